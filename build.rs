@@ -231,8 +231,8 @@ fn inlined(lua: &str, functions: &[Function]) -> String {
         let call = |line: &str| functions.iter().find(|function| line.contains(function.call));
         let mut line = line.to_owned();
         while let Some(Function { call, body }) = call(&line) {
-            let [body] = body[..] else { panic!("{call} is not one return: {line}") };
-            let value = body.strip_prefix("return ").unwrap_or_else(|| panic!("{call} returns nothing: {line}"));
+            let body = body.join("\n");
+            let value = body.strip_prefix("return ").unwrap_or_else(|| panic!("{call} is not one return: {line}"));
             line = line.replace(call, value);
         }
         let name = |function: &Function| function.call.split_inclusive('(').next().map(str::to_owned);

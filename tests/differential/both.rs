@@ -210,7 +210,9 @@ impl Both {
     /// The last token of each resource, as the server remembers it.
     pub(crate) fn last_tokens(&mut self) -> Vec<(Resource, u64)> {
         let mut pipeline = redis::pipe();
-        let token = "local raw = redis.call('GET', KEYS[1]) return raw and ({ struct.unpack('>I7I7I7', raw, 5) })[3]";
+        let token = "local raw = redis.call('GET', KEYS[1]) if not raw then return end \
+                     local kind = string.sub(raw, 4, 4) \
+                     return ({ struct.unpack('>ddd', raw, 5) })[kind == '1' and 3 or 2]";
         for resource in &self.resources {
             pipeline.cmd("EVAL").arg(token).arg(1).arg(&self.side.keys(resource)[0]);
         }

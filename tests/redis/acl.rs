@@ -128,7 +128,7 @@ fn dump(server: &Server) -> BTreeMap<String, Vec<Vec<u8>>> {
     let keys: Vec<String> = ask(&mut client, &["KEYS", "*"]);
     let what = |key: &str, client: &mut redis::Connection| -> Vec<Vec<u8>> {
         if key.ends_with(":s") {
-            let fields = "local raw = redis.call('GET', KEYS[1]) return string.sub(raw, 1, 4) .. string.sub(raw, 19)";
+            let fields = "local raw = redis.call('GET', KEYS[1]) return string.sub(raw, 1, 4) .. string.sub(raw, 21)";
             vec![ask(client, &["EVAL", fields, "1", key])]
         } else if key.ends_with(":e") {
             ask(client, &["ZRANGE", key, "-inf", "+inf", "BYSCORE"])

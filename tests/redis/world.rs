@@ -83,7 +83,7 @@ pub(crate) fn keys(server: &Server, namespace: &str) -> Vec<String> {
 pub(crate) fn expiry(server: &Server, lab: &Lab, resource: &str) -> Option<u64> {
     let key = |kind: &str| format!("{}:{{{resource}}}:{kind}", lab.namespace());
     let sole = "local raw = redis.call('GET', KEYS[1]) \
-                return raw and string.sub(raw, 4, 4) == '1' and ({ struct.unpack('>I7I7', raw, 5) })[2]";
+                return raw and string.sub(raw, 4, 4) == '1' and ({ struct.unpack('>dd', raw, 5) })[2]";
     if let Some(expiry) = server.ask::<Option<u64>>(&["EVAL", sole, "1", &key("s")]) {
         return Some(expiry);
     }

@@ -18,7 +18,7 @@ pub use super::scripts::Variant;
 use super::scripts::{self, Script};
 use crate::clock::{StoreTime, micros};
 use crate::lock::mode::Mode;
-use crate::lock::past::End;
+use crate::lock::past::{End, Ending};
 use crate::lock::request::{self, Job, Process, Request, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
@@ -205,12 +205,13 @@ impl Call {
 
     /// Releases a grant of a job after its command has ended.
     pub fn release_after(session: SessionId, resources: Vec<Resource>, end: Option<End>, job: &Job) -> Self {
+        let is_lost = end.is_some_and(|end| end.ending == Ending::Lost);
         let arguments = vec![
             Argument::Session(session),
             Argument::Text(end.map(|end| end.ending.to_string()).unwrap_or_default()),
             Argument::flag(end.is_some_and(|end| end.is_success)),
             Argument::Number(job.history.into()),
-            Argument::flag(job.hold_at_least.is_none() && job.once_per.is_none()),
+            Argument::flag(job.hold_at_least.is_none() && job.once_per.is_none() && !is_lost),
         ];
         Self::new(&scripts::RELEASE, resources, arguments)
     }

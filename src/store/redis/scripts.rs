@@ -55,3 +55,28 @@ impl Script {
 }
 
 include!(concat!(env!("OUT_DIR"), "/scripts.rs"));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The library struct knows integers as long as the server's `long`, which has four bytes on a
+    /// server of 32 bits, and more on the servers of the other tests.
+    #[test]
+    fn binary_integers_have_at_most_four_bytes() {
+        let mut formats = 0;
+        for script in [&ACQUIRE, &RENEW, &RENEW_ALONE, &RELEASE, &HISTORY] {
+            for format in script.source().split('\'').skip(1).step_by(2).filter(|text| text.starts_with('>')) {
+                formats += 1;
+                let mut rest = &format[1..];
+                while let Some(kind) = rest.chars().next() {
+                    let digits = rest[1..].find(|c: char| !c.is_ascii_digit()).map_or(rest.len(), |end| end + 1);
+                    let size = &rest[1..digits];
+                    assert!(kind == 'd' || kind == 'c' || kind == 'I' && matches!(size, "1" | "4"), "{format}");
+                    rest = &rest[digits..];
+                }
+            }
+        }
+        assert!(formats > 5, "{formats}");
+    }
+}

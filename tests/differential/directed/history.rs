@@ -28,7 +28,7 @@ fn history(clients: &mut Clients) -> Vec<(String, [u64; 3], String, u32)> {
     let read = "local entries = {} \
                 for i, raw in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do \
                   if raw ~= '' then \
-                    local outcome, _, asked, since, ended, token, rest = struct.unpack('>I1c0I6I7I7I7I7', raw) \
+                    local outcome, _, asked, since, ended, token, rest = struct.unpack('>I1c0I4dddd', raw) \
                     local claims, fixed = cmsgpack.unpack(string.sub(raw, rest)) \
                     assert(token >= since and claims[1][3] == 0) \
                     entries[#entries + 1] = { outcome, asked, since, ended, claims[1][6], fixed[5] } \

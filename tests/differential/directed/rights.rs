@@ -14,6 +14,7 @@ use crate::support::servers::{Kind, Server};
 
 on_each_server!(
     documented_commands_are_sufficient_permissions,
+    sole_holder_is_renewed_without_permission_for_setrange,
     missing_permission_is_reported_before_any_change,
     request_for_a_free_resource_without_permission_changes_nothing,
     foreign_keys_are_not_overwritten
@@ -108,10 +109,31 @@ fn documented_commands_are_sufficient_permissions(kind: Kind) {
     }
 }
 
+fn sole_holder_is_renewed_without_permission_for_setrange(kind: Kind) {
+    let server = Server::start(kind);
+    let rights: Vec<String> = documented_commands().iter().map(|command| format!("+{command}")).collect();
+    let rights: Vec<&str> = rights.iter().map(String::as_str).collect();
+    for rights in [rights.clone(), [&rights[..], &["+setrange"]].concat()] {
+        server.ask::<()>(&["FLUSHALL"]);
+        let mut clients = Clients::new(&server, "limited", Wake::Publish);
+        log_in(&server, &mut clients, &rights);
+        clients.acquire(1, Write, "");
+        for _ in 0..3 {
+            clients.advance(TERMS.ttl - us(1));
+            let reply = clients.side.try_call(Call::renew(id(1), vec![resource()], false)).unwrap();
+            let lease = Some(TERMS.ttl);
+            assert!(matches!(reply, ScriptReply::Granted { lease: left, .. } if left == lease), "{reply:?}");
+        }
+        clients.advance(TERMS.ttl - us(1));
+        assert_eq!(clients.holders_and_waiters(), (vec![1], vec![]));
+        assert!(matches!(clients.side.try_call(Call::release(id(1), vec![resource()])), Ok(ScriptReply::Released(_))));
+    }
+}
+
 fn missing_permission_is_reported_before_any_change(kind: Kind) {
     let server = Server::start(kind);
     let mut all: Vec<String> = documented_commands();
-    assert_eq!(all.len(), 19, "{all:?}");
+    assert_eq!(all.len(), 18, "{all:?}");
     // Only a request for a quiet resource needs these two.
     all.retain(|command| !["exists", "lpush"].contains(&command.as_str()));
     all.push("the channel".to_owned());

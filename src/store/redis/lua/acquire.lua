@@ -5,7 +5,7 @@
 -- one claim on each of several resources. It is '0' if only the general path may grant the request:
 -- because of its ancestors or its job, or because a resource has several claims. `request` has the
 -- packed claims, and then the part of the records that never changes, packed. `terms` are
--- four numbers with spaces between them: whether the request waits, its place, whether its session
+-- four texts with spaces between them: whether the request waits, its place, whether its session
 -- listens, and max_waiting. A request that has no place yet does not wait if `max_waiting` sessions
 -- wait for one of its resources; it may be empty.
 
@@ -19,7 +19,8 @@ if n == 1 and (alone == '1' or alone == 's') then
   local s = KEYS[1]
   local raw = call('GET', s)
   if raw and string.sub(raw, 1, FIELDS - 1) == NOBODY then
-    local clock, _, token, seq, past = struct.unpack(STATE, raw, FIELDS)
+    local clock, token, seq = struct.unpack(STATE_OF_NOBODY, raw, FIELDS)
+    local past = string.sub(raw, PAST_OF_NOBODY)
     local last, jobs = last_outcome(past)
     -- A resource that is not quiet has an e, whatever s says. A grant ends a streak of its job.
     if jobs == '' and call('EXISTS', KEYS[3]) == 0 then
@@ -79,7 +80,8 @@ if alone == 'm' then
     local raw = #at == i - 1 and call('GET', s)
     names[i] = ARGV[#ARGV - n + i]
     if raw and string.sub(raw, 1, FIELDS - 1) == NOBODY then
-      local clock, _, token, seq, past = struct.unpack(STATE, raw, FIELDS)
+      local clock, token, seq = struct.unpack(STATE_OF_NOBODY, raw, FIELDS)
+      local past = string.sub(raw, PAST_OF_NOBODY)
       local _, jobs = last_outcome(past)
       if jobs == '' and call('EXISTS', KEYS[7 * i - 4]) == 0 then
         read_clock(clock)

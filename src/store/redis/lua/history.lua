@@ -7,16 +7,17 @@ local reply = { 'history' }
 for i = 1, n do
   local raw = call('GET', KEYS[7 * i - 6])
   if raw then
-    kind_of(raw)
-    local _, _, _, _, past = struct.unpack(STATE, raw, FIELDS)
-    past = read_past(past)
-    -- What struct returns at the end is no field.
-    past[EXPIRED + 1] = nil
-    local jobs, entries = {}, {}
+    local past = { records = {} }
+    read_state(past, raw)
+    past = read_past(past.past)
+    local counters, jobs, entries = counters_of(past), {}, {}
     for name, job in pairs(past[JOBS] ~= '' and unpacked(past[JOBS]) or {}) do
       jobs[#jobs + 1] = { name, unpack(job) }
     end
-    past[JOBS] = jobs
+    past = {
+      past[OUTCOME], jobs, past[ENDED], past[ENTERED], past[SUCCEEDED], past[ENDS], past[HELD_FOR], counters[WAITED],
+      counters[BUSY], counters[LOST], counters[EXPIRED],
+    }
     local list = limit > 0 and call('LRANGE', KEYS[7 * i], 0, limit - 1) or {}
     for j = 1, #list do
       -- An h without an entry has an empty one.

@@ -3,8 +3,9 @@
 -- Gives back a grant, or a place in the queue, and returns the tokens. The tokens of a waiter are
 -- 0. `outcome` tells how the command ended; it is empty if none ran. `success` is 1 if it
 -- succeeded, and `history` is the number of entries that the history keeps. `is_plain` is 1 if
--- neither a kept hold nor the success of a job may follow from the release: its request asks
--- neither for a shortest time of its hold nor for one run in a period.
+-- neither a kept hold nor the success of a job nor a lost hold may follow from the release: its
+-- request asks neither for a shortest time of its hold nor for one run in a period, and the outcome
+-- is not 'lost'.
 
 local session, outcome, success, limit, is_plain = ARGV[3], ARGV[4], ARGV[5] == '1', tonumber(ARGV[6]), ARGV[7] == '1'
 
@@ -36,7 +37,7 @@ end
 -- Gives back the grant of a sole holder.
 local function release_alone(s, h, token, seq, past, since, request)
   local asked, times, ended, is_remembered = since, 1, past[ENDED], outcome ~= '' and limit > 0
-  count_end(past, asked, since)
+  count_end(past, since)
   if outcome ~= '' then
     note_outcome(past, outcome, success)
     past[ENTERED] = is_remembered and past[ENTERED] + 1 or past[ENTERED]
@@ -82,9 +83,9 @@ end
 -- grants a write claim on the whole resource, or on just the part that is freed: nobody else can be
 -- granted then. Neither session has claims on other resources. The path has written nothing if it
 -- does not apply.
-local clock, token, seq, past, slots, epoch, counters, walks, rest, _
+local clock, token, seq, past, slots, epoch, counters, walks, rest
 if kind == SEVERAL then
-  clock, _, token, seq, past, rest = struct.unpack(STATE, raw, FIELDS)
+  clock, token, seq, past, rest = struct.unpack(STATE_OF_SEVERAL, raw, FIELDS)
   slots, epoch, counters, walks = unpacked(sub(raw, rest))
 end
 if counters and not walks and counters.w and not counters.nested and counters.sessions == counters.waiters + 1
@@ -133,7 +134,8 @@ if counters and not walks and counters.w and not counters.nested and counters.se
     count(r, 'W', 1)
     count(r, 'places', -1)
     count(r, 'waiters', -1)
-    count_end(r.parsed_past, own[ASKED], own[SINCE])
+    count_end(r.parsed_past, own[SINCE])
+    add_to(r.parsed_past, WAITED, own[SINCE] - own[ASKED])
     note_outcome(r.parsed_past, outcome, success)
     r.parsed_past[ENTERED] = r.parsed_past[ENTERED] + 1
     put_state(r)

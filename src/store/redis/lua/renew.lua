@@ -16,7 +16,7 @@ if n == 1 then
       read_clock(clock)
       if expiry == 0 or now < expiry then
         local s = KEYS[1]
-        renew_alone(s, ttl)
+        renew_alone(s, raw, ttl)
         return { 'granted', ttl, token }
       end
     end
@@ -26,7 +26,7 @@ if n == 1 then
     local record = call('HMGET', KEYS[2], session)[1]
     local held = record and select(2, cmsgpack.unpack_one(record))
     if held and held[HELD] == HOLDS and not held[NAMES] and held[TTL] > 0 then
-      local clock, _, _, _, _, rest = struct.unpack(STATE, raw, FIELDS)
+      local clock, _, _, _, rest = struct.unpack(STATE_OF_SEVERAL, raw, FIELDS)
       local _, epoch, counters, walks = unpacked(string.sub(raw, rest))
       local e, q = KEYS[3], KEYS[4]
       read_clock(clock)
@@ -51,13 +51,13 @@ end
 
 --- both paths ---
 
--- Renews the lease of a sole holder.
-local function renew_alone(s, ttl)
+-- Renews the lease of a sole holder, whose state is `raw`. If the server is at maxmemory, it accepts
+-- the write after one that takes no memory. If the user lacks the right to SETRANGE, SET does it.
+local function renew_alone(s, raw, ttl)
   local fields = struct.pack(CLOCK_AND_EXPIRY, now, ttl > 0 and now + ttl or 0)
   if type(redis.pcall('SETRANGE', s, BEFORE_CLOCK, fields)) == 'table' then
-    -- A server at maxmemory accepts the write after one that takes no memory.
     call('PERSIST', s)
-    call('SETRANGE', s, BEFORE_CLOCK, fields)
+    call('SET', s, SOLE .. fields .. string.sub(raw, AFTER_EXPIRY))
   end
 end
 
@@ -71,7 +71,7 @@ local function renew_all_alone(at)
     if r.kept then
       reply[2] = r.expiry - now
     else
-      renew_alone(r.s, r.ttl)
+      renew_alone(r.s, r.raw, r.ttl)
     end
   end
   return reply

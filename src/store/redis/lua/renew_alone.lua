@@ -27,5 +27,5 @@ if holder ~= session or expiry <= now or more ~= '' and cmsgpack.unpack(more) th
   return { 'unknown' }
 end
 redis.call('PERSIST', KEYS[1])
-redis.call('SETRANGE', KEYS[1], BEFORE_CLOCK, struct.pack(CLOCK_AND_EXPIRY, clock, now + ttl))
+redis.call('SET', KEYS[1], SOLE .. struct.pack(CLOCK_AND_EXPIRY, clock, now + ttl) .. string.sub(raw, AFTER_EXPIRY))
 return { 'renewed', ttl }

@@ -12,7 +12,7 @@ use crate::lock::resource::Resource;
 pub(super) fn remembered(value: &Value) -> Option<Remembered> {
     let [resource, past, entries] = list(value)? else { return None };
     let resource = name(resource)?;
-    let [outcome, jobs, ended, entered, _, success, ends, held, waited, busy, lost, expired] = list(past)? else {
+    let [outcome, jobs, ended, entered, success, ends, held, waited, busy, lost, expired] = list(past)? else {
         return None;
     };
     let mut entries = list(entries)?.iter().map(|value| entry(value, &resource)).collect::<Option<Vec<_>>>()?;

@@ -149,7 +149,9 @@ local function note_leaving(r, id, known, leaving, run)
   if known[HELD] == WAITS or not leaving or not run and is_unclaimed(r, id, known) then
     return
   end
-  count_end(changed_past(r), known[ASKED], known[SINCE])
+  local past = changed_past(r)
+  count_end(past, known[SINCE])
+  add_to(past, WAITED, known[SINCE] - known[ASKED])
   if known[HELD] == KEPT and known[KEEP_FOR] == 0 then
     -- The release has noted the run already.
     return

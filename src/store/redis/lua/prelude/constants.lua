@@ -18,27 +18,32 @@ local INDEX, MODE, SLOTS, LO, HI, TEXT, TOKEN, NESTED, SLOT = 1, 2, 3, 4, 5, 6, 
 -- resource, one is its sole holder, or it is not quiet.
 local NOBODY, SOLE, SEVERAL = '\162R20', '\162R21', '\162R2+'
 
--- What follows in s, as the library struct writes it, which takes a fraction of the time of
--- cmsgpack. Every state has clock, expiry, token, seq and past. That of a sole holder goes on with
--- since, ttl, the session, and what is beyond a plain hold. FIELDS is where the fields begin.
-local STATE, STATE_OF_SOLE, FIELDS = '>I7I7I7I7I4c0', '>I7I7I7I7I4c0I7I7c32I4c0', 5
--- The first two fields, which a renewal changes, and the bytes before them.
-local CLOCK_AND_EXPIRY, BEFORE_CLOCK = '>I7I7', '4'
+-- The fields that follow in s, as the library struct writes them: cmsgpack would make a string of
+-- each. A time is a double, because a server of 32 bits has no longer integers. If no session uses
+-- the resource, these are clock, token and seq, and the past is the rest. Beside a sole holder they
+-- are clock, expiry, token, seq, past, since, ttl, the session, and what is beyond a plain hold. If
+-- the resource is not quiet, they are clock, token, seq and past.
+local STATE_OF_NOBODY, STATE_OF_SOLE, STATE_OF_SEVERAL = '>ddd', '>ddddI4c0ddc32I4c0', '>dddI4c0'
+-- Where the fields begin, and where the past begins if no session uses the resource.
+local FIELDS, PAST_OF_NOBODY = 5, 29
+-- The two fields that a renewal changes, the bytes before them, and where the others begin.
+local CLOCK_AND_EXPIRY, BEFORE_CLOCK, AFTER_EXPIRY = '>dd', '4', 21
 
 -- A past. OUTCOME tells how the last hold ended whose end is known, and ENDED when. JOBS is empty
 -- or the packed jobs. ENTERED counts the entries of the history, and no entry before the number
--- FIRST is left. The other fields are the instant of the last success, the number of ended holds,
--- the time for which they were held and had waited, and the numbers of busy requests and of lost
--- and expired holds.
-local OUTCOME, JOBS, ENDED, ENTERED, FIRST = 1, 2, 3, 4, 5
-local SUCCEEDED, ENDS, HELD_FOR, WAITED, BUSY, LOST, EXPIRED = 6, 7, 8, 9, 10, 11, 12
+-- FIRST is left. SUCCEEDED is the instant of the last success, ENDS the number of ended holds, and
+-- HELD_FOR the time for which they were held. COUNTS is empty as long as all other counters are 0.
+local OUTCOME, JOBS, ENDED, ENTERED, FIRST, SUCCEEDED, ENDS, HELD_FOR, COUNTS = 1, 2, 3, 4, 5, 6, 7, 8, 9
 -- A past as struct writes it, its first two fields, and its length without texts.
-local PAST, OUTCOME_AND_JOBS = '>I1c0I4c0I7I6I6I7I6I7I7I6I6I6', '>I1c0I4c0'
-local PAST_LENGTH = 69
+local PAST, OUTCOME_AND_JOBS, PAST_LENGTH = '>I1c0I4c0dI4I4dI4dI1c0', '>I1c0I4c0', 42
+-- The other counters: the time for which holds had waited, and the numbers of busy requests and of
+-- lost and expired holds. How struct writes them.
+local WAITED, BUSY, LOST, EXPIRED = 1, 2, 3, 4
+local COUNTERS = '>dI4I4I4'
 
 -- The beginning of an entry of the history as struct writes it: the outcome, the number of skips,
 -- the instants of the request, the grant and the end, and the token.
-local ENTRY_HEAD = '>I1c0I6I7I7I7I7'
+local ENTRY_HEAD = '>I1c0I4dddd'
 
 -- The time for which the state of an unused resource is kept, in µs, and in ms as a command takes
 -- it. Tokens follow the clock, so nothing needs it for longer. Servers take longer for a number.

@@ -1,4 +1,4 @@
--- The core of every script except renew_alone: arguments, the clock, and how state is written.
+-- The core of every script except renew_alone: what all scripts and both paths use.
 -- docs/protocol.md describes the keys, the records, and the steps of a script.
 --
 -- The fast path of a script handles the common case, one resource that no other session uses. It
@@ -15,12 +15,12 @@
 -- of the operation | the name of each resource
 --
 -- The scripts together use these commands, so a user of the lock needs the right to:
---   GET SET SETRANGE EXISTS TIME HMGET HLEN HSET HDEL ZADD ZREM ZRANGE ZCOUNT ZLEXCOUNT ZSCORE PERSIST
+--   GET SET EXISTS TIME HMGET HLEN HSET HDEL ZADD ZREM ZRANGE ZCOUNT ZLEXCOUNT ZSCORE PERSIST
 --   PEXPIRE LPUSH PUBLISH (in a Cluster SPUBLISH)
 --
--- Without LTRIM, LINDEX and LSET, the locks work and leave no complete history. Only `history`
--- needs LRANGE. One more command serves to count the subscribers of waiters without subscriptions
--- to patterns:
+-- Without LTRIM, LINDEX and LSET, the locks work and leave no complete history. Without SETRANGE, a
+-- renewal takes longer. Only `history` needs LRANGE. One more command serves to count the
+-- subscribers of waiters without subscriptions to patterns:
 --   PUBSUB NUMSUB (in a Cluster PUBSUB SHARDNUMSUB)
 --
 -- A resource is quiet if no session uses it, or only a sole holder, beside which nobody holds or
@@ -48,5 +48,6 @@ local call, pack, unpacked = redis.call, cmsgpack.pack, cmsgpack.unpack
 local KEYS, ARGV = KEYS, ARGV
 
 local publish, n = ARGV[2], #KEYS / 7
--- The instant of the call, and whether the server was at maxmemory when it last wrote an s.
+-- The instant of the call, and whether the server refused the last write of `leave_alone` at first,
+-- because it is at maxmemory.
 local now, is_full

@@ -103,7 +103,6 @@ local function check(channel)
   local r = resources[1]
   call('ZADD', r.e, 'XX', 0, '')
   call('SET', r.s, r.raw or '', 'XX', 'KEEPTTL')
-  call('SETRANGE', r.s, 0, '')
   call('ZREM', r.u, '')
   call('ZLEXCOUNT', r.l, '-', '-')
   call('HDEL', r.d, '')
@@ -275,8 +274,8 @@ local function drop_lost(id)
   end
 end
 
--- Adds what has ended to the history of a resource, or replaces an entry with an index. Of a crowd, only those entries are added that
--- the history keeps. A resource that is not quiet keeps an h.
+-- Adds what has ended to the history of a resource, or replaces an entry with an index. Of a crowd,
+-- only those entries are added that the history keeps. A resource that is not quiet keeps an h.
 local function remember_entries(r)
   if r.forgets then
     redis.pcall('LTRIM', r.h, 1, 0)

@@ -52,11 +52,12 @@ local function read_state(r, raw)
     r.records[r.holder] = with_fixed({
       r.kept and KEPT or HOLDS, r.since, 0, 0, r.since, r.names or false, r.ttl, r.last or r.kept or last_outcome(r.past), { claim },
     }, fixed)
+  elseif kind == SEVERAL then
+    r.clock, r.token, r.seq, r.past, rest = struct.unpack(STATE_OF_SEVERAL, raw, FIELDS)
+    r.slots, r.epoch, r.count, r.walks = unpacked(sub(raw, rest))
   else
-    r.clock, r.expiry, r.token, r.seq, r.past, rest = struct.unpack(STATE, raw, FIELDS)
-    if kind == SEVERAL then
-      r.slots, r.epoch, r.count, r.walks = unpacked(sub(raw, rest))
-    end
+    r.clock, r.token, r.seq = struct.unpack(STATE_OF_NOBODY, raw, FIELDS)
+    r.past = sub(raw, PAST_OF_NOBODY)
   end
 end
 

@@ -105,7 +105,7 @@ end
 -- last.
 local function note_busy(r, known, claims)
   local past = changed_past(r)
-  past[BUSY] = past[BUSY] + 1
+  add_to(past, BUSY, 1)
   local jobs = jobs_of(r)
   local job = jobs[known[JOB]] or no_job()
   if known[SKIPS] == 1 then
@@ -147,7 +147,10 @@ local function note_run(r, known, outcome, success, limit)
   else
     enter(r, limit, entry_of(outcome, 1, known[ASKED], known[SINCE], token, pack(known[CLAIMS]) .. known[FIXED]))
   end
-  note_outcome(changed_past(r), outcome, success)
+  local past = changed_past(r)
+  note_outcome(past, outcome, success)
+  add_to(past, LOST, outcome == 'lost' and 1 or 0)
+  add_to(past, EXPIRED, outcome == 'expired' and 1 or 0)
   if success and known[ONCE_PER] > 0 then
     note_success(r, known)
   end

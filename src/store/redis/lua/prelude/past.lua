@@ -10,7 +10,9 @@ local function read_past(past)
 end
 
 local function packed_past(past)
-  return struct.pack(PAST, #past[OUTCOME], past[OUTCOME], #past[JOBS], past[JOBS], unpack(past, ENDED, EXPIRED))
+  return struct.pack(
+    PAST, #past[OUTCOME], past[OUTCOME], #past[JOBS], past[JOBS], past[ENDED], past[ENTERED], past[FIRST], past[SUCCEEDED],
+    past[ENDS], past[HELD_FOR], #past[COUNTS], past[COUNTS])
 end
 
 -- Writes the state of a resource that no session uses, even if the server is at maxmemory: after a
@@ -18,7 +20,7 @@ end
 local function leave_alone(s, token, seq, past)
   local px = (past[JOBS] ~= '' or past[ENTERED] > past[FIRST] or past[SUCCEEDED] > 0) and KEEP_MS or IDLE_MS
   local state = packed_past(past)
-  state = NOBODY .. struct.pack(STATE, now, 0, token, seq, #state, state)
+  state = NOBODY .. struct.pack(STATE_OF_NOBODY, now, token, seq) .. state
   is_full = redis.pcall('SET', s, state, 'PX', px).err
   if is_full then
     call('PERSIST', s)
@@ -27,15 +29,13 @@ local function leave_alone(s, token, seq, past)
 end
 
 -- Counts a hold that ends.
-local function count_end(past, asked, since)
-  past[ENDS], past[HELD_FOR], past[WAITED] = past[ENDS] + 1, past[HELD_FOR] + now - since, past[WAITED] + since - asked
+local function count_end(past, since)
+  past[ENDS], past[HELD_FOR] = past[ENDS] + 1, past[HELD_FOR] + now - since
 end
 
 -- Notes how a hold or its command ended.
 local function note_outcome(past, outcome, success)
   past[OUTCOME], past[ENDED] = outcome, now
-  past[LOST] = past[LOST] + (outcome == 'lost' and 1 or 0)
-  past[EXPIRED] = past[EXPIRED] + (outcome == 'expired' and 1 or 0)
   past[SUCCEEDED] = success and now or past[SUCCEEDED]
 end
 

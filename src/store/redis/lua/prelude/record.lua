@@ -88,10 +88,24 @@ end
 -- Writes the counters of a resource that is not quiet.
 local function put_state(r)
   r.past = r.parsed_past and packed_past(r.parsed_past) or r.past
-  local state = struct.pack(STATE, now, 0, r.token, r.seq, #r.past, r.past)
+  local state = struct.pack(STATE_OF_SEVERAL, now, r.token, r.seq, #r.past, r.past)
   call('SET', r.s, SEVERAL .. state .. pack(r.slots, r.epoch, r.count, r.walks))
   if r.has_links then
     call('HSET', r.d, '#with', pack(r.with))
+  end
+end
+
+-- Returns the counters of a past that are mostly 0.
+local function counters_of(past)
+  return past[COUNTS] == '' and { 0, 0, 0, 0 } or { struct.unpack(COUNTERS, past[COUNTS]) }
+end
+
+-- Adds to a counter of a past that is mostly 0.
+local function add_to(past, counter, by)
+  if by > 0 then
+    local counters = counters_of(past)
+    counters[counter] = counters[counter] + by
+    past[COUNTS] = struct.pack(COUNTERS, unpack(counters, 1, 4))
   end
 end
 

@@ -22,7 +22,7 @@ local states_of_all = n > 1 and function(session)
     local request = string.sub(raw, rest)
     local _, claims = cmsgpack.unpack_one(request)
     at[i] = {
-      s = s, h = KEYS[7 * i], token = token, seq = seq, past = past, since = since, ttl = ttl, expiry = expiry,
+      s = s, h = KEYS[7 * i], raw = raw, token = token, seq = seq, past = past, since = since, ttl = ttl, expiry = expiry,
       kept = kept, index = claims[1][INDEX], request = request,
     }
   end
