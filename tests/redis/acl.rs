@@ -147,7 +147,8 @@ fn command_without_one_right_fails_and_changes_nothing() {
         let rule = rule();
         // Without these rights there is no complete history, and everything else works.
         let needless = |word: &&&str| {
-            ["reset", "resetchannels", "on", ">PASSWORD", "+ltrim", "+lindex", "+lset", "+lrange"].contains(*word)
+            ["reset", "resetchannels", "on", ">PASSWORD", "+setrange", "+ltrim", "+lindex", "+lset", "+lrange"]
+                .contains(*word)
         };
         let rights: Vec<_> = rule.iter().filter(|word| !needless(word)).collect();
         let rule = &rule;
