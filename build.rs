@@ -211,7 +211,13 @@ fn functions(lua: &str) -> Vec<Function<'_>> {
     while let Some(line) = lines.next() {
         if let Some(call) = line.strip_prefix("local function ") {
             let body = lines.by_ref().take_while(|line| *line != "end").map(str::trim_start);
-            found.push(Function { call, body: body.filter(|line| !line.starts_with("--")).collect() });
+            let body: Vec<_> = body.filter(|line| !line.starts_with("--")).collect();
+            let (_, parameters) = call.trim_end_matches(')').split_once('(').expect("a function has parameters");
+            for (name, line) in parameters.split(", ").flat_map(|name| body.iter().map(move |line| (name, line))) {
+                let is_assigned = |mark| line.starts_with(&format!("{name}{mark}"));
+                assert!(!is_assigned(" =") && !is_assigned(","), "{call} assigns a parameter: {line}");
+            }
+            found.push(Function { call, body });
         }
     }
     found
@@ -219,7 +225,8 @@ fn functions(lua: &str) -> Vec<Function<'_>> {
 
 /// Writes the text of functions in place of the calls whose arguments have the names of the
 /// parameters. A function that is one return of an expression takes the place of its call in an
-/// expression, without parentheses. Any other takes the place of a line.
+/// expression, without parentheses. Any other takes the place of a line. So a function must not
+/// assign its parameters, which may be variables of the fast path.
 fn inlined(lua: &str, functions: &[Function]) -> String {
     let mut written = String::new();
     for line in lua.lines().map(str::trim_start).filter(|line| !line.starts_with("--")) {

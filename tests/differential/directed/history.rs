@@ -139,6 +139,12 @@ fn past_counts_the_ends_and_sums_their_times(kind: Kind) {
     let ended = us(14) + TERMS.claim + TERMS.ttl;
     let expected = (Some(("expired".to_owned(), ended)), success, [4, 0, 1, 1], [us(14) + TERMS.ttl, us(3)]);
     assert_eq!(past(&mut clients), expected);
+    clients.acquire(6, Write, "");
+    clients.advance(us(2));
+    clients.end(6, "lost", 0);
+    let lost = Some(("lost".to_owned(), ended + us(2)));
+    let expected = (lost, success, [5, 0, 2, 1], [us(16) + TERMS.ttl, us(3)]);
+    assert_eq!(past(&mut clients), expected, "after the lost hold of a sole session");
 }
 
 /// A success is worth keeping, and so is an entry of the history.

@@ -3,11 +3,11 @@
 -- Grants or queues a request. A repeated call returns the state of the request. `alone` tells
 -- whether the fast path may grant the request: 's' for a slot, '1' for another claim, and 'm' for
 -- one claim on each of several resources. It is '0' if only the general path may grant the request:
--- because of its ancestors or its job, or because a resource has several claims. `request` has the
--- packed claims, and then the part of the records that never changes, packed. `terms` are
--- four texts with spaces between them: whether the request waits, its place, whether its session
--- listens, and max_waiting. A request that has no place yet does not wait if `max_waiting` sessions
--- wait for one of its resources; it may be empty.
+-- because of its ancestors or its job, or because a resource has several claims. `terms` are four
+-- texts with spaces between them: whether the request waits, its place, whether its session listens,
+-- and max_waiting. A request that has no place yet does not wait if `max_waiting` sessions wait for
+-- one of its resources; it may be empty. `request` has the packed claims, and then the part of the
+-- records that never changes, packed.
 
 local session, ttl, alone, request = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[7]
 

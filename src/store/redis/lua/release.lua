@@ -29,7 +29,8 @@ end
 
 --- both paths ---
 
--- Whether no entries of the history have to go.
+-- Whether no entries of the history have to go. The fast path has the expression in the place of a
+-- call, so it needs its parentheses.
 local function keeps_entries(past)
   return (outcome == '' or limit > 0 or past[ENTERED] == past[FIRST])
 end
