@@ -141,7 +141,7 @@ fn past_counts_the_ends_and_sums_their_times(kind: Kind) {
     assert_eq!(past(&mut clients), expected);
     clients.acquire(6, Write, "");
     clients.advance(us(2));
-    clients.end(6, "lost", 0);
+    clients.end(6, "lost", 1);
     let lost = Some(("lost".to_owned(), ended + us(2)));
     let expected = (lost, success, [5, 0, 2, 1], [us(16) + TERMS.ttl, us(3)]);
     assert_eq!(past(&mut clients), expected, "after the lost hold of a sole session");
