@@ -4,10 +4,10 @@
 -- whether the fast path may grant the request: 's' for a slot, '1' for another claim, and 'm' for
 -- one claim on each of several resources. It is '0' if only the general path may grant the request:
 -- because of its ancestors or its job, or because a resource has several claims. `terms` are four
--- texts with spaces between them: whether the request waits, its place, whether its session listens,
--- and max_waiting. A request that has no place yet does not wait if `max_waiting` sessions wait for
--- one of its resources; it may be empty. `request` has the packed claims, and then the part of the
--- records that never changes, packed.
+-- texts with spaces between them: whether the request waits, its place, whether its session
+-- listens, and max_waiting. A request that has no place yet does not wait if `max_waiting` sessions
+-- wait for one of its resources; it may be empty. `request` has the packed claims, and then the
+-- part of the records that never changes, packed.
 
 local session, ttl, alone, request = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[7]
 
@@ -38,10 +38,10 @@ end
 
 --- both paths ---
 
--- Makes the session the sole holder of a resource that no session uses. `lease` is how long the hold
--- lasts. `more` is empty for a plain hold of one resource. Else it is packed: for a kept hold how
--- the hold before it ended, or nil; for the sole holder of several resources the names that a record
--- would have, and how the last hold of the first resource had ended.
+-- Makes the session the sole holder of a resource that no session uses. `lease` is how long the
+-- hold lasts. `more` is empty for a plain hold of one resource. Else it is packed: for a kept hold
+-- how the hold before it ended, or nil; for the sole holder of several resources the names that a
+-- record would have, and how the last hold of the first resource had ended.
 local function hold_alone(s, token, seq, past, lease, more, request)
   local expiry = lease > 0 and now + lease or 0
   local state = struct.pack(STATE_OF_SOLE, now, expiry, token, seq, #past, past, now, ttl, session, #more, more)

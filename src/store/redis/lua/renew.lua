@@ -51,8 +51,9 @@ end
 
 --- both paths ---
 
--- Renews the lease of a sole holder, whose state is `raw`. If the server is at maxmemory, it accepts
--- the write after one that takes no memory. If the user lacks the right to SETRANGE, SET does it.
+-- Renews the lease of a sole holder, whose state is `raw`. If the server is at maxmemory, it
+-- accepts the write after one that takes no memory. If the user lacks the right to SETRANGE, SET
+-- does it.
 local function renew_alone(s, raw, ttl)
   local fields = struct.pack(CLOCK_AND_EXPIRY, now, ttl > 0 and now + ttl or 0)
   if type(redis.pcall('SETRANGE', s, BEFORE_CLOCK, fields)) == 'table' then
