@@ -36,8 +36,8 @@ const LUA: &str = "src/store/redis/lua";
 /// server would spend a quarter of its time on the definition of functions. So a fast path has the
 /// text of the functions that it calls, see [`inlined`]. Then come the functions of both paths, and
 /// the fast path for several resources, which calls them. The general path is one function with the
-/// rest of the prelude. A release may also end at its hand-over, which needs only the first parts of
-/// the prelude and stands after them.
+/// rest of the prelude. A release may also end at its hand-over, which needs only the first parts
+/// of the prelude and stands after them.
 const CORE: &str = "core";
 const PRELUDE: [&str; 13] = [
     "clock", "past", "record", "wake", "head", "span", "jobs", "queue", "conflict", "nesting", "change", "settle",
