@@ -7,14 +7,14 @@ local reply = { 'history' }
 for i = 1, n do
   local raw = call('GET', KEYS[7 * i - 6])
   if raw then
-    local past = { records = {} }
-    read_state(past, raw)
-    past = read_past(past.past)
+    local r = { records = {} }
+    read_state(r, raw)
+    local past = read_past(r.past)
     local counters, jobs, entries = counters_of(past), {}, {}
     for name, job in pairs(past[JOBS] ~= '' and unpacked(past[JOBS]) or {}) do
       jobs[#jobs + 1] = { name, unpack(job) }
     end
-    past = {
+    local remembered = {
       past[OUTCOME], jobs, past[ENDED], past[ENTERED], past[SUCCEEDED], past[ENDS], past[HELD_FOR], counters[WAITED],
       counters[BUSY], counters[LOST], counters[EXPIRED],
     }
@@ -27,7 +27,7 @@ for i = 1, n do
         entries[#entries + 1] = entry
       end
     end
-    reply[#reply + 1] = { ARGV[3 + i], past, entries }
+    reply[#reply + 1] = { ARGV[3 + i], remembered, entries }
   end
 end
 return reply

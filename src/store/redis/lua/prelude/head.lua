@@ -94,13 +94,15 @@ local function begin(session)
     local k = 7 * i
     local r = {
       s = KEYS[k - 6], d = KEYS[k - 5], e = KEYS[k - 4], q = KEYS[k - 3], l = KEYS[k - 2], u = KEYS[k - 1], h = KEYS[k],
-      name = ARGV[#ARGV - n + i], seq = 0, token = 0, slots = 0, past = string.rep('\0', PAST_LENGTH), count = {}, with = {}, records = {},
+      name = ARGV[#ARGV - n + i], seq = 0, token = 0, slots = 0, count = {}, with = {}, records = {},
       view = {}, seen = {}, first = 1, batch = 2, left = {},
     }
     local raw = call('GET', r.s)
     if raw then
       r.raw = raw
       read_state(r, raw)
+    else
+      r.past = string.rep('\0', PAST_LENGTH)
     end
     if r.epoch then
       local fields = call('HMGET', r.d, '#epoch', '#with', session or '#epoch')

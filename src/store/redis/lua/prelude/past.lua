@@ -33,6 +33,20 @@ local function count_end(past, since)
   past[ENDS], past[HELD_FOR] = past[ENDS] + 1, past[HELD_FOR] + now - since
 end
 
+-- Returns the counters of a past that are mostly 0.
+local function counters_of(past)
+  return past[COUNTS] == '' and { 0, 0, 0, 0 } or { struct.unpack(COUNTERS, past[COUNTS]) }
+end
+
+-- Adds to a counter of a past that is mostly 0.
+local function add_to(past, counter, by)
+  if by > 0 then
+    local counters = counters_of(past)
+    counters[counter] = counters[counter] + by
+    past[COUNTS] = struct.pack(COUNTERS, unpack(counters, 1, 4))
+  end
+end
+
 -- Notes how a hold or its command ended.
 local function note_outcome(past, outcome, success)
   past[OUTCOME], past[ENDED] = outcome, now

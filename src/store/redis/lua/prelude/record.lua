@@ -95,20 +95,6 @@ local function put_state(r)
   end
 end
 
--- Returns the counters of a past that are mostly 0.
-local function counters_of(past)
-  return past[COUNTS] == '' and { 0, 0, 0, 0 } or { struct.unpack(COUNTERS, past[COUNTS]) }
-end
-
--- Adds to a counter of a past that is mostly 0.
-local function add_to(past, counter, by)
-  if by > 0 then
-    local counters = counters_of(past)
-    counters[counter] = counters[counter] + by
-    past[COUNTS] = struct.pack(COUNTERS, unpack(counters, 1, 4))
-  end
-end
-
 -- Sets how a session holds, and returns the instant at which the hold ends unless it is renewed.
 local function hold(known, waited)
   local kept = math.min(known[KEEP_FOR], KEPT_MAX)
