@@ -97,8 +97,6 @@ impl EmbeddedHandle {
             self.look_at = Some(self.look_at.map_or(end, |at| at.min(end)));
             return Ok(true);
         }
-        // The message is read, so nothing else would remind of the look if the lock is not free.
-        self.must_look = true;
         Ok(false)
     }
 
@@ -130,7 +128,11 @@ impl EmbeddedHandle {
             }
         };
         match done {
-            None => self.stuck.note(&self.store.directory),
+            None => {
+                self.stuck.note(&self.store.directory);
+                // The message that asked for this look is read, and no other one may follow.
+                self.must_look = true;
+            }
             Some(view) => {
                 self.stuck = Stuck::default();
                 self.settle(view);
@@ -184,9 +186,12 @@ impl Handle for EmbeddedHandle {
     }
 
     fn timeout(&self) -> Option<Boottime> {
-        let trouble = self.stuck.trouble_at().filter(|at| Boottime::now() < *at);
-        // While the gate waits for the lock, a look would achieve nothing.
-        let look_at = self.look_at.filter(|_| self.store.gate.descriptor().is_none());
+        let now = Boottime::now();
+        let trouble = self.stuck.trouble_at().filter(|at| now < *at);
+        // While the gate waits for the lock, a look would achieve nothing. A report may have used
+        // the lock for which the gate waited.
+        let look_at = if self.must_look { Some(now) } else { self.look_at };
+        let look_at = look_at.filter(|_| self.store.gate.descriptor().is_none());
         trouble.into_iter().chain(look_at).min()
     }
 

@@ -70,6 +70,7 @@ use self::fault::Guard;
 use self::file::TableFile;
 use self::gate::Gate;
 use self::handle::EmbeddedHandle;
+use self::records::Raw;
 use self::sessions::EmbeddedSessions;
 use self::snapshot::{Answer, Interest};
 use self::transaction::{View, Work};
@@ -159,20 +160,35 @@ impl Embedded {
         names: &[Resource],
         watched: Interest,
     ) -> Result<Option<Answer>, Error> {
-        let Some(raw) = self.transact_within(limit, None, |work| work.records().copy(work.time()?, names))? else {
-            return Ok(None);
-        };
+        match self.transact_within(limit, None, |work| work.records().copy(work.time()?, names))? {
+            Some(raw) => self.listings_of(&raw, limit, names, watched),
+            None => Ok(None),
+        }
+    }
+
+    /// Lists the holders and waiters in a copy of the records. If the copy alone cannot tell them,
+    /// the answer comes from the table.
+    fn listings_of(
+        &mut self,
+        raw: &Raw,
+        limit: Option<Duration>,
+        names: &[Resource],
+        watched: Interest,
+    ) -> Result<Option<Answer>, Error> {
         // As in a transaction, the records may contradict each other.
         let guard = Guard::new(&self.directory);
-        let listings = snapshot::listings(&raw, &self.directory, names, watched);
+        let listings = snapshot::listings(raw, &self.directory, names, watched);
         drop(guard);
         match listings {
             // A transaction that meets damage puts the table aside.
-            Err(records::Error::Damaged) => self.transact_within(limit, None, |work| {
-                snapshot::listings(&work.records().copy(work.time()?, names)?, work.directory(), names, watched)
-            }),
-            listings => listings.map(Some).map_err(|error| self.directory.unusable(&error)),
+            Err(records::Error::Damaged) => {}
+            // Such a holder was released after the copy, or somebody has removed its beacon.
+            Ok(answer) if answer.lacks_beacon => {}
+            listings => return listings.map(Some).map_err(|error| self.directory.unusable(&error)),
         }
+        self.transact_within(limit, None, |work| {
+            snapshot::listings(&work.records().copy(work.time()?, names)?, work.directory(), names, watched)
+        })
     }
 
     /// Releases a session of this process, unless the wait for the lock takes longer than `limit`.

@@ -46,6 +46,8 @@ pub(super) struct Answer {
     pub(super) watched: Vec<OwnedFd>,
     /// Whether the listings have a live session with a process that is not watched.
     pub(super) is_incomplete: bool,
+    /// Whether a listed holder has no beacon.
+    pub(super) lacks_beacon: bool,
     /// Holders that have died and are still in the table.
     pub(super) dead: Vec<SessionId>,
     /// The instant of the answer.
@@ -106,6 +108,7 @@ pub(super) fn listings(
             }
             Peer::Missing => {
                 answer.is_incomplete |= holds;
+                answer.lacks_beacon |= holds;
                 holds
             }
         })

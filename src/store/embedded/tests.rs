@@ -28,6 +28,11 @@ impl Lab {
         Site(Embedded::open(Some(self.0.path().to_owned()), "tests").unwrap())
     }
 
+    /// Makes a request of a process with one session.
+    fn handle(&self, request: Request) -> Box<dyn Handle> {
+        Box::new(self.open().0).acquire(request, AcquireOptions::default()).unwrap()
+    }
+
     fn file(&self, name: &str) -> PathBuf {
         self.0.path().join("state").join(name)
     }
@@ -94,6 +99,8 @@ impl Site {
 
 /// The tests of kept holds and of what the store remembers.
 mod past;
+/// The tests of reports on the sessions in the way.
+mod reports;
 
 fn is_granted(standing: &Standing) -> bool {
     matches!(standing, Standing::Granted(_))

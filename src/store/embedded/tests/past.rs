@@ -24,11 +24,6 @@ fn keeps(number: u8, length: Duration) -> Request {
 }
 
 impl Lab {
-    /// Makes a request of a process with one session.
-    fn handle(&self, request: Request) -> Box<dyn Handle> {
-        Box::new(self.open().0).acquire(request, AcquireOptions::default()).unwrap()
-    }
-
     fn of_another_boot(&self) {
         fs::write(self.file("lock"), "rlock store, format 2\nboot another\n").unwrap();
     }
