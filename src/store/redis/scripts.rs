@@ -56,6 +56,11 @@ impl Script {
 
 include!(concat!(env!("OUT_DIR"), "/scripts.rs"));
 
+/// The build script uses this module, so its tests are here.
+#[cfg(test)]
+#[path = "lua/rewriting.rs"]
+mod rewriting;
+
 #[cfg(test)]
 mod tests {
     use super::*;
