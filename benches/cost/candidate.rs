@@ -9,12 +9,14 @@ use std::process::{Command, Stdio};
 use super::etcd::{Etcd, etcdctl};
 use super::options::Effort;
 use super::server::Redis;
+use super::wrappers;
 
 /// The names of the candidates in the tables.
 pub(crate) const NOTHING: &str = "no lock";
 pub(crate) const EMBEDDED: &str = "rlock, embedded";
 pub(crate) const REDIS_TCP: &str = "rlock, Redis by TCP";
 pub(crate) const REDIS_UNIX: &str = "rlock, Redis by unix socket";
+pub(crate) const BATON: &str = "a message and a PING by TCP";
 pub(crate) const FLOCK: &str = "flock";
 pub(crate) const ETCDCTL: &str = "etcdctl lock";
 pub(crate) const SEM: &str = "sem of GNU parallel";
@@ -31,6 +33,7 @@ pub(crate) struct Candidate {
 enum Way {
     Nothing,
     Rlock { program: PathBuf, store: String, namespace: &'static str },
+    Baton { url: String },
     Flock { file: PathBuf },
     Etcdctl { endpoint: String },
     Sem { home: PathBuf },
@@ -61,6 +64,11 @@ impl Candidate {
         Self { name, way: Way::Rlock { program: program.to_owned(), store, namespace } }
     }
 
+    /// Commands one after another by messages through Redis, without a lock.
+    pub(crate) fn baton(redis: &Redis) -> Self {
+        Self { name: BATON, way: Way::Baton { url: redis.tcp() } }
+    }
+
     pub(crate) fn flock(folder: &Path) -> Self {
         Self { name: FLOCK, way: Way::Flock { file: folder.join("flock") } }
     }
@@ -80,6 +88,7 @@ impl Candidate {
         let mut command = match &self.way {
             Way::Nothing => Command::new(words[0]),
             Way::Rlock { program, store, namespace } => rlock(program, store, namespace, &["exec", LOCK, "--"]),
+            Way::Baton { url } => wrappers::baton(url, &[]),
             Way::Flock { file } => with(Command::new("flock"), &[text(file)]),
             Way::Etcdctl { endpoint } => with(etcdctl(endpoint), &["lock", LOCK, "--"]),
             Way::Sem { home } => {
@@ -109,7 +118,7 @@ impl Candidate {
     /// Returns the number of waiters, or none if the candidate cannot list them.
     pub(crate) fn waiting(&self) -> Option<usize> {
         match &self.way {
-            Way::Nothing | Way::Sem { .. } => None,
+            Way::Nothing | Way::Baton { .. } | Way::Sem { .. } => None,
             Way::Rlock { program, store, namespace } => {
                 let mut inspect = rlock(program, store, namespace, &["inspect", "--json", LOCK]);
                 let listing = inspect.output().expect("the program can be started").stdout;
@@ -135,6 +144,7 @@ impl Candidate {
     pub(crate) fn most_waiters(&self, effort: Effort) -> usize {
         match self.way {
             Way::Nothing | Way::Rlock { .. } | Way::Flock { .. } => usize::MAX,
+            Way::Baton { .. } => 100,
             Way::Etcdctl { .. } => effort.pick(50, 100),
             Way::Sem { .. } => effort.pick(10, 100),
         }
@@ -166,7 +176,7 @@ fn rlock(program: &Path, store: &str, namespace: &str, words: &[&str]) -> Comman
     with(command, words)
 }
 
-fn with(mut command: Command, words: &[&str]) -> Command {
+pub(crate) fn with(mut command: Command, words: &[&str]) -> Command {
     command.args(words);
     command
 }

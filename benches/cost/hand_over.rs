@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::aims::{Aim, Bound};
-use super::candidate::{Candidate, EMBEDDED, ETCDCTL, FLOCK, NOTHING, REDIS_TCP};
+use super::candidate::{BATON, Candidate, EMBEDDED, ETCDCTL, FLOCK, NOTHING, REDIS_TCP};
 use super::crowd::Crowd;
 use super::lab::Lab;
 use super::options::Effort;
@@ -28,10 +28,12 @@ struct Found {
 /// Measures the time between the end of one command and the start of the next, and the work of the
 /// Redis server for it.
 pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
-    let mut found = vec![vec![Found::default(); QUEUES.len()]; lab.candidates.len()];
+    let baton = lab.redis.as_ref().map(Candidate::baton);
+    let candidates: Vec<&Candidate> = lab.candidates.iter().chain(&baton).collect();
+    let mut found = vec![vec![Found::default(); QUEUES.len()]; candidates.len()];
     for (column, &waiters) in QUEUES.iter().enumerate() {
         for _ in 0..effort.pick([8, 4, 2, 1], [40, 20, 10, 5])[column] {
-            for (candidate, found) in lab.candidates.iter().zip(&mut found) {
+            for (candidate, found) in candidates.iter().zip(&mut found) {
                 let found = &mut found[column];
                 if waiters <= candidate.most_waiters(effort) && found.problem.is_none() {
                     found.problem = drain(lab, candidate, waiters, found).err();
@@ -42,7 +44,7 @@ pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
     let problem = |found: &Found| found.problem.as_ref().map(|problem| format!(" {problem}."));
     let problems: String = found.iter().flatten().filter_map(problem).collect();
     let columns = || QUEUES.map(|waiters| format!("{waiters} waiting")).to_vec();
-    let gaps = lab.candidates.iter().zip(&found).map(|(candidate, found)| Row {
+    let gaps = candidates.iter().zip(&found).map(|(candidate, found)| Row {
         name: candidate.name.to_owned(),
         cells: found.iter().map(|found| Spread::of(found.gaps.clone())).collect(),
     });
@@ -51,8 +53,9 @@ pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
         unit: "µs",
         about: format!(
             "By the commands' own clocks, so the end of one process and the start of another are in all of them; \"no \
-             lock\" starts one after the other and shows how much that is. Beyond 50 or 100 of etcdctl and sem there is \
-             too little memory or time.{problems}"
+             lock\" starts one after the other and shows how much that is. \"{BATON}\" has no lock either: each waits for \
+             a message of the one before it, and makes one round trip before it starts its command. Beyond 50 or 100 of \
+             etcdctl and sem there is too little memory or time.{problems}"
         ),
         columns: columns(),
         against: Some(FLOCK),
@@ -80,7 +83,7 @@ pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
             }
         }
     }
-    let Some((_, found)) = lab.candidates.iter().zip(found).find(|(candidate, _)| candidate.name == REDIS_TCP) else {
+    let Some((_, found)) = candidates.iter().zip(found).find(|(candidate, _)| candidate.name == REDIS_TCP) else {
         return Findings { tables: vec![hand_over], aims };
     };
     let row = |name: &str, figures: fn(&Found) -> &Vec<f64>| Row {

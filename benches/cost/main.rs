@@ -32,6 +32,7 @@ mod server_time;
 mod stamp;
 mod start;
 mod table;
+mod wrappers;
 
 use std::fs;
 
@@ -56,7 +57,7 @@ const SECTIONS: [(&str, Measure); 9] = [
 ];
 
 fn main() {
-    if stamp::was_asked_for() {
+    if stamp::was_asked_for() || wrappers::were_asked_for() {
         return;
     }
     let options = match Options::read(std::env::args().skip(1), &SECTIONS.map(|(name, _)| name)) {

@@ -23,22 +23,33 @@ pub(crate) fn pings() -> Pair {
 
 /// SET NX PX, and a script that deletes the key if the key still has the holder's value.
 pub(crate) fn set_nx(client: &mut Connection, lock: &str) -> Pair {
-    let release = load(client, include_str!("peers/compare_and_delete.lua"));
+    let release = load_compare_and_delete(client);
     let (lock, mut number) = (lock.to_owned(), 0);
     Box::new(move |client| {
         number += 1;
-        let taken: Value = cmd("SET")
-            .arg(&lock)
-            .arg(number)
-            .arg(&["NX", "PX"])
-            .arg(LEASE)
-            .query(client)
-            .expect("the command succeeds");
-        assert_eq!(taken, Value::Okay, "another client has the lock");
-        let released: u64 =
-            cmd("EVALSHA").arg(&release).arg(1).arg(&lock).arg(number).query(client).expect("the command succeeds");
-        assert_eq!(released, 1, "the lock was lost");
+        take(client, &lock, number);
+        compare_and_delete(client, &release, &lock, number);
     })
+}
+
+/// SET NX PX.
+pub(crate) fn take(client: &mut Connection, lock: &str, value: u64) {
+    let mut set = cmd("SET");
+    set.arg(lock).arg(value).arg(&["NX", "PX"]).arg(LEASE);
+    let taken: Value = set.query(client).expect("the command succeeds");
+    assert_eq!(taken, Value::Okay, "another client has the lock");
+}
+
+/// Loads the script that deletes a key if it still has the holder's value, and returns its hash.
+pub(crate) fn load_compare_and_delete(client: &mut Connection) -> String {
+    load(client, include_str!("peers/compare_and_delete.lua"))
+}
+
+/// Deletes the key by the script with this hash.
+pub(crate) fn compare_and_delete(client: &mut Connection, script: &str, lock: &str, value: u64) {
+    let released: u64 =
+        cmd("EVALSHA").arg(script).arg(1).arg(lock).arg(value).query(client).expect("the command succeeds");
+    assert_eq!(released, 1, "the lock was lost");
 }
 
 /// The read lock or the write lock of Redisson's RReadWriteLock.

@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 use std::env;
-use std::process::Command;
 use std::time::Duration;
 
 use redis::Connection;
@@ -22,6 +21,7 @@ use super::rate::{Make, rate};
 use super::scripts::{self, Client};
 use super::server::{Counts, Redis};
 use super::table::{Findings, Row, Spread, Table};
+use super::wrappers;
 
 /// The variables that name the servers, as for the tests, and the servers.
 const SERVERS: [(&str, &str); 4] = [
@@ -151,17 +151,16 @@ fn one_after_another(lab: &Lab, servers: &[&Redis], names: &[String], rounds: us
     for (column, redis) in servers.iter().enumerate() {
         let mut counters = redis.client();
         let wrapped = Candidate::redis_tcp(&lab.rlock, redis);
+        let script = peers::load_compare_and_delete(&mut counters);
+        let mut naive = wrappers::naive(&redis.tcp(), &script, &["true"]);
         for round in 0..=rounds {
             let before = Counts::of(&mut counters);
             let status = wrapped.run(&["true"]).status().expect("rlock can be started");
             assert!(status.success(), "rlock fails");
             let own = Counts::of(&mut counters).since(&before).usec(&Client::COMMANDS);
-            // Another process has the processor before the naive pair as well.
-            Command::new("true").status().expect("true can be started");
-            let mut client = redis.client();
-            let mut naive = peers::set_nx(&mut client, "cold");
             let before = Counts::of(&mut counters);
-            naive(&mut client);
+            let status = naive.status().expect("the bench can be started");
+            assert!(status.success(), "the naive wrapper fails");
             let spent = Counts::of(&mut counters).since(&before).usec(&["set", "evalsha"]);
             if round > 0 {
                 found[0][column].push(spent);
@@ -173,8 +172,8 @@ fn one_after_another(lab: &Lab, servers: &[&Redis], names: &[String], rounds: us
         title: "The server's time for a lock of a short process",
         unit: "µs",
         about: format!(
-            "`true` under a lock of its own process, and a naive pair on a new connection, {rounds} times in turn: the caches \
-             of the processor are cold. Acquire and release together, by INFO commandstats."
+            "`true` under a lock of its own process, by rlock and by a naive wrapper, {rounds} times in turn: the caches of \
+             the processor are cold. Acquire and release together, by INFO commandstats."
         ),
         columns: names.to_vec(),
         against: Some(NAIVE),
