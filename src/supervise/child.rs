@@ -294,9 +294,12 @@ impl Child {
         self.awaits_rest = true;
     }
 
-    /// Tells the guardian to end, because no process needs a guardian any more.
+    /// Tells the guardian to end, because no process needs a guardian any more. No other guardian
+    /// follows, so the descriptors for it are closed. Otherwise the release would not show: rlock
+    /// may have spare work left.
     pub(crate) fn dismiss_guardian(&mut self) {
         self.guardians_left = 0;
+        self.kept.clear();
         if let Some(guardian) = self.family.guardian {
             guardian::dismiss(guardian);
         }

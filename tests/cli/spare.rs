@@ -86,6 +86,25 @@ fn grant_does_not_wait_for_the_spare_work_but_the_exit_does() {
     });
 }
 
+/// The waiter sees the hold begin to be kept, though the process of the hold goes on.
+#[test]
+fn waiter_is_granted_at_the_end_of_a_minimum_hold_while_spare_work_runs() {
+    on_both(|lab| {
+        let command = "echo command >> log; until [ -e end ]; do sleep 0.01; done";
+        let mut holder = start(lab, &["--hold-at-least", "1s", "--meanwhile", LONG], command);
+        until_logged(lab, "command");
+        let waiter = start(lab, &[], "echo waiter >> log");
+        lab.until_waiting("k", 1);
+        fs::write(lab.folder().join("end"), "").expect("a file can be made");
+        until_logged(lab, "begins");
+        waiter.end().silently(0);
+        assert!(holder.runs());
+        go(lab);
+        holder.end().silently(0);
+        assert_eq!(log(lab), ["command", "begins", "waiter", "ends"]);
+    });
+}
+
 #[test]
 fn spare_work_that_ends_during_the_wait_is_not_repeated() {
     on_both(|lab| {

@@ -40,7 +40,7 @@ pub(super) struct Beacon {
 }
 
 /// The attributes that tell a beacon from any other file in its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Identity {
     /// The inode number of the pipe.
     pub(super) inode: u64,
@@ -120,15 +120,16 @@ impl Beacon {
                     heard =
                         if is_later && heard != Some(Wake::Now) { Some(Wake::AtEndOfClaim) } else { Some(Wake::Now) };
                     if read < buffer.len() {
-                        // A full pipe may have refused a message.
-                        return Ok(if total >= PAGE_BYTES / 2 { Some(Wake::Now) } else { heard });
+                        break;
                     }
                 }
-                Err(Errno::AGAIN) => return Ok(heard),
+                Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
+        // A full pipe may have refused a message.
+        Ok(if total >= PAGE_BYTES / 2 { Some(Wake::Now) } else { heard })
     }
 
     /// Reads the messages to the sessions of the process. Returns `None` if any session may have

@@ -9,7 +9,8 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 
 use super::beacon::{self, Beacon, Wake};
-use super::snapshot;
+use super::gate::Gate;
+use super::snapshot::{Answer, Interest};
 use super::stuck::{Stuck, TROUBLE_AFTER};
 use super::transaction::{View, Watched, Work};
 use super::{Embedded, Error};
@@ -22,8 +23,9 @@ use crate::lock::request::{self, Place, Request};
 use crate::lock::resource::Resource;
 use crate::store::{Handle, Obstruction, Released, Standing};
 
-/// Maximum wait for the lock for a report on the sessions that block the request.
-const REPORT_LIMIT: Duration = TROUBLE_AFTER;
+/// Maximum wait for the lock for a report on the sessions that block the request. It ends before
+/// the trouble begins, so that the handle can tell of the trouble.
+const REPORT_LIMIT: Duration = Duration::from_secs(3);
 /// Maximum wait of a holder for the lock to release its grant. The end of its process releases the
 /// grant as well.
 pub(super) const RELEASE_LIMIT: Duration = TROUBLE_AFTER;
@@ -38,7 +40,7 @@ pub(super) struct EmbeddedHandle {
     stage: Stage,
     /// The state of the request as far as this process knows.
     standing: Standing,
-    /// Whether the state has not been read since it became known.
+    /// Whether the state was not told since it became known.
     is_news: bool,
     /// The sessions that block the request.
     watched: Vec<Watched>,
@@ -102,17 +104,18 @@ impl EmbeddedHandle {
 
     /// Updates the state of the request if the lock is free at once.
     fn advance(&mut self) -> Result<(), Error> {
-        if self.may_look_later()? {
-            return Ok(());
-        }
+        if self.may_look_later()? { Ok(()) } else { self.look(Duration::ZERO) }
+    }
+
+    /// Updates the state of the request if the lock is free within `limit`.
+    fn look(&mut self, limit: Duration) -> Result<(), Error> {
         let id = self.request.session;
-        let (at_once, request) = (Some(Duration::ZERO), &self.request);
+        let (limit, request) = (Some(limit), &self.request);
         let done = match &mut self.stage {
             Stage::Over => return Ok(()),
             Stage::Asking => {
                 let mut beacon = None;
-                let made =
-                    self.store.transact_within(at_once, Some(id), |work| work.enter(request.clone(), &mut beacon));
+                let made = self.store.transact_within(limit, Some(id), |work| work.enter(request.clone(), &mut beacon));
                 let made = made.inspect_err(|_| beacon::remove(&self.store.directory, id))?;
                 if let Some(beacon) = beacon {
                     self.stage = Stage::Asked(beacon);
@@ -121,7 +124,7 @@ impl EmbeddedHandle {
             }
             Stage::Asked(beacon) => {
                 let (waits, place) = (self.standing == Standing::Waiting, self.place);
-                self.store.transact_within(at_once, Some(id), |work| {
+                self.store.transact_within(limit, Some(id), |work| {
                     beacon.hear(id)?;
                     if waits { work.stand_or_return(request, place, beacon, true) } else { work.stand(id) }
                 })?
@@ -168,6 +171,52 @@ impl EmbeddedHandle {
         matches!(self.standing, Standing::Granted(_))
     }
 
+    /// Releases the session, or takes it out of the queue.
+    fn give_back(&mut self, end: Option<End>) -> Result<Released, Error> {
+        let Stage::Asked(_) = &self.stage else { return Ok(Released::Done) };
+        let limit = if self.is_granted() { RELEASE_LIMIT } else { LEAVE_LIMIT };
+        let id = self.request.session;
+        let mut released = self.store.release_within(limit, id, end);
+        if released.is_err() {
+            // The disk may have no room for the history.
+            self.store.forgets = true;
+            released = self.store.release_within(limit, id, end);
+        }
+        match released {
+            Ok(Some(reply)) => {
+                beacon::remove(&self.store.directory, id);
+                Ok(match reply {
+                    Reply::Unknown => Released::Lost,
+                    Reply::KeptUntil(_) => Released::Kept,
+                    _ => Released::Done,
+                })
+            }
+            // Others take the waiter for dead.
+            Ok(None) | Err(_) if !self.is_granted() => Ok(Released::Done),
+            Ok(None) => Err(self.stuck()),
+            Err(_) if self.is_cut_off() => Ok(Released::Lost),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Closes what other processes wait for. This process may go on: the sessions that watch it
+    /// look for what blocks them now, and take a session that could not leave for dead. Nobody
+    /// would unlock what the gate locks from now on.
+    fn leave(&mut self) {
+        self.watched.clear();
+        self.shown.clear();
+        self.stage = Stage::Over;
+        self.store.gate = Gate::default();
+    }
+
+    fn holders(&mut self, resources: &[Resource]) -> Result<Answer, Error> {
+        let answer = self.store.listings(Some(REPORT_LIMIT), resources, Interest::Holders)?;
+        answer.ok_or_else(|| {
+            self.stuck.note(&self.store.directory);
+            self.stuck()
+        })
+    }
+
     fn stuck(&self) -> Error {
         Stuck::error(&self.store.directory)
     }
@@ -188,9 +237,9 @@ impl Handle for EmbeddedHandle {
     fn timeout(&self) -> Option<Boottime> {
         let now = Boottime::now();
         let trouble = self.stuck.trouble_at().filter(|at| now < *at);
-        // While the gate waits for the lock, a look would achieve nothing. A report may have used
-        // the lock for which the gate waited.
-        let look_at = if self.must_look { Some(now) } else { self.look_at };
+        // A report may have looked, or may have used the lock for which the gate waited. While the
+        // gate waits, a look would achieve nothing.
+        let look_at = if self.must_look || self.is_news { Some(now) } else { self.look_at };
         let look_at = look_at.filter(|_| self.store.gate.descriptor().is_none());
         trouble.into_iter().chain(look_at).min()
     }
@@ -210,34 +259,9 @@ impl Handle for EmbeddedHandle {
     }
 
     fn release(&mut self, end: Option<End>) -> Result<Released, Error> {
-        self.watched.clear();
-        self.shown.clear();
-        let Stage::Asked(_) = &self.stage else { return Ok(Released::Done) };
-        let limit = if self.is_granted() { RELEASE_LIMIT } else { LEAVE_LIMIT };
-        let id = self.request.session;
-        let mut released = self.store.release_within(limit, id, end);
-        if released.is_err() {
-            // The disk may have no room for the history.
-            self.store.forgets = true;
-            released = self.store.release_within(limit, id, end);
-        }
-        match released {
-            Ok(Some(reply)) => {
-                beacon::remove(&self.store.directory, id);
-                // This process may go on. The sessions that watch it look for what blocks them now.
-                self.stage = Stage::Over;
-                Ok(match reply {
-                    Reply::Unknown => Released::Lost,
-                    Reply::KeptUntil(_) => Released::Kept,
-                    _ => Released::Done,
-                })
-            }
-            // The end of this process gives up its place in the queue.
-            Ok(None) | Err(_) if !self.is_granted() => Ok(Released::Done),
-            Ok(None) => Err(self.stuck()),
-            Err(_) if self.is_cut_off() => Ok(Released::Lost),
-            Err(error) => Err(error),
-        }
+        let released = self.give_back(end);
+        self.leave();
+        released
     }
 
     fn give_up(&mut self) -> Result<Standing, Error> {
@@ -253,9 +277,12 @@ impl Handle for EmbeddedHandle {
                     _ => work.stand_or_return(&again, place, beacon, true),
                 };
                 let done = self.store.transact_within(Some(LEAVE_LIMIT), Some(id), work);
-                // The end of this process gives up its place in the queue.
                 let busy = || View::settled(Standing::Busy { obstructions: Vec::new(), streak: None });
-                self.settle(done?.unwrap_or_else(busy));
+                let (done, is_stuck) = done?.map_or_else(|| (busy(), true), |done| (done, false));
+                self.settle(done);
+                if is_stuck {
+                    self.leave();
+                }
             }
             (Stage::Asking, _) => {
                 self.release(None)?;
@@ -267,27 +294,29 @@ impl Handle for EmbeddedHandle {
     }
 
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {
+        if self.must_look {
+            // The gate waits for the lock on behalf of the look, which goes before a report.
+            self.look(REPORT_LIMIT)?;
+            if self.must_look {
+                return Err(self.stuck());
+            }
+            self.is_news = true;
+        }
         let resources: Vec<Resource> = request::resources(&self.request.claims).into_iter().cloned().collect();
-        let limit = Some(REPORT_LIMIT);
-        let mut answer =
-            self.store.listings(limit, &resources, snapshot::Interest::Holders)?.ok_or_else(|| self.stuck())?;
+        let mut answer = self.holders(&resources)?;
         if !answer.dead.is_empty() {
             // The next holder may not have noticed the death yet, and nothing wakes this process
             // when it does.
             let (own, dead) = (Some(self.request.session), std::mem::take(&mut answer.dead));
-            self.store.transact_within(limit, own, |work| work.reap_dead(&dead))?;
-            answer =
-                self.store.listings(limit, &resources, snapshot::Interest::Holders)?.ok_or_else(|| self.stuck())?;
+            self.store.transact_within(Some(REPORT_LIMIT), own, |work| work.reap_dead(&dead))?;
+            answer = self.holders(&resources)?;
         }
         self.shown = answer.watched;
         Ok(answer.listings.into_iter().map(Obstruction::from).collect())
     }
 
     fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
-        Ok(self
-            .store
-            .listings(Some(LEAVE_LIMIT), resources, snapshot::Interest::Holders)?
-            .map(|answer| answer.sessions))
+        Ok(self.store.listings(Some(LEAVE_LIMIT), resources, Interest::Holders)?.map(|answer| answer.sessions))
     }
 
     fn kept(&self) -> Vec<BorrowedFd<'_>> {

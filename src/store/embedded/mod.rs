@@ -90,6 +90,18 @@ use crate::lock::span::Span;
 /// so many addresses; the file is as large as its content.
 pub const TABLE_BYTES_MAX: usize = 256 << 20;
 
+/// The number of copies of the records in which a listing may meet holders that have just been
+/// released. After that it is made under the lock.
+const COPIES: usize = 3;
+
+/// What a copy of the records tells.
+enum Found {
+    Answer(Answer),
+    /// These holders have no beacon: they were released since, or somebody has removed the beacons.
+    Missing(Vec<SessionId>),
+    Damage,
+}
+
 /// The embedded store.
 pub struct Embedded {
     directory: Directory,
@@ -160,35 +172,42 @@ impl Embedded {
         names: &[Resource],
         watched: Interest,
     ) -> Result<Option<Answer>, Error> {
-        match self.transact_within(limit, None, |work| work.records().copy(work.time()?, names))? {
-            Some(raw) => self.listings_of(&raw, limit, names, watched),
-            None => Ok(None),
+        let mut missing = Vec::new();
+        for _ in 0..COPIES {
+            let Some(raw) = self.copy(limit, names)? else { return Ok(None) };
+            match self.listings_of(&raw, names, watched, &missing)? {
+                Found::Answer(answer) => return Ok(Some(answer)),
+                Found::Missing(holders) => missing = holders,
+                Found::Damage => break,
+            }
         }
-    }
-
-    /// Lists the holders and waiters in a copy of the records. If the copy alone cannot tell them,
-    /// the answer comes from the table.
-    fn listings_of(
-        &mut self,
-        raw: &Raw,
-        limit: Option<Duration>,
-        names: &[Resource],
-        watched: Interest,
-    ) -> Result<Option<Answer>, Error> {
-        // As in a transaction, the records may contradict each other.
-        let guard = Guard::new(&self.directory);
-        let listings = snapshot::listings(raw, &self.directory, names, watched);
-        drop(guard);
-        match listings {
-            // A transaction that meets damage puts the table aside.
-            Err(records::Error::Damaged) => {}
-            // Such a holder was released after the copy, or somebody has removed its beacon.
-            Ok(answer) if answer.lacks_beacon => {}
-            listings => return listings.map(Some).map_err(|error| self.directory.unusable(&error)),
-        }
+        // A transaction that meets damage puts the table aside.
         self.transact_within(limit, None, |work| {
             snapshot::listings(&work.records().copy(work.time()?, names)?, work.directory(), names, watched)
         })
+    }
+
+    fn copy(&mut self, limit: Option<Duration>, names: &[Resource]) -> Result<Option<Raw>, Error> {
+        self.transact_within(limit, None, |work| work.records().copy(work.time()?, names))
+    }
+
+    /// Lists the holders and waiters in a copy of the records. `missing` are the holders that had no
+    /// beacon before the copy was made: somebody has removed their beacons, because a release
+    /// removes the session first.
+    fn listings_of(
+        &self,
+        raw: &Raw,
+        names: &[Resource],
+        watched: Interest,
+        missing: &[SessionId],
+    ) -> Result<Found, Error> {
+        // As in a transaction, the records may contradict each other.
+        let _guard = Guard::new(&self.directory);
+        match snapshot::listings(raw, &self.directory, names, watched) {
+            Err(records::Error::Damaged) => Ok(Found::Damage),
+            Ok(answer) if answer.missing.iter().any(|id| !missing.contains(id)) => Ok(Found::Missing(answer.missing)),
+            listings => listings.map(Found::Answer).map_err(|error| self.directory.unusable(&error)),
+        }
     }
 
     /// Releases a session of this process, unless the wait for the lock takes longer than `limit`.

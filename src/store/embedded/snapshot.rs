@@ -46,8 +46,9 @@ pub(super) struct Answer {
     pub(super) watched: Vec<OwnedFd>,
     /// Whether the listings have a live session with a process that is not watched.
     pub(super) is_incomplete: bool,
-    /// Whether a listed holder has no beacon.
-    pub(super) lacks_beacon: bool,
+    /// The listed holders that have no beacon: they were released after the copy, or somebody has
+    /// removed their beacons.
+    pub(super) missing: Vec<SessionId>,
     /// Holders that have died and are still in the table.
     pub(super) dead: Vec<SessionId>,
     /// The instant of the answer.
@@ -108,7 +109,7 @@ pub(super) fn listings(
             }
             Peer::Missing => {
                 answer.is_incomplete |= holds;
-                answer.lacks_beacon |= holds;
+                answer.missing.extend(holds.then_some(id));
                 holds
             }
         })

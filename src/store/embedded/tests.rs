@@ -7,9 +7,10 @@
 use std::fs;
 use std::path::PathBuf;
 
+use rustix::fs::FlockOperation;
 use tempfile::TempDir;
 
-use super::beacon::Beacon;
+use super::beacon::{Beacon, Wake};
 use super::*;
 use crate::lock::request::{Claim, Job, Process};
 
@@ -35,6 +36,13 @@ impl Lab {
 
     fn file(&self, name: &str) -> PathBuf {
         self.0.path().join("state").join(name)
+    }
+
+    /// Holds the lock on the state, as a stopped process does.
+    fn stop(&self) -> fs::File {
+        let lock = fs::File::open(self.file("lock")).unwrap();
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive).unwrap();
+        lock
     }
 
     /// Returns the names of the beacons in the folder.
@@ -97,6 +105,8 @@ impl Site {
     }
 }
 
+/// The tests of processes that go on without their session.
+mod leaving;
 /// The tests of kept holds and of what the store remembers.
 mod past;
 /// The tests of reports on the sessions in the way.

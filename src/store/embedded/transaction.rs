@@ -54,7 +54,7 @@ pub(super) struct Work<'t> {
     woken: Vec<(SessionId, Option<Identity>, Wake)>,
     reaped: Vec<SessionId>,
     /// The beacons of the processes that did not claim a grant in time.
-    passed_over: HashSet<u64>,
+    passed_over: HashSet<Identity>,
     /// The sessions that the operations so far have granted something, and that are not yet known
     /// to live.
     granted: VecDeque<SessionId>,
@@ -324,22 +324,18 @@ impl<'t> Work<'t> {
 
     fn apply_alone(&mut self, op: Op) -> Result<Reply, records::Error> {
         let now = self.table.records_mut().advance_clock(StoreTime::of_machine(), Boottime::now())?;
-        let due = self.records().due_until(now)?;
         let mut left = BTreeSet::new();
-        for session in &due {
-            let session = self.records().session(*session)?;
-            left.extend(session.iter().flat_map(Session::resources).cloned());
-        }
-        let passed_over = due.iter().filter_map(|id| self.records().beacon(*id).transpose());
-        let passed_over = passed_over.map(|beacon| beacon.map(|beacon| beacon.inode)).collect::<Result<Vec<_>, _>>()?;
-        self.passed_over.extend(passed_over);
-        let outcome = self.table.apply(now, op)?;
-        // The sessions that have left go on, so nobody learns of it from their beacons.
-        for resource in left {
-            for waiter in self.sessions_of(&resource, |rank| !rank.is_held())? {
-                self.call(waiter, Wake::Now)?;
+        for id in self.records().due_until(now)? {
+            let Some(session) = self.records().session(id)? else { continue };
+            left.extend(session.resources().into_iter().cloned());
+            // The other sessions that are due are kept holds. Their processes may have ended, and a
+            // file system gives their inodes to other beacons.
+            if session.phase == Phase::Granted {
+                self.passed_over.extend(self.records().beacon(id)?);
             }
         }
+        let outcome = self.table.apply(now, op)?;
+        self.call_waiters_of(&left)?;
         self.changed |= !outcome.expired.is_empty()
             || !matches!(outcome.reply, Reply::Refused(_) | Reply::Unknown | Reply::Listing(_));
         self.granted.extend(outcome.granted);
@@ -372,15 +368,34 @@ impl<'t> Work<'t> {
                 Peer::Alive(_) => {
                     self.call(session, Wake::Now)?;
                     let beacon = self.records().beacon(session)?;
-                    if beacon.is_some_and(|beacon| self.passed_over.contains(&beacon.inode)) {
+                    if beacon.is_some_and(|beacon| self.passed_over.contains(&beacon)) {
                         // Its process has just failed to claim another grant.
-                        self.apply_alone(Op::Reap(session))?;
+                        self.pass_over(session)?;
                     } else {
                         self.appoint_watchers(session)?;
                     }
                 }
                 Peer::Dead => self.reap_alone(session)?,
                 Peer::Missing => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a grant away from a session whose process lives.
+    fn pass_over(&mut self, id: SessionId) -> Result<(), records::Error> {
+        let session = self.records().session(id)?;
+        let resources: BTreeSet<_> = session.iter().flat_map(Session::resources).cloned().collect();
+        self.apply_alone(Op::Reap(id))?;
+        self.call_waiters_of(&resources)
+    }
+
+    /// Notes that the waiters for these resources have to look. Sessions have left whose processes
+    /// go on, so nobody learns of it from their beacons.
+    fn call_waiters_of(&mut self, resources: &BTreeSet<Resource>) -> Result<(), records::Error> {
+        for resource in resources {
+            for waiter in self.sessions_of(resource, |rank| !rank.is_held())? {
+                self.call(waiter, Wake::Now)?;
             }
         }
         Ok(())

@@ -39,6 +39,11 @@ impl Spare {
                 *self = Self::Over;
                 vec![]
             }
+            // The wait is over, and the store was out of reach from the start.
+            (Self::Pending, Event::Tick) if matches!(state, State::Waiting(wait) if wait.is_over(now)) => {
+                *self = Self::Over;
+                vec![]
+            }
             (Self::Pending, Event::Signal { signal, .. }) if ends_work(signal) => {
                 *self = Self::Over;
                 vec![]

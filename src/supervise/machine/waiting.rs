@@ -119,6 +119,10 @@ impl Wait {
         self.over_at.into_iter().chain(show_at).chain(warn_at).chain(self.look_at).min()
     }
 
+    pub(super) fn is_over(&self, now: Boottime) -> bool {
+        is_over(self.over_at, now)
+    }
+
     pub(super) fn on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
         let is_shown = self.shown == Shown::Line;
         let show = || is_shown.then_some(Action::ShowWaiting).into_iter().collect();
@@ -135,7 +139,7 @@ impl Wait {
                 Next::nothing()
             }
             Event::Signal { signal: Signal::Cont, .. } => return Next::Stay(show()),
-            Event::Tick if is_over(self.over_at, now) => match self.reach {
+            Event::Tick if self.is_over(now) => match self.reach {
                 Reach::Answers => Next::Enter(State::GivingUp, vec![Action::GiveUp]),
                 Reach::Lost { .. } | Reach::LostWithWarning => store_failed(),
             },

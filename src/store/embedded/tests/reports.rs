@@ -1,7 +1,5 @@
 //! A report on the sessions in the way, made while other processes change the table.
 
-use rustix::fs::FlockOperation;
-
 use super::*;
 use crate::clock::Boottime;
 
@@ -23,11 +21,13 @@ fn holder_that_is_released_after_the_copy_is_not_reported() {
     let mut site = lab.open();
     let (_, first) = site.ask(1);
     let (_, _second) = site.ask(2);
-    let raw = site.transact(|work| work.records().copy(work.time()?, &names())).unwrap();
+    let raw = site.0.copy(None, &names()).unwrap().unwrap();
     site.transact(|work| work.apply(Op::Release { session: id(1), end: None })).unwrap();
     beacon::remove(&site.0.directory, id(1));
     drop(first);
-    let answer = site.0.listings_of(&raw, None, &names(), Interest::Holders).unwrap().unwrap();
+    let found = site.0.listings_of(&raw, &names(), Interest::Holders, &[]).unwrap();
+    assert!(matches!(found, Found::Missing(missing) if missing == [id(1)]));
+    let answer = site.0.listings(None, &names(), Interest::Holders).unwrap().unwrap();
     assert_eq!(holders(&answer), (vec![id(2)], 1));
 }
 
@@ -46,28 +46,43 @@ fn holder_without_a_beacon_is_reported() {
 #[test]
 fn report_does_not_replace_the_look_that_a_message_asks_for() {
     let lab = Lab::new();
-    let lock = || {
-        let lock = fs::File::open(lab.file("lock")).unwrap();
-        rustix::fs::flock(&lock, FlockOperation::LockExclusive).unwrap();
-        lock
-    };
     let mut site = lab.open();
     let (_, _first) = site.ask(1);
     let mut waiter = lab.handle(request(2, Mode::Write, None));
     assert_eq!(waiter.check().unwrap(), Standing::Waiting);
     site.transact(|work| work.apply(Op::Release { session: id(1), end: None })).unwrap();
-    let stopped = lock();
+    let stopped = lab.stop();
     assert_eq!(waiter.check().unwrap(), Standing::Waiting, "the lock on the state is not free");
     drop(stopped);
     assert_eq!(waiter.inspect().unwrap().len(), 1);
     assert!(waiter.timeout().is_some_and(|at| at <= Boottime::now()));
     assert!(is_granted(&waiter.check().unwrap()));
 
-    let stopped = lock();
+    let stopped = lab.stop();
     let mut newcomer = lab.handle(request(3, Mode::Write, None));
     assert_eq!(newcomer.check().unwrap(), Standing::Asking);
     drop(stopped);
     newcomer.inspect().unwrap();
     assert!(newcomer.timeout().is_some_and(|at| at <= Boottime::now()));
     assert_eq!(newcomer.check().unwrap(), Standing::Waiting);
+}
+
+/// "warning … its lock has not been free": the report ends before that is due, and the handle has a
+/// timer for it.
+#[test]
+fn report_leaves_time_for_the_warning() {
+    let lab = Lab::new();
+    let mut site = lab.open();
+    let (_, _first) = site.ask(1);
+    for (number, is_look_due) in [(2, false), (3, true)] {
+        let mut waiter = lab.handle(request(number, Mode::Write, None));
+        assert_eq!(waiter.check().unwrap(), Standing::Waiting);
+        let _stopped = lab.stop();
+        if is_look_due {
+            assert_eq!(waiter.check().unwrap(), Standing::Waiting);
+        }
+        assert!(waiter.inspect().is_err());
+        assert!(waiter.timeout().is_some_and(|at| at > Boottime::now()));
+        assert_eq!(waiter.trouble(), None);
+    }
 }

@@ -63,6 +63,7 @@ fn spare_work_runs_once_beside_the_wait_or_after_the_release() {
         (&[denied], "ReportFailure, Exit(65)"),
         (&[StoreFailed], "ReportFailure, Release, Exit(69)"),
         (&[OutOfReach, StoreFailed], "ReportFailure, Release, Exit(69)"),
+        (&[OutOfReach, Tick], "ReportFailure, Release, Exit(69)"),
     ];
     for (events, expected) in rows {
         assert_eq!(actions(with_spare(), events), *expected, "{events:?}");

@@ -1,0 +1,85 @@
+//! A process goes on after its session: it has spare work, for example.
+
+use super::*;
+use crate::lock::past::{End, Ending};
+use crate::lock::records::Phase;
+
+const LIMIT: Option<Duration> = Some(Duration::from_secs(5));
+
+/// The gate of a request that is over must not get the lock, because nobody would unlock it.
+#[test]
+fn request_that_is_over_leaves_the_lock_to_others() {
+    let lab = Lab::new();
+    let mut site = lab.open();
+    let (_, _first) = site.ask(1);
+    for (number, is_given_up) in [(2, false), (3, true)] {
+        let mut waiter = lab.handle(request(number, Mode::Write, None));
+        assert_eq!(waiter.check().unwrap(), Standing::Waiting);
+        let stopped = lab.stop();
+        let mut newcomer = lab.handle(request(number + 10, Mode::Write, None));
+        assert_eq!(newcomer.check().unwrap(), Standing::Asking);
+        for handle in [&mut waiter, &mut newcomer] {
+            if is_given_up {
+                assert!(matches!(handle.give_up().unwrap(), Standing::Busy { .. }));
+            } else {
+                assert_eq!(handle.release(None).unwrap(), Released::Done);
+            }
+        }
+        drop(stopped);
+        // The handles live, and nobody polls them any more. A thread of theirs would need a moment
+        // to get the lock.
+        for _ in 0..20 {
+            std::thread::sleep(Duration::from_millis(5));
+            let free = site.0.transact_within(LIMIT, None, |work| work.records().sessions()).unwrap();
+            assert!(free.is_some(), "the lock is not free");
+        }
+        drop((waiter, newcomer));
+    }
+}
+
+/// The release fails because another process is stopped with the lock.
+#[test]
+fn hold_that_could_not_be_released_ends_although_its_process_goes_on() {
+    let lab = Lab::new();
+    let mut holder = lab.handle(request(1, Mode::Write, None));
+    assert!(is_granted(&holder.check().unwrap()));
+    let stopped = lab.stop();
+    assert!(holder.release(Some(End { ending: Ending::Exit(0), is_success: true })).is_err());
+    drop(stopped);
+    assert!(is_granted(&lab.open().ask(2).0));
+    drop(holder);
+}
+
+/// A file system gives the inode of a removed beacon to the next one.
+#[test]
+fn waiter_with_the_inode_of_a_kept_hold_is_granted_in_its_turn() {
+    let lab = Lab::new();
+    let keeps = Job { keep_for: Some(Duration::from_millis(200)), is_acquire: true, ..Job::default() };
+    drop(lab.handle(Request { job: keeps, ..request(1, Mode::Write, None) }));
+    let mut site = lab.open();
+    let (_, first) = site.ask(2);
+    let (_, _second) = site.ask(3);
+    site.transact(|work| work.records_mut().put_beacon(id(1), first.identity())).unwrap();
+    std::thread::sleep(Duration::from_millis(250));
+    assert_eq!(site.stand(3), Standing::Waiting);
+    let phase = site.transact(|work| Ok(work.records().session(id(2))?.map(|session| session.phase))).unwrap();
+    assert_eq!(phase, Some(Phase::Granted));
+}
+
+/// A full pipe refuses messages.
+#[test]
+fn full_beacon_calls_for_a_look() {
+    let lab = Lab::new();
+    let mut site = lab.open();
+    let (_, _first) = site.ask(1);
+    let (_, beacon) = site.ask(2);
+    beacon.hear(id(2)).unwrap();
+    let identity = Some(*beacon.identity());
+    // Each read of the receiver takes whole messages, so a full pipe ends with an empty read.
+    for _ in 0..256 {
+        beacon::wake(&site.0.directory, id(2), identity.as_ref(), Wake::AtEndOfClaim);
+    }
+    assert_eq!(beacon.hear(id(2)).unwrap(), Some(Wake::Now));
+    beacon::wake(&site.0.directory, id(2), identity.as_ref(), Wake::AtEndOfClaim);
+    assert_eq!(beacon.hear(id(2)).unwrap(), Some(Wake::AtEndOfClaim));
+}
