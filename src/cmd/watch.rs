@@ -69,7 +69,9 @@ impl Watch<'_> {
         let is_told = notices.as_ref().is_some_and(|notices| notices.are_complete);
         self.notices = notices;
         let holders = inspection.resources.iter().flat_map(|listing| &listing.holders);
-        let ends = holders.filter(|holder| holder.kept).filter_map(|holder| holder.expiry).min();
+        // A server goes on listing a kept hold that is over until somebody uses its resource.
+        let ends = holders.filter(|holder| holder.kept).filter_map(|holder| holder.expiry);
+        let ends = ends.filter(|end| *end > inspection.now).min();
         let ends = ends.map(|end| now + (end - inspection.now) + Duration::from_millis(1));
         let asks = (!is_told).then(|| now + self.every);
         self.due = [ends, asks].into_iter().flatten().min();

@@ -3,11 +3,13 @@
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::spare::on_both;
+use crate::support::servers::{Kind, Setup};
 use crate::support::{Lab, Running, wait_until};
 
 /// A running watch that writes to a file.
@@ -83,6 +85,26 @@ fn each_change_is_an_object_on_a_line() {
         assert_eq!(events[2]["session"], granted["session"]);
         watch.running.signal(Signal::TERM);
     });
+}
+
+/// A server goes on listing a kept hold that is over until somebody uses its resource.
+#[test]
+fn watch_sleeps_between_its_looks_after_the_end_of_a_kept_hold() {
+    let Some(server) = Setup::new(Kind::Redis7).start_if_present() else { return };
+    let lab = Lab::at(server.url());
+    let _watch = Watch::start(&lab, &["k", "probe"]);
+    assert_eq!(lab.run(["acquire", "--for", "200ms", "k"]).code(), Some(0));
+    let commands = || -> u64 {
+        let stats: String = server.ask(&["INFO", "stats"]);
+        let line = stats.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
+        line.and_then(|count| count.trim().parse().ok()).expect("the server counts its commands")
+    };
+    std::thread::sleep(Duration::from_millis(300));
+    let before = commands();
+    std::thread::sleep(Duration::from_secs(1));
+    let looked = commands() - before;
+    // Ten looks take about ten commands each.
+    assert!(looked < 1_000, "{looked} commands in a second");
 }
 
 /// "else a line … per change": a request that is busy, one that gives up, and a lock that is broken.

@@ -277,6 +277,11 @@ impl Negotiation {
     pub(super) fn on_message(&mut self) -> Vec<Command> {
         match self.state {
             State::Waiting { .. } | State::Held { .. } => vec![self.renew()],
+            // The grant may be broken. The renewal follows the answer of the replicas.
+            State::Replicating { ref mut due, .. } => {
+                *due = Boottime::default();
+                vec![]
+            }
             _ => vec![],
         }
     }

@@ -255,6 +255,19 @@ fn grant_counts_when_enough_replicas_have_it() {
     }
 }
 
+/// The message tells that the grant was broken. The command may start when the replicas have
+/// answered, so the next renewal must not be a third of the lease away.
+#[test]
+fn message_while_the_replicas_are_awaited_makes_the_holder_renew_at_once() {
+    let mut negotiation = negotiation(1);
+    negotiation.on_connect();
+    answered(&mut negotiation, FIRST, granted(), START, START);
+    assert_eq!(negotiation.on_message(), []);
+    negotiation.on_replicated(1, 1);
+    assert!(negotiation.due().is_some_and(|due| due <= START));
+    assert!(negotiation.tick(START).contains(&BEAT));
+}
+
 /// The server replies when the time of the replicas is over, so the client gives the server more
 /// time than the replicas.
 #[test]
