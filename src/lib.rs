@@ -13,6 +13,7 @@
 //! | [`clock`] | the instants of two clocks: the machine's and the store's |
 //! | [`lock`] | the lock model: pure, total, the same for every store |
 //! | [`exit`] | the exit codes |
+//! | `alarm` | waits for descriptors until an instant |
 //! | `words` | formats and sanitises text |
 //! | `files`, `passwd`, `processes` | read files, the user database and /proc |
 //! | [`store`] | where the lock table lives: liveness, wake-ups, time |
@@ -36,6 +37,7 @@ pub mod exit;
 pub mod lock;
 pub mod store;
 
+mod alarm;
 mod cmd;
 mod doctor;
 mod failure;

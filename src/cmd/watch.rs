@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::Context;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr,
@@ -19,6 +19,7 @@ use signal_hook::iterator::exfiltrator::SignalOnly;
 
 use super::inspect::{listing, places};
 use super::look::look;
+use crate::alarm::Alarm;
 use crate::cli::invocation::{Form, Inspect};
 use crate::clock::{Boottime, StoreTime};
 use crate::exit;
@@ -38,7 +39,7 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// Shows changes until the user has seen enough. Returns the exit code.
 pub(super) fn run(inspect: &Inspect, store: Box<dyn Store>, every: Duration, look: Look) -> anyhow::Result<u8> {
-    let mut watch = Watch { inspect, store, every, notices: None, due: None };
+    let mut watch = Watch { inspect, store, every, notices: None, alarm: Alarm::default(), due: None };
     let first = watch.look().map_err(Failure::from)?;
     let unusable = watch.store.take_unusable();
     unusable.iter().for_each(|line| super::say(line));
@@ -51,6 +52,7 @@ struct Watch<'i> {
     store: Box<dyn Store>,
     every: Duration,
     notices: Option<Notices>,
+    alarm: Alarm,
     /// When to look again even if no notice comes.
     due: Option<Boottime>,
 }
@@ -85,12 +87,8 @@ impl Watch<'_> {
         let notices = descriptors.map(|descriptor| (descriptor.as_fd(), PollFlags::IN));
         let all = others.iter().copied().chain(notices);
         let mut polled: Vec<_> = all.map(|(descriptor, flags)| PollFd::from_borrowed_fd(descriptor, flags)).collect();
-        let left = [self.due.map(|due| due - Boottime::now()), limit].into_iter().flatten().min();
-        let left = left.and_then(|left| Timespec::try_from(left).ok());
-        match poll(&mut polled, left.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
+        let limit = limit.map(|limit| Boottime::now() + limit);
+        self.alarm.wait(&mut polled, [self.due, limit].into_iter().flatten().min())?;
         let ready: Vec<_> = polled.iter().map(|it| !it.revents().is_empty()).collect();
         let (others, notices) = ready.split_at(others.len());
         let is_due = self.due.is_some_and(|due| due <= Boottime::now());

@@ -16,11 +16,12 @@ pub(crate) mod process;
 
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use self::machine::{Action, Event, Machine};
 use self::process::Watched;
+use crate::alarm::Alarm;
 use crate::clock::Boottime;
 use crate::lock::past::End;
 use crate::store::{Grant, Handle, Standing};
@@ -37,7 +38,8 @@ pub(crate) fn keep(
     grace: Duration,
     was_released: impl FnMut() -> bool,
 ) -> Result<(), Errno> {
-    let mut keeper = Keeper { handle, process, was_released, machine: Machine::new(grace), asks: true, is_over: false };
+    let (alarm, machine) = (Alarm::default(), Machine::new(grace));
+    let mut keeper = Keeper { handle, process, was_released, alarm, machine, asks: true, is_over: false };
     keeper.ask();
     while !keeper.is_over {
         keeper.turn()?;
@@ -49,6 +51,7 @@ struct Keeper<'a, R> {
     handle: &'a mut dyn Handle,
     process: &'a Watched,
     was_released: R,
+    alarm: Alarm,
     machine: Machine,
     /// Whether the store may still report something.
     asks: bool,
@@ -77,13 +80,8 @@ impl<R: FnMut() -> bool> Keeper<'_, R> {
             if self.asks { (self.handle.descriptors(), self.handle.timeout()) } else { (Vec::new(), None) };
         let mut polled = vec![PollFd::new(self.process.descriptor(), PollFlags::IN)];
         polled.extend(descriptors.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)));
-        let left = self.machine.next_timeout().into_iter().chain(asking).min().map(|at| at - Boottime::now());
-        // A duration that the kernel cannot express is longer than any wait.
-        let timeout = left.and_then(|time| Timespec::try_from(time).ok());
-        match poll(&mut polled, timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error),
-        }
+        let due = self.machine.next_timeout().into_iter().chain(asking).min();
+        self.alarm.wait(&mut polled, due)?;
         let is_ready = |descriptor: &PollFd<'_>| !descriptor.revents().is_empty();
         let store_spoke = polled[1..].iter().any(is_ready);
         Ok((is_ready(&polled[0]), store_spoke || asking.is_some_and(|at| at <= Boottime::now())))

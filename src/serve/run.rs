@@ -1,12 +1,11 @@
 //! The poll loop of a server.
 
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
@@ -15,6 +14,7 @@ use super::listen;
 use super::rules::Rules;
 use super::server::{Limits, Server};
 use super::worker::{Open, Worker};
+use crate::alarm::Alarm;
 use crate::cli::invocation::Serve;
 use crate::clock::Boottime;
 use crate::exit;
@@ -51,6 +51,7 @@ pub(crate) fn run(
     }
     // A service manager that does not answer does not matter.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
+    let alarm = Alarm::default();
     let mut is_draining = false;
     // When holders have to end.
     let mut stops_at = None;
@@ -59,7 +60,8 @@ pub(crate) fn run(
         if (is_draining || serve.stdio) && server.is_empty() {
             return Ok(if serve.stdio && server.has_lost { exit::LOST } else { 0 });
         }
-        let is_signalled = wait(&server, &signals, stops_at).context("cannot wait for clients and the store")?;
+        let is_signalled =
+            wait(&server, &signals, &alarm, stops_at).context("cannot wait for clients and the store")?;
         if is_signalled {
             let signalled = take(&signals);
             if is_draining || signalled > 1 {
@@ -111,7 +113,7 @@ fn raise_descriptor_limit() {
 }
 
 /// Sleeps until something is ready or due. Returns whether a signal has arrived.
-fn wait(server: &Server, signals: &OwnedFd, stops_at: Option<Boottime>) -> io::Result<bool> {
+fn wait(server: &Server, signals: &OwnedFd, alarm: &Alarm, stops_at: Option<Boottime>) -> Result<bool, Errno> {
     let of_store = server.sessions.descriptors();
     let others = server.descriptors();
     let mut polled = Vec::with_capacity(1 + others.len() + of_store.len());
@@ -120,15 +122,6 @@ fn wait(server: &Server, signals: &OwnedFd, stops_at: Option<Boottime>) -> io::R
         others.iter().chain(&of_store).map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)),
     );
     let timer = [server.timeout(), server.sessions.timeout(), stops_at].into_iter().flatten().min();
-    // A duration that the kernel cannot express is longer than any wait.
-    let timeout = timeout_until(timer);
-    match poll(&mut polled, timeout.as_ref()) {
-        Ok(_) => Ok(!polled[0].revents().is_empty()),
-        Err(Errno::INTR) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn timeout_until(timer: Option<Boottime>) -> Option<Timespec> {
-    timer.and_then(|at| Timespec::try_from(at - Boottime::now()).ok())
+    alarm.wait(&mut polled, timer)?;
+    Ok(!polled[0].revents().is_empty())
 }

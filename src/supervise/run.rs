@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal as Kernel;
 
 pub(crate) use super::child::CommandSpec;
@@ -22,6 +22,7 @@ use super::report::Report;
 use super::signals::{Arrival, Signals};
 use super::spare::{SHELL, SpareWork};
 use super::terminal::StatusLine;
+use crate::alarm::Alarm;
 use crate::clock::{Boottime, StoreTime, micros};
 use crate::failure::Failure;
 use crate::lock::deadlock::Detector;
@@ -129,6 +130,7 @@ where
         spare_work: None,
         otherwise,
         signals,
+        alarm: Alarm::default(),
         machine: Machine::new(settings),
         messages,
         settings,
@@ -174,6 +176,7 @@ struct Supervision<'a, E, C> {
     spare_work: Option<SpareWork>,
     otherwise: OsString,
     signals: Signals,
+    alarm: Alarm,
     machine: Machine,
     messages: Messages,
     settings: Settings,
@@ -222,16 +225,10 @@ where
         polled.extend(self.spare_work.iter().map(|work| PollFd::from_borrowed_fd(work.descriptor(), PollFlags::IN)));
         let of_store = polled.len();
         polled.extend(descriptors.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)));
-        let timer = self.machine.next_timeout().into_iter().chain(asking).min();
-        let left = timer.map(|at| at - Boottime::now());
-        let timeout = if self.signals.has_more() { Some(Duration::ZERO) } else { left };
-        // A duration that the kernel cannot express is longer than any wait.
-        let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
-        let store_spoke = match poll(&mut polled, timeout.as_ref()) {
-            Ok(_) => polled[of_store..].iter().any(|descriptor| !descriptor.revents().is_empty()),
-            Err(rustix::io::Errno::INTR) => false,
-            Err(error) => return Err(error).context("cannot wait for signals and the store"),
-        };
+        let due = self.machine.next_timeout().into_iter().chain(asking).min();
+        let until = if self.signals.has_more() { Some(Boottime::default()) } else { due };
+        self.alarm.wait(&mut polled, until).context("cannot wait for signals and the store")?;
+        let store_spoke = polled[of_store..].iter().any(|descriptor| !descriptor.revents().is_empty());
         Ok(store_spoke || asking.is_some_and(|at| at <= Boottime::now()))
     }
 

@@ -5,6 +5,7 @@ use std::io::{self, PipeReader, PipeWriter, Read, pipe};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
+use rustix::event::{Timespec, poll};
 use rustix::process::{getpid, kill_process};
 
 use super::super::event::{Group, Signal};
