@@ -81,7 +81,8 @@ fn cleanup_enters_what_ended_without_a_release() {
     lab.hold("k").kill();
     lab.run(["cleanup"]);
     assert_eq!(outcomes(&lab, &[]), ["expired"]);
-    assert_eq!(lab.run(["acquire", "k", "--for", "1ms"]).code(), Some(0));
+    // Where other programs use the processors, a shorter hold may end before acquire does.
+    assert_eq!(lab.run(["acquire", "k", "--for", "200ms"]).code(), Some(0));
     wait_until("the store has ended the kept hold", || {
         lab.run(["cleanup"]);
         outcomes(&lab, &[]) == ["expired", "kept"]
