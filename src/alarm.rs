@@ -19,8 +19,8 @@ use crate::clock::Boottime;
 pub(crate) struct Alarm(OnceCell<Option<OwnedFd>>);
 
 impl Alarm {
-    /// Waits until one of the descriptors is ready, a signal has arrived, or the instant `until` has
-    /// come. The events of the descriptors tell which of them are ready.
+    /// Waits until one of the descriptors is ready, a signal has arrived, or the instant `until`
+    /// has come. The events of the descriptors tell which of them are ready.
     ///
     /// # Errors
     /// The kernel's.

@@ -199,9 +199,9 @@ impl EmbeddedHandle {
         }
     }
 
-    /// Closes what other processes wait for. This process may go on: the sessions that watch it
-    /// look for what blocks them now, and take a session that could not leave for dead. Nobody
-    /// would unlock what the gate locks from now on.
+    /// Closes the beacon and the gate, because this process may go on. The sessions that watch the
+    /// beacon look for what blocks them now, and take a session that could not leave for dead. A
+    /// lock that the gate got from now on would never be unlocked.
     fn leave(&mut self) {
         self.watched.clear();
         self.shown.clear();

@@ -191,8 +191,8 @@ impl Embedded {
         self.transact_within(limit, None, |work| work.records().copy(work.time()?, names))
     }
 
-    /// Lists the holders and waiters in a copy of the records. `missing` are the holders that had no
-    /// beacon before the copy was made: somebody has removed their beacons, because a release
+    /// Lists the holders and waiters in a copy of the records. `missing` are the holders that had
+    /// no beacon before the copy was made: somebody has removed their beacons, because a release
     /// removes the session first.
     fn listings_of(
         &self,

@@ -357,6 +357,7 @@ impl<'t> Work<'t> {
     /// Goes through the granted sessions in a loop and not by recursion, because a long queue of
     /// dead sessions may stand behind a dead one.
     fn wake_granted(&mut self) -> Result<(), records::Error> {
+        let mut left = BTreeSet::new();
         while let Some(session) = self.granted.pop_front() {
             if self.own.has(session) {
                 // This process runs, so the grant need not wait for another transaction.
@@ -369,8 +370,11 @@ impl<'t> Work<'t> {
                     self.call(session, Wake::Now)?;
                     let beacon = self.records().beacon(session)?;
                     if beacon.is_some_and(|beacon| self.passed_over.contains(&beacon)) {
-                        // Its process has just failed to claim another grant.
-                        self.pass_over(session)?;
+                        // Its process has just failed to claim another grant, and may have many
+                        // sessions in the queue.
+                        let passed_over = self.records().session(session)?;
+                        left.extend(passed_over.iter().flat_map(Session::resources).cloned());
+                        self.apply_alone(Op::Reap(session))?;
                     } else {
                         self.appoint_watchers(session)?;
                     }
@@ -379,15 +383,7 @@ impl<'t> Work<'t> {
                 Peer::Missing => {}
             }
         }
-        Ok(())
-    }
-
-    /// Takes a grant away from a session whose process lives.
-    fn pass_over(&mut self, id: SessionId) -> Result<(), records::Error> {
-        let session = self.records().session(id)?;
-        let resources: BTreeSet<_> = session.iter().flat_map(Session::resources).cloned().collect();
-        self.apply_alone(Op::Reap(id))?;
-        self.call_waiters_of(&resources)
+        self.call_waiters_of(&left)
     }
 
     /// Notes that the waiters for these resources have to look. Sessions have left whose processes

@@ -66,6 +66,35 @@ fn waiter_with_the_inode_of_a_kept_hold_is_granted_in_its_turn() {
     assert_eq!(phase, Some(Phase::Granted));
 }
 
+/// A stopped process with many sessions is passed over for each of them. Its neighbours hear of it
+/// once, whatever the number of sessions.
+#[test]
+fn waiters_hear_once_of_a_process_that_is_passed_over_many_times() {
+    let lab = Lab::new();
+    let mut site = lab.open();
+    let (_, _holder) = site.ask(1);
+    let mut stopped = None;
+    for number in 2..20 {
+        site.transact(|work| work.enter(request(number, Mode::Write, None), &mut stopped)).unwrap();
+    }
+    let (_, next) = site.ask(20);
+    let (_, last) = site.ask(21);
+    site.transact(|work| work.apply(Op::Release { session: id(1), end: None })).unwrap();
+    beacon::remove(&site.0.directory, id(1));
+    last.hear(id(21)).unwrap();
+    let due = site.transact(|work| work.stand(id(21))).unwrap().look_at.unwrap();
+    std::thread::sleep(due - crate::clock::Boottime::now());
+    site.stand(21);
+    let phase = site.transact(|work| Ok(work.records().session(id(20))?.map(|session| session.phase))).unwrap();
+    assert_eq!(phase, Some(Phase::Granted));
+    let mut messages = [0; 1024];
+    let bytes = rustix::io::read(&last, &mut messages).unwrap();
+    // One for the claim lease that has ended, one for all that were passed over, and one for the
+    // next claim lease.
+    assert_eq!(bytes, 3 * 16);
+    drop((stopped, next));
+}
+
 /// A full pipe refuses messages.
 #[test]
 fn full_beacon_calls_for_a_look() {

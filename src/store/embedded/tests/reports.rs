@@ -38,6 +38,9 @@ fn holder_without_a_beacon_is_reported() {
     let mut site = lab.open();
     let (_, _first) = site.ask(1);
     beacon::remove(&site.0.directory, id(1));
+    let raw = site.0.copy(None, &names()).unwrap().unwrap();
+    let found = site.0.listings_of(&raw, &names(), Interest::Holders, &[id(1)]).unwrap();
+    assert!(matches!(found, Found::Answer(_)), "the holder had no beacon before the copy either");
     let answer = site.0.listings(None, &names(), Interest::Holders).unwrap().unwrap();
     assert_eq!(holders(&answer), (vec![id(1)], 0));
 }
@@ -67,10 +70,10 @@ fn report_does_not_replace_the_look_that_a_message_asks_for() {
     assert_eq!(newcomer.check().unwrap(), Standing::Waiting);
 }
 
-/// "warning … its lock has not been free": the report ends before that is due, and the handle has a
-/// timer for it.
+/// A report that does not get the lock ends before the trouble begins, and the handle has a timer
+/// for the trouble.
 #[test]
-fn report_leaves_time_for_the_warning() {
+fn report_without_the_lock_leaves_a_timer_for_the_trouble() {
     let lab = Lab::new();
     let mut site = lab.open();
     let (_, _first) = site.ask(1);
