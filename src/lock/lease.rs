@@ -13,7 +13,8 @@ use crate::clock::{Boottime, micros};
 /// How long a grant from the queue lasts until the waiter claims it, unless the ttl is shorter.
 pub const CLAIM: Duration = Duration::from_secs(3);
 
-/// How long a waiter keeps its place in the queue unless it renews the place.
+/// How long a waiter keeps its place in the queue unless it renews the place. With a shorter ttl it
+/// is the ttl, but no less than [`CLAIM`].
 pub const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// The minimum margin. It allows for clock ticks and for the time that a signal takes to end a
@@ -41,7 +42,7 @@ impl Lease {
     #[must_use]
     pub fn terms(self) -> Terms {
         let ttl = Duration::from_micros(micros(self.ttl));
-        Terms { ttl, claim: CLAIM.min(ttl), heartbeat: HEARTBEAT }
+        Terms { ttl, claim: CLAIM.min(ttl), heartbeat: HEARTBEAT.min(ttl.max(CLAIM)) }
     }
 
     /// The time between the deadline and the end of the ttl: 2 % of the ttl, at least 50 ms, but at
@@ -122,9 +123,10 @@ mod tests {
 
     #[test]
     fn terms_are_those_of_the_lease_in_whole_microseconds() {
-        let terms = |ttl, claim| Terms { ttl, claim, heartbeat: ms(15_000) };
-        assert_eq!(Lease::new(ms(30_000)).terms(), terms(ms(30_000), ms(3_000)));
-        assert_eq!(Lease::new(ms(1_000) + Duration::from_nanos(999)).terms(), terms(ms(1_000), ms(1_000)));
+        let terms = |ttl, claim, heartbeat| Terms { ttl: ms(ttl), claim: ms(claim), heartbeat: ms(heartbeat) };
+        assert_eq!(Lease::new(ms(30_000)).terms(), terms(30_000, 3_000, 15_000));
+        assert_eq!(Lease::new(ms(10_000)).terms(), terms(10_000, 3_000, 10_000));
+        assert_eq!(Lease::new(ms(1_000) + Duration::from_nanos(999)).terms(), terms(1_000, 1_000, 3_000));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! A Cluster of three nodes: redirects, migrating slots, SPUBLISH.
 
+use std::time::Duration;
+
 use crate::support::servers::Kind;
 use crate::support::servers::cluster::Cluster;
 use crate::support::{Lab, RLOCK, wait_until};
@@ -75,11 +77,10 @@ fn lock_survives_the_migration_of_its_slot() {
         let slot = cluster.slot("k");
         let from = cluster.owner(slot);
         let to = (from + 1) % 3;
-        let exec = ["exec", "k", "--ttl", "6s", "--grace", "200ms"];
-        let mut holder = lab.hold_by(exec);
-        let mut first = lab.wait_by(exec);
+        let mut holder = lab.hold_by(["exec", "k", "--ttl", "6s", "--grace", "200ms"]);
+        let mut first = lab.wait_by(["exec", "k"]);
         lab.until_waiting("k", 1);
-        let mut second = lab.wait_by(exec);
+        let mut second = lab.wait_by(["exec", "k"]);
         lab.until_waiting("k", 2);
         let migration = cluster.migrate(slot, from, to);
         let keys = migration.keys();
@@ -88,7 +89,7 @@ fn lock_survives_the_migration_of_its_slot() {
             migration.move_key(key);
             // In total the migration takes longer than a lease. While the keys are on two nodes the
             // scripts cannot run, and the holder renews by other commands.
-            std::thread::sleep(std::time::Duration::from_millis(1500));
+            std::thread::sleep(Duration::from_secs(7) / keys.len() as u32);
             assert!(holder.runs(), "{kind:?}: lost after {key} was moved");
         }
         // All keys have moved, but the slot still belongs to the first node.
@@ -138,9 +139,11 @@ fn request_with_several_claims_survives_the_migration_of_its_slot() {
         let mut holder =
             lab.hold_by(["exec", "k", "--write", "{k}2", "--write", "{k}3", "--ttl", "6s", "--grace", "200ms"]);
         let migration = cluster.migrate(slot, from, (from + 1) % 3);
-        for key in &migration.keys() {
+        let keys = migration.keys();
+        for key in &keys {
             migration.move_key(key);
-            std::thread::sleep(std::time::Duration::from_millis(700));
+            // In total the migration takes longer than a third of the lease, so the holder renews.
+            std::thread::sleep(Duration::from_secs(3) / keys.len() as u32);
             assert!(holder.runs(), "{kind:?}: lost after {key} was moved");
         }
         migration.finish();

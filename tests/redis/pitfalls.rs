@@ -376,13 +376,14 @@ fn release_skips_dead_waiters() {
 fn waiter_that_renews_keeps_its_place_beyond_its_heartbeat_lease() {
     on_each(|lab| {
         let holder = lab.hold("k");
-        let mut first = lab.wait_by(["exec", "k"]);
+        // The heartbeat lease of these waiters is three seconds.
+        let mut first = lab.wait_by(["exec", "k", "--ttl", "3s", "--grace", "500ms"]);
         lab.until_waiting("k", 1);
-        let second = lab.wait_by(["exec", "k"]);
+        let second = lab.wait_by(["exec", "k", "--ttl", "3s", "--grace", "500ms"]);
         lab.until_waiting("k", 2);
         let waiters = || lab.inspect(["k"])["resources"][0]["waiters"].clone();
-        let before = waiters();
-        std::thread::sleep(Duration::from_secs(17));
+        let (before, begin) = (waiters(), Instant::now());
+        wait_until("the first heartbeat leases are over", || begin.elapsed() > Duration::from_secs(4));
         lab.run(["cleanup"]).printed("");
         assert_eq!(waiters(), before);
         holder.end().silently(0);
