@@ -43,6 +43,7 @@ pub(super) fn standing<R: Records>(
     claim: &Claim,
     ancestors: &[SessionId],
 ) -> Result<Result<Standing, Refusal>, R::Error> {
+    let mut included = None;
     let mut grows = false;
     let mut slot = None;
     let mut refusal = None;
@@ -55,8 +56,12 @@ pub(super) fn standing<R: Records>(
             }
             match claim.mode.below(held.mode) {
                 Nesting::AtOnce if held.span.covers(&claim.span) => {
+                    let token = *included.get_or_insert(record.token);
                     let slot = record.slot.filter(|_| claim.mode == Mode::Slot);
-                    return Ok(Ok(Standing::Included { token: record.token, slot }));
+                    // A slot above is shared even if a nearer hold includes the claim.
+                    if claim.mode != Mode::Slot || slot.is_some() {
+                        return Ok(Ok(Standing::Included { token, slot }));
+                    }
                 }
                 Nesting::Waits if held.span.covers(&claim.span) => grows = true,
                 // A session for which this claim would wait may itself wait for that slot. So the
@@ -68,6 +73,9 @@ pub(super) fn standing<R: Records>(
                 Nesting::AtOnce | Nesting::Waits => refusal = Some(reaches_past(held, claim)),
             }
         }
+    }
+    if let Some(token) = included {
+        return Ok(Ok(Standing::Included { token, slot: None }));
     }
     Ok(match (slot, refusal) {
         (Some(refusal), _) => Err(refusal),

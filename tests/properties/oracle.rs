@@ -56,10 +56,6 @@ impl Member {
         self.request.session
     }
 
-    pub(crate) fn is_due(&self, now: StoreTime) -> bool {
-        self.expiry.is_some_and(|expiry| expiry <= now)
-    }
-
     fn reply(&self, now: StoreTime) -> Reply {
         let lease = self.expiry.map(|expiry| expiry - now);
         let (slots, last) = (self.slots.iter().flatten().copied().collect(), self.last);
@@ -396,8 +392,9 @@ impl Oracle {
         above.retain(|(held, _)| held.resource == claim.resource && held.span.overlaps(&claim.span));
         let verdict = |held: &Claim| nested_verdict(held.mode, claim.mode);
         let includes = |held: &Claim| verdict(held) == 0 && held.span.covers(&claim.span);
-        if let Some((_, (token, slot))) = above.iter().find(|(held, _)| includes(held)) {
-            return Ok(Relation::Included(*token, slot.filter(|_| claim.mode == Mode::Slot)));
+        if let Some((_, (token, _))) = above.iter().find(|(held, _)| includes(held)) {
+            let shared = above.iter().find_map(|(_, (_, slot))| *slot).filter(|_| claim.mode == Mode::Slot);
+            return Ok(Relation::Included(*token, shared));
         }
         above.reverse();
         let cannot_grow = |held: &Claim| {

@@ -302,3 +302,31 @@ C releases
 ----
 done
 gpu: B slot of 1 t2
+
+== A slot below a write below a slot shares that slot
+
+A write gpu
+----
+granted
+gpu: A write t1
+
+B slot gpu=1 below A
+----
+granted
+gpu: A write t1; B slot of 1 t1
+
+C write gpu below B
+----
+granted
+gpu: A write t1; B slot of 1 t1; C write t1
+
+D slot gpu=1 below C
+----
+granted
+gpu: A write t1; B slot of 1 t1; C write t1; D slot of 1 t1
+
+E slot gpu=1 below C
+----
+granted
+gpu: A write t1; B slot of 1 t1; C write t1; D slot of 1 t1; E slot of 1 t1
+

@@ -19,7 +19,7 @@ end
 -- holds conflict, the reply names the outermost.
 local function standing(r, claim, kin)
   local lo, hi, mode = claim[LO], claim[HI], claim[MODE]
-  local grows, slot, refusal
+  local token, grows, slot, refusal
   for i = 2, #kin do
     local known = record(r, kin[i])
     for j = 1, known and known[HELD] > WAITS and #known[CLAIMS] or 0 do
@@ -28,7 +28,11 @@ local function standing(r, claim, kin)
         local verdict = below(held[MODE], mode)
         local covered = covers(held[LO], held[HI], lo, hi)
         if verdict == '=' and covered then
-          return 'included', held[TOKEN], COLUMN[mode] == 4 and held[SLOT]
+          token = token or held[TOKEN]
+          -- A slot above is shared even if a nearer hold includes the claim.
+          if COLUMN[mode] ~= 4 or held[SLOT] then
+            return 'included', token, COLUMN[mode] == 4 and held[SLOT]
+          end
         elseif verdict == 'w' and covered then
           grows = true
         elseif verdict == 'x' then
@@ -42,7 +46,9 @@ local function standing(r, claim, kin)
       end
     end
   end
-  if slot then
+  if token then
+    return 'included', token
+  elseif slot then
     return 'refused', slot
   elseif grows then
     return 'growing'
