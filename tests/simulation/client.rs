@@ -21,7 +21,7 @@ use crate::lock::request::{Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::store::redis::codec::{Call, ScriptReply};
 use crate::store::redis::conversation::{Answer, HoldConversation, Question, Retry};
-use crate::store::redis::interface::Conversation as _;
+use crate::store::redis::interface::{Conversation as _, Transport as _};
 use crate::store::{Error, Grant, Released, Standing};
 use crate::supervise::event::{Action, Event, Sender, Signal};
 use crate::supervise::machine::{Machine, Skip};
@@ -191,7 +191,7 @@ impl<'s> Supervision<'s> {
     }
 
     async fn ask(&mut self) {
-        self.route.drive(&mut Counted(&mut self.conversation, self.site));
+        self.route.drive(&mut Counted(&mut self.conversation, self.site), self.site.now());
         if let Some(event) = self.tell(self.conversation.standing()) {
             self.on(event).await;
         }

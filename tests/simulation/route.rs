@@ -1,4 +1,4 @@
-//! Carries out the actions of a conversation on simulated connections, as `transport::route` does.
+//! Carries out the actions of a conversation on simulated connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::clock::Boottime;
 use crate::store::redis::codec::{Call, ScriptReply, Setting, Wake};
 use crate::store::redis::conversation::{Answer, Exchange, Question, Retry};
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
-use crate::store::redis::interface::{Action, Conversation, Event};
+use crate::store::redis::interface::{Action, Conversation, Event, Transport};
 use crate::store::redis::keys::Keyspace;
 use crate::store::redis::target::{Kind, Target};
 
@@ -39,7 +39,7 @@ pub(super) fn exchange(target: &Arc<Target>) -> Exchange {
     Exchange::new(Arc::clone(target), setting)
 }
 
-/// Carries out the actions of a conversation, as the route of the transport does.
+/// A connection to a node of the simulated server, and perhaps an older one set aside.
 pub(super) struct Route<'s> {
     site: &'s Site,
     pub(super) connection: Option<usize>,
@@ -59,62 +59,6 @@ impl<'s> Route<'s> {
     /// for this long.
     pub(super) fn patient(site: &'s Site, patience: Duration) -> Self {
         Self { patience, ..Self::new(site) }
-    }
-
-    pub(super) fn drive(&mut self, conversation: &mut impl Conversation) {
-        let now = self.site.now();
-        loop {
-            while let Some(action) = conversation.next_action() {
-                self.perform(action, conversation, now);
-            }
-            if conversation.is_over() {
-                return;
-            }
-            match self.connection.and_then(|id| self.site.world().receive(id)) {
-                Some(frame) => {
-                    if let ToClient::Reply(_) = frame {
-                        self.heard = Some(now);
-                    }
-                    conversation.on(event(frame), now);
-                }
-                None => {
-                    conversation.tick(now);
-                    match conversation.next_action() {
-                        Some(action) => self.perform(action, conversation, now),
-                        None => return,
-                    }
-                }
-            }
-        }
-    }
-
-    fn perform(&mut self, action: Action, conversation: &mut impl Conversation, now: Boottime) {
-        match action {
-            Action::Open(seek) => {
-                let (id, node) = self.site.world().connect(self.site.task, seek);
-                (self.connection, self.heard) = (Some(id), None);
-                if let Some(node) = node {
-                    conversation.on(Event::Connecting(node), now);
-                }
-            }
-            Action::Close => self.close(),
-            Action::Send(command) => self.send(ToServer::Command(wire::read(&command))),
-            Action::Subscribe(channel) => self.send(ToServer::Subscribe(channel)),
-            Action::Unsubscribe(channel) => self.send(ToServer::Unsubscribe(channel)),
-            Action::ReportTimeout => {
-                self.check_silence(now);
-                let failure = ErrorKind::TimedOut(Stage::Used).of(SERVER);
-                conversation.on(Event::TimedOut(failure), now);
-            }
-            Action::SetAside => self.aside = self.connection.take(),
-            Action::ReadAside => {
-                while let Some(frame) = self.aside.and_then(|id| self.site.world().receive(id)) {
-                    if let ToClient::Reply(reply) = frame {
-                        conversation.on(Event::Aside(reply), now);
-                    }
-                }
-            }
-        }
     }
 
     fn check_silence(&self, now: Boottime) {
@@ -144,7 +88,7 @@ impl<'s> Route<'s> {
     /// Drives a conversation until it is over, while nothing else happens in this process.
     pub(super) async fn run(&mut self, conversation: &mut impl Conversation) {
         loop {
-            self.drive(conversation);
+            self.drive(conversation, self.site.now());
             if conversation.is_over() {
                 return;
             }
@@ -152,6 +96,45 @@ impl<'s> Route<'s> {
                 self.site.wait(conversation.timeout()).await;
             }
         }
+    }
+}
+
+impl Transport for Route<'_> {
+    fn perform(&mut self, action: Action, conversation: &mut impl Conversation, now: Boottime) {
+        match action {
+            Action::Open(seek) => {
+                let (id, node) = self.site.world().connect(self.site.task, seek);
+                (self.connection, self.heard) = (Some(id), None);
+                if let Some(node) = node {
+                    conversation.on(Event::Connecting(node), now);
+                }
+            }
+            Action::Close => self.close(),
+            Action::Send(command) => self.send(ToServer::Command(wire::read(&command))),
+            Action::Subscribe(channel) => self.send(ToServer::Subscribe(channel)),
+            Action::Unsubscribe(channel) => self.send(ToServer::Unsubscribe(channel)),
+            Action::ReportTimeout => {
+                self.check_silence(now);
+                let failure = ErrorKind::TimedOut(Stage::Used).of(SERVER);
+                conversation.on(Event::TimedOut(failure), now);
+            }
+            Action::SetAside => self.aside = self.connection.take(),
+            Action::ReadAside => {
+                while let Some(frame) = self.aside.and_then(|id| self.site.world().receive(id)) {
+                    if let ToClient::Reply(reply) = frame {
+                        conversation.on(Event::Aside(reply), now);
+                    }
+                }
+            }
+        }
+    }
+
+    fn next_event(&mut self, now: Boottime) -> Option<Event> {
+        let frame = self.connection.and_then(|id| self.site.world().receive(id))?;
+        if let ToClient::Reply(_) = frame {
+            self.heard = Some(now);
+        }
+        Some(event(frame))
     }
 }
 

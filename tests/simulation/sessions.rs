@@ -11,7 +11,7 @@ use super::task::Site;
 use crate::clock::Boottime;
 use crate::lock::request::{Request, SessionId};
 use crate::store::redis::conversation::{SeparateConversations, SharedConversation};
-use crate::store::redis::interface::Conversation as _;
+use crate::store::redis::interface::{Conversation as _, Transport as _};
 use crate::store::redis::target::{Kind, Target};
 use crate::store::sessions::Event as Report;
 
@@ -69,10 +69,12 @@ impl<'s> Sessions<'s> {
     pub(super) fn advance(&mut self) {
         let site = self.site;
         match &mut self.conversations {
-            Conversations::Shared { conversation, route } => route.drive(&mut Counted(conversation.as_mut(), site)),
+            Conversations::Shared { conversation, route } => {
+                route.drive(&mut Counted(conversation.as_mut(), site), site.now());
+            }
             Conversations::Separate { conversations, connections } => {
                 conversations.advance(site.now(), |id, conversation, route| {
-                    route.drive(&mut Counted(conversation, site));
+                    route.drive(&mut Counted(conversation, site), site.now());
                     connections.insert(id, route.connection);
                     if conversation.has_ended() {
                         route.close();

@@ -12,7 +12,7 @@ use rustix::event::PollFlags;
 use super::client::Client;
 use super::codec::{Call, LISTING_MAX, REPLY_MAX, ScriptReply, Setting};
 use super::conversation::{Exchange, HoldConversation};
-use super::interface::Conversation;
+use super::interface::{Conversation, Transport as _};
 use super::keys;
 use super::target::{Kind, Target};
 use super::transport::blocking;

@@ -28,6 +28,38 @@ pub(super) trait Conversation {
     fn is_over(&self) -> bool;
 }
 
+/// Acts for a conversation, on a connection to a server or on a simulated one.
+pub(super) trait Transport {
+    /// Carries out an action, and reports what comes of it at once.
+    fn perform(&mut self, action: Action, conversation: &mut impl Conversation, now: Boottime);
+
+    /// Gives the next event that has arrived, without waiting.
+    fn next_event(&mut self, now: Boottime) -> Option<Event>;
+
+    /// Carries out what the conversation decides, and reports what arrives, until that would block
+    /// or the conversation is over.
+    fn drive(&mut self, conversation: &mut impl Conversation, now: Boottime) {
+        loop {
+            while let Some(action) = conversation.next_action() {
+                self.perform(action, conversation, now);
+            }
+            if conversation.is_over() {
+                return;
+            }
+            match self.next_event(now) {
+                Some(event) => conversation.on(event, now),
+                None => {
+                    conversation.tick(now);
+                    match conversation.next_action() {
+                        Some(action) => self.perform(action, conversation, now),
+                        None => return,
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// What the transport has to do.
 pub(super) enum Action {
     /// Find a server and connect to it. [`Event::Connecting`] or [`Event::Failed`] follows.

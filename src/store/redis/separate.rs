@@ -9,6 +9,7 @@ use rustix::event::PollFlags;
 
 use super::codec::{LISTING_MAX, REPLY_MAX, Setting};
 use super::conversation::{Exchange, SeparateConversations};
+use super::interface::Transport as _;
 use super::target::Target;
 use super::transport::route::Route;
 use crate::clock::Boottime;

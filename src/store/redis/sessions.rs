@@ -8,7 +8,7 @@ use rustix::event::PollFlags;
 
 use super::codec::{LISTING_MAX, Setting};
 use super::conversation::{Exchange, SharedConversation};
-use super::interface::Conversation;
+use super::interface::{Conversation, Transport as _};
 use super::target::Target;
 use super::transport::route::Route;
 use crate::clock::Boottime;

@@ -10,7 +10,7 @@ use super::link::{Expected, Link};
 use super::route::Route;
 use crate::clock::Boottime;
 use crate::store::redis::failure::Failure;
-use crate::store::redis::interface::{Conversation, Event};
+use crate::store::redis::interface::{Conversation, Event, Transport as _};
 
 /// Drives a conversation until it is over.
 pub(in crate::store::redis) fn run(route: &mut Route, conversation: &mut impl Conversation) {

@@ -15,7 +15,7 @@ use super::link::{Address, Expected, Link};
 use super::locate::{Located, Lookup, locate};
 use crate::clock::Boottime;
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
-use crate::store::redis::interface::{Action, Conversation, Event, Seek};
+use crate::store::redis::interface::{Action, Conversation, Event, Seek, Transport};
 use crate::store::redis::target::{Kind, Node, Target};
 
 /// A connection to one server, and perhaps an older one set aside.
@@ -76,59 +76,6 @@ impl Route {
         link.certificate_end()
     }
 
-    /// Carries out what the conversation decides, and reports what arrives, until that would block
-    /// or the conversation is over.
-    pub(in crate::store::redis) fn drive(&mut self, conversation: &mut impl Conversation, now: Boottime) {
-        loop {
-            while let Some(action) = conversation.next_action() {
-                self.perform(action, conversation, now);
-            }
-            if conversation.is_over() {
-                return;
-            }
-            match self.connection.advance(&self.target, self.reply_max) {
-                Ok(Some(event)) => conversation.on(event, now),
-                Err(failure) => conversation.on(Event::Failed(failure), now),
-                Ok(None) => {
-                    conversation.tick(now);
-                    match conversation.next_action() {
-                        Some(action) => self.perform(action, conversation, now),
-                        None => return,
-                    }
-                }
-            }
-        }
-    }
-
-    fn perform(&mut self, action: Action, conversation: &mut impl Conversation, now: Boottime) {
-        match action {
-            Action::Open(seek) => match self.open(seek) {
-                Ok(Some(event)) => conversation.on(event, now),
-                Ok(None) => {}
-                Err(failure) => conversation.on(Event::Failed(failure), now),
-            },
-            Action::Close => self.connection.close(),
-            Action::Send(command) => {
-                self.connection.announce();
-                self.connection.send(command, Expected::Command);
-            }
-            Action::Subscribe(channel) => self.subscribe(channel),
-            Action::Unsubscribe(channel) => self.unsubscribe(&channel),
-            Action::ReportTimeout => conversation.on(Event::TimedOut(self.timeout_failure()), now),
-            Action::SetAside => self.aside = std::mem::take(&mut self.connection),
-            Action::ReadAside => {
-                // A link reads once between two `None`s, so the second round finds what is left.
-                for _ in 0..2 {
-                    while let Ok(Some(event)) = self.aside.advance(&self.target, self.reply_max) {
-                        if let Event::Reply(reply) = event {
-                            conversation.on(Event::Aside(reply), now);
-                        }
-                    }
-                }
-            }
-        }
-    }
-
     fn open(&mut self, seek: Seek) -> Result<Option<Event>, Failure> {
         self.connection.asking = matches!(&seek, Seek::Redirect(redirect) if redirect.asking);
         // The lookup gives up first, since it knows best why it fails.
@@ -174,6 +121,41 @@ impl Route {
                 ErrorKind::TimedOut(Stage::Connecting).of(&self.target.shown_node(node))
             }
         }
+    }
+}
+
+impl Transport for Route {
+    fn perform(&mut self, action: Action, conversation: &mut impl Conversation, now: Boottime) {
+        match action {
+            Action::Open(seek) => match self.open(seek) {
+                Ok(Some(event)) => conversation.on(event, now),
+                Ok(None) => {}
+                Err(failure) => conversation.on(Event::Failed(failure), now),
+            },
+            Action::Close => self.connection.close(),
+            Action::Send(command) => {
+                self.connection.announce();
+                self.connection.send(command, Expected::Command);
+            }
+            Action::Subscribe(channel) => self.subscribe(channel),
+            Action::Unsubscribe(channel) => self.unsubscribe(&channel),
+            Action::ReportTimeout => conversation.on(Event::TimedOut(self.timeout_failure()), now),
+            Action::SetAside => self.aside = std::mem::take(&mut self.connection),
+            Action::ReadAside => {
+                // A link reads once between two `None`s, so the second round finds what is left.
+                for _ in 0..2 {
+                    while let Ok(Some(event)) = self.aside.advance(&self.target, self.reply_max) {
+                        if let Event::Reply(reply) = event {
+                            conversation.on(Event::Aside(reply), now);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn next_event(&mut self, _now: Boottime) -> Option<Event> {
+        self.connection.advance(&self.target, self.reply_max).unwrap_or_else(|failure| Some(Event::Failed(failure)))
     }
 }
 

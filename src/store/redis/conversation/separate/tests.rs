@@ -2,6 +2,7 @@
 
 use super::super::testing::*;
 use super::*;
+use crate::store::redis::interface::Transport;
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -14,34 +15,18 @@ struct Route {
     actions: Vec<String>,
 }
 
-impl Route {
-    fn drive(&mut self, conversation: &mut SessionConversation, now: Boottime) {
-        loop {
-            while let Some(action) = conversation.next_action() {
-                self.perform(&action, conversation, now);
-            }
-            if conversation.is_over() {
-                return;
-            }
-            if let Some(event) = self.arrives.pop_front() {
-                conversation.on(event, now);
-                continue;
-            }
-            conversation.tick(now);
-            match conversation.next_action() {
-                Some(action) => self.perform(&action, conversation, now),
-                None => return,
-            }
-        }
-    }
-
-    fn perform(&mut self, action: &Action, conversation: &mut SessionConversation, now: Boottime) {
-        self.actions.push(described(action));
+impl Transport for Route {
+    fn perform(&mut self, action: Action, conversation: &mut impl Conversation, now: Boottime) {
+        self.actions.push(described(&action));
         match action {
             Action::Open(_) if !self.is_locating => conversation.on(Event::Connecting(node(1)), now),
             Action::ReportTimeout => conversation.on(timed_out(), now),
             _ => {}
         }
+    }
+
+    fn next_event(&mut self, _now: Boottime) -> Option<Event> {
+        self.arrives.pop_front()
     }
 }
 
