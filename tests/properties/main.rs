@@ -5,110 +5,117 @@
 
 mod checks;
 mod diary;
+#[path = "../support/histories.rs"]
+mod histories;
 mod oracle;
+#[path = "../support/random.rs"]
+mod random;
+#[path = "../support/share.rs"]
+mod share;
 mod world;
 
-use proptest::prelude::*;
-use rlock::lock::mode::Mode;
+use rlock::lock::mode::Mode::{self, Prewrite, Read, Slot, Write};
+use rlock::lock::resource::Resource;
 
-use world::{ANY, Profile, Step, World, history};
+use histories::{History, Profile};
+use random::Random;
+use share::share;
+use world::World;
 
-fn play(profile: Profile, steps: &[Step]) {
-    let mut world = World::new(profile);
-    steps.iter().for_each(|step| world.play(step));
-    world.release_all(steps.len() as u8);
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 250, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn table_matches_the_oracle_in_mixed_histories(steps in history(ANY, 60)) {
-        play(ANY, &steps);
-    }
-
-    #[test]
-    fn table_matches_the_oracle_with_nested_sessions(steps in history(NESTED, 60)) {
-        play(NESTED, &steps);
-    }
-
-    #[test]
-    fn table_matches_the_oracle_with_upgrades(steps in history(UPGRADES, 60)) {
-        play(UPGRADES, &steps);
-    }
-
-    #[test]
-    fn table_matches_the_oracle_with_slots(steps in history(SLOTS, 60)) {
-        play(SLOTS, &steps);
-    }
-
-    #[test]
-    fn table_matches_the_oracle_with_jobs_and_kept_holds(steps in history(JOBS, 60)) {
-        play(JOBS, &steps);
-    }
-
-    #[test]
-    fn table_matches_the_oracle_with_a_queue_of_jobs(steps in history(JOB_QUEUE, 80)) {
-        play(JOB_QUEUE, &steps);
-    }
-
-    #[test]
-    fn table_matches_the_oracle_with_leases_that_expire(steps in history(LEASES, 60)) {
-        play(LEASES, &steps);
+/// So many resources, and intervals with whole ends from 0 to `grid`.
+fn mixed(resources: usize, grid: u32) -> Profile {
+    Profile {
+        resources: (0..resources).map(|number| Resource::new(&format!("r{number}")).unwrap()).collect(),
+        ends: if grid == 0 { Vec::new() } else { (0..=grid).map(|end| end.to_string()).collect() },
+        modes: &[Read, Prewrite, Write, Write, Slot],
+        claims: 3,
+        acquire: 58,
+        nested: 35,
+        leases: 31,
+        jobs: 23,
+        live_max: usize::MAX,
+        is_entangled: false,
+        is_free: true,
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn table_matches_the_oracle_with_long_queues(steps in history(QUEUE, 120)) {
-        play(QUEUE, &steps);
-    }
+/// Plays histories of so many steps, with new seeds in each run.
+fn play(profile: &Profile, length: u32, histories: u64) {
+    History::play_all("properties", Random::seed(), histories, length, |history| {
+        let mut world = World::new(profile.resources.clone());
+        history.play(profile.clone(), &mut world)?;
+        world.release_all(history.seed as usize % 7);
+        Ok(())
+    });
 }
 
-const NESTED: Profile = Profile { nested: 220, claims: 2, grid: 3, resources: 2, ..ANY };
-const UPGRADES: Profile = Profile {
-    modes: &[Mode::Read, Mode::Read, Mode::Prewrite, Mode::Prewrite, Mode::Write],
-    nested: 160,
-    claims: 2,
-    resources: 1,
-    leases: 0,
-    ..ANY
-};
-const SLOTS: Profile = Profile {
-    modes: &[Mode::Slot, Mode::Slot, Mode::Slot, Mode::Slot, Mode::Read, Mode::Write],
-    grid: 0,
-    nested: 110,
-    claims: 2,
-    ..ANY
-};
-const JOBS: Profile = Profile { jobs: 220, grid: 2, resources: 2, claims: 2, acquire: 120, ..ANY };
-const JOB_QUEUE: Profile =
-    Profile { jobs: 250, modes: &[Mode::Write, Mode::Write, Mode::Read], grid: 0, resources: 1, claims: 1, ..ANY };
-const LEASES: Profile = Profile { leases: 255, ..ANY };
-const QUEUE: Profile = Profile { resources: 1, grid: 40, nested: 20, acquire: 190, leases: 0, claims: 2, ..ANY };
+fn histories() -> u64 {
+    share(80, 250)
+}
+
+#[test]
+fn table_matches_the_oracle_in_mixed_histories() {
+    play(&mixed(3, 5), 60, histories());
+}
+
+#[test]
+fn table_matches_the_oracle_with_nested_sessions() {
+    play(&Profile { nested: 86, claims: 2, ..mixed(2, 3) }, 60, histories());
+}
+
+#[test]
+fn table_matches_the_oracle_with_upgrades() {
+    const MODES: &[Mode] = &[Read, Read, Prewrite, Prewrite, Write];
+    play(&Profile { modes: MODES, nested: 62, claims: 2, leases: 0, ..mixed(1, 5) }, 60, histories());
+}
+
+#[test]
+fn table_matches_the_oracle_with_requests_that_meet_around_a_prewrite_hold() {
+    play(&Profile { is_entangled: true, live_max: 12, leases: 0, ..mixed(3, 5) }, 60, histories());
+}
+
+#[test]
+fn table_matches_the_oracle_with_slots() {
+    play(
+        &Profile { modes: &[Slot, Slot, Slot, Slot, Read, Write], nested: 43, claims: 2, ..mixed(3, 0) },
+        60,
+        histories(),
+    );
+}
+
+#[test]
+fn table_matches_the_oracle_with_jobs_and_kept_holds() {
+    play(&Profile { jobs: 86, claims: 2, acquire: 47, ..mixed(2, 2) }, 60, histories());
+}
+
+#[test]
+fn table_matches_the_oracle_with_a_queue_of_jobs() {
+    play(&Profile { jobs: 98, modes: &[Write, Write, Read], claims: 1, ..mixed(1, 0) }, 80, histories());
+}
+
+#[test]
+fn table_matches_the_oracle_with_leases_that_expire() {
+    play(&Profile { leases: 100, ..mixed(3, 5) }, 60, histories());
+}
+
+#[test]
+fn table_matches_the_oracle_with_long_queues() {
+    play(&Profile { nested: 8, acquire: 74, leases: 0, claims: 2, ..mixed(1, 40) }, 120, histories() / 4);
+}
 
 /// So many claims fill an index tree of three levels. Every seventh claim is a write, so that
 /// holders and waiters are mixed.
 #[test]
 fn table_matches_the_oracle_with_1300_claims_on_one_resource() {
-    let runner_config = ProptestConfig { cases: 1, failure_persistence: None, ..ProptestConfig::default() };
-    let profile = Profile { resources: 1, grid: 200, nested: 30, acquire: 100, leases: 0, claims: 2, ..ANY };
-    let mut runner = proptest::test_runner::TestRunner::new(runner_config);
-    let steps = prop::collection::vec(history(profile, 40), 1..=1);
-    runner
-        .run(&steps, |steps| {
-            let mut world = World::new(profile);
-            for number in 0..1_300_u32 {
-                let lo = number * 617 % 1_300;
-                let mode = if number % 7 == 3 { Mode::Write } else { Mode::Read };
-                let width = if number % 50 == 49 { 40 } else { number % 3 };
-                world.request_one(mode, &format!("[{lo},{}]", lo + width));
-            }
-            world.check();
-            steps[0].iter().for_each(|step| world.play(step));
-            Ok(())
-        })
-        .unwrap();
+    let profile = Profile { nested: 12, acquire: 39, leases: 0, claims: 2, ..mixed(1, 200) };
+    let mut world = World::new(profile.resources.clone());
+    for number in 0..1_300_u32 {
+        let lo = number * 617 % 1_300;
+        let mode = if number % 7 == 3 { Write } else { Read };
+        let width = if number % 50 == 49 { 40 } else { number % 3 };
+        world.request_one(number, mode, &format!("[{lo},{}]", lo + width));
+    }
+    world.check();
+    let history = History::new(Random::seed(), 40);
+    history.play(profile, &mut world).unwrap_or_else(|difference| panic!("seed {}: {difference}", history.seed));
 }

@@ -4,7 +4,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Marsaglia's xorshift, "Xorshift RNGs", 2003.
+/// SplitMix64 (G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators",
+/// 2014). Generators with neighbouring seeds have nothing in common.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -24,17 +25,12 @@ impl Random {
     }
 
     pub(crate) fn seeded(seed: u64) -> Self {
-        // A zero would stay zero for ever, and small seeds would start alike.
-        let mut random = Self((seed ^ 0x9E37_79B9_7F4A_7C15).max(1));
-        for _ in 0..8 {
-            random.next();
-        }
-        random
+        Self(seed)
     }
 
     /// Another generator, for another thread.
     pub(crate) fn branch(&mut self) -> Self {
-        Self::seeded(self.next())
+        Self(self.next())
     }
 
     /// A number from 0 up to, but not including, `limit`.
@@ -47,14 +43,19 @@ impl Random {
         self.below(times) == 0
     }
 
+    /// Returns true in `percent` of a hundred calls on average.
+    pub(crate) fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
     pub(crate) fn pick<'a, T>(&mut self, among: &'a [T]) -> &'a T {
         &among[self.below(among.len() as u64) as usize]
     }
 
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ mixed >> 31
     }
 }

@@ -5,7 +5,8 @@ use rlock::store::redis::codec::Wake;
 
 use super::on_each_server;
 use crate::clients::snapshot;
-use crate::history::History;
+use crate::histories::History;
+use crate::history;
 use crate::side::Side;
 use crate::support::servers::{Kind, Server};
 
@@ -14,8 +15,7 @@ on_each_server!(append_only_file_restores_the_same_state, resp3_gives_the_same_r
 fn append_only_file_restores_the_same_state(kind: Kind) {
     let mut server = Server::with(kind, &["--appendonly", "yes", "--appendfsync", "always"]);
     for seed in 7000..7003 {
-        let history = History::new(seed, (0..60).collect());
-        history.play(&server).unwrap_or_else(|difference| panic!("{seed}: {difference}"));
+        history::play(&History::new(seed, 60), &server).unwrap_or_else(|difference| panic!("{seed}: {difference}"));
     }
     let before = snapshot(&mut server.client());
     assert!(before.len() > 10);
@@ -28,7 +28,6 @@ fn resp3_gives_the_same_replies(kind: Kind) {
     for seed in 8000..8003 {
         let mut side = Side::new(&server, &format!("protocol 3 {seed}"), Wake::Nobody);
         redis::cmd("HELLO").arg(3).exec(&mut side.connection).unwrap();
-        let history = History::new(seed, (0..60).collect());
-        history.play_on(side).unwrap_or_else(|difference| panic!("{seed}: {difference}"));
+        history::play_on(&History::new(seed, 60), side).unwrap_or_else(|difference| panic!("{seed}: {difference}"));
     }
 }

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::history::History;
+use crate::histories::History;
+use crate::history;
 use crate::support::needs::{self, skip_unless};
 use crate::support::servers::{Kind, Setup};
 
@@ -18,7 +19,7 @@ fn locale_of_the_server_does_not_change_the_order_of_cuts() {
     let is_locale_order: i64 = server.ask(&["EVAL", "return 'a' < 'B' and 1 or 0", "0"]);
     assert_eq!(is_locale_order, 1, "the server does not use the order of the locale");
     for seed in 9000..9010 {
-        History::new(seed, (0..90).collect()).play(&server).unwrap_or_else(|difference| panic!("{seed}: {difference}"));
+        history::play(&History::new(seed, 90), &server).unwrap_or_else(|difference| panic!("{seed}: {difference}"));
     }
 }
 
