@@ -6,16 +6,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::support::servers::Kind;
-use crate::support::{Lab, RLOCK, Ran, Running, wait_until};
-
-/// Runs the test on the embedded store and on a server.
-pub(super) fn on_both(test: impl Fn(&Lab)) {
-    test(&Lab::new());
-    if Kind::Redis7.is_present() {
-        test(&Lab::on(Kind::Redis7));
-    }
-}
+use crate::support::{Lab, RLOCK, Ran, Running, on_both, wait_until};
 
 /// The variables that `acquire` prints with these words.
 pub(super) fn acquire(lab: &Lab, words: &[&str]) -> BTreeMap<String, String> {

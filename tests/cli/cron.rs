@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::spare::on_both;
-use crate::support::{Lab, RLOCK, Ran, Running, wait_until};
+use crate::support::{Lab, RLOCK, Ran, Running, on_both, wait_until};
 
 /// Runs `exec` with these words on `k`, and a command that does nothing.
 fn exec(lab: &Lab, words: &[&str]) -> Ran {

@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use crate::spare::on_both;
-use crate::support::Lab;
+use crate::support::{Lab, on_both};
 
 fn checks(lab: &Lab) -> Vec<Value> {
     let ran = lab.run(["doctor", "--json"]);

@@ -5,17 +5,18 @@ use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 
 use crate::support::needs::{self, skip_unless};
-use crate::support::{Lab, Ran};
+use crate::support::{Lab, Ran, on_both};
 use crate::users;
 
 /// "The exit status is the command's own"
 #[test]
 fn exit_status_is_that_of_the_command() {
-    let lab = Lab::new();
-    for code in 0..=255 {
-        lab.run(["exec", "k", "-c", &format!("exit {code}")]).silently(code);
-    }
-    lab.assert_idle();
+    on_both(|lab| {
+        for code in 0..=255 {
+            lab.run(["exec", "k", "-c", &format!("exit {code}")]).silently(code);
+        }
+        lab.assert_idle();
+    });
 }
 
 /// "128+n if signal n ended it"
@@ -35,18 +36,21 @@ fn command_killed_by_signal_n_exits_128_plus_n() {
 /// A busy request exits 75, or with the code of `-E`, and does not start the command.
 #[test]
 fn busy_request_exits_75_or_the_conflict_exit_code() {
-    let lab = Lab::new();
-    let _holder = lab.hold("k");
-    let started = lab.folder().join("started");
-    let touch = started.to_str().expect("the folder's name is plain");
-    for wait in [&["-n"][..], &["-w", "0"], &["-w0s"], &["--no-wait", "--wait", "0"], &["-w", "20ms"]] {
-        for (option, code) in [(&[][..], 75), (&["-E", "0"], 0), (&["-E3"], 3), (&["--conflict-exit-code=255"], 255)] {
-            let words = [&["exec", "k"], wait, option, &["--", "touch", touch]].concat();
-            assert!(lab.run(words).failed(code).starts_with("busy: 'k' is held for write by "));
+    on_both(|lab| {
+        let _holder = lab.hold("k");
+        let started = lab.folder().join("started");
+        let touch = started.to_str().expect("the folder's name is plain");
+        for wait in [&["-n"][..], &["-w", "0"], &["-w0s"], &["--no-wait", "--wait", "0"], &["-w", "20ms"]] {
+            for (option, code) in
+                [(&[][..], 75), (&["-E", "0"], 0), (&["-E3"], 3), (&["--conflict-exit-code=255"], 255)]
+            {
+                let words = [&["exec", "k"], wait, option, &["--", "touch", touch]].concat();
+                assert!(lab.run(words).failed(code).starts_with("busy: 'k' is held for write by "));
+            }
         }
-    }
-    assert!(!started.exists(), "the command was started");
-    assert_eq!(lab.counts("k"), (1, 0));
+        assert!(!started.exists(), "the command was started");
+        assert_eq!(lab.counts("k"), (1, 0));
+    });
 }
 
 /// "Any other failure of rlock itself." exits 125.

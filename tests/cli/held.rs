@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use super::acquire::{acquire, below, on_both};
-use crate::support::{Lab, RLOCK, Ran};
+use super::acquire::{acquire, below};
+use crate::support::{Lab, RLOCK, Ran, on_both};
 
 /// The exit codes of `held` with --read, --prewrite, --write, --slot and a bare KEY inside this
 /// command.

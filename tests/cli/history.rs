@@ -6,8 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::spare::on_both;
-use crate::support::{Lab, Ran, needs, wait_until};
+use crate::support::{Lab, Ran, needs, on_both, wait_until};
 
 /// The output of `rlock history --json` with these words.
 fn history(lab: &Lab, words: &[&str]) -> Value {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Lab, RLOCK, Ran, Running};
+use crate::support::{Lab, RLOCK, Ran, Running, on_both};
 
 /// Starts a holder whose command runs each input line as the arguments of an `rlock`, and prints
 /// the exit status of each.
@@ -28,37 +28,39 @@ fn held(lab: &Lab, resource: &str) -> Value {
 /// once.
 #[test]
 fn shrink_grants_waiters_outside_the_new_span() {
-    let lab = Lab::new();
-    let mut holder = interactive_holder(&lab, &["range-write", "k", "0", "10"]);
-    let token = held(&lab, "k")["token"].clone();
-    let mut waiter = lab.wait_by(["range-write", "k", "6", "9"]);
-    lab.until_waiting("k", 1);
-    assert_eq!(run_inside(&mut holder, "shrink 0 7"), "0");
-    lab.run(["range-read", "k", "-nq", "8", "8", "--", "true"]).silently(75);
-    assert_eq!(lab.counts("k"), (1, 1), "part of the waiter's span is still held");
-    assert_eq!(run_inside(&mut holder, "shrink '[-0,6)'"), "0");
-    waiter.expect_held();
-    assert_eq!(held(&lab, "k")["span"], json!({"lo": "-0", "hi": "6", "lo_open": false, "hi_open": true}));
-    assert_eq!(held(&lab, "k")["token"], token);
-    lab.run(["range-read", "k", "-nq", "1", "2", "--", "true"]).silently(75);
-    holder.end().printed("0\n0\n");
+    on_both(|lab| {
+        let mut holder = interactive_holder(lab, &["range-write", "k", "0", "10"]);
+        let token = held(lab, "k")["token"].clone();
+        let mut waiter = lab.wait_by(["range-write", "k", "6", "9"]);
+        lab.until_waiting("k", 1);
+        assert_eq!(run_inside(&mut holder, "shrink 0 7"), "0");
+        lab.run(["range-read", "k", "-nq", "8", "8", "--", "true"]).silently(75);
+        assert_eq!(lab.counts("k"), (1, 1), "part of the waiter's span is still held");
+        assert_eq!(run_inside(&mut holder, "shrink '[-0,6)'"), "0");
+        waiter.expect_held();
+        assert_eq!(held(lab, "k")["span"], json!({"lo": "-0", "hi": "6", "lo_open": false, "hi_open": true}));
+        assert_eq!(held(lab, "k")["token"], token);
+        lab.run(["range-read", "k", "-nq", "1", "2", "--", "true"]).silently(75);
+        holder.end().printed("0\n0\n");
+    });
 }
 
 /// A holder lowers its mode without a gap: from write to prewrite or read, from prewrite to read.
 #[test]
 fn downgrade_grants_waiters_that_do_not_clash_with_the_new_mode() {
-    let lab = Lab::new();
-    let mut holder = interactive_holder(&lab, &["exec", "k"]);
-    let mut reader = lab.wait_by(["exec", "--read", "k"]);
-    lab.until_waiting("k", 1);
-    assert_eq!(run_inside(&mut holder, "downgrade prewrite"), "0");
-    reader.expect_held();
-    let mut prewriter = lab.wait_by(["exec", "--prewrite", "k"]);
-    lab.until_waiting("k", 1);
-    assert_eq!(run_inside(&mut holder, "downgrade read"), "0");
-    prewriter.expect_held();
-    assert_eq!(lab.counts("k"), (3, 0));
-    assert_eq!(held(&lab, "k")["mode"], "read");
+    on_both(|lab| {
+        let mut holder = interactive_holder(lab, &["exec", "k"]);
+        let mut reader = lab.wait_by(["exec", "--read", "k"]);
+        lab.until_waiting("k", 1);
+        assert_eq!(run_inside(&mut holder, "downgrade prewrite"), "0");
+        reader.expect_held();
+        let mut prewriter = lab.wait_by(["exec", "--prewrite", "k"]);
+        lab.until_waiting("k", 1);
+        assert_eq!(run_inside(&mut holder, "downgrade read"), "0");
+        prewriter.expect_held();
+        assert_eq!(lab.counts("k"), (3, 0));
+        assert_eq!(held(lab, "k")["mode"], "read");
+    });
 }
 
 /// A grant never grows.

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::support::needs::{programs, skip_unless};
-use crate::support::{Lab, RLOCK, Ran, Running};
+use crate::support::servers::Kind;
+use crate::support::{Lab, RLOCK, Ran, Running, on_both};
 
 fn keys(value: &Value) -> BTreeSet<&str> {
     value.as_object().expect("an object").keys().map(String::as_str).collect()
@@ -21,36 +22,52 @@ fn assert_time(value: &Value) {
 /// The JSON has exactly the documented keys, with values of the documented types.
 #[test]
 fn json_has_the_documented_keys_and_types() {
-    let lab = Lab::new();
-    let holder = lab.hold_by(["range-write", "k", "[-1.20,inf)"]);
-    let waiter = lab.wait_by(["exec", "--read", "k"]);
-    lab.until_waiting("k", 1);
-    let shown = lab.inspect([""; 0]);
-    assert_eq!(keys(&shown), BTreeSet::from(["store", "resources"]));
-    assert_eq!(shown["store"], lab.url());
-    let resource = &shown["resources"][0];
-    assert_eq!(keys(resource), BTreeSet::from(["name", "holders", "waiters"]));
-    assert_eq!(resource["name"], "k");
+    on_both(|lab| {
+        let holder = lab.hold_by(["range-write", "k", "[-1.20,inf)", "--ttl", "20s"]);
+        let waiter = lab.wait_by(["exec", "--read", "k"]);
+        lab.until_waiting("k", 1);
+        let shown = lab.inspect([""; 0]);
+        assert_eq!(keys(&shown), BTreeSet::from(["store", "resources"]));
+        assert_eq!(shown["store"], lab.url());
+        let resource = &shown["resources"][0];
+        assert_eq!(keys(resource), BTreeSet::from(["name", "holders", "waiters"]));
+        assert_eq!(resource["name"], "k");
 
-    let both = ["session", "mode", "span", "slots", "host", "pid", "user", "command", "owner", "reason", "since"];
-    let held = &resource["holders"][0];
-    assert_eq!(keys(held), both.into_iter().chain(["token", "expires_in_ms", "kept"]).collect());
-    let waits = &resource["waiters"][0];
-    assert_eq!(keys(waits), both.into_iter().chain(["position"]).collect());
+        let both = ["session", "mode", "span", "slots", "host", "pid", "user", "command", "owner", "reason", "since"];
+        let held = &resource["holders"][0];
+        assert_eq!(keys(held), both.into_iter().chain(["token", "expires_in_ms", "kept"]).collect());
+        let waits = &resource["waiters"][0];
+        assert_eq!(keys(waits), both.into_iter().chain(["position"]).collect());
 
-    assert_eq!([&held["mode"], &waits["mode"]], ["write", "read"]);
-    // The span is shown as the user wrote it.
-    assert_eq!(held["span"], json!({"lo": "-1.20", "hi": "inf", "lo_open": false, "hi_open": true}));
-    assert_eq!([&waits["span"], &waits["slots"], &held["slots"], &held["expires_in_ms"]], [&Value::Null; 4]);
-    assert_eq!([&held["pid"], &waits["pid"]], [holder.pid(), waiter.pid()]);
-    assert_eq!(waits["position"], 1);
-    assert!(held["token"].as_u64().is_some_and(|token| token > 0));
-    for claim in [held, waits] {
-        assert_time(&claim["since"]);
-        assert_eq!(claim["command"], json!(["sh", "-c", "echo held; exec cat >/dev/null"]));
-        assert_eq!(claim["session"].as_str().map(str::len), Some(32));
-        assert!(["host", "user"].iter().all(|name| claim[name].as_str().is_some_and(|text| !text.is_empty())));
-    }
+        assert_eq!([&held["mode"], &waits["mode"]], ["write", "read"]);
+        // The span is shown as the user wrote it.
+        assert_eq!(held["span"], json!({"lo": "-1.20", "hi": "inf", "lo_open": false, "hi_open": true}));
+        assert_eq!([&waits["span"], &waits["slots"], &held["slots"]], [&Value::Null; 3]);
+        let (left, is_leased) = (&held["expires_in_ms"], lab.url().starts_with("redis"));
+        assert_eq!(left.as_u64().is_some_and(|left| left <= 20_000), is_leased, "{held}");
+        assert_eq!(left.is_null(), !is_leased, "{held}");
+        assert_eq!([&held["pid"], &waits["pid"]], [holder.pid(), waiter.pid()]);
+        assert_eq!(waits["position"], 1);
+        assert!(held["token"].as_u64().is_some_and(|token| token > 1_500_000_000_000_000));
+        for claim in [held, waits] {
+            assert_time(&claim["since"]);
+            assert_eq!(claim["command"], json!(["sh", "-c", "echo held; exec cat >/dev/null"]));
+            assert_eq!(claim["session"].as_str().map(str::len), Some(32));
+            assert!(["host", "user"].iter().all(|name| claim[name].as_str().is_some_and(|text| !text.is_empty())));
+        }
+    });
+}
+
+/// On a server, the table shows the time that is left of the lease.
+#[test]
+fn table_shows_the_time_left_of_a_lease() {
+    skip_unless!(Kind::Redis7.is_present());
+    let lab = Lab::on(Kind::Redis7);
+    let _holder = lab.hold("k");
+    let table = lab.run(["inspect"]).stdout;
+    let row = table.lines().nth(1).expect("a row for the holder");
+    let lease = row.split_whitespace().nth(6).expect("a column for the lease");
+    assert!(lease.ends_with('s'), "{table}");
 }
 
 /// "slots": null, or the number of slots.

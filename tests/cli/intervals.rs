@@ -1,6 +1,6 @@
 //! Intervals on the command line.
 
-use crate::support::Lab;
+use crate::support::{Lab, on_both};
 
 /// Negative numbers and -inf need no quoting, before and after any option.
 #[test]
@@ -28,34 +28,36 @@ fn negative_ends_need_no_quoting_anywhere() {
 /// states which ends are open.
 #[test]
 fn intervals_that_touch_overlap_if_both_ends_are_closed() {
-    let lab = Lab::new();
-    let _holder = lab.hold_by(["range-write", "k", "[1.2,1.8)"]);
-    for (asked, code) in [
-        (&["1.8", "2"][..], 0),
-        (&["(1.8,2]"], 0),
-        (&["1", "1.2"], 75),
-        (&["[1,1.2)"], 0),
-        (&["1.79999999999999999999999999999999", "1.8"], 75),
-        (&["-inf", "inf"], 75),
-        (&["-inf", "6/5"], 75),
-        (&["(-inf,6/5)"], 0),
-        (&["9/5", "inf"], 0),
-    ] {
-        let words = [&["range-read", "k", "-n", "-q"], asked, &["--", "true"]].concat();
-        lab.run(words).silently(code);
-    }
-    lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
-    lab.run(["exec", "-nq", "--read", "k", "--", "true"]).silently(75);
+    on_both(|lab| {
+        let _holder = lab.hold_by(["range-write", "k", "[1.2,1.8)"]);
+        for (asked, code) in [
+            (&["1.8", "2"][..], 0),
+            (&["(1.8,2]"], 0),
+            (&["1", "1.2"], 75),
+            (&["[1,1.2)"], 0),
+            (&["1.79999999999999999999999999999999", "1.8"], 75),
+            (&["-inf", "inf"], 75),
+            (&["-inf", "6/5"], 75),
+            (&["(-inf,6/5)"], 0),
+            (&["9/5", "inf"], 0),
+        ] {
+            let words = [&["range-read", "k", "-n", "-q"], asked, &["--", "true"]].concat();
+            lab.run(words).silently(code);
+        }
+        lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
+        lab.run(["exec", "-nq", "--read", "k", "--", "true"]).silently(75);
+    });
 }
 
 /// Ends of at least 1,000 digits are compared without rounding.
 #[test]
 fn ends_that_differ_in_digit_1001_are_compared_exactly() {
-    let lab = Lab::new();
-    let digits = "3".repeat(1000);
-    let (below, above) = (format!("0.{digits}"), format!("0.{digits}1"));
-    let _holder = lab.hold_by(["range-write", "k", "0", &below]);
-    lab.run(["range-write", "k", &above, "1", "-nq", "--", "true"]).silently(0);
-    lab.run(["range-write", "k", &below, "1", "-nq", "--", "true"]).silently(75);
-    lab.run(["range-write", "k", "1/3", "1", "-nq", "--", "true"]).silently(0);
+    on_both(|lab| {
+        let digits = "3".repeat(1000);
+        let (below, above) = (format!("0.{digits}"), format!("0.{digits}1"));
+        let _holder = lab.hold_by(["range-write", "k", "0", &below]);
+        lab.run(["range-write", "k", &above, "1", "-nq", "--", "true"]).silently(0);
+        lab.run(["range-write", "k", &below, "1", "-nq", "--", "true"]).silently(75);
+        lab.run(["range-write", "k", "1/3", "1", "-nq", "--", "true"]).silently(0);
+    });
 }

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::acquire::{acquire, below, is_free, on_both, printed};
+use super::acquire::{acquire, below, is_free, printed};
 use crate::support::random::Random;
 use crate::support::servers::{Kind, Setup};
-use crate::support::{Lab, RLOCK, Ran, Running, wait_until};
+use crate::support::{Lab, RLOCK, Ran, Running, on_both, wait_until};
 
 /// A process that a lock is kept for. It ends with the test.
 struct Watched(Child);

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::acquire::on_both;
-use crate::support::{Lab, RLOCK, Ran, Running, wait_until};
+use crate::support::{Lab, RLOCK, Ran, Running, on_both, wait_until};
 
 /// The busy line for a claim that is in the way, made from the claim in the output of `inspect`.
 fn busy_line(what: &str, of: &Value, waiting: &str) -> String {
@@ -21,48 +20,50 @@ fn busy_line(what: &str, of: &Value, waiting: &str) -> String {
 /// "In a normal run `rlock exec` writes nothing, so cron sends no mail because of it."
 #[test]
 fn normal_run_writes_nothing_even_after_a_wait() {
-    Lab::new().assert_quiet();
+    on_both(Lab::assert_quiet);
 }
 
 /// One busy line names the resource, its holder (user@host, pid, command), the start of the hold,
 /// and the number of waiters.
 #[test]
 fn busy_line_names_holder_start_and_number_of_waiters() {
-    let lab = Lab::new();
-    let holder = lab.hold("k");
-    let held = lab.inspect(["k"])["resources"][0]["holders"][0].clone();
-    assert_eq!(held["pid"], holder.pid());
-    let busy = || lab.run(["exec", "-n", "k", "--", "true"]);
-    busy().said(75, &busy_line("'k' is held for write", &held, "nobody waits"));
-    let _first = lab.wait_by(["exec", "k"]);
-    lab.until_waiting("k", 1);
-    busy().said(75, &busy_line("'k' is held for write", &held, "1 waits"));
-    let _second = lab.wait_by(["exec", "--read", "k"]);
-    lab.until_waiting("k", 2);
-    busy().said(75, &busy_line("'k' is held for write", &held, "2 wait"));
-    // The busy line of a request that waited also tells how long it waited.
-    let waited = busy_line("'k' is held for write", &held, "2 wait; waited 10ms");
-    lab.run(["exec", "-w", "10ms", "k", "--", "true"]).said(75, &waited);
-    lab.run(["exec", "-n", "free", "--write", "k", "--", "true"])
-        .said(75, &busy_line("'k' is held for write", &held, "2 wait"));
+    on_both(|lab| {
+        let holder = lab.hold("k");
+        let held = lab.inspect(["k"])["resources"][0]["holders"][0].clone();
+        assert_eq!(held["pid"], holder.pid());
+        let busy = || lab.run(["exec", "-n", "k", "--", "true"]);
+        busy().said(75, &busy_line("'k' is held for write", &held, "nobody waits"));
+        let _first = lab.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 1);
+        busy().said(75, &busy_line("'k' is held for write", &held, "1 waits"));
+        let _second = lab.wait_by(["exec", "--read", "k"]);
+        lab.until_waiting("k", 2);
+        busy().said(75, &busy_line("'k' is held for write", &held, "2 wait"));
+        // The busy line of a request that waited also tells how long it waited.
+        let waited = busy_line("'k' is held for write", &held, "2 wait; waited 10ms");
+        lab.run(["exec", "-w", "10ms", "k", "--", "true"]).said(75, &waited);
+        lab.run(["exec", "-n", "free", "--write", "k", "--", "true"])
+            .said(75, &busy_line("'k' is held for write", &held, "2 wait"));
+    });
 }
 
 /// The busy line counts the other holders in the way ("and 2 more"). It counts each holder once
 /// over all resources of the request.
 #[test]
 fn busy_line_counts_the_other_holders() {
-    let lab = Lab::new();
-    let _readers = [lab.hold_by(["exec", "--read", "k"]), lab.hold_by(["exec", "--read", "k", "--write", "j"])];
-    let busy = |words: &[&str]| lab.run([&["exec", "-n"], words, &["--", "true"]].concat()).failed(75).to_owned();
-    assert!(busy(&["k"]).ends_with("Z, and 1 more; nobody waits"), "{}", busy(&["k"]));
-    assert!(busy(&["--write", "j"]).ends_with("Z; nobody waits"));
-    assert!(busy(&["k", "--write", "j"]).ends_with("Z, and 1 more; nobody waits"));
-    let _part = lab.hold_by(["range-write", "i", "1", "2"]);
-    let _other = lab.hold_by(["range-write", "i", "3", "4"]);
-    let said = busy(&["k", "--write", "i"]);
-    assert!(said.contains("'k' is held for read by ") && said.ends_with("Z, and 3 more; nobody waits"), "{said}");
-    let ran = lab.run(["range-read", "-n", "i", "0", "1", "--", "true"]);
-    assert!(ran.failed(75).ends_with("Z; nobody waits"), "{ran:?}");
+    on_both(|lab| {
+        let _readers = [lab.hold_by(["exec", "--read", "k"]), lab.hold_by(["exec", "--read", "k", "--write", "j"])];
+        let busy = |words: &[&str]| lab.run([&["exec", "-n"], words, &["--", "true"]].concat()).failed(75).to_owned();
+        assert!(busy(&["k"]).ends_with("Z, and 1 more; nobody waits"), "{}", busy(&["k"]));
+        assert!(busy(&["--write", "j"]).ends_with("Z; nobody waits"));
+        assert!(busy(&["k", "--write", "j"]).ends_with("Z, and 1 more; nobody waits"));
+        let _part = lab.hold_by(["range-write", "i", "1", "2"]);
+        let _other = lab.hold_by(["range-write", "i", "3", "4"]);
+        let said = busy(&["k", "--write", "i"]);
+        assert!(said.contains("'k' is held for read by ") && said.ends_with("Z, and 3 more; nobody waits"), "{said}");
+        let ran = lab.run(["range-read", "-n", "i", "0", "1", "--", "true"]);
+        assert!(ran.failed(75).ends_with("Z; nobody waits"), "{ran:?}");
+    });
 }
 
 /// The busy line names the interval that is held, not the interval that was requested.
@@ -80,12 +81,13 @@ fn busy_line_names_the_interval_that_is_held() {
 /// `-q` suppresses the busy line.
 #[test]
 fn quiet_busy_request_writes_nothing() {
-    let lab = Lab::new();
-    let _holder = lab.hold("k");
-    for words in [["-q", "-n"], ["--quiet", "-w1ms"], ["-nq", "-w0"]] {
-        let ran = lab.run(["exec", words[0], words[1], "-E", "9", "k", "--", "true"]);
-        ran.silently(9);
-    }
+    on_both(|lab| {
+        let _holder = lab.hold("k");
+        for words in [["-q", "-n"], ["--quiet", "-w1ms"], ["-nq", "-w0"]] {
+            let ran = lab.run(["exec", words[0], words[1], "-E", "9", "k", "--", "true"]);
+            ran.silently(9);
+        }
+    });
 }
 
 /// "A `--no-wait` request obeys the same rule: it is busy, too, when an earlier waiter conflicts

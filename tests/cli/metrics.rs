@@ -7,9 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use crate::spare::on_both;
 use crate::support::needs::left_out;
-use crate::support::{Lab, Ran, wait_until};
+use crate::support::{Lab, Ran, on_both, wait_until};
 
 /// Parses metrics with the client library of Prometheus, strictly, and prints them as JSON.
 const TO_JSON: &str = "\

@@ -1,8 +1,7 @@
 //! `exec --nested`, which runs nothing unless a hold around it covers its claims.
 
 use crate::acquire::{acquire, below};
-use crate::spare::on_both;
-use crate::support::{Lab, RLOCK, Ran, Running};
+use crate::support::{Lab, RLOCK, Ran, Running, on_both};
 
 /// Runs `exec --nested` with these claims inside the command of an rlock with these.
 fn inside(lab: &Lab, outer: &[&str], inner: &[&str]) -> Ran {

@@ -1,6 +1,6 @@
 //! Requests that can never be granted exit 65 at once; the message gives the reason and the remedy.
 
-use crate::support::{Lab, RLOCK};
+use crate::support::{Lab, RLOCK, on_both};
 
 /// Runs the second request inside the first, and expects a refusal with this text.
 #[track_caller]
@@ -44,17 +44,18 @@ fn claim_past_the_span_of_the_ancestor_is_refused() {
 /// is refused."
 #[test]
 fn other_number_of_slots_is_refused_while_a_holder_lives() {
-    let lab = Lab::new();
-    let holder = lab.hold_by(["exec", "--slot", "k=2"]);
-    for n in [1, 3] {
-        let text = format!(
-            "refused: 'k' is shared in 2 slots as long as anybody holds or waits for one, not in {n}: ask for k=2"
-        );
-        lab.run(["exec", "--slot", &format!("k={n}"), "--", "true"]).said(65, &text);
-        assert_eq!(lab.counts("k"), (1, 0));
-    }
-    lab.run(["exec", "--slot", "k=2", "--", "true"]).silently(0);
-    holder.end().silently(0);
-    lab.run(["exec", "--slot", "k=3", "--", "true"]).silently(0);
-    lab.assert_idle();
+    on_both(|lab| {
+        let holder = lab.hold_by(["exec", "--slot", "k=2"]);
+        for n in [1, 3] {
+            let text = format!(
+                "refused: 'k' is shared in 2 slots as long as anybody holds or waits for one, not in {n}: ask for k=2"
+            );
+            lab.run(["exec", "--slot", &format!("k={n}"), "--", "true"]).said(65, &text);
+            assert_eq!(lab.counts("k"), (1, 0));
+        }
+        lab.run(["exec", "--slot", "k=2", "--", "true"]).silently(0);
+        holder.end().silently(0);
+        lab.run(["exec", "--slot", "k=3", "--", "true"]).silently(0);
+        lab.assert_idle();
+    });
 }

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::acquire::{acquire, below, on_both};
+use crate::acquire::{acquire, below};
 use crate::support::needs::{programs, skip_unless};
 use crate::support::random::Random;
-use crate::support::{Lab, RLOCK, Ran, Running};
+use crate::support::{Lab, RLOCK, Ran, Running, on_both};
 
 /// A runner sends INT, waits for 7.5 s, sends TERM, waits for 2.5 s, and kills what is left. The
 /// waits here are 50 times shorter.

@@ -4,16 +4,7 @@ use std::fs;
 
 use rustix::process::Signal;
 
-use crate::support::servers::Kind;
-use crate::support::{Lab, Ran, Running, needs, wait_until};
-
-/// Runs the test on the embedded store and on a server, each with an empty log.
-pub(crate) fn on_both(test: impl Fn(&Lab)) {
-    test(&Lab::new());
-    if Kind::Redis7.is_present() {
-        test(&Lab::on(Kind::Redis7));
-    }
-}
+use crate::support::{Lab, Ran, Running, needs, on_both, wait_until};
 
 /// What the works have logged so far, one word a line.
 fn log(lab: &Lab) -> Vec<String> {

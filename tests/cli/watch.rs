@@ -3,14 +3,13 @@
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::spare::on_both;
 use crate::support::servers::{Kind, Setup};
-use crate::support::{Lab, Running, wait_until};
+use crate::support::{Lab, Running, on_both, wait_until};
 
 /// A running watch that writes to a file.
 struct Watch {
@@ -94,17 +93,17 @@ fn watch_sleeps_between_its_looks_after_the_end_of_a_kept_hold() {
     let lab = Lab::at(server.url());
     let _watch = Watch::start(&lab, &["k", "probe"]);
     assert_eq!(lab.run(["acquire", "--for", "200ms", "k"]).code(), Some(0));
-    let commands = || -> u64 {
-        let stats: String = server.ask(&["INFO", "stats"]);
-        let line = stats.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
-        line.and_then(|count| count.trim().parse().ok()).expect("the server counts its commands")
+    let scripts = || -> u64 {
+        let stats: String = server.ask(&["INFO", "commandstats"]);
+        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)
     };
-    std::thread::sleep(Duration::from_millis(300));
-    let before = commands();
-    std::thread::sleep(Duration::from_secs(1));
-    let looked = commands() - before;
-    // Ten looks take about ten commands each.
-    assert!(looked < 1_000, "{looked} commands in a second");
+    let begin = Instant::now();
+    wait_until("the kept hold is over", || begin.elapsed() > Duration::from_millis(300));
+    let (before, begin) = (scripts(), Instant::now());
+    wait_until("the watch has looked some more times", || scripts() >= before + 20);
+    // It looks ten times a second, with some scripts each time.
+    assert!(begin.elapsed() > Duration::from_millis(200), "20 scripts in {:?}", begin.elapsed());
 }
 
 /// "else a line … per change": a request that is busy, one that gives up, and a lock that is broken.

@@ -2,15 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
-
 use crate::support::servers::{Kind, Server};
 use crate::support::{Lab, Ran, wait_until};
 use crate::world::{keys, on_each};
-
-fn names(value: &Value) -> BTreeSet<&str> {
-    value.as_object().expect("an object").keys().map(String::as_str).collect()
-}
 
 /// Returns the names of all resources that are held or waited for.
 fn resources(lab: &Lab) -> BTreeSet<String> {
@@ -24,43 +18,6 @@ fn expires(lab: &Lab, resource: &str) -> Option<u64> {
     let shown = lab.inspect([resource]);
     let holders = shown["resources"][0]["holders"].as_array()?;
     holders.iter().map(|holder| holder["expires_in_ms"].as_u64()).max()?
-}
-
-/// The JSON has exactly the documented keys, with values of the documented types.
-#[test]
-fn json_has_the_documented_keys_and_types() {
-    on_each(|lab| {
-        let holder = lab.hold_by(["range-write", "k", "[-1.20,inf)", "--ttl", "20s"]);
-        let waiter = lab.wait_by(["exec", "--slot", "k=3"]);
-        lab.until_waiting("k", 1);
-        let shown = lab.inspect([""; 0]);
-        assert_eq!((names(&shown), &shown["store"]), (BTreeSet::from(["store", "resources"]), &json!(lab.url())));
-        let resource = &shown["resources"][0];
-        assert_eq!((names(resource), &resource["name"]), (BTreeSet::from(["name", "holders", "waiters"]), &json!("k")));
-
-        let both = ["session", "mode", "span", "slots", "host", "pid", "user", "command", "owner", "reason", "since"];
-        let (held, waits) = (&resource["holders"][0], &resource["waiters"][0]);
-        assert_eq!(names(held), both.into_iter().chain(["token", "expires_in_ms", "kept"]).collect());
-        assert_eq!(names(waits), both.into_iter().chain(["position"]).collect());
-        assert_eq!([&held["mode"], &waits["mode"]], ["write", "slot"]);
-        assert_eq!(held["span"], json!({"lo": "-1.20", "hi": "inf", "lo_open": false, "hi_open": true}));
-        assert_eq!([&waits["span"], &held["slots"]], [&Value::Null; 2]);
-        assert_eq!((&waits["slots"], &waits["position"]), (&json!(3), &json!(1)));
-        assert_eq!([&held["pid"], &waits["pid"]], [holder.pid(), waiter.pid()]);
-        assert!(held["token"].as_u64().is_some_and(|token| token > 1_500_000_000_000_000));
-        assert!(held["expires_in_ms"].as_u64().is_some_and(|left| left <= 20_000), "{held}");
-        assert_eq!(held["kept"], json!(false));
-        assert_eq!(held["command"], json!(["sh", "-c", "echo held; exec cat >/dev/null"]));
-        assert_eq!(held["session"].as_str().map(str::len), Some(32));
-        assert!(held["since"].as_str().is_some_and(|since| since.ends_with('Z')), "{held}");
-        let free = json!({"name": "free", "holders": [], "waiters": []});
-        assert_eq!(lab.inspect(["free"])["resources"], json!([free]), "a free KEY on the command line is listed");
-        // The table shows the time that is left of the lease.
-        let table = lab.run(["inspect"]).stdout;
-        let row = table.lines().nth(1).expect("a row for the holder");
-        let lease = row.split_whitespace().nth(6).expect("a column for the lease");
-        assert!(lease.ends_with('s'), "{table}");
-    });
 }
 
 /// An incremental scan finds all keys, even among many foreign keys on a shared server.
@@ -238,35 +195,6 @@ fn dry_run_prints_the_same_claims_as_the_real_run() {
             assert_eq!(sorted(cleanup(&["cleanup", "--break", "--dry-run"]), "would remove "), dry);
             assert_eq!(sorted(cleanup(&["cleanup"]), "removed "), dry);
         }
-        lab.assert_idle();
-    });
-}
-
-/// The holder gets a message about the break, stops its command and exits 76.
-#[test]
-fn break_stops_the_holder_and_grants_the_waiter() {
-    on_each(|lab| {
-        let mut holder = lab.hold_by(["exec", "k", "--write", "{k}j", "--ttl", "10m"]);
-        let mut waiter = lab.wait_by(["exec", "k"]);
-        lab.until_waiting("k", 1);
-        assert!(
-            lab.run(["cleanup", "--break", "--dry-run", "k"])
-                .stdout
-                .starts_with("would break the hold for write on 'k'")
-        );
-        assert_eq!(lab.counts("k"), (1, 1));
-        assert!(lab.run(["cleanup", "--break", "k"]).stdout.starts_with("broke the hold for write on 'k'"));
-        // The lease has ten minutes left, so the holder must have got a message.
-        wait_until("the holder ends though its input is open", || !holder.runs());
-        let ended = holder.end();
-        let said = ended.failed(76);
-        assert!(
-            said.starts_with("lost: 'k', '{k}j' were taken away") && said.contains("'rlock cleanup --break'"),
-            "{said}"
-        );
-        waiter.expect_held();
-        assert_eq!((lab.counts("k"), lab.counts("{k}j")), ((1, 0), (0, 0)));
-        waiter.end().silently(0);
         lab.assert_idle();
     });
 }

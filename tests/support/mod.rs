@@ -11,6 +11,7 @@ pub(crate) mod needs;
 pub(crate) mod random;
 pub(crate) mod serve;
 pub(crate) mod servers;
+pub(crate) mod share;
 pub(crate) mod small_disk;
 
 use std::collections::BTreeMap;
@@ -66,10 +67,15 @@ pub(crate) fn wait_until(what: &str, condition: impl FnMut() -> bool) {
 
 /// Like [`wait_until`] with another limit, for a condition that may take longer than [`DEADLINE`].
 pub(crate) fn wait_within(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+    /// Many tests wait at the same time, and most conditions start an rlock. The pause grows, so
+    /// that long waits leave the processor to those that work.
+    const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(20)];
     let deadline = Instant::now() + limit;
+    let [mut pause, longest] = PAUSES;
     while !condition() {
         assert!(Instant::now() < deadline, "timed out waiting until {what}");
-        thread::sleep(Duration::from_millis(2));
+        thread::sleep(pause);
+        pause = longest.min(pause * 5 / 4);
     }
 }
 
@@ -247,6 +253,14 @@ impl Lab {
         if !files.is_empty() || !self.url().starts_with("file:") {
             assert_eq!(self.inspect([""; 0])["resources"], serde_json::json!([]), "something is still held");
         }
+    }
+}
+
+/// Runs a test on a new embedded store and on a server.
+pub(crate) fn on_both(test: impl Fn(&Lab)) {
+    test(&Lab::new());
+    if Kind::Redis7.is_present() {
+        test(&Lab::on(Kind::Redis7));
     }
 }
 
