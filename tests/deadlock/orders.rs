@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::random::Random;
 use crate::support::servers::Kind;
+use crate::support::share::share;
 use crate::support::{Lab, RLOCK, Running, wait_within};
 
 const RESOURCES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -121,12 +122,12 @@ fn play_and_check(lab: &Lab, orders: usize, workers: usize, seed: u64) {
 
 #[test]
 fn random_orders_all_end_on_the_embedded_store() {
-    play_and_check(&Lab::new(), 24, 8, 1);
+    play_and_check(&Lab::new(), share(10, 24), 8, 1);
 }
 
 #[test]
 fn random_orders_all_end_on_a_server() {
-    Kind::Redis7.run(|kind| play_and_check(&Lab::on(kind), 24, 8, 2));
+    Kind::Redis7.run(|kind| play_and_check(&Lab::on(kind), share(10, 24), 8, 2));
 }
 
 /// Takes minutes on each store, and goes on for RLOCK_MINUTES:

@@ -8,7 +8,7 @@
 //! none, and commands that the history of the store does not have once. After each scenario the
 //! store must be idle.
 //!
-//! Here a scenario lasts a few seconds. `tests/faults-long --minutes 30 --seed 7` plays all
+//! Here a scenario lasts a few seconds, and more with `tests/run --all`. `tests/faults-long --minutes 30 --seed 7` plays all
 //! scenarios for longer and prints a table. RLOCK_SEED repeats the random choices of a scenario,
 //! but not its timing. RLOCK_SECONDS sets the length of a scenario, and RLOCK_LOGS names a folder
 //! for the logs.
@@ -40,9 +40,7 @@ use std::time::Duration;
 
 use scenario::Scenario;
 use support::random::Random;
-
-/// The length of a scenario if RLOCK_SECONDS does not set it.
-const SECONDS: u64 = 8;
+use support::share::share;
 
 /// Defines a test for each scenario, under the name of the scenario.
 macro_rules! scenarios {
@@ -98,7 +96,7 @@ fn every_scenario_is_a_test() {
 #[track_caller]
 fn play(name: &str) {
     let scenario = all().find(|scenario| scenario.name == name).expect("the scenario is listed");
-    let seconds = std::env::var("RLOCK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(SECONDS);
+    let seconds = std::env::var("RLOCK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(share(3, 8));
     let seed = Random::seed();
     let Some(report) = scenario.play(seed, Duration::from_secs(seconds)) else { return };
     eprintln!("RLOCK_SEED={seed} {report}");

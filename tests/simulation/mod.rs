@@ -74,6 +74,8 @@ mod serve;
 mod server;
 mod sessions;
 mod setup;
+#[path = "../support/share.rs"]
+mod share;
 mod shrink;
 mod task;
 mod tree;
@@ -88,12 +90,14 @@ use random::Random;
 use report::Report;
 use setup::{Options, Setup};
 
-/// How long the test plays in an ordinary run of the tests.
-const ORDINARY: Duration = Duration::from_secs(30);
+/// How long the test plays unless it is asked for minutes.
+fn ordinary() -> Duration {
+    Duration::from_secs(share::share(8, 30))
+}
 
 #[test]
 fn random_episodes_keep_the_promise() {
-    play(&Options::default(), ORDINARY);
+    play(&Options::default(), ordinary());
 }
 
 /// `tests/simulate` runs this with its options.
@@ -118,7 +122,8 @@ fn episode_is_the_same_for_the_same_setup() {
 #[should_panic(expected = "run ")]
 fn violation_fails_the_run() {
     let episodes = "--strict --sessions 2 --servers One --faults RlockStopped --seconds 20";
-    play(&episodes.parse().unwrap(), ORDINARY);
+    // The run ends with the first violation.
+    play(&episodes.parse().unwrap(), Duration::from_secs(60));
 }
 
 /// The time for which a processor has run this thread.
