@@ -34,8 +34,8 @@ const ON_SERVER: Scenario = Scenario {
     idle: Some(Duration::from_secs(2 + 1 + 2)),
 };
 
-/// The longest fault, then the heartbeat interval of a waiter, after which every waiter has noticed
-/// the end of the fault, and then [`ON_SERVER`]'s limit.
+/// The longest fault, then the timeout of a connection that the fault has silenced, and then
+/// [`ON_SERVER`]'s limit.
 const MAX_RECOVERY: Option<Duration> = Some(Duration::from_secs(4 + 5 + 2 + 1 + 2));
 
 /// The store cannot be reached, or the lease was lost.
@@ -43,11 +43,11 @@ const UNAVAILABLE_OR_LOST: &[i32] = &[69, 76];
 
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
-        // A hand-over whose message is missing takes longer: until the next heartbeat of the
+        // A hand-over whose message is missing takes a second, until the next heartbeat of the
         // waiter.
         name: "no_faults",
         fifo: true,
-        idle: Some(Duration::from_millis(1500)),
+        idle: Some(Duration::from_millis(800)),
         ..ON_SERVER
     },
     Scenario {

@@ -330,8 +330,9 @@ impl Generator {
         if random.chance(20) {
             return None;
         }
-        let ending =
-            *random.pick(&[Ending::Exit(0), Ending::Exit(7), Ending::Signal(9), Ending::Timeout, Ending::Lost]);
+        // Half of the runs succeed, because the next run may depend on it.
+        let others = [Ending::Exit(7), Ending::Signal(9), Ending::Timeout, Ending::Lost];
+        let ending = if random.chance(50) { Ending::Exit(0) } else { *random.pick(&others) };
         Some(End { ending, is_success: ending == Ending::Exit(0) })
     }
 
@@ -345,7 +346,7 @@ impl Generator {
         let keep_for = random.chance(15).then(|| length(random));
         Job {
             name: (*random.pick(&["", "a", "b"])).to_owned(),
-            once_per: (is_whole_write && random.chance(50))
+            once_per: (is_whole_write && random.chance(65))
                 .then(|| OncePer { period: length(random), same_job: random.chance(50) }),
             skips: random.chance(60),
             max_waiting: random.chance(30).then(|| random.below(4) as u32),
