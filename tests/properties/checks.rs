@@ -79,8 +79,10 @@ fn related(sessions: &Sessions, a: SessionId, b: SessionId) -> bool {
     a == b || sessions[&a].ancestors.contains(&b) || sessions[&b].ancestors.contains(&a)
 }
 
+/// One step can grant a nested claim because of an expiry, and then shrink it.
 fn is_nested(sessions: &Sessions, line: &Line) -> bool {
-    sessions[&line.session].nested.contains(&(line.resource.clone(), line.span.clone()))
+    let claimed = |(resource, span): &(Resource, Span)| *resource == line.resource && span.covers(&line.span);
+    sessions[&line.session].nested.iter().any(claimed)
 }
 
 /// Whether two lines exclude each other, not counting slots.

@@ -14,6 +14,8 @@ mod random;
 mod share;
 mod world;
 
+use std::time::Duration;
+
 use rlock::lock::mode::Mode::{self, Prewrite, Read, Slot, Write};
 use rlock::lock::resource::Resource;
 
@@ -103,6 +105,20 @@ fn table_matches_the_oracle_with_long_queues() {
     play(&Profile { nested: 8, acquire: 74, leases: 0, claims: 2, ..mixed(1, 40) }, 120, histories() / 4);
 }
 
+/// The grant has the token of the hold above it, though its span is no longer the claimed one.
+#[test]
+fn table_matches_the_oracle_when_one_step_grants_and_shrinks_a_nested_claim() {
+    let mut world = World::new(mixed(2, 0).resources);
+    let lease = Duration::from_micros(20);
+    world.request(1, &[(0, Prewrite, "[0,2]")], &[], None);
+    world.request(2, &[(1, Write, "[0,2]")], &[], Some(lease));
+    world.check();
+    world.request(3, &[(0, Prewrite, "[0,2]"), (1, Write, "[0,2]")], &[1], None);
+    world.check();
+    world.shrink(lease, 3, "[1,2]");
+    world.check();
+}
+
 /// So many claims fill an index tree of three levels. Every seventh claim is a write, so that
 /// holders and waiters are mixed.
 #[test]
@@ -113,7 +129,7 @@ fn table_matches_the_oracle_with_1300_claims_on_one_resource() {
         let lo = number * 617 % 1_300;
         let mode = if number % 7 == 3 { Write } else { Read };
         let width = if number % 50 == 49 { 40 } else { number % 3 };
-        world.request_one(number, mode, &format!("[{lo},{}]", lo + width));
+        world.request(number, &[(0, mode, &format!("[{lo},{}]", lo + width))], &[], None);
     }
     world.check();
     let history = History::new(Random::seed(), 40);

@@ -9,7 +9,7 @@ use rlock::lock::mode::Mode;
 use rlock::lock::op::{Op, Reply, ResourceListing};
 use rlock::lock::past::HISTORY_MAX;
 use rlock::lock::records::Memory;
-use rlock::lock::request::{Claim, Job, Process, Request, SessionId};
+use rlock::lock::request::{Claim, Job, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::lock::table::LockTable;
@@ -123,15 +123,46 @@ impl World {
         }
     }
 
-    /// Requests one claim of the first resource for a new session without checking the invariants.
-    pub(crate) fn request_one(&mut self, number: u32, mode: Mode, span: &str) {
-        let span = Span::parse(span).unwrap();
-        let claims = vec![Claim { resource: self.resources[0].clone(), mode, span, slots: None }];
-        let session = SessionId(u128::from(number).to_le_bytes());
-        let (ancestors, job, process) = (Vec::new(), Job::default(), Process::default());
+    /// Requests claims, given by the numbers of their resources, for a new session below others,
+    /// without checking the invariants. The session lives as long as its process, or as long as its
+    /// lease.
+    pub(crate) fn request(
+        &mut self,
+        number: u32,
+        claims: &[(usize, Mode, &str)],
+        ancestors: &[u32],
+        lease: Option<Duration>,
+    ) {
+        let claim = |&(resource, mode, span): &(usize, Mode, &str)| Claim {
+            resource: self.resources[resource].clone(),
+            mode,
+            span: parsed(span),
+            slots: None,
+        };
+        let claims = claims.iter().map(claim).collect();
+        let terms = lease.map(|ttl| Terms { ttl, claim: ttl, heartbeat: ttl });
+        let (session, ancestors) = (numbered(number), ancestors.iter().copied().map(numbered).collect());
+        let (job, process) = (Job::default(), Process::default());
         self.now += Duration::from_micros(1);
-        self.compare(Op::Acquire(Request { session, ancestors, claims, wait: true, terms: None, job, process }));
+        self.compare(Op::Acquire(Request { session, ancestors, claims, wait: true, terms, job, process }));
     }
+
+    /// Shrinks the hold of a session on the first resource after some time, without checking the
+    /// invariants.
+    pub(crate) fn shrink(&mut self, after: Duration, number: u32, span: &str) {
+        self.now += after;
+        let (session, resource) = (numbered(number), self.resources[0].clone());
+        let reply = self.compare(Op::Shrink { session, resource, span: parsed(span) });
+        assert_eq!(reply, Reply::Done);
+    }
+}
+
+fn parsed(span: &str) -> Span {
+    Span::parse(span).unwrap()
+}
+
+fn numbered(session: u32) -> SessionId {
+    SessionId(u128::from(session).to_le_bytes())
 }
 
 impl Stage for World {
