@@ -148,7 +148,7 @@ impl Server {
             Operation::Inspect { is_live } => {
                 let resources = call.resources.iter().map(|name| self.obstruction(name)).collect();
                 // Nothing depends on what people see.
-                let sessions = if *is_live { self.living(&call.resources) } else { Vec::new() };
+                let sessions = if *is_live { self.living(&call.resources, now) } else { Vec::new() };
                 return Ok(ScriptReply::Listing { now, next: Vec::new(), resources, sessions });
             }
             Operation::RenewAlone { session, ttl, lease } => {
@@ -304,9 +304,10 @@ impl Server {
     }
 
     /// The holders of these resources, and the waiters that hear of their grants.
-    fn living(&self, resources: &[Resource]) -> Vec<(SessionId, Session)> {
+    fn living(&self, resources: &[Resource], now: StoreTime) -> Vec<(SessionId, Session)> {
         let here = resources.iter().flat_map(|name| sure(self.data.table.sessions_of(name, |_| true)));
-        let living: BTreeSet<_> = here.filter(|id| !self.waits(*id) || self.is_heard(*id)).collect();
+        let is_over = |id| self.session(id).and_then(|session| session.expiry).is_some_and(|expiry| expiry <= now);
+        let living: BTreeSet<_> = here.filter(|id| !is_over(*id) && (!self.waits(*id) || self.is_heard(*id))).collect();
         let told = |id| {
             let mut session = self.session(id)?.clone();
             let own: Vec<_> = session.resources().into_iter().cloned().collect();

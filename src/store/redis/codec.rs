@@ -272,7 +272,8 @@ impl Call {
         Self::list(resources, limit, "", 0, Vec::new())
     }
 
-    /// Lists as [`inspect`](Self::inspect) does, without the waiters that hear nothing any more.
+    /// Lists as [`inspect`](Self::inspect) does, without the sessions whose leases are over, and
+    /// without the waiters that hear nothing any more.
     pub fn inspect_live(resources: Vec<Resource>, limit: u32) -> Self {
         Self::list(resources, limit, "live", 0, Vec::new())
     }

@@ -1,6 +1,7 @@
 //! The clock of a resource never goes back. Tokens rise with the clock, even if all data is lost.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode::{Read, Write};
@@ -9,7 +10,7 @@ use rlock::lock::resource::Resource;
 use rlock::store::redis::codec::{Call, Lease, ScriptReply, Wake};
 
 use super::on_each_server;
-use crate::clients::{Clients, NOW, TERMS, id, is_granted, request, resource, tokens, us};
+use crate::clients::{Clients, NOW, TERMS, id, is_granted, is_waiting, request, resource, tokens, us};
 use crate::side::Side;
 use crate::support::servers::{Kind, Server};
 
@@ -18,7 +19,8 @@ on_each_server!(
     tokens_rise,
     tokens_rise_after_flushall,
     expired_lease_is_not_renewed_by_renew_alone,
-    leases_of_several_resources_are_renewed_one_by_one
+    leases_of_several_resources_are_renewed_one_by_one,
+    reading_for_a_deadlock_leaves_out_sessions_whose_lease_is_over
 );
 
 fn clock_of_a_resource_never_goes_back(kind: Kind) {
@@ -130,4 +132,28 @@ fn leases_of_several_resources_are_renewed_one_by_one(kind: Kind) {
     assert!(is_granted(&clients.side.call(Call::acquire(&both, 0, false))));
     clients.advance(TERMS.ttl);
     assert_eq!(clients.side.call(Call::renew(id(1), names.to_vec(), false)), ScriptReply::Unknown);
+}
+
+/// The next script drops such sessions, so they keep nobody waiting.
+fn reading_for_a_deadlock_leaves_out_sessions_whose_lease_is_over(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "live", Wake::Nobody);
+    let start = clients.now();
+    let mut read = |clients: &mut Clients, after: Duration| {
+        clients.side.setting.now = Some(start + after);
+        let reply = clients.side.call(Call::inspect_live(vec![resource()], 0));
+        let ScriptReply::Listing { sessions, .. } = reply else { panic!("inspect replies {reply:?}") };
+        sessions.iter().map(|(_, session)| session.process.pid).collect::<BTreeSet<_>>()
+    };
+    assert!(is_granted(&clients.acquire(1, Write, "")));
+    assert_eq!(read(&mut clients, TERMS.ttl - us(1)), BTreeSet::from([1]));
+    assert_eq!(read(&mut clients, TERMS.ttl), BTreeSet::new());
+
+    clients.side.setting.now = Some(start);
+    assert!(is_waiting(&clients.acquire(2, Write, "")));
+    clients.advance(us(1));
+    assert!(is_waiting(&clients.acquire(3, Write, "")));
+    assert_eq!(read(&mut clients, TERMS.heartbeat - us(1)), BTreeSet::from([1, 2, 3]));
+    assert_eq!(read(&mut clients, TERMS.heartbeat), BTreeSet::from([1, 3]));
+    assert_eq!(read(&mut clients, TERMS.heartbeat + us(1)), BTreeSet::from([1]));
 }

@@ -5,9 +5,9 @@
 -- Lists the waiters and then the holders of each resource. Changes nothing. The reply begins with
 -- the place where the listing of its last resource goes on, which is empty if that listing is
 -- complete. A reply that ends early leaves out the next resources. With `live`, for the search for
--- a deadlock, it leaves out waiters that listen and have no subscriber, because they are dead or
--- cut off. The names held above a waiter then include those of its own request, which lead further
--- as well.
+-- a deadlock, it leaves out sessions whose lease is over, because the next script drops them, and
+-- waiters that listen and have no subscriber, because they are dead or cut off. The names held
+-- above a waiter then include those of its own request, which lead further as well.
 
 begin()
 local function maximum(text)
@@ -22,7 +22,7 @@ local function list(r, from, told_of)
   local seen, shown = {}, 0
   local function tell(id, place)
     local known = not seen[id] and record(r, id)
-    if known then
+    if known and not (is_live and expires(known) and expiry_of(r, id) <= now) then
       seen[id], left, shown = true, left - #known[CLAIMS], shown + 1
       told_of[#told_of + 1] = told(id, { r }, expiry_of(r, id), place)
     end
