@@ -16,7 +16,11 @@ pub(super) const NOTICE_MAX: Duration = Duration::from_secs(HEARTBEAT.as_secs() 
 
 /// A kept hold at the server.
 struct Kept {
+    /// When the clock of the server reaches the end.
     ends: Duration,
+    /// The earliest end. After a step back, each call lets the clock of the resources go on a little,
+    /// so it may reach the end sooner than the clock of the server.
+    ends_not_before: Duration,
     /// Whether somebody counts on the hold. A script that releases it does not.
     is_in_use: bool,
 }
@@ -28,9 +32,11 @@ pub(super) struct KeptHolds {
 }
 
 impl KeptHolds {
-    /// The server keeps a hold until an instant.
-    pub(super) fn keep(&mut self, run: usize, ends: Duration) {
-        self.holds.entry(run).or_insert(Kept { ends, is_in_use: true }).ends = ends;
+    /// The server keeps a hold until an instant. The clock of its resources is `ahead` of its own.
+    pub(super) fn keep(&mut self, run: usize, ends: Duration, ahead: Duration) {
+        let is_in_use = self.holds.get(&run).is_none_or(|kept| kept.is_in_use);
+        let ends_not_before = ends.saturating_sub(ahead);
+        self.holds.insert(run, Kept { ends, ends_not_before, is_in_use });
     }
 
     /// Nobody counts on the hold any more, which the server may still have.
@@ -55,7 +61,7 @@ impl KeptHolds {
 
     /// The runs whose holds exclude others now.
     pub(super) fn in_use(&self, now: Duration) -> impl Iterator<Item = usize> {
-        self.holds.iter().filter(move |(_, kept)| kept.is_in_use && now < kept.ends).map(|(run, _)| *run)
+        self.holds.iter().filter(move |(_, kept)| kept.is_in_use && now < kept.ends_not_before).map(|(run, _)| *run)
     }
 
     /// The runs whose holds have ended by now.
@@ -66,8 +72,9 @@ impl KeptHolds {
 
 impl Checkers {
     /// The server keeps the hold of a session, which the checkers expect to end as its request and
-    /// its extensions say. `ends` is that instant in virtual time.
-    pub(super) fn keep(&mut self, session: SessionId, expiry: Option<StoreTime>, ends: Duration) {
+    /// its extensions say. `ends` is that instant in virtual time, and `ahead` as for
+    /// [`KeptHolds::keep`].
+    pub(super) fn keep(&mut self, session: SessionId, expiry: Option<StoreTime>, ends: Duration, ahead: Duration) {
         let Some(run) = self.by_session.get(&session).copied() else { return };
         let is_uncovered = self.is_uncovered(run);
         let Run { job, granted, kept_until, .. } = &mut self.runs[run];
@@ -76,7 +83,7 @@ impl Checkers {
         if expiry != Some(expected) && !is_uncovered {
             self.violations.push(format!("the hold of run {run} is kept until {expiry:?}, and not {expected:?}"));
         }
-        self.kept.keep(run, ends);
+        self.kept.keep(run, ends, ahead);
     }
 
     /// The server lets a kept hold last for `by` from now, or for as long as its request asked.

@@ -41,6 +41,11 @@ impl Node {
         stepped(self.clock.store_time(at), self.step)
     }
 
+    /// How far the clock of the resources, which never goes back, is ahead of the node's.
+    pub(super) fn ahead(&self, now: Duration) -> Duration {
+        self.server.data.clock - self.store_time(now)
+    }
+
     pub(super) fn when_store_time(&self, at: StoreTime) -> Duration {
         self.clock.when_store_time(stepped(at, -self.step))
     }

@@ -68,7 +68,7 @@ impl World {
         let Some(id) = call.operation.session() else { return };
         if let Some(Session { expiry, .. }) = node.server.session(id).filter(|session| session.is_kept()) {
             let ends = expiry.map(|expiry| node.when_store_time(expiry)).unwrap_or_default();
-            self.checkers.keep(id, *expiry, ends);
+            self.checkers.keep(id, *expiry, ends, node.ahead(self.now));
         }
     }
 

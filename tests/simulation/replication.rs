@@ -323,7 +323,7 @@ impl World {
         for run in self.checkers.kept.runs().copied().collect::<Vec<_>>() {
             let session = new.server.session(self.checkers.runs[run].session).filter(|session| session.is_kept());
             if let Some(expiry) = session.and_then(|session| session.expiry) {
-                self.checkers.kept.keep(run, new.when_store_time(expiry));
+                self.checkers.kept.keep(run, new.when_store_time(expiry), new.ahead(self.now));
             }
         }
         let back = old.store_time(self.now) - now;
