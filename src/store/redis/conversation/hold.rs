@@ -324,6 +324,7 @@ impl Conversation for HoldConversation {
     }
 
     fn tick(&mut self, now: Boottime) {
+        self.negotiation.expire(now);
         if self.is_over() {
             return;
         }

@@ -301,6 +301,16 @@ impl Negotiation {
         std::mem::take(&mut self.subscribed)
     }
 
+    /// Loses a grant whose deadline passes before enough replicas have it. The reply timeout of a
+    /// lease that is nearly over is too short for any reply, so nothing else would end the attempts.
+    pub(super) fn expire(&mut self, now: Boottime) {
+        if let State::Replicating { grant, .. } = &self.state
+            && grant.deadline.is_some_and(|deadline| deadline <= now)
+        {
+            self.state = State::Lost;
+        }
+    }
+
     /// The commands that are due at `now`, if no answer is awaited.
     pub(super) fn tick(&mut self, now: Boottime) -> Vec<Command> {
         match self.state {

@@ -341,6 +341,23 @@ fn grant_that_waits_for_replicas_at_the_end_of_the_wait_is_claimed_with_another_
     assert_eq!(standing(&conversation), "granted");
 }
 
+/// A renewal over a new connection states what is left of a kept hold.
+#[test]
+fn grant_is_lost_if_its_lease_ends_before_the_replicas_have_it() {
+    let mut conversation = begin(SINGLE, 1);
+    at(&mut conversation, START);
+    conversation.on(Event::Connecting(node(1)), START);
+    assert_eq!(after(&mut conversation, granted(), START), "WAIT");
+    let broken = failed(ErrorKind::Closed(Stage::Used));
+    assert_eq!(after(&mut conversation, broken, START), "close, open 1, subscribe, renew");
+    conversation.on(Event::Connecting(node(1)), START);
+    assert_eq!(after(&mut conversation, reply(&["granted", "30", "7", "8"]), START), "WAIT");
+    assert_eq!(standing(&conversation), "asking");
+    assert_eq!(at(&mut conversation, START + Duration::from_micros(30)), "");
+    assert_eq!(standing(&conversation), "lost");
+    assert!(conversation.release(None, START).is_some());
+}
+
 #[test]
 fn waiter_on_a_migrating_slot_is_not_out_of_reach() {
     let mut conversation = waiting(CLUSTER);
