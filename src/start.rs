@@ -17,14 +17,17 @@ pub(crate) fn prepare() {
 }
 
 /// Opens /dev/null in the place of a standard descriptor that is closed. Otherwise the next file
-/// would get its number, and messages would be written into that file. The command gets the
+/// would get its number, and messages would be written into that file. Without /dev/null, the root
+/// directory is opened in a way that allows neither reading nor writing. The command gets the
 /// descriptor closed, as it was.
 fn fill(standard: BorrowedFd<'_>) {
-    if rustix::io::fcntl_getfd(standard) == Err(Errno::BADF)
-        && let Ok(null) = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-    {
+    if rustix::io::fcntl_getfd(standard) != Err(Errno::BADF) {
+        return;
+    }
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    if let Ok(opened) = null.or_else(|_| rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())) {
         // The kernel gives the lowest free number, which is the one that was closed. It stays open
         // to the end.
-        let _ = null.into_raw_fd();
+        let _ = opened.into_raw_fd();
     }
 }

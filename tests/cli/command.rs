@@ -149,6 +149,19 @@ fn output_to_a_closed_standard_descriptor_leaves_the_store_sound() {
     }
 }
 
+/// The same holds in a container that has no /dev/null.
+#[test]
+fn output_to_closed_standard_descriptors_leaves_the_store_sound_without_dev_null() {
+    let lab = Lab::new();
+    let Some(mut unshare) = needs::mount_namespace_as_root() else { return };
+    lab.settle(&mut unshare);
+    let script = "mount -t tmpfs none /dev || exit 1
+        \"$0\" exec -v k -- /no/such <&- >&- 2>&-; [ $? = 127 ] || exit 2
+        \"$0\" exec k -- sh -c '[ ! -e /proc/self/fd/1 ] && exit 9' <&- >&- 2>&-";
+    assert_eq!(Ran::of(unshare.args(["sh", "-c", script, RLOCK])).code(), Some(9));
+    lab.assert_idle();
+}
+
 /// flock(1) treats closed standard descriptors in the same way.
 #[test]
 fn closed_standard_descriptor_stays_closed_for_the_command() {
