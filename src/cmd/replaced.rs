@@ -1,20 +1,27 @@
 //! Replaces a file that the user names: writes it beside its place first, and then renames it, so
 //! that a reader finds the old or the new content.
+//!
+//! Other users may have the right to write into the folder. So the new file is always made by this
+//! process, under a name that nobody can know before, and no link of another user is followed.
 
-use std::ffi::OsString;
-use std::fs;
-use std::io;
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
-use std::process;
+
+use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use crate::failure::Failure;
+use crate::identity;
 use crate::words::reason;
+
+/// Maximum number of symbolic links from a name to its file, as in the kernel.
+const LINKS_MAX: usize = 40;
 
 /// A file that can be written, as far as anybody can tell beforehand.
 pub(super) struct Replaced {
     path: PathBuf,
-    /// The file that is written first.
-    beside: PathBuf,
 }
 
 /// The reason why a file cannot be written.
@@ -40,25 +47,13 @@ impl Replaced {
     /// # Errors
     /// The file cannot be written.
     pub(super) fn prepare(named: &Path) -> Result<Self, Unwritable> {
-        let mistake =
-            |reason: &dyn std::fmt::Display| Unwritable { path: named.to_owned(), reason: reason.to_string() };
-        // Renaming would replace a link or a device, and not what it leads to.
-        let path = match fs::canonicalize(named) {
-            Ok(found) if !found.is_file() => return Err(mistake(&"it is not a regular file")),
-            Ok(found) => found,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => named.to_owned(),
-            Err(error) => return Err(mistake(&reason(&error))),
+        let tried = || -> io::Result<Self> {
+            let file = Self { path: place(named)? };
+            let (beside, _) = file.create()?;
+            fs::remove_file(beside)?;
+            Ok(file)
         };
-        let Some(name) = path.file_name() else { return Err(mistake(&"it is not a regular file")) };
-        // A collector that reads all files of a directory leaves out this name.
-        let mut hidden = OsString::from(".");
-        hidden.push(name);
-        hidden.push(format!(".{}", process::id()));
-        let file = Self { beside: path.with_file_name(hidden), path };
-        fs::write(&file.beside, "")
-            .and_then(|()| fs::remove_file(&file.beside))
-            .map_err(|error| mistake(&reason(&error)))?;
-        Ok(file)
+        tried().map_err(|error| Unwritable { path: named.to_owned(), reason: reason(&error) })
     }
 
     /// The place of the file.
@@ -67,8 +62,64 @@ impl Replaced {
     }
 
     /// Replaces the content of the file. If that fails, the file stays as it was.
+    ///
+    /// # Errors
+    /// The system's.
     pub(super) fn write(&self, text: &str) -> io::Result<()> {
-        let written = fs::write(&self.beside, text).and_then(|()| fs::rename(&self.beside, &self.path));
-        written.inspect_err(|_| drop(fs::remove_file(&self.beside)))
+        let (beside, mut file) = self.create()?;
+        let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&beside, &self.path));
+        written.inspect_err(|_| drop(fs::remove_file(&beside)))
     }
+
+    /// Creates a file in the folder of the file, with the owner and the rights of the file if there
+    /// is one. A collector that reads all files of a folder leaves out the name, which begins with
+    /// a dot.
+    fn create(&self) -> io::Result<(PathBuf, File)> {
+        let before = match fs::symlink_metadata(&self.path) {
+            Ok(found) => Some(found).filter(Metadata::is_file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let beside = self.path.with_file_name(format!(".rlock-{}", identity::new_session()?));
+        let mode = if before.is_some() { 0o600 } else { 0o666 };
+        let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
+        let kept = before.map_or(Ok(()), |before| keep(&file, &before));
+        kept.inspect_err(|_| drop(fs::remove_file(&beside)))?;
+        Ok((beside, file))
+    }
+}
+
+/// Gives a new file the owner and the rights of another one.
+fn keep(file: &File, before: &Metadata) -> io::Result<()> {
+    let new = file.metadata()?;
+    if (new.uid(), new.gid()) != (before.uid(), before.gid()) {
+        let text = |_| io::Error::other(format!("its owner, uid {}, can't be kept", before.uid()));
+        fchown(file, Some(before.uid()), Some(before.gid())).map_err(text)?;
+    }
+    file.set_permissions(Permissions::from_mode(before.mode() & 0o777))
+}
+
+/// The place of the file that a name leads to, whether or not there is a file. A rename would
+/// replace a symbolic link, and not the file that the link leads to.
+fn place(named: &Path) -> io::Result<PathBuf> {
+    let mut path = named.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Some(name) = path.file_name() else { break };
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = fs::canonicalize(folder)?;
+        let here = folder.join(name);
+        match fs::symlink_metadata(&here) {
+            Ok(found) if found.is_symlink() => {
+                if ![geteuid().as_raw(), 0].contains(&found.uid()) {
+                    return Err(io::Error::other(format!("it is a link of uid {}", found.uid())));
+                }
+                path = folder.join(fs::read_link(&here)?);
+            }
+            Ok(found) if !found.is_file() => break,
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => return Ok(here),
+        }
+    }
+    let is_endless = fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink());
+    Err(if is_endless { Errno::LOOP.into() } else { io::Error::other("it is not a regular file") })
 }

@@ -2,12 +2,14 @@
 //! `RLOCK_TTL`.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::support::needs::{self, skip_unless};
 use crate::support::{Lab, RLOCK, Ran, Running, wait_until};
 
 /// The content of the status file.
@@ -103,6 +105,62 @@ fn status_file_that_cannot_be_written_is_a_usage_error() {
     Ran::of(lab.rlock(["exec", "--status-file", "status", "k", "--", "true"]).current_dir(lab.folder())).silently(0);
     assert!(lab.folder().join("status").is_symlink());
     assert_eq!(status(&lab)["outcome"], "ran");
+}
+
+/// Another user of the folder may have put links there, which rlock must not follow.
+#[test]
+fn status_file_is_written_under_a_name_that_is_not_known_before() {
+    let lab = Lab::new();
+    fs::write(lab.folder().join("victim"), "untouched").unwrap();
+    let script = "ln -s victim .status.$$; ln -s victim .rlock-$$; exec \"$0\" exec --status-file status k -- true";
+    let mut shell = Command::new("sh");
+    lab.settle(&mut shell);
+    Ran::of(shell.args(["-c", script, RLOCK]).current_dir(lab.folder())).silently(0);
+    assert_eq!(fs::read_to_string(lab.folder().join("victim")).unwrap(), "untouched");
+    assert_eq!(status(&lab)["outcome"], "ran");
+}
+
+#[test]
+fn replaced_status_file_keeps_its_mode_and_owner() {
+    let lab = Lab::new();
+    let path = lab.folder().join("status");
+    fs::write(&path, "").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    let owner = if rustix::process::geteuid().is_root() { 65534 } else { rustix::process::geteuid().as_raw() };
+    chown(&path, Some(owner), None).unwrap();
+    let before = fs::metadata(&path).unwrap();
+    Ran::of(lab.rlock(["exec", "--status-file", "status", "k", "--", "true"]).current_dir(lab.folder())).silently(0);
+    let after = fs::metadata(&path).unwrap();
+    assert_eq!((after.mode(), after.uid(), after.gid()), (before.mode(), owner, before.gid()));
+    assert!(after.ino() != before.ino() && after.len() > 0);
+}
+
+/// The file that the link leads to is made, and the link stays.
+#[test]
+fn status_file_behind_a_dangling_link_is_made_where_the_link_leads() {
+    let lab = Lab::new();
+    fs::create_dir(lab.folder().join("below")).unwrap();
+    symlink("below/real", lab.folder().join("status")).unwrap();
+    Ran::of(lab.rlock(["exec", "--status-file", "status", "k", "--", "true"]).current_dir(lab.folder())).silently(0);
+    assert!(lab.folder().join("status").is_symlink());
+    assert!(fs::symlink_metadata(lab.folder().join("below/real")).unwrap().is_file());
+    symlink("circle", lab.folder().join("circle")).unwrap();
+    let words = ["exec", "--status-file", "circle", "k", "--", "true"];
+    let ran = Ran::of(lab.rlock(words).current_dir(lab.folder()));
+    assert!(ran.failed(64).starts_with("--status-file: can't write 'circle': too many levels of symbolic links"));
+}
+
+#[test]
+fn status_file_that_is_a_link_of_another_user_is_refused() {
+    skip_unless!(needs::root("make a link of another user"));
+    let lab = Lab::new();
+    fs::write(lab.folder().join("victim"), "untouched").unwrap();
+    symlink("victim", lab.folder().join("status")).unwrap();
+    lchown(lab.folder().join("status"), Some(65534), None).unwrap();
+    let words = ["exec", "--status-file", "status", "k", "--", "true"];
+    let ran = Ran::of(lab.rlock(words).current_dir(lab.folder()));
+    assert!(ran.failed(64).starts_with("--status-file: can't write 'status': it is a link of uid 65534: "), "{ran:?}");
+    assert_eq!(fs::read_to_string(lab.folder().join("victim")).unwrap(), "untouched");
 }
 
 /// "`exit N`, `signal N`, `lost`, `expired`, `broken`, `timeout` or `none`"
