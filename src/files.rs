@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, open};
+use rustix::fs::{FileType, Mode, OFlags, fstat};
 
 /// The content of a regular file that has at most `max` bytes.
 ///
@@ -17,28 +17,34 @@ use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, open};
 /// # Errors
 /// The file can't be read, is too long, or is not a regular file.
 pub(crate) fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
-    read_checked(path, max, |_| Ok(()))
+    content(open(path)?, max)
 }
 
-/// Like [`read`], for a file that also passes `check`.
+/// Opens a regular file for [`content`], so that its owner and mode can be checked before.
 ///
 /// # Errors
-/// Those of [`read`] and of `check`.
-pub(crate) fn read_checked(path: &Path, max: u64, check: impl Fn(&Stat) -> io::Result<()>) -> io::Result<Vec<u8>> {
+/// The file can't be opened, or is not a regular file.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
     // Without NONBLOCK, `open` would wait for a writer of the FIFO.
-    let file = open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
-    let stat = fstat(&file)?;
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => {}
-        FileType::Directory => return Err(io::Error::other("it is a directory")),
-        FileType::Fifo => return Err(io::Error::other("it is a pipe, not a regular file")),
-        _ => return Err(io::Error::other("it is not a regular file")),
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    match FileType::from_raw_mode(fstat(&file)?.st_mode) {
+        FileType::RegularFile => Ok(file.into()),
+        FileType::Directory => Err(io::Error::other("it is a directory")),
+        FileType::Fifo => Err(io::Error::other("it is a pipe, not a regular file")),
+        _ => Err(io::Error::other("it is not a regular file")),
     }
-    check(&stat)?;
+}
+
+/// The content of an open file that has at most `max` bytes.
+///
+/// # Errors
+/// The file can't be read, or is too long.
+pub(crate) fn content(file: File, max: u64) -> io::Result<Vec<u8>> {
     // The buffer has one byte more than the file, so a single read finds the end of the file.
-    let expected = u64::try_from(stat.st_size).unwrap_or_default().min(max) + 1;
+    let expected = file.metadata()?.len().min(max) + 1;
     let mut content = Vec::with_capacity(usize::try_from(expected).unwrap_or_default());
-    File::from(file).take(max + 1).read_to_end(&mut content)?;
+    file.take(max + 1).read_to_end(&mut content)?;
     if content.len() as u64 > max {
         return Err(io::Error::other(format!("it has more than {max} bytes")));
     }

@@ -1,10 +1,10 @@
 //! The configuration file, which names the store where neither an option nor the environment does.
 
 use std::env;
+use std::fs::Metadata;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-
-use rustix::fs::Stat;
 
 use crate::exit;
 use crate::failure::Failure;
@@ -40,7 +40,12 @@ fn path() -> Option<(PathBuf, bool)> {
 /// The file cannot be read, others than root may change it, or a line has a mistake.
 pub(super) fn read() -> Result<Config, Failure> {
     let Some((path, may_be_missing)) = path() else { return Ok(Config::default()) };
-    let text = match files::read_checked(&path, BYTES_MAX, is_trusted) {
+    let read = || {
+        let file = files::open(&path)?;
+        check_owner(&file.metadata()?)?;
+        files::content(file, BYTES_MAX)
+    };
+    let text = match read() {
         Err(error) if may_be_missing && error.kind() == io::ErrorKind::NotFound => return Ok(Config::default()),
         Err(error) => return Err(unusable(&path, &reason(&error))),
         Ok(content) => String::from_utf8(content).map_err(|_| unusable(&path, "it is not UTF-8 text"))?,
@@ -59,11 +64,11 @@ fn unusable(path: &Path, why: &str) -> Failure {
 }
 
 /// Checks that nobody but root can lead others to a store by this file.
-fn is_trusted(stat: &Stat) -> io::Result<()> {
-    if stat.st_uid != 0 {
-        return Err(io::Error::other(format!("it belongs to uid {}: only root may own it", stat.st_uid)));
+fn check_owner(file: &Metadata) -> io::Result<()> {
+    if file.uid() != 0 {
+        return Err(io::Error::other(format!("it belongs to uid {}: only root may own it", file.uid())));
     }
-    let mode = stat.st_mode & 0o7777;
+    let mode = file.mode() & 0o7777;
     if mode & 0o022 != 0 {
         return Err(io::Error::other(format!("others may write to it (mode {mode:04o}): take that right away")));
     }

@@ -1,7 +1,9 @@
 //! Reads the token that clients must send.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use rustix::process::geteuid;
 
 use crate::failure::Failure;
 use crate::files;
@@ -10,17 +12,22 @@ use crate::words::reason;
 /// The maximum size of the file. A token fits into one line of a client.
 const BYTES_MAX: u64 = 4000;
 
-/// Reads the first line of a file that only its owner can read.
+/// Reads the first line of a file that nobody but this user and root can read or change.
 pub(crate) fn read(path: &Path) -> Result<String, Failure> {
     let shown = path.display();
     let unreadable = |error| Failure::usage(format!("cannot read --token-file '{shown}': {}", reason(&error)));
-    let mode = std::fs::metadata(path).map_err(unreadable)?.permissions().mode();
-    if mode & 0o077 != 0 {
-        return Err(Failure::usage(format!(
-            "other users can read or change --token-file '{shown}': run chmod 600 '{shown}'"
-        )));
+    let file = files::open(path).map_err(unreadable)?;
+    let found = file.metadata().map_err(unreadable)?;
+    let user = geteuid().as_raw();
+    let mend = match found.uid() {
+        owner if owner != user && owner != 0 => Some(format!("chown {user} '{shown}'")),
+        _ if found.mode() & 0o077 != 0 => Some(format!("chmod 600 '{shown}'")),
+        _ => None,
+    };
+    if let Some(mend) = mend {
+        return Err(Failure::usage(format!("other users can read or change --token-file '{shown}': run {mend}")));
     }
-    let bytes = files::read(path, BYTES_MAX).map_err(unreadable)?;
+    let bytes = files::content(file, BYTES_MAX).map_err(unreadable)?;
     let text = String::from_utf8(bytes).map_err(|_| {
         Failure::usage(format!("--token-file '{shown}' is not UTF-8 text: write a token of printable text"))
     })?;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use crate::NONE;
 use crate::support::Lab;
+use crate::support::needs;
 use crate::support::serve::LockServer;
 
 fn token_file(lab: &Lab, text: &str, mode: u32) -> PathBuf {
@@ -57,6 +58,12 @@ fn token_file_that_others_can_read_or_that_is_empty_is_refused() {
         let path = token_file(&lab, text, mode);
         let ran = lab.run(["serve".as_ref(), "--stdio".as_ref(), "--token-file".as_ref(), path.as_os_str()]);
         assert!(ran.failed(64).contains(complaint), "{ran:?}");
+    }
+    if needs::root("give a file to another user") {
+        let path = token_file(&lab, "secret", 0o600);
+        std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
+        let ran = lab.run(["serve".as_ref(), "--stdio".as_ref(), "--token-file".as_ref(), path.as_os_str()]);
+        assert!(ran.failed(64).ends_with(&format!("': run chown 0 '{}'", path.display())), "{ran:?}");
     }
     let ran = lab.run(["serve", "--stdio", "--token-file", "/nowhere"]);
     assert!(ran.failed(64).contains("cannot read --token-file '/nowhere': no such file or directory"), "{ran:?}");
