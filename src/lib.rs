@@ -67,11 +67,10 @@ mod needs;
 use std::ffi::OsString;
 
 /// Runs the program with these words, of which the first is its name, and returns the exit code.
-pub fn main(words: impl Iterator<Item = OsString>) -> u8 {
-    let mut words = words.peekable();
-    if let Some(name) = words.peek() {
+pub fn main(words: Vec<OsString>) -> u8 {
+    if let Some(name) = words.first() {
         supervise::guardian::program::run_if_called(name);
     }
     start::prepare();
-    cmd::main(words)
+    cmd::main(&words)
 }

@@ -38,7 +38,7 @@ pub use invocation::Invocation;
 pub use usage::Usage;
 pub(crate) use values::{OWNER_BYTES, REASON_BYTES, history as parse_history, text_for_people, ttl as parse_ttl};
 
-/// Parses the words of a command line as `std::env::args_os` gives them: the first word is the
+/// Parses the words of a command line as the C library gives them: the first word is the
 /// program's own name.
 ///
 /// # Errors

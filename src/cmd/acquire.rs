@@ -1,6 +1,7 @@
 //! `rlock acquire`: acquires a lock that outlives this process, and prints the variables by which
 //! other rlocks find the lock.
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::mem::ManuallyDrop;
 use std::time::Duration;
@@ -30,16 +31,16 @@ use crate::supervise::signals::{Signals, ignore_all};
 use crate::supervise::terminal::group_for_command;
 use crate::words::reason;
 
-/// Acquires the lock and returns the exit code.
-pub(super) fn run(acquire: &Acquire) -> anyhow::Result<u8> {
+/// Acquires the lock and returns the exit code. `words` is the command line.
+pub(super) fn run(acquire: &Acquire, words: &[OsString]) -> anyhow::Result<u8> {
     match acquire.until {
-        Until::For(length) => lock(acquire, Some(length), print).map(|(code, _)| code),
-        Until::End { pid, signal: LostSignal(signal) } => keep(acquire, pid, signal),
+        Until::For(length) => lock(acquire, words, Some(length), print).map(|(code, _)| code),
+        Until::End { pid, signal: LostSignal(signal) } => keep(acquire, words, pid, signal),
     }
 }
 
 /// Leaves a keeper behind that holds the lock until the process ends.
-fn keep(acquire: &Acquire, pid: Pid, signal: Option<i32>) -> anyhow::Result<u8> {
+fn keep(acquire: &Acquire, words: &[OsString], pid: Pid, signal: Option<i32>) -> anyhow::Result<u8> {
     let inherited = process::inherited();
     let process = Watched::open(pid, signal)?;
     let keeper = match process::split(inherited).context("cannot start the keeper")? {
@@ -61,7 +62,7 @@ fn keep(acquire: &Acquire, pid: Pid, signal: Option<i32>) -> anyhow::Result<u8> 
     // The keeper asks this store how its grant ended. It is opened now, because the keeper gives up
     // the descriptors and the folder that the user's words may mean.
     let mut history = context::open_store_within(&acquire.store, acquire.connect_timeout)?;
-    let (code, Asked { request, mut handle, tokens, grace }) = lock(acquire, None, detach)?;
+    let (code, Asked { request, mut handle, tokens, grace }) = lock(acquire, words, None, detach)?;
     if !is_detached {
         return Ok(code);
     }
@@ -104,6 +105,7 @@ struct Asked {
 /// the exit code. With `keep_for`, the lock is a kept hold.
 fn lock(
     acquire: &Acquire,
+    words: &[OsString],
     keep_for: Option<Duration>,
     hand_over: impl FnOnce(&str) -> Result<(), Failure>,
 ) -> anyhow::Result<(u8, Asked)> {
@@ -125,8 +127,7 @@ fn lock(
     // Nobody is told before the end of a kept hold.
     let grace = if keep_for.is_some() { Duration::ZERO } else { grace };
     let ci = ci::run();
-    let words: Vec<_> = std::env::args_os().collect();
-    let process = caller::process(&acquire.whose, ci.as_ref(), &words)?;
+    let process = caller::process(&acquire.whose, ci.as_ref(), words)?;
     let request = Request {
         session,
         ancestors: ancestors.clone(),
@@ -134,7 +135,7 @@ fn lock(
         wait: !acquire.wait.is_some_and(|wait| wait.is_zero()) && acquire.max_waiting != Some(0),
         terms: has_leases.then(|| Lease::new(ttl).terms()),
         job: Job {
-            name: caller::job(acquire.job.clone(), &process.user, &words),
+            name: caller::job(acquire.job.clone(), &process.user, words),
             is_acquire: true,
             held_above: held_above.clone(),
             keep_for,

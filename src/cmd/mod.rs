@@ -45,8 +45,8 @@ use crate::failure::Failure;
 use crate::words::{one_line, reason};
 
 /// Runs a command line and returns the exit code. All messages have been printed when it returns.
-pub(crate) fn main(args: impl Iterator<Item = OsString>) -> u8 {
-    let invocation = match cli::parse(args) {
+pub(crate) fn main(words: &[OsString]) -> u8 {
+    let invocation = match cli::parse(words.iter().cloned()) {
         Ok(invocation) => invocation,
         Err(Usage::Information(text)) => {
             let text = look::styled(&text, &io::stdout());
@@ -70,7 +70,7 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> u8 {
             return exit::USAGE;
         }
     };
-    run(invocation).unwrap_or_else(|error| {
+    run(invocation, words).unwrap_or_else(|error| {
         if let Some(failure) = error.downcast_ref::<Failure>() {
             say(&failure.text);
             return failure.code;
@@ -92,10 +92,10 @@ fn after_all_but(unusable: &[String]) -> u8 {
     if unusable.is_empty() { 0 } else { exit::UNAVAILABLE }
 }
 
-fn run(invocation: Invocation) -> anyhow::Result<u8> {
+fn run(invocation: Invocation, words: &[OsString]) -> anyhow::Result<u8> {
     match invocation {
         Invocation::Exec(exec) => exec::run(*exec),
-        Invocation::Acquire(acquire) => acquire::run(&acquire),
+        Invocation::Acquire(acquire) => acquire::run(&acquire, words),
         Invocation::Renew(renew) => renew::run(&renew),
         Invocation::Release(release) => release::run(&release),
         Invocation::Held(held) => held::run(&held),
