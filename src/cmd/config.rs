@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::exit;
 use crate::failure::Failure;
 use crate::files;
-use crate::words::{one_line, reason};
+use crate::words::{self, one_line, reason};
 
 /// Names another file than [`PATH`]; an empty value means that there is none.
 pub(super) const VARIABLE: &str = "RLOCK_CONFIG";
@@ -23,6 +23,8 @@ pub(super) struct Config {
     pub(super) store: Option<String>,
     pub(super) namespace: Option<String>,
     pub(super) password_file: Option<PathBuf>,
+    /// A warning for each line with a key that this version does not know. Another version may.
+    pub(super) warnings: Vec<String>,
 }
 
 /// The path of the file, if there may be one, and whether the file may be missing.
@@ -50,7 +52,15 @@ pub(super) fn read() -> Result<Config, Failure> {
         Err(error) => return Err(unusable(&path, &reason(&error))),
         Ok(content) => String::from_utf8(content).map_err(|_| unusable(&path, "it is not UTF-8 text"))?,
     };
-    parse(&text).map_err(|mistake| unusable(&path, &mistake))
+    let mut config = parse(&text).map_err(|mistake| unusable(&path, &mistake))?;
+    for warning in &mut config.warnings {
+        *warning = format!("warning: the configuration {}, {warning}", quoted(&path));
+    }
+    Ok(config)
+}
+
+fn quoted(path: &Path) -> String {
+    format!("'{}'", one_line(&path.to_string_lossy()))
 }
 
 /// A mistake in what the file says, which shows only when the store is opened.
@@ -59,7 +69,7 @@ pub(super) fn mistake(text: &str) -> Failure {
 }
 
 fn unusable(path: &Path, why: &str) -> Failure {
-    let text = format!("the configuration '{}' cannot be used: {why}", one_line(&path.to_string_lossy()));
+    let text = format!("the configuration {} cannot be used: {why}", quoted(path));
     Failure { code: exit::UNAVAILABLE, text }
 }
 
@@ -83,13 +93,22 @@ fn parse(text: &str) -> Result<Config, String> {
         if line.is_empty() {
             continue;
         }
-        let (name, value) = line.split_once('=').map_or((line, ""), |(name, value)| (name.trim(), value.trim()));
         let mistake = |what: &str| Err(format!("line {number}: {what}"));
+        let Some((name, value)) = line.split_once('=').map(|(name, value)| (name.trim(), value.trim())) else {
+            return mistake(&format!(
+                "'{}' is not of the form NAME = VALUE",
+                one_line(&words::without_passwords(line))
+            ));
+        };
         let is_first = match name {
             "store" => config.store.replace(value.to_owned()).is_none(),
             "namespace" => config.namespace.replace(value.to_owned()).is_none(),
             "password-file" => config.password_file.replace(value.into()).is_none(),
-            _ => return mistake(&format!("'{name}' is none of store, namespace and password-file")),
+            _ => {
+                let name = one_line(name);
+                config.warnings.push(format!("line {number}: '{name}' is none of store, namespace and password-file"));
+                continue;
+            }
         };
         if value.is_empty() {
             return mistake(&format!("{name} has no value: write {name} = VALUE"));
@@ -121,19 +140,26 @@ mod tests {
             store: Some("redis://h:7/1#x".to_owned()),
             namespace: Some("n".to_owned()),
             password_file: Some("/etc/rlock password".into()),
+            warnings: Vec::new(),
         };
         assert_eq!(parse(text), Ok(config));
         assert_eq!(parse(""), Ok(Config::default()));
     }
 
     #[test]
+    fn unknown_key_is_a_warning() {
+        let config = parse("Store =\nstore = a\nsplay = 3s").unwrap();
+        assert_eq!(config.store.as_deref(), Some("a"));
+        let known = "is none of store, namespace and password-file";
+        assert_eq!(config.warnings, [format!("line 1: 'Store' {known}"), format!("line 3: 'splay' {known}")]);
+    }
+
+    #[test]
     fn mistake_is_named_with_its_line() {
         for (text, mistake) in [
-            ("store = a\nttl = 3s", "line 2: 'ttl' is none of store, namespace and password-file"),
-            ("\nredis://h", "line 2: 'redis://h' is none of store, namespace and password-file"),
-            ("Store = a", "line 1: 'Store' is none of store, namespace and password-file"),
+            ("\nredis://:secret@h", "line 2: 'redis://:***@h' is not of the form NAME = VALUE"),
             ("store =", "line 1: store has no value: write store = VALUE"),
-            ("namespace", "line 1: namespace has no value: write namespace = VALUE"),
+            ("namespace", "line 1: 'namespace' is not of the form NAME = VALUE"),
             ("store = # none", "line 1: store has no value: write store = VALUE"),
             ("store = a\nstore = a", "line 2: store is set twice"),
             ("password-file = p", "line 1: 'p' is not an absolute path"),

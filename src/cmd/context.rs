@@ -156,14 +156,18 @@ impl Named {
             )));
         }
         let config = config::read()?;
+        config.warnings.iter().for_each(|warning| super::say(warning));
         let store = options.store.clone().map_or_else(|| variable(STORE), |store| Ok(Some(store)))?;
         let namespace = options.namespace.clone().map_or_else(|| variable(NAMESPACE), |name| Ok(Some(name)))?;
         let is_configured =
             store.is_none() && config.store.is_some() || namespace.is_none() && config.namespace.is_some();
         let value = |name| env::var_os(name).filter(|value| !value.is_empty());
+        // Other servers must not learn the password of the file's own store.
+        let is_own = |url: &str| config.store.as_deref().is_some_and(|own| store::are_same_servers(own, url));
+        let configured = config.password_file.filter(|_| store.as_deref().is_none_or(is_own));
         let secrets = Secrets {
             password: value(PASSWORD),
-            password_file: value(PASSWORD_FILE).map(PathBuf::from).or(config.password_file),
+            password_file: value(PASSWORD_FILE).map(PathBuf::from).or(configured),
         };
         Ok(Self {
             store: store.or(config.store),

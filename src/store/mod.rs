@@ -31,7 +31,7 @@ mod url;
 
 pub use delayed::Delayed;
 pub use redis::Secrets;
-pub use url::{DEFAULT_NAMESPACE, NAMESPACE_BYTES_MAX, has_password, open};
+pub use url::{DEFAULT_NAMESPACE, NAMESPACE_BYTES_MAX, are_same_servers, has_password, open};
 
 /// Why a store could not do what the caller asked. The text is one line for the user.
 #[derive(Debug)]

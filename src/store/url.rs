@@ -46,6 +46,15 @@ pub fn has_password(url: &str) -> bool {
     matches!(Target::parse(url), Some(Ok(target)) if target.password_in_url())
 }
 
+/// Whether two URLs have the scheme, hosts, ports and user in common, so that the password for one
+/// is meant for the other.
+pub fn are_same_servers(one: &str, other: &str) -> bool {
+    match (Target::parse(one), Target::parse(other)) {
+        (Some(Ok(one)), Some(Ok(other))) => one.has_same_servers(&other),
+        _ => false,
+    }
+}
+
 /// Adds the settings that a URL takes from its surroundings. All files are read here, once, so that
 /// no file system blocks a poll loop later.
 fn complete(mut target: Target, secrets: &Secrets, limit: Duration) -> Result<Target, Error> {
@@ -151,6 +160,31 @@ mod tests {
         let given = Secrets { password: Some("secret".into()), password_file: None };
         assert!(!complete(read("redis://h"), &given, LIMIT).unwrap().lacks_password());
         assert!(complete(read("redis://h"), &Secrets::default(), LIMIT).unwrap().lacks_password());
+    }
+
+    #[test]
+    fn servers_are_the_same_by_scheme_hosts_ports_and_user() {
+        for (one, other) in [
+            ("redis://h", "redis://h:6379/3"),
+            ("redis://u:x@h", "redis://u@h"),
+            ("redis+sentinel://a,b:1/m", "redis+sentinel://a:26379,b:1/n"),
+            ("redis+unix:///s", "redis+unix:///s?db=1"),
+        ] {
+            assert!(are_same_servers(one, other), "{one} {other}");
+        }
+        for other in [
+            "redis://g",
+            "redis://h:1",
+            "rediss://h",
+            "redis+cluster://h",
+            "redis://u@h",
+            "valkey://h",
+            "file:///h",
+            "h",
+        ] {
+            assert!(!are_same_servers("redis://h", other), "{other}");
+        }
+        assert!(!are_same_servers("embedded", "embedded"));
     }
 
     #[test]

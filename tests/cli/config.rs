@@ -86,10 +86,10 @@ fn variable_names_another_configuration_or_none() {
     prints(text, &format!("no etc\nno other\nno no\n{missing}no no\n"));
 }
 
-/// "Not owned by root, writable by others, an unknown line: 69 with the reason."
+/// "Not owned by root, writable by others, a mistaken line: 69 with the reason."
 #[test]
 fn foreign_or_mistaken_configuration_exits_69() {
-    fails("echo 'ttl = 3s' | conf", "line 1: 'ttl' is none of store, namespace and password-file");
+    fails("echo 'redis://h' | conf", "line 1: 'redis://h' is not of the form NAME = VALUE");
     fails("echo 'store =' | conf", "line 1: store has no value: write store = VALUE");
     fails("printf 'namespace = a\\nnamespace = b' | conf", "line 2: namespace is set twice");
     fails("printf 'store = a\\377' | conf", "it is not UTF-8 text");
@@ -106,6 +106,15 @@ fn foreign_or_mistaken_configuration_exits_69() {
     }
 }
 
+/// Another version of rlock may know the key, so a fleet with two versions goes on.
+#[test]
+fn unknown_key_in_the_configuration_is_a_warning() {
+    let text = "printf 'splay = 3s\\nnamespace = etc\\n' | conf; shown exec k 2>&1";
+    let warning = "rlock: warning: the configuration '/etc/rlock.conf', line 1: 'splay' is none of store, namespace \
+                   and password-file\n";
+    prints(text, &format!("{warning}no etc\n"));
+}
+
 /// The password file of the configuration is read unless the environment names a password.
 #[test]
 fn password_file_of_the_configuration_is_used_for_a_server() {
@@ -116,6 +125,23 @@ fn password_file_of_the_configuration_is_used_for_a_server() {
     let Some(ran) = script(&lab, text) else { return };
     assert!(ran.stdout.contains("cannot read the password file '/run/secret'"), "{ran:?}");
     assert!(ran.stdout.ends_with("\n69\n"), "{ran:?}");
+}
+
+/// Otherwise any user could have the password sent to a server of their own.
+#[test]
+fn password_of_the_configuration_goes_only_to_the_servers_of_its_store() {
+    let text = "printf 'store = redis://127.0.0.1:1\\npassword-file = /run/secret\\n' | conf\n\
+                ask() { rlock exec -w 1ms --connect-timeout 200ms \"$@\" k -- true 2>&1 || echo $?; }\n\
+                for store in redis://127.0.0.1:2 redis://127.0.0.2:1 redis+cluster://127.0.0.1:1; do\n\
+                  RLOCK_STORE=$store ask; ask --store $store; done\n\
+                echo own; RLOCK_STORE=redis://127.0.0.1:1/2 ask; ask --store redis://127.0.0.1:1\n\
+                echo named; RLOCK_STORE=redis://127.0.0.1:2 RLOCK_PASSWORD_FILE=/run/other ask";
+    let lab = Lab::new();
+    let Some(ran) = script(&lab, text) else { return };
+    let parts: Vec<_> = ran.stdout.split("own\n").flat_map(|part| part.split("named\n")).collect();
+    let reads = [&parts[0], &parts[1], &parts[2]].map(|part| part.matches("cannot read the password file").count());
+    assert_eq!((parts.len(), reads), (3, [0, 2, 1]), "{ran:?}");
+    assert_eq!(parts[0].matches("69\n").count(), 6, "{ran:?}");
 }
 
 /// The tests of this program must not depend on the configuration of the host.

@@ -6,6 +6,7 @@
 
 use std::fmt::{self, Write};
 use std::io;
+use std::mem::discriminant;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -168,6 +169,13 @@ impl Target {
     /// Whether the URL contains a password, for everybody who sees the URL.
     pub(in crate::store) fn password_in_url(&self) -> bool {
         self.password_in_url
+    }
+
+    /// Whether both are reached by the same scheme, hosts and ports, and as the same user.
+    pub(in crate::store) fn has_same_servers(&self, other: &Self) -> bool {
+        let scheme = |target: &Self| (target.scheme, discriminant(&target.kind), target.tls.is_some());
+        let user = |target: &Self| target.login.username.clone();
+        scheme(self) == scheme(other) && self.nodes == other.nodes && user(self) == user(other)
     }
 
     /// Whether the URL has no password, so that another one applies.
