@@ -357,3 +357,28 @@ fn replaced_state_ends_its_holder_with_76_and_its_waiter_with_69() {
     );
     told.said(69, &text);
 }
+
+/// "A holder that finds that other processes now use other files loses the lock (76)."
+#[test]
+fn holder_whose_store_was_renamed_exits_76() {
+    let lab = Lab::new();
+    let holder = lab.hold("k");
+    fs::rename(lab.directory(), lab.folder().join("aside")).expect("a new name");
+    lab.run(["exec", "-n", "k", "--", "true"]).silently(0);
+    let ended = holder.end();
+    assert_eq!(ended.code(), Some(76), "{ended:?}");
+}
+
+#[test]
+fn holder_whose_store_was_mounted_over_exits_76() {
+    let lab = Lab::new();
+    let Some(mut unshare) = needs::mount_namespace_as_root() else { return };
+    lab.settle(&mut unshare);
+    let script = "\"$0\" exec k -c 'echo > held; until [ -e go ]; do sleep 0.01; done' & holder=$!
+        until [ -e held ]; do sleep 0.01; done
+        mount -t tmpfs -o mode=700 none \"$1\" || exit 1
+        \"$0\" exec -n k -- true || exit 2
+        echo > go; wait $holder";
+    let ran = Ran::of(unshare.args(["sh", "-c", script, RLOCK]).arg(lab.directory()).current_dir(lab.folder()));
+    assert_eq!(ran.code(), Some(76), "{ran:?}");
+}

@@ -219,11 +219,12 @@ impl Directory {
         let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
     }
 
-    /// Whether the lock is still the file that other processes find. If somebody has removed or
-    /// replaced the file or its folder, other processes lock another file.
+    /// Whether the lock is still the file that other processes find by its path. If somebody has
+    /// removed, replaced or renamed the file or a folder above it, or has mounted something over
+    /// one, other processes lock another file.
     pub(super) fn is_in_place(&self) -> bool {
-        let named = rustix::fs::statat(&self.dir, format!("{STATE}/{LOCK}"), AtFlags::SYMLINK_NOFOLLOW);
-        same_file(named, fstat(&self.lock))
+        let named = self.path.join(STATE).join(LOCK);
+        same_file(rustix::fs::lstat(named), fstat(&self.lock))
     }
 
     /// Opens the directory again, and makes a missing directory, after somebody has removed or
