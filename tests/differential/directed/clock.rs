@@ -139,7 +139,7 @@ fn reading_for_a_deadlock_leaves_out_sessions_whose_lease_is_over(kind: Kind) {
     let server = Server::shared(kind);
     let mut clients = Clients::new(&server, "live", Wake::Nobody);
     let start = clients.now();
-    let mut read = |clients: &mut Clients, after: Duration| {
+    let read = |clients: &mut Clients, after: Duration| {
         clients.side.setting.now = Some(start + after);
         let reply = clients.side.call(Call::inspect_live(vec![resource()], 0));
         let ScriptReply::Listing { sessions, .. } = reply else { panic!("inspect replies {reply:?}") };
