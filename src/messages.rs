@@ -196,6 +196,19 @@ pub(crate) fn skipped(streak: &Streak) -> String {
     format!("skipped {times} since {}", time(streak.since))
 }
 
+/// What rlock says where it cannot see the command's processes.
+pub(crate) const NO_PROCESSES: &str = "warning: /proc does not show the processes of this container: if the command is killed, its descendants in \
+                                       other process groups go on: mount a /proc";
+
+/// What rlock says where the kernel does not make it the parent of orphans.
+pub(crate) fn no_orphans(error: &dyn Display) -> String {
+    let why = reason(error);
+    format!(
+        "warning: the kernel does not make rlock the parent of orphans ({why}): if the command is killed, they go on: \
+         permit prctl(2)"
+    )
+}
+
 pub(crate) fn spare_exited(code: u8) -> String {
     format!("the work of --meanwhile exited with {code}")
 }

@@ -5,9 +5,10 @@
 
 use std::collections::HashSet;
 use std::fs::{self, DirEntry};
-use std::io::{self, Read};
+use std::io;
+use std::ops::Range;
 use std::os::unix::fs::DirEntryExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, getpid};
 
@@ -40,6 +41,8 @@ pub(crate) struct Stat {
     /// Whether the process has begun to end. Such a process has no memory any more, but it may
     /// still have children.
     pub(crate) ending: bool,
+    /// Whether the first thread has begun to end, and others go on.
+    pub(crate) leaderless: bool,
     /// Whether the process is a zombie.
     pub(crate) ended: bool,
 }
@@ -65,8 +68,7 @@ impl Snapshot {
     /// /proc is missing. The same is true if /proc shows another pid namespace, where the same
     /// numbers mean other processes.
     pub(crate) fn update(&mut self) {
-        let own = getpid().as_raw_nonzero().to_string();
-        if fs::read_link("/proc/self").ok().as_deref() != Some(Path::new(&own)) {
+        if !are_visible() {
             return;
         }
         let Ok(entries) = fs::read_dir("/proc") else { return };
@@ -104,6 +106,12 @@ impl Snapshot {
     }
 }
 
+/// Whether /proc shows the processes of this pid namespace.
+pub(crate) fn are_visible() -> bool {
+    let own = getpid().as_raw_nonzero().to_string();
+    fs::read_link("/proc/self").is_ok_and(|link| link == Path::new(&own))
+}
+
 /// Reads one process.
 ///
 /// # Errors
@@ -113,19 +121,58 @@ pub(crate) fn stat(pid: Pid) -> io::Result<Stat> {
     parse(pid, &text).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// The children of a process that has only one thread with children, zombies included, in the order
+/// in which the process got them.
+///
+/// While no child is reaped, the list misses none: the kernel appends each new child. If the kernel
+/// has no such lists, the children come from a snapshot.
+pub(crate) fn children(parent: Pid) -> Vec<Pid> {
+    let path = format!("/proc/{0}/task/{0}/children", parent.as_raw_nonzero());
+    match fs::read_to_string(path) {
+        Ok(list) => list.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect(),
+        Err(_) => all().iter().filter(|stat| stat.parent == Some(parent)).map(|stat| stat.process.pid).collect(),
+    }
+}
+
+/// The visible processes. The kernel lists them in the order of their numbers.
+pub(crate) fn pids() -> Vec<Pid> {
+    let pid = |entry: DirEntry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?);
+    fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(pid).collect()
+}
+
+/// The name of a process for ps(1), if there is such a process.
+pub(crate) fn name(pid: Pid) -> Option<String> {
+    let name = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero())).ok()?;
+    Some(name.trim_end().to_owned())
+}
+
 /// Parses /proc/PID/stat, see proc(5): field 3 is the state, 4 the parent, 5 the group, 6 the
-/// session, 9 the flags, 22 the start. The name before these fields may contain any characters.
+/// session, 9 the flags, 20 the number of threads, 22 the start. The name before these fields may
+/// contain any characters. State and flags are those of the first thread.
 fn parse(pid: Pid, text: &[u8]) -> Option<Stat> {
     let name_end = text.iter().rposition(|byte| *byte == b')')?;
     let mut fields = str::from_utf8(&text[name_end + 1..]).ok()?.split_ascii_whitespace();
     let state = fields.next()?;
-    let (stopped, ended) = (matches!(state, "T" | "t"), matches!(state, "Z" | "X"));
+    let (stopped, is_zombie) = (matches!(state, "T" | "t"), matches!(state, "Z" | "X"));
     let parent = Pid::from_raw(fields.next()?.parse().ok()?);
     let group = fields.next()?.parse().ok()?;
     let session = fields.next()?.parse().ok()?;
-    let ending = fields.nth(2)?.parse::<u64>().ok()? & EXITING != 0;
-    let started = fields.nth(12)?.parse().ok()?;
-    Some(Stat { process: Process { pid, started }, parent, group, session, stopped, ending, ended })
+    let is_exiting = fields.nth(2)?.parse::<u64>().ok()? & EXITING != 0;
+    let is_alone = fields.nth(10)?.parse::<u64>().ok()? <= 1;
+    let started = fields.nth(1)?.parse().ok()?;
+    let (ending, leaderless, ended) = (is_exiting && is_alone, is_exiting && !is_alone, is_zombie && is_alone);
+    Some(Stat { process: Process { pid, started }, parent, group, session, stopped, ending, leaderless, ended })
+}
+
+/// The addresses of this process's command line, which others read. See proc(5), fields 48 and 49 of
+/// /proc/PID/stat.
+pub(crate) fn own_command_line() -> Option<Range<usize>> {
+    let text = fs::read("/proc/self/stat").ok()?;
+    let name_end = text.iter().rposition(|byte| *byte == b')')?;
+    let fields = str::from_utf8(&text[name_end + 1..]).ok()?.split_ascii_whitespace();
+    let mut ends = fields.skip(45).map_while(|field| field.parse().ok());
+    let (start, end) = (ends.next()?, ends.next()?);
+    (start != 0).then_some(start..end)
 }
 
 /// The process group of this process. The result is 0, which rustix cannot express, if the group
@@ -142,25 +189,29 @@ pub(crate) fn own_session() -> i32 {
     unsafe { libc::getsid(0) }
 }
 
-/// Whether the initial environment of a process has a variable `RLOCK_…` that names the session.
+/// Whether the initial environment of a process says that the process belongs to the command or
+/// to the spare work of the session.
 /// Only root can read the environment of another user's process; an unreadable environment counts
 /// as one that does not name the session. The result is `None` for a process that has lost its
 /// environment because it has begun to end.
 pub(crate) fn names_session(process: Process, session: &str) -> Option<bool> {
-    let mut environment = Vec::new();
-    let read = fs::File::open(format!("/proc/{}/environ", process.pid.as_raw_nonzero()))
-        .and_then(|mut file| file.read_to_end(&mut environment));
-    if read.is_ok() && !environment.is_empty() {
+    let folder = format!("/proc/{}", process.pid.as_raw_nonzero());
+    // The kernel shows no environment where the first thread has ended, but one of the others shows
+    // the same.
+    let threads = fs::read_dir(format!("{folder}/task")).into_iter().flatten().flatten().map(|thread| thread.path());
+    let places = std::iter::once(folder.into()).chain(threads).map(|place: PathBuf| place.join("environ"));
+    if let Some(environment) = places.filter_map(|path| fs::read(path).ok()).find(|read| !read.is_empty()) {
         return Some(names(&environment, session));
     }
-    let lives = stat(process.pid).is_ok_and(|stat| stat.process == process && !stat.ending && !stat.ended);
-    lives.then_some(false)
+    let has_memory = |stat: Stat| stat.process == process && !stat.ending && !stat.leaderless && !stat.ended;
+    stat(process.pid).is_ok_and(has_memory).then_some(false)
 }
 
 fn names(environment: &[u8], session: &str) -> bool {
     let mut variables = environment.split(|byte| *byte == 0);
     variables.any(|variable| {
-        let is_ours = variable.starts_with(b"RLOCK_SESSION=") || variable.starts_with(b"RLOCK_ANCESTORS=");
+        const OURS: [&[u8]; 3] = [b"RLOCK_SESSION=", b"RLOCK_ANCESTORS=", b"RLOCK_SPARE="];
+        let is_ours = OURS.iter().any(|name| variable.starts_with(name));
         is_ours && variable.windows(session.len()).any(|window| window == session.as_bytes())
     })
 }
@@ -177,6 +228,9 @@ mod tests {
         assert_eq!((read.process.started, read.ending, read.ended), (12345, false, true));
         assert!(parse(getpid(), line.replace("4194304", "4194308").as_bytes()).unwrap().ending);
         assert!(parse(getpid(), b"7 (a) S").is_none());
+        let threads = line.replace("20 0 1 0", "20 0 2 0");
+        let leaderless = parse(getpid(), threads.replace("4194304", "4194308").as_bytes()).unwrap();
+        assert_eq!((leaderless.ending, leaderless.leaderless, leaderless.ended), (false, true, false));
         let orphan = parse(getpid(), line.replace("Z 41", "S 0").as_bytes()).unwrap();
         assert_eq!((orphan.parent, orphan.stopped, orphan.ended), (None, false, false));
         assert!(parse(getpid(), line.replace("Z 41", "T 41").as_bytes()).unwrap().stopped);
@@ -203,6 +257,7 @@ mod tests {
     fn session_is_found_only_in_the_variables_of_rlock() {
         let environment = b"A=ab12\0RLOCK_ANCESTORS=00ff,ab12\0RLOCK_SESSION=cd34\0RLOCK_TOKEN=77\0";
         assert!(names(environment, "ab12") && names(environment, "cd34"));
+        assert!(names(b"RLOCK_SPARE=ab12\0", "ab12"));
         assert!(!names(environment, "77") && !names(b"A=ab12\0", "ab12"));
     }
 }

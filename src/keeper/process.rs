@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::io::{PipeReader, PipeWriter};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::ptr;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -18,11 +19,14 @@ use rustix::process::{
 
 use crate::exit;
 use crate::failure::Failure;
+use crate::processes;
 use crate::supervise::event::{Ended, Sender, Signal, Stop};
 use crate::supervise::signals::{Arrival, Signals, hold_back_all};
+use crate::words::reason;
 
-/// The keeper's name for ps(1).
-const NAME: &std::ffi::CStr = c"rlock-keeper";
+/// The keeper's name for ps(1), and its command line. It does not contain `rlock`, so that
+/// `pkill rlock` ends no lock of a process that goes on.
+const NAME: &std::ffi::CStr = c"lock-keeper";
 
 /// The process that a lock is kept for.
 #[derive(Debug)]
@@ -43,12 +47,13 @@ impl Watched {
         let none = || Failure::usage(format!("--pid: there is no process {number}: name one that runs"));
         let life = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(life) => life,
-            Err(Errno::NOSYS) => {
-                let text = "--pid needs Linux 5.3 or newer: use --for, and 'rlock release'".to_owned();
+            // The kernel refuses the id of a thread as invalid.
+            Err(Errno::SRCH | Errno::INVAL) => return Err(none()),
+            Err(error) => {
+                let why = if error == Errno::NOSYS { "needs Linux 5.3 or newer".to_owned() } else { refused(error) };
+                let text = format!("--pid {why}: use --for, and 'rlock release'");
                 return Err(Failure { code: exit::FAILURE, text });
             }
-            // The kernel refuses the id of a thread as invalid.
-            Err(_) => return Err(none()),
         };
         let may_signal = test_kill_process(pid);
         let watched = Self { life, signal };
@@ -121,7 +126,7 @@ pub(crate) fn split(inherited: Vec<RawFd>) -> io::Result<Side> {
             set_parent_process_death_signal(Some(Kernel::KILL))?;
             // Signals of the terminal reach the caller, which passes them on.
             rustix::process::setsid()?;
-            let _ = rustix::thread::set_name(NAME);
+            rename();
             let attached = Attached { caller, report: write, inherited };
             attached.check_caller()?;
             Ok(Side::Keeper(attached))
@@ -133,6 +138,24 @@ pub(crate) fn split(inherited: Vec<RawFd>) -> io::Result<Side> {
             std::mem::forget(held_back);
             Ok(Side::Caller(Box::new(Caller { keeper, report: read, signals })))
         }
+    }
+}
+
+/// Why the kernel, or a filter of system calls, gives no handle of a process.
+fn refused(error: Errno) -> String {
+    format!("cannot watch the process, because pidfd_open is refused here ({})", reason(&error))
+}
+
+/// Replaces this process's name, and the command line that others see.
+fn rename() {
+    let _ = rustix::thread::set_name(NAME);
+    if let Some(line) = processes::own_command_line() {
+        let mut name = NAME.to_bytes().iter().copied();
+        // SAFETY: the kernel put the words of the command line there, in writable memory. `main`
+        // has copied them, and nothing reads them afterwards.
+        line.for_each(|address| unsafe {
+            ptr::with_exposed_provenance_mut::<u8>(address).write(name.next().unwrap_or(0))
+        });
     }
 }
 

@@ -4,38 +4,39 @@
 //! This module makes no decisions. It guarantees that the command's process tree dies when rlock
 //! does, and that no process id is used after its process was reaped.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal as Kernel, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, getpid, getppid, kill_process,
-    kill_process_group, pidfd_open, set_child_subreaper, set_parent_process_death_signal, setpgid, waitid, waitpid,
+    Pid, Signal as Kernel, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, getpid, getppid, kill_process,
+    kill_process_group, set_child_subreaper, set_parent_process_death_signal, setpgid, waitid, waitpid,
 };
 
 use super::event::{Ended, Event, Group, Signal, Stop};
 use super::guardian::{self, Ward};
 use super::hint;
+use super::killing;
 use super::signals::Signals;
 use super::spare::SpareIds;
 use super::spawn::spawn;
 use super::tree::Family;
 use crate::exit;
 use crate::failure::Failure;
+use crate::messages;
 use crate::processes::{self, Process, Stat, own_group, own_session};
 use crate::words::reason;
 
-/// Maximum number of searches for processes that were started while the others were killed. A
-/// process with a pending SIGKILL starts no other.
+/// Maximum number of searches for processes that were started while the others were stopped.
 const ROUNDS: usize = 100;
-/// Number of consecutive searches that must find nothing before the tree counts as killed.
-const EMPTY_ROUNDS: usize = 2;
 /// Maximum wait for the end of killed processes. A process that hangs in the kernel may never end.
 const KILLED_LIMIT: Duration = Duration::from_millis(100);
+/// Maximum time for a tree that starts processes as fast as rlock kills them.
+const CHASE_LIMIT: Duration = Duration::from_secs(5);
 /// Number of guardians that may die before rlock goes on without a guardian.
 const GUARDIANS_MAX: u32 = 8;
 
@@ -70,6 +71,8 @@ impl Child {
     /// the program within `limit`. The descriptors in `kept` stay open until the command's tree is
     /// gone, even if rlock is killed.
     ///
+    /// Before that, `warn` gets a line if the kernel keeps rlock from finding the tree.
+    ///
     /// # Errors
     /// The command cannot be executed. The failure has the exit code 126 or 127, as in the shells.
     /// Nothing is left running then.
@@ -80,11 +83,13 @@ impl Child {
         signals: &Signals,
         kept: &[BorrowedFd<'_>],
         limit: Duration,
+        warn: impl FnOnce(&str),
     ) -> Result<Self, Failure> {
-        let ward = Ward { rlock: getpid(), session: command.session.clone(), group: None, is_first: true };
+        let session = command.session.clone();
+        let ward = Ward { rlock: getpid(), session, outer: own_group(), group: None, is_first: true };
         let started = || -> io::Result<Self> {
             let owned = kept.iter().map(BorrowedFd::try_clone_to_owned).collect::<io::Result<_>>()?;
-            let mut family = expect_orphans();
+            let mut family = expect_orphans(warn);
             let _blocked = signals.hold_back()?;
             let guardian = guardian::start(&ward, kept)?;
             let leader = (group == Group::Own).then_some(guardian);
@@ -137,8 +142,26 @@ impl Child {
             }
         }
         self.reap_others(signals)?;
-        let over = self.awaits_rest && self.members().is_empty();
+        let over = self.awaits_rest && self.members().is_empty() && self.has_no_child();
         Ok(over.then_some(Event::RestEnded))
+    }
+
+    /// Whether no child of rlock is of the tree. While a process of the tree lives, one is a child
+    /// of rlock, even if it starts another one and ends before any snapshot shows it.
+    fn has_no_child(&self) -> bool {
+        loop {
+            let mut has_reaped = false;
+            for pid in processes::children(self.family.rlock).into_iter().rev() {
+                match processes::stat(pid) {
+                    Ok(child) if !self.family.has_child(&child) => {}
+                    Ok(child) if !child.ended => return false,
+                    _ => has_reaped |= self.reap_orphan(pid),
+                }
+            }
+            if !has_reaped {
+                return true;
+            }
+        }
     }
 
     /// Leaves the processes of the spare work alone.
@@ -242,35 +265,67 @@ impl Child {
     /// Kills the whole tree, including processes that are started meanwhile, and waits briefly
     /// until they have ended.
     pub(crate) fn kill(&mut self) {
-        let mut killed = self.stop_all();
-        let mut ending: Vec<OwnedFd> =
-            killed.iter().filter_map(|process| pidfd_open(process.pid, PidfdFlags::empty()).ok()).collect();
-        // Children are killed before their parents: an rlock in the tree must not end, and so free
-        // its lock, before its command has ended.
-        killed.reverse();
-        self.send(&killed, Kernel::KILL);
-        let mut empty_rounds = 0;
-        for _ in 0..ROUNDS {
-            let mut new = self.members();
-            new.retain(|process| !killed.contains(process));
-            ending.extend(new.iter().filter_map(|process| pidfd_open(process.pid, PidfdFlags::empty()).ok()));
-            self.send(&new, Kernel::KILL);
-            // One call kills the whole group. Otherwise a process that forks and ends at once could
-            // escape between two rounds. The guardian, which is in the group, is not needed any
-            // more.
+        let limit = Instant::now() + KILLED_LIMIT;
+        let stopped = self.stop_all();
+        if stopped.is_empty() {
+            self.send_tree(Kernel::KILL);
+        }
+        killing::kill_in_order(&processes::all(), &stopped, Some(limit));
+        self.kill_chain();
+    }
+
+    /// Kills what has escaped [`stop_all`](Self::stop_all): a process that starts another one and
+    /// ends is found by no snapshot. But rlock is the parent of all orphans, so as long as a
+    /// process of the tree lives, one is a child of rlock.
+    fn kill_chain(&mut self) {
+        let begun = Instant::now();
+        let mut killed: Vec<Process> = Vec::new();
+        // Children that need no other look: killed ones, and those that are not of the tree.
+        let mut known: HashSet<Pid> = HashSet::new();
+        while begun.elapsed() < CHASE_LIMIT {
+            // One call kills the whole group. The guardian, which is in the group, is not needed
+            // any more.
             if let Some(group) = self.ward.group {
                 let _ = kill_process_group(group, Kernel::KILL);
             }
-            empty_rounds = if new.is_empty() { empty_rounds + 1 } else { 0 };
-            if empty_rounds == EMPTY_ROUNDS {
-                break;
+            let mut has_new = false;
+            // The youngest is the one that may start another one at any moment.
+            for pid in processes::children(self.family.rlock).into_iter().rev() {
+                if known.contains(&pid) {
+                    continue;
+                }
+                match processes::stat(pid) {
+                    Ok(child) if !self.family.has_child(&child) => {
+                        known.insert(pid);
+                    }
+                    Ok(child) if !child.ended => {
+                        self.send(&[child.process], Kernel::KILL);
+                        killed.push(child.process);
+                        known.insert(pid);
+                        has_new = true;
+                    }
+                    // It may have started another one before its end.
+                    _ => {
+                        has_new = true;
+                        if !self.reap_orphan(pid) {
+                            known.insert(pid);
+                        }
+                    }
+                }
             }
-            killed.append(&mut new);
+            if !has_new && killed.is_empty() {
+                return;
+            }
+            if !has_new {
+                killing::kill(&std::mem::take(&mut killed), Some(Instant::now() + KILLED_LIMIT));
+            }
         }
-        if killed.is_empty() {
-            self.send_tree(Kernel::KILL);
-        }
-        wait_for_end(&ending);
+    }
+
+    /// Reaps an ended child that nothing else reaps. Returns whether it is reaped.
+    fn reap_orphan(&self, child: Pid) -> bool {
+        let is_other = ![self.pid(), self.spare, self.family.guardian].contains(&Some(child));
+        is_other && waitpid(Some(child), WaitOptions::NOHANG).is_ok_and(|reaped| reaped.is_some())
     }
 
     /// Stops the tree, so that none of its processes starts another process. Returns the processes,
@@ -375,11 +430,15 @@ pub(super) fn prepare(signals: &Signals, leader: Option<Pid>) -> impl Fn() -> io
 }
 
 /// Makes rlock the parent of all processes that the command orphans, and records the children that
-/// rlock has already.
-fn expect_orphans() -> Family {
-    // If the kernel refuses, the orphans go to another process. The rest of the tree is still
-    // found.
-    let _ = set_child_subreaper(Some(getpid()));
+/// rlock has already. `warn` gets a line if a part of the tree will not be found.
+fn expect_orphans(warn: impl FnOnce(&str)) -> Family {
+    // Without /proc there is only the group to kill. If the kernel refuses to be asked for them,
+    // the orphans go to another process.
+    if !processes::are_visible() {
+        warn(messages::NO_PROCESSES);
+    } else if let Err(error) = set_child_subreaper(Some(getpid())) {
+        warn(&messages::no_orphans(&error));
+    }
     let mut family = Family {
         rlock: getpid(),
         guardian: None,
@@ -428,15 +487,6 @@ pub(crate) fn reap_inherited(spare: Option<SpareIds>) {
         && Some(ended) != shell
     {
         let _ = waitpid(Some(ended), WaitOptions::empty());
-    }
-}
-
-/// Waits until killed processes have ended, but at most [`KILLED_LIMIT`].
-fn wait_for_end(ending: &[OwnedFd]) {
-    let limit = Instant::now() + KILLED_LIMIT;
-    for pidfd in ending {
-        let left = limit.saturating_duration_since(Instant::now());
-        let _ = poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Timespec::try_from(left).ok().as_ref());
     }
 }
 

@@ -11,28 +11,32 @@
 //! leads none and setsid(1) does not fork. If rlock and the guardian are both killed,
 //! PR_SET_PDEATHSIG still ends the command itself.
 //!
-//! A guardian starts as a process that shares rlock's memory and descriptors. Copying them would
-//! cost more than everything else that rlock adds to a command's start. While they are shared, the
-//! guardian makes only system calls. When rlock has ended or after `SHARED_LIMIT`, the guardian
-//! executes rlock's program again, as [`program`]. The guardian then has memory of its own. The OOM
-//! killer ends all processes that share memory, so it can now end rlock without its guardian.
+//! A guardian starts as a process that shares rlock's memory. Copying it would cost more than
+//! everything else that rlock adds to a command's start. While the memory is shared, the guardian
+//! makes only system calls. It has descriptors and a working directory of its own from the start,
+//! and first closes all descriptors but those that it is to keep. When rlock has ended or after
+//! `SHARED_LIMIT`, the guardian executes rlock's program again, as [`program`]. The guardian then
+//! has memory of its own. The OOM killer ends all processes that share memory, so it can now end
+//! rlock without its guardian.
 //!
 //! The guardian blocks all signals, and it is not in rlock's process group, so a SIGKILL to that
-//! group misses the guardian. It keeps the beacon of an embedded store open, so that the lock is
+//! group misses the guardian. Nor does its name contain `rlock`, so `pkill -9 rlock` misses it once
+//! it has its own command line. It keeps the beacon of an embedded store open, so that the lock is
 //! not granted to another request before the tree is gone.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::Access;
+use rustix::fs::{Access, Mode, OFlags, RawDir};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::process::{Pid, PidfdFlags, Signal as Kernel, WaitOptions, kill_process, pidfd_open, setpgid, waitpid};
-use rustix::thread::UnshareFlags;
 
 use super::spawn::{pointers, stack};
+use crate::processes;
 
 pub(crate) mod program;
 
@@ -42,11 +46,15 @@ const SHARED_LIMIT: Duration = Duration::from_secs(1);
 /// The size of the guardian's stack while it shares rlock's memory.
 const STACK_BYTES: usize = 64 << 10;
 
-/// The guardian's name for ps(1), and the first word of its command line.
-const NAME: &CStr = c"rlock-guardian";
+/// The guardian's name for ps(1), and the first word of its command line. It does not contain
+/// `rlock`, so that `pkill -9 rlock` leaves the guardian to end the tree.
+const NAME: &CStr = c"lock-guardian";
 
 /// rlock's own executable file.
 const EXECUTABLE: &CStr = c"/proc/self/exe";
+
+/// Without /proc, descriptors below this number are closed.
+const DESCRIPTORS: RawFd = 1024;
 
 /// What a guardian watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +63,8 @@ pub(super) struct Ward {
     pub(super) rlock: Pid,
     /// The session id in the environment of the command.
     pub(super) session: String,
+    /// The process group of rlock.
+    pub(super) outer: i32,
     /// The process group of the command, for a guardian that is to join that group.
     pub(super) group: Option<Pid>,
     /// Whether the command is not started yet.
@@ -67,7 +77,7 @@ struct Plan {
     /// A pidfd of rlock, which Linux has since 5.3. Without it the guardian executes its program at
     /// once.
     life: Option<RawFd>,
-    /// The descriptors that the guardian keeps open.
+    /// The descriptors that the guardian keeps open, with the pidfd.
     kept: Vec<RawFd>,
     /// The arguments and the environment of the program, and the texts that they point to.
     argv: Vec<*const c_char>,
@@ -80,22 +90,25 @@ struct Plan {
 /// # Errors
 /// The kernel's.
 pub(super) fn start(ward: &Ward, kept: &[BorrowedFd<'_>]) -> io::Result<Pid> {
-    // rlock never closes this descriptor. Both processes share it, so the guardian would watch
-    // whatever gets its number next.
-    let life = pidfd_open(ward.rlock, PidfdFlags::empty()).ok().map(IntoRawFd::into_raw_fd);
-    let kept: Vec<RawFd> = kept.iter().map(AsRawFd::as_raw_fd).collect();
-    let texts = [program::words(), vec![program::variable(ward, life, &kept)]];
+    // The clone copies the descriptor, so rlock need not keep it.
+    let pidfd = pidfd_open(ward.rlock, PidfdFlags::empty()).ok();
+    let life = pidfd.as_ref().map(AsRawFd::as_raw_fd);
+    let kept: Vec<RawFd> = kept.iter().map(AsRawFd::as_raw_fd).chain(life).collect();
+    let texts = [program::words(), vec![program::variable(ward, life)]];
     let [argv, environment] = [0, 1].map(|list| pointers(&texts[list]));
     let plan = Plan { group: ward.group, life, kept, argv, environment, _texts: texts };
     let plan: *const Plan = Box::leak(Box::new(plan));
-    let flags = libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::SIGCHLD;
+    let flags = libc::CLONE_VM | libc::SIGCHLD;
     // SAFETY: the stack and the plan are never freed. The child makes only system calls on
     // them, none of which uses the C library's variables, and ends without a return.
     let pid = unsafe { libc::clone(in_guardian, stack(STACK_BYTES), flags, plan.cast_mut().cast()) };
     let Some(pid) = Pid::from_raw(pid.max(0)) else { return Err(io::Error::last_os_error()) };
     // The guardian moves itself, too. But the command is about to join the group, so rlock does
-    // not wait for the guardian to do that.
-    if let Err(error) = move_to_group(Some(pid), ward.group) {
+    // not wait for the guardian to do that. A guardian that has executed its program has moved, and
+    // the kernel refuses to move it again.
+    if let Err(error) = move_to_group(Some(pid), ward.group)
+        && error != Errno::ACCESS
+    {
         dismiss(pid);
         waitpid(Some(pid), WaitOptions::empty())?;
         return Err(error.into());
@@ -106,6 +119,11 @@ pub(super) fn start(ward: &Ward, kept: &[BorrowedFd<'_>]) -> io::Result<Pid> {
 /// Ends a guardian, for there is nothing left to guard. It is to be reaped afterwards.
 pub(super) fn dismiss(guardian: Pid) {
     let _ = kill_process(guardian, Kernel::KILL);
+}
+
+/// Whether a process has the name of a guardian.
+pub(super) fn is_named_guardian(process: Pid) -> bool {
+    processes::name(process).is_some_and(|name| name.as_bytes() == NAME.to_bytes())
 }
 
 /// Moves a guardian into a process group, or into one of its own if that group is gone. A guardian
@@ -121,12 +139,14 @@ extern "C" fn in_guardian(plan: *mut c_void) -> c_int {
     let plan = unsafe { &*plan.cast_const().cast::<Plan>() };
     // A SIGKILL to the process group of rlock must not end this process.
     let _ = move_to_group(None, plan.group);
+    // rlock's peers would otherwise take rlock's end for a pause, and a lock of rlock's for held.
+    close_all_but(&plan.kept);
     let _ = rustix::thread::set_name(NAME);
     let Some(life) = plan.life else {
         plan.execute();
         signal_hook::low_level::exit(c_int::from(crate::exit::FAILURE))
     };
-    // SAFETY: rlock never closes the pidfd.
+    // SAFETY: `close_all_but` has left the pidfd open.
     let life = unsafe { BorrowedFd::borrow_raw(life) };
     await_end(life, Some(SHARED_LIMIT));
     plan.execute();
@@ -144,6 +164,28 @@ fn await_end(life: BorrowedFd<'_>, limit: Option<Duration>) {
     while poll(&mut [PollFd::from_borrowed_fd(life, PollFlags::IN)], limit.as_ref()).is_err() {}
 }
 
+/// Closes all descriptors of this process but these. It does not allocate.
+fn close_all_but(kept: &[RawFd]) {
+    let close = |descriptor: RawFd| {
+        if !kept.contains(&descriptor) {
+            // SAFETY: nothing in this process uses a descriptor that is not kept.
+            unsafe { rustix::io::close(descriptor) };
+        }
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(folder) = rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()) else {
+        return (0..DESCRIPTORS).for_each(close);
+    };
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut entries = RawDir::new(folder.as_fd(), &mut buffer);
+    while let Some(Ok(entry)) = entries.next() {
+        let number = entry.file_name().to_str().ok().and_then(|name| name.parse().ok());
+        if let Some(number) = number.filter(|number| *number != folder.as_raw_fd()) {
+            close(number);
+        }
+    }
+}
+
 impl Plan {
     /// Executes the guardian's program. It returns only if that fails.
     fn execute(&self) {
@@ -151,12 +193,7 @@ impl Plan {
         if rustix::fs::access(EXECUTABLE, Access::EXEC_OK).is_err() {
             return;
         }
-        // This process stops sharing the descriptors, so that the changes below do not reach rlock.
-        // SAFETY: nothing in this process owns a descriptor.
-        if unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FILES) }.is_err() {
-            return;
-        }
-        for descriptor in self.kept.iter().chain(&self.life) {
+        for descriptor in &self.kept {
             // SAFETY: rlock had it open, and this process has not closed it.
             let _ = fcntl_setfd(unsafe { BorrowedFd::borrow_raw(*descriptor) }, FdFlags::empty());
         }

@@ -4,8 +4,8 @@
 //! carries the actions out and decides nothing. The other modules do the work of the loop:
 //! [`signals`] receives signals; [`child`] signals and reaps the command, which `spawn` starts;
 //! [`guardian`] kills the command's process tree if rlock is killed; `tree` separates the command's
-//! processes from all others; [`spare`] runs the spare work; [`terminal`] detects the terminal and
-//! writes the status line.
+//! processes from all others, and `killing` kills them; [`spare`] runs the spare work; [`terminal`]
+//! detects the terminal and writes the status line.
 //!
 //! This module accesses the store only through [`crate::store::Handle`], and takes all text from
 //! [`crate::messages`].
@@ -14,6 +14,7 @@ pub(crate) mod child;
 pub(crate) mod event;
 pub(crate) mod guardian;
 mod hint;
+mod killing;
 pub(crate) mod machine;
 pub(crate) mod report;
 pub(crate) mod run;

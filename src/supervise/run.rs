@@ -6,8 +6,6 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -21,6 +19,7 @@ use super::machine::{Machine, NOTICE_AFTER, Settings};
 use super::report::Report;
 use super::signals::{Arrival, Signals};
 use super::spare::{SHELL, SpareWork};
+use super::spawn;
 use super::terminal::StatusLine;
 use crate::alarm::Alarm;
 use crate::clock::{Boottime, StoreTime, micros};
@@ -130,6 +129,7 @@ where
         spare_work: None,
         otherwise,
         signals,
+        child_changed: false,
         alarm: Alarm::default(),
         machine: Machine::new(settings),
         messages,
@@ -176,6 +176,8 @@ struct Supervision<'a, E, C> {
     spare_work: Option<SpareWork>,
     otherwise: OsString,
     signals: Signals,
+    /// Whether the loop must look at the command and the spare work.
+    child_changed: bool,
     alarm: Alarm,
     machine: Machine,
     messages: Messages,
@@ -204,12 +206,12 @@ where
     /// a renewal may have come in time.
     fn turn(&mut self) -> anyhow::Result<()> {
         let store_is_ready = self.wait()?;
-        let child_changed = self.take_signals()?;
+        self.take_signals()?;
         if store_is_ready && self.asks {
             self.ask()?;
         }
-        let spare_ended = self.look_at_spare()?;
-        if child_changed || spare_ended {
+        if std::mem::take(&mut self.child_changed) {
+            self.look_at_spare()?;
             self.look_at_child()?;
         }
         self.on(Event::Tick)
@@ -220,32 +222,29 @@ where
     fn wait(&self) -> anyhow::Result<bool> {
         let (descriptors, asking) =
             if self.asks { (self.handle.descriptors(), self.handle.timeout()) } else { (Vec::new(), None) };
-        let mut polled = Vec::with_capacity(2 + descriptors.len());
+        let mut polled = Vec::with_capacity(1 + descriptors.len());
         polled.push(PollFd::from_borrowed_fd(self.signals.descriptor(), PollFlags::IN));
-        polled.extend(self.spare_work.iter().map(|work| PollFd::from_borrowed_fd(work.descriptor(), PollFlags::IN)));
         let of_store = polled.len();
         polled.extend(descriptors.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)));
         let due = self.machine.next_timeout().into_iter().chain(asking).min();
-        let until = if self.signals.has_more() { Some(Boottime::default()) } else { due };
+        let until = if self.signals.has_more() || self.child_changed { Some(Boottime::default()) } else { due };
         self.alarm.wait(&mut polled, until).context("cannot wait for signals and the store")?;
         let store_spoke = polled[of_store..].iter().any(|descriptor| !descriptor.revents().is_empty());
         Ok(store_spoke || asking.is_some_and(|at| at <= Boottime::now()))
     }
 
-    /// Reports the received signals to the machine. Returns whether the loop must look at the
-    /// command.
-    fn take_signals(&mut self) -> anyhow::Result<bool> {
-        let mut child_changed = false;
+    /// Reports the received signals to the machine.
+    fn take_signals(&mut self) -> anyhow::Result<()> {
         while let Some(arrival) = self.signals.next() {
             match arrival {
-                Arrival::Child => child_changed = true,
+                Arrival::Child => self.child_changed = true,
                 Arrival::Signal(signal, source) => {
                     let sender = source.sender(signal, self.child.as_ref().and_then(Child::pid));
                     self.on(Event::Signal { signal, sender })?;
                 }
             }
         }
-        Ok(child_changed)
+        Ok(())
     }
 
     /// Asks the store for the state of the request and reports it to the machine.
@@ -324,18 +323,17 @@ where
         }
     }
 
-    /// Reports the end of the spare work. Returns whether it has ended.
-    fn look_at_spare(&mut self) -> anyhow::Result<bool> {
-        let Some(work) = &self.spare_work else { return Ok(false) };
-        let Some(ended) = work.look().context("cannot see what became of the spare work")? else { return Ok(false) };
+    /// Reports the end of the spare work.
+    fn look_at_spare(&mut self) -> anyhow::Result<()> {
+        let Some(work) = &self.spare_work else { return Ok(()) };
+        let Some(ended) = work.look().context("cannot see what became of the spare work")? else { return Ok(()) };
         self.spare_work = None;
         self.on_child(Child::forget_spare);
-        self.on(Event::SpareEnded(ended))?;
-        Ok(true)
+        self.on(Event::SpareEnded(ended))
     }
 
     fn start_spare(&mut self) -> anyhow::Result<()> {
-        match SpareWork::start(&self.spare, &self.signals) {
+        match SpareWork::start(&self.spare, &self.command.session, &self.signals) {
             Ok(work) => {
                 self.on_child(|child| child.set_apart(work.ids()));
                 self.spare_work = Some(work);
@@ -353,7 +351,8 @@ where
         self.say_the_rest();
         (self.signals.undo_in_child())().context("cannot restore the signals")?;
         let busy = self.busy_line();
-        let error = Command::new(SHELL).arg("-c").arg(&self.otherwise).env(BUSY, busy).exec();
+        let argv: [OsString; 3] = [SHELL.into(), "-c".into(), self.otherwise.clone()];
+        let error = spawn::execute(&argv, &[(BUSY.into(), busy.into())]);
         let failure = child::start_error(SHELL.as_ref(), &error, Duration::ZERO);
         self.say(&failure.text);
         Ok(failure.code)
@@ -470,8 +469,9 @@ where
             Err(failure) => return self.start_failed(failure),
         };
         let limit = self.machine.start_limit(Boottime::now());
-        match Child::start(&self.command, &environment, self.settings.group, &self.signals, &self.handle.kept(), limit)
-        {
+        let warn = |text: &str| drop(writeln!(self.output, "rlock: {text}"));
+        let (group, kept) = (self.settings.group, self.handle.kept());
+        match Child::start(&self.command, &environment, group, &self.signals, &kept, limit, warn) {
             Ok(mut child) => {
                 if let Some(work) = &self.spare_work {
                     child.set_apart(work.ids());

@@ -5,13 +5,11 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{
-    Pid, PidfdFlags, Signal as Kernel, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process_group, pidfd_open,
-    pidfd_send_signal, waitid, waitpid,
+    Pid, Signal as Kernel, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process_group, waitid, waitpid,
 };
 use rustix::stdio::dup2_stdin;
 
@@ -21,6 +19,7 @@ use super::guardian::{self, Ward};
 use super::signals::Signals;
 use super::spawn::spawn;
 use crate::failure::Failure;
+use crate::processes::own_group;
 
 /// The shell that runs the work.
 pub(crate) const SHELL: &str = "/bin/sh";
@@ -28,18 +27,16 @@ pub(crate) const SHELL: &str = "/bin/sh";
 /// Maximum time for the start of the shell. rlock stands still meanwhile.
 const START_LIMIT: Duration = Duration::from_secs(2);
 
-/// Stands in the orders of the guardian, which finds the work by its group.
-const NO_SESSION: &str = "no-session";
+/// The variable that names the session whose spare work a process belongs to. The guardian finds by
+/// it what has left the group. No rlock takes the session for one around itself.
+const VARIABLE: &str = "RLOCK_SPARE";
 
 /// The spare work while it runs.
 #[derive(Debug)]
 pub(crate) struct SpareWork {
     pid: Pid,
-    /// The end of the work is read from this pidfd.
-    end: OwnedFd,
     /// The guardian, which leads the group of the work.
     leader: Pid,
-    guardian: OwnedFd,
 }
 
 /// What tells the processes of the spare work from the command's.
@@ -50,23 +47,23 @@ pub(crate) struct SpareIds {
 }
 
 impl SpareWork {
-    /// Starts the work with the environment of rlock. Its standard input is /dev/null.
+    /// Starts the work with the environment of rlock and the id of the session. Its standard input
+    /// is /dev/null.
     ///
     /// # Errors
     /// The shell cannot be executed. Nothing is left running then.
-    pub(crate) fn start(work: &OsStr, signals: &Signals) -> Result<Self, Failure> {
+    pub(crate) fn start(work: &OsStr, session: &str, signals: &Signals) -> Result<Self, Failure> {
         let argv: [OsString; 3] = [SHELL.into(), "-c".into(), work.into()];
         let started = || -> io::Result<Self> {
             let nothing = open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
             let _blocked = signals.hold_back()?;
-            let ward = Ward { rlock: getpid(), session: NO_SESSION.to_owned(), group: None, is_first: true };
+            let ward =
+                Ward { rlock: getpid(), session: session.to_owned(), outer: own_group(), group: None, is_first: true };
             let leader = guardian::start(&ward, &[])?;
             let prepare = prepare(signals, Some(leader));
-            let started = pidfd_open(leader, PidfdFlags::empty()).map_err(io::Error::from).and_then(|guardian| {
-                let in_child = || dup2_stdin(&nothing).map_err(io::Error::from).and_then(|()| prepare());
-                let pid = spawn(&argv, &[], &in_child, START_LIMIT)?;
-                Ok(Self { pid, end: pidfd_open(pid, PidfdFlags::empty())?, leader, guardian })
-            });
+            let in_child = || dup2_stdin(&nothing).map_err(io::Error::from).and_then(|()| prepare());
+            let started = spawn(&argv, &[(VARIABLE.into(), session.into())], &in_child, START_LIMIT)
+                .map(|pid| Self { pid, leader });
             if started.is_err() {
                 let _ = kill_process_group(leader, Kernel::KILL);
                 waitpid(Some(leader), WaitOptions::empty())?;
@@ -81,17 +78,13 @@ impl SpareWork {
         SpareIds { shell: self.pid, group: self.leader.as_raw_nonzero().get() }
     }
 
-    /// The descriptor that is ready when the work has ended.
-    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.end.as_fd()
-    }
-
     /// Sends the signal to the whole group of the work. The guardian blocks the signal.
     pub(crate) fn pass(&self, signal: Kernel) {
         let _ = kill_process_group(self.leader, signal);
     }
 
-    /// Reaps the work and its guardian if the work has ended.
+    /// Reaps the work and its guardian if the work has ended. The caller must call it after each
+    /// SIGCHLD.
     ///
     /// # Errors
     /// An error of the kernel; none is expected.
@@ -99,8 +92,10 @@ impl SpareWork {
         let ended_only = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
         let Some(status) = waitid(WaitId::Pid(self.pid), ended_only)? else { return Ok(None) };
         // The guardian may have been killed and reaped already.
-        let _ = pidfd_send_signal(&self.guardian, Kernel::KILL);
-        let _ = waitid(WaitId::PidFd(self.guardian.as_fd()), WaitIdOptions::EXITED);
+        if waitid(WaitId::Pid(self.leader), ended_only | WaitIdOptions::NOWAIT).is_ok() {
+            guardian::dismiss(self.leader);
+            waitpid(Some(self.leader), WaitOptions::empty())?;
+        }
         Ok(Some(ended(&status)))
     }
 }

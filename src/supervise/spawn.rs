@@ -74,6 +74,25 @@ pub(super) fn spawn(
     Err(error)
 }
 
+/// Executes `argv` in place of this process, with the words and variables of [`spawn`]. It returns
+/// only if that fails.
+pub(super) fn execute(argv: &[OsString], variables: &[(OsString, OsString)]) -> io::Error {
+    let texts = argv.iter().map(|word| c_string(&[word.as_os_str()])).collect::<io::Result<Vec<_>>>();
+    let (words, environment) = match (texts, environment(variables)) {
+        (Ok(words), Ok(environment)) => (words, environment),
+        (Err(error), _) | (_, Err(error)) => return error,
+    };
+    let (argv, environment) = (pointers(&words), pointers(&environment));
+    // An exec keeps this timer, with which the embedded store ends a loop in a damaged table.
+    // SAFETY: all zeros are a timer that is not set. Both lists have pointers to C strings and end
+    // with a null pointer; without a word, the first pointer is null, which execvpe refuses.
+    unsafe {
+        libc::setitimer(libc::ITIMER_VIRTUAL, &zeroed(), ptr::null_mut());
+        libc::execvpe(argv[0], argv.as_ptr(), environment.as_ptr());
+    }
+    io::Error::last_os_error()
+}
+
 /// Gives the upper end of a new stack of this size.
 ///
 /// The stack is never freed. Unmapping memory that a process on another processor has used

@@ -5,7 +5,8 @@
 //! must be the child subreaper (prctl(2)) when the snapshot is taken, so that rlock is the parent
 //! of every orphan.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use rustix::process::Pid;
 
@@ -56,6 +57,12 @@ impl Family {
         members
     }
 
+    /// Whether a child of rlock belongs to the tree, as far as the child alone shows.
+    pub(super) fn has_child(&self, child: &Stat) -> bool {
+        let is_known = Some(child.process.pid) == self.command || self.sessions.contains(&child.session);
+        is_known && self.may_be_root(child)
+    }
+
     fn may_be_root(&self, stat: &Stat) -> bool {
         let is_foreign = Some(stat.group) == self.foreign_group || self.strangers.contains(&stat.process);
         Some(stat.process.pid) != self.guardian && !is_foreign
@@ -82,6 +89,29 @@ pub(super) fn seeded(all: &[Stat], this: Pid, is_seed: impl Fn(&Stat, Option<Pid
     let reached = descend(seeds, &children(all)).into_iter();
     let living = reached.filter(|stat| !stat.ended && stat.process.pid != this);
     living.map(|stat| stat.process).filter(|process| seen.insert(*process)).collect()
+}
+
+/// Puts processes in the order in which they are to be killed: each part when the parts before it
+/// have ended. Children come before their parents, so that an rlock in the tree ends, and a lock is
+/// free, after its command. Guardians come last, because a guardian keeps the lock of an rlock that
+/// has ended before its command.
+pub(super) fn innermost_first(
+    all: &[Stat],
+    chosen: &[Process],
+    is_guardian: impl Fn(&Process) -> bool,
+) -> Vec<Vec<Process>> {
+    let parents: HashMap<Pid, Option<Pid>> = all.iter().map(|stat| (stat.process.pid, stat.parent)).collect();
+    let depth = |process: &Process| {
+        let ancestors = std::iter::successors(Some(process.pid), |pid| parents.get(pid).copied().flatten());
+        // The kernel does not take a snapshot at one instant, so the snapshot may contain a cycle.
+        ancestors.take(all.len()).count()
+    };
+    let mut parts: BTreeMap<_, Vec<Process>> = BTreeMap::new();
+    for process in chosen {
+        let key = (is_guardian(process), Reverse(depth(process)));
+        parts.entry(key).or_default().push(*process);
+    }
+    parts.into_values().collect()
 }
 
 fn children(all: &[Stat]) -> HashMap<Pid, Vec<&Stat>> {
@@ -133,6 +163,7 @@ mod tests {
             session,
             stopped: false,
             ending: false,
+            leaderless: false,
             ended: false,
         }
     }
@@ -214,6 +245,24 @@ mod tests {
         let seeds = [pid(5), pid(6), pid(9)];
         let found = seeded(&all, pid(9), |stat, _| seeds.contains(&stat.process.pid));
         assert_eq!(numbers(&found), [5, 6, 7]);
+    }
+
+    /// An rlock with its guardian and its command, and the guardian of an rlock that has ended.
+    #[test]
+    fn children_are_killed_before_their_parents_and_guardians_last() {
+        let all = [
+            process(1, 0, 1),
+            process(4, 1, 1),
+            process(5, 4, 1),
+            process(6, 4, 1),
+            process(7, 6, 1),
+            process(8, 1, 1),
+        ];
+        let chosen: Vec<_> = all[1..].iter().map(|stat| stat.process).collect();
+        let is_guardian = |process: &Process| [pid(5), pid(8)].contains(&process.pid);
+        let parts = innermost_first(&all, &chosen, is_guardian);
+        let parts: Vec<_> = parts.iter().map(|part| numbers(part)).collect();
+        assert_eq!(parts, [vec![7], vec![6], vec![4], vec![5], vec![8]]);
     }
 
     /// PR_SET_PDEATHSIG has killed timeout(1), and the child of timeout(1) is about to become an

@@ -234,7 +234,7 @@ fn guardian_of(rlock: Pid) -> Option<Pid> {
 
 /// The names of a guardian. Right after its exec, a guardian has the name of the file that it
 /// executed: /proc/self/exe.
-const GUARDIAN: [&str; 2] = ["rlock-guardian", "exe"];
+const GUARDIAN: [&str; 2] = ["lock-guardian", "exe"];
 
 fn children_of(process: Pid) -> impl Iterator<Item = Pid> {
     let pid = process.as_raw_nonzero();

@@ -11,11 +11,13 @@ mod descendants;
 mod job_control;
 mod output;
 mod passing;
+mod refusals;
 mod release;
 mod session;
 mod stopping;
 #[path = "../support/mod.rs"]
 mod support;
+mod surroundings;
 mod terminal;
 mod tree;
 mod waiting;

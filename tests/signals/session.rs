@@ -235,6 +235,12 @@ pub(crate) fn pid(text: &str) -> Pid {
     text.trim().parse().ok().and_then(Pid::from_raw).unwrap_or_else(|| panic!("{text:?} is not a process id"))
 }
 
+/// The children of a process that runs, zombies included.
+pub(crate) fn children(parent: Pid) -> Vec<Pid> {
+    let list = fs::read_to_string(format!("/proc/{0}/task/{0}/children", parent.as_raw_nonzero()));
+    list.expect("the process runs").split_whitespace().map(pid).collect()
+}
+
 /// The state, parent, group and session of a process, if the process exists.
 fn stat(pid: Pid) -> Option<Vec<String>> {
     let text = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
@@ -244,9 +250,10 @@ fn stat(pid: Pid) -> Option<Vec<String>> {
 }
 
 /// Restores the default signals. A test runner in the background of a script ignores some signals,
+/// another test ignores SIGIO,
 /// and the programs of these tests must not inherit that.
 fn default_signals() {
-    for signal in [Signal::INT, Signal::QUIT, Signal::HUP] {
+    for signal in [Signal::INT, Signal::QUIT, Signal::HUP, Signal::IO] {
         // SAFETY: the default disposition is valid for each signal.
         unsafe { libc::signal(signal.as_raw(), libc::SIG_DFL) };
     }

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use crate::session::{Session, pid, script, until_dead, until_state};
+use crate::session::{Session, children, pid, script, until_dead, until_state};
 use crate::support::needs::{self, skip_unless};
 use crate::support::servers::Kind;
 use crate::support::{Lab, wait_until};
@@ -120,7 +120,7 @@ fn killed_rlock_takes_its_whole_tree_along() {
         }
         assert_eq!(session.code(), 128 + 9);
         tree.into_iter().for_each(until_dead);
-        lab.run(["exec", "-n", "k", "--", "true"]).silently(0);
+        lab.run(["exec", "k", "--", "true"]).silently(0);
         wait_until("all holds are gone", || lab.counts("inner") == (0, 0));
     }
 }
@@ -208,10 +208,8 @@ fn signal_to_the_group_of_rlock_reaches_the_command_once() {
 }
 
 fn guardian_of(rlock: Pid) -> Option<Pid> {
-    let children = format!("/proc/{0}/task/{0}/children", rlock.as_raw_nonzero());
-    let children = fs::read_to_string(children).expect("rlock runs");
-    let name = |pid: &str| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    children.split_whitespace().find(|pid| name(pid).trim() == "rlock-guardian").map(pid)
+    let name = |pid: &Pid| fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero())).unwrap_or_default();
+    children(rlock).into_iter().find(|pid| name(pid).trim() == "lock-guardian")
 }
 
 fn until_guarded(rlock: Pid) -> Pid {
@@ -289,4 +287,99 @@ fn program_that_cannot_be_opened_is_given_up_before_the_lease_ends() {
     assert_eq!(session.code(), 126);
     lab.run(["exec", "-n", "k", "--", "true"]).silently(0);
     lab.assert_idle();
+}
+
+/// A chain of processes: each starts the next one and ends. It ends by itself after some seconds if
+/// nobody kills it, and each link has the folder of the lab in its command line.
+const CHAIN: &str = r#"
+    $| = 1;
+    print "running\n";
+    for (1 .. 100_000) { if (fork) { POSIX::_exit(0) } }"#;
+
+/// The links of [`CHAIN`] that live. A link may escape a look, but not all of them.
+fn links(lab: &Lab) -> usize {
+    let folder = lab.folder().to_str().expect("a path of ASCII");
+    let is_link = |entry: &fs::DirEntry| {
+        let line = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
+        line.contains("POSIX::_exit") && line.contains(folder)
+    };
+    (0..20).map(|_| fs::read_dir("/proc").expect("there is a /proc").flatten().filter(is_link).count()).sum()
+}
+
+fn chain(lab: &Lab, before: &str) -> Session {
+    let job = format!("{before} perl -MPOSIX -e '{CHAIN}' {} & wait; sleep 1000", lab.folder().display());
+    let mut session = Session::rlock(lab, ["exec", "--grace", "0s", "k", "-c", &job]);
+    session.output.expect("running");
+    session
+}
+
+#[test]
+fn chain_of_processes_dies_with_a_lost_lock() {
+    skip_unless!(needs::programs(&["perl"]));
+    for before in ["", "timeout 1000"] {
+        for _ in 0..3 {
+            let lab = Lab::new();
+            let mut session = chain(&lab, before);
+            break_grant(&lab);
+            assert_eq!(session.code(), 76);
+            assert_eq!(links(&lab), 0, "{before}");
+        }
+    }
+}
+
+#[test]
+fn chain_of_processes_dies_with_a_killed_rlock() {
+    skip_unless!(needs::programs(&["perl"]));
+    for before in ["", "timeout 1000"] {
+        for _ in 0..3 {
+            let lab = Lab::new();
+            let session = chain(&lab, before);
+            session.signal(Signal::KILL);
+            lab.run(["exec", "k", "--", "true"]).silently(0);
+            assert_eq!(links(&lab), 0, "{before}");
+        }
+    }
+}
+
+/// The first thread of a process may end before the others. Its state is then Z.
+#[test]
+fn process_without_its_first_thread_dies_with_the_lock() {
+    skip_unless!(needs::programs(&["python3"]));
+    let script = "import ctypes, os, threading, time; print('pid', os.getpid(), flush=True); \
+                  threading.Thread(target=time.sleep, args=(1000,)).start(); \
+                  ctypes.CDLL(None).syscall({'x86_64': 60}.get(os.uname().machine, 93), 0)";
+    let job = format!("timeout 1000 setsid python3 -c \"{script}\" & sleep 1000");
+    for is_break in [true, false] {
+        let lab = Lab::new();
+        let mut session = Session::rlock(&lab, ["exec", "--grace", "0s", "k", "-c", &job]);
+        let [process] = processes(&mut session, 1)[..] else { unreachable!() };
+        until_state(process, "Z");
+        let threads = || fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero())).map_or(0, Iterator::count);
+        assert_eq!(threads(), 2);
+        if is_break {
+            break_grant(&lab);
+            assert_eq!(session.code(), 76);
+        } else {
+            session.signal(Signal::KILL);
+            lab.run(["exec", "k", "--", "true"]).silently(0);
+        }
+        assert!(threads() < 2, "the process lives, break: {is_break}");
+    }
+}
+
+/// When rlock is killed, the lock of an rlock in its tree is not free before that rlock's command
+/// is gone.
+#[test]
+fn inner_lock_is_held_until_the_inner_command_of_a_killed_rlock_is_gone() {
+    for _ in 0..10 {
+        let lab = Lab::new();
+        let job = "rlock exec inner -c 'setsid sh -c \"echo pid \\$\\$; exec sleep 1000\" & sleep 1000'";
+        let mut session = Session::rlock(&lab, ["exec", "k", "-c", job]);
+        let [process] = processes(&mut session, 1)[..] else { unreachable!() };
+        let look = format!("grep -s '^State:.[^ZX]' /proc/{}/status; echo granted", process.as_raw_nonzero());
+        let mut waiter = Session::rlock(&lab, ["exec", "-v", "inner", "-c", &look]);
+        waiter.errors().expect("rlock: waits for 'inner'\n");
+        session.signal(Signal::KILL);
+        assert_eq!(waiter.output.all(), "granted\n");
+    }
 }

@@ -5,6 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use super::super::signals::one_test_at_a_time;
+use rustix::event::{PollFd, PollFlags, poll};
+
 use super::*;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -14,7 +16,7 @@ fn spec(words: &[&str]) -> CommandSpec {
 }
 
 fn start(words: &[&str], variables: &[(OsString, OsString)], group: Group, signals: &Signals) -> Child {
-    Child::start(&spec(words), variables, group, signals, &[], LIMIT).unwrap()
+    Child::start(&spec(words), variables, group, signals, &[], LIMIT, |warning| panic!("{warning}")).unwrap()
 }
 
 fn next(child: &mut Child, signals: &mut Signals) -> Event {
@@ -47,7 +49,7 @@ fn run(words: &[&str], group: Group, mut meanwhile: impl FnMut(&mut Child, Stop)
 
 fn failure(words: &[&str]) -> (u8, String) {
     let signals = Signals::install().unwrap();
-    let started = Child::start(&spec(words), &[], Group::Own, &signals, &[], LIMIT);
+    let started = Child::start(&spec(words), &[], Group::Own, &signals, &[], LIMIT, |warning| panic!("{warning}"));
     let error = started.expect_err("it must not start");
     (error.code, error.text)
 }
@@ -155,17 +157,21 @@ fn killed_guardian_is_replaced_and_the_command_goes_on() {
 #[test]
 fn guardian_ends_the_tree_in_all_groups_and_sessions_when_rlock_is_gone() {
     let _one = one_test_at_a_time();
-    for (group, has_own_memory) in [(Group::Own, false), (Group::Shared, false), (Group::Own, true)] {
+    // Each guardian looks for its tree a while longer, so each tree has a session of its own.
+    for (group, has_own_memory, session) in
+        [(Group::Own, false, "5e55"), (Group::Shared, false, "5e56"), (Group::Own, true, "5e57")]
+    {
         let mut signals = Signals::install().unwrap();
         let job = "trap '' TERM HUP; setsid sleep 1000 & timeout 1000 sleep 1000 & sleep 1000 & kill -STOP $$; wait";
-        let variables = vec![(OsString::from("RLOCK_SESSION"), OsString::from("5e55"))];
+        let variables = vec![(OsString::from("RLOCK_SESSION"), OsString::from(session))];
         let mut child = start(&["sh", "-c", job], &variables, group, &signals);
         assert_eq!(next(&mut child, &mut signals), Event::CommandStopped(Stop::Unconditional));
         let mut rlock = Command::new("sleep").arg("1000").spawn().unwrap();
         child.ward.rlock = Pid::from_child(&rlock);
+        session.clone_into(&mut child.ward.session);
         kill_guardian(&mut child, &mut signals);
         let line = format!("/proc/{}/cmdline", child.family.guardian.unwrap().as_raw_nonzero());
-        while has_own_memory && !fs::read(&line).unwrap().starts_with(b"rlock-guardian") {
+        while has_own_memory && !fs::read(&line).unwrap().starts_with(b"lock-guardian") {
             std::thread::yield_now();
         }
         let mut tree = child.members();

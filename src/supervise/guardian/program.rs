@@ -11,31 +11,35 @@ use std::collections::HashSet;
 use std::env;
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{BorrowedFd, RawFd};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal as Kernel, getpid, getppid, kill_process, pidfd_open, set_parent_process_death_signal,
+    Pid, Signal as Kernel, WaitOptions, getpid, getppid, kill_process, kill_process_group,
+    set_parent_process_death_signal, setpgid, waitpid,
 };
 
 use super::super::signals::set_of;
-use super::super::tree;
+use super::super::{killing, tree};
 use super::{NAME, Ward, await_end};
 use crate::processes::{self, Process, Snapshot, Stat, own_group};
+
+/// Number of looks in a row that must find nothing new on a machine where processes begin during each
+/// look. A process that starts another one and ends may escape such a look.
+const LOOKS: u32 = 5;
+/// The length of the sweep between two looks, and of a pause in a sweep.
+const SWEEP: Duration = Duration::from_millis(4);
+const PAUSE: Duration = Duration::from_micros(500);
 
 /// The variable that tells the program what to guard, see [`Orders`].
 const VARIABLE: &str = "RLOCK_WARD";
 
-/// Descriptors below this number are closed one by one where the kernel lacks close_range(2), which
-/// came with Linux 5.9.
-const DESCRIPTORS: RawFd = 1024;
-
-/// What the program is told: the ward, the pidfd of rlock and the other descriptors that it keeps.
+/// What the program is told: the ward, and the pidfd of rlock.
 #[derive(Debug, PartialEq, Eq)]
 struct Orders {
     ward: Ward,
     life: Option<RawFd>,
-    kept: Vec<RawFd>,
 }
 
 /// The command line of the program.
@@ -47,12 +51,10 @@ pub(super) fn words() -> Vec<CString> {
 }
 
 /// The environment variable that carries the orders. There is no other.
-pub(super) fn variable(ward: &Ward, life: Option<RawFd>, kept: &[RawFd]) -> CString {
-    let Ward { rlock, session, group, is_first } = ward;
-    let group = group.map_or(0, |group| group.as_raw_nonzero().get());
-    let kept: String = kept.iter().map(|descriptor| format!(" {descriptor}")).collect();
-    let life = life.unwrap_or(-1);
-    let text = format!("{VARIABLE}={rlock} {session} {group} {} {life}{kept}", u8::from(*is_first));
+pub(super) fn variable(ward: &Ward, life: Option<RawFd>) -> CString {
+    let Ward { rlock, session, outer, group, is_first } = ward;
+    let (group, life) = (group.map_or(0, number), life.unwrap_or(-1));
+    let text = format!("{VARIABLE}={rlock} {session} {outer} {group} {} {life}", u8::from(*is_first));
     CString::new(text).expect("numbers and a session id have no null byte")
 }
 
@@ -61,11 +63,11 @@ fn orders(text: &str) -> Option<Orders> {
     let mut fields = text.split(' ');
     let rlock = Pid::from_raw(fields.next()?.parse().ok()?)?;
     let session = fields.next()?.to_owned();
+    let outer = fields.next()?.parse().ok()?;
     let group = Pid::from_raw(fields.next()?.parse().ok()?);
     let is_first = fields.next()? == "1";
     let life = fields.next()?.parse().ok().filter(|life| *life >= 0);
-    let kept = fields.map(|field| field.parse().ok()).collect::<Option<_>>()?;
-    Some(Orders { ward: Ward { rlock, session, group, is_first }, life, kept })
+    Some(Orders { ward: Ward { rlock, session, outer, group, is_first }, life })
 }
 
 /// Guards and ends this process, if it was executed as a guardian: `name` is the first word of its
@@ -80,14 +82,12 @@ pub(crate) fn run_if_called(name: &OsStr) {
 }
 
 /// Waits for the end of rlock, then ends the tree.
-fn guard(Orders { ward, life, mut kept }: Orders) {
-    kept.extend(life);
-    close_all_but(kept);
+fn guard(Orders { ward, life }: Orders) {
     let _ = rustix::thread::set_name(NAME);
     // A file system that rlock was started in must not be kept busy.
     let _ = rustix::process::chdir("/");
     match life {
-        // SAFETY: `close_all_but` has left it open.
+        // SAFETY: this process was started with the descriptor, and closes none.
         Some(life) => await_end(unsafe { BorrowedFd::borrow_raw(life) }, None),
         None => await_new_parent(ward.rlock),
     }
@@ -106,20 +106,27 @@ fn await_new_parent(parent: Pid) {
     }
 }
 
-/// Closes all descriptors but these. rlock's peers would otherwise take rlock's end for a pause.
-fn close_all_but(mut kept: Vec<RawFd>) {
-    kept.sort_unstable();
-    let mut next = 0;
-    for descriptor in kept.into_iter().chain([RawFd::MAX]) {
-        if next < descriptor {
-            // SAFETY: nothing in this process uses a descriptor that is not kept.
-            let closed = unsafe { libc::syscall(libc::SYS_close_range, next, descriptor - 1, 0) };
-            for old_kernel in (next..descriptor.min(DESCRIPTORS)).filter(|_| closed != 0) {
-                // SAFETY: as above.
-                unsafe { libc::close(old_kernel) };
-            }
+/// The process group that a guardian ends, in which it may be itself.
+fn group(ward: &Ward) -> Option<Pid> {
+    let own = Pid::from_raw(own_group());
+    own.filter(|group| *group == getpid() || ward.group == Some(*group))
+}
+
+/// Leaves the group to a copy of this process: from outside of the group one call can stop all of
+/// it, so that no process of it starts another one. This process keeps the group's number from
+/// another use meanwhile. Returns only in the copy, or here if there can be no copy.
+fn leave_group(group: Pid) {
+    // SAFETY: this process has one thread.
+    match unsafe { libc::fork() } {
+        0 => {
+            let _ = setpgid(None, None);
         }
-        next = descriptor.saturating_add(1);
+        copy if copy > 0 => loop {
+            // The copy kills the group at the end, unless the copy has been killed itself.
+            let _ = waitpid(Pid::from_raw(copy), WaitOptions::empty());
+            let _ = kill_process_group(group, Kernel::KILL);
+        },
+        _ => {}
     }
 }
 
@@ -130,68 +137,172 @@ fn end_tree(ward: &Ward) {
     // start of the tree.
     let own_start = || processes::stat(getpid()).map_or(0, |own| own.process.started);
     let since = if ward.is_first { own_start() } else { 0 };
-    let number = |pid: Pid| pid.as_raw_nonzero().get();
-    let has_group = own_group() == number(getpid()) || ward.group.map(number) == Some(own_group());
-    let mut snapshot = Snapshot::default();
-    let mut stopped: Vec<Process> = Vec::new();
-    // The processes of the tree that this process has stopped or may not stop.
-    let mut known: HashSet<Process> = HashSet::new();
-    loop {
-        snapshot.update();
-        if snapshot.all.is_empty() {
-            // Without /proc there is the group, which includes this process.
-            if has_group {
-                let _ = rustix::process::kill_current_process_group(Kernel::KILL);
-            }
-            return;
+    let (guardian, group) = (getpid(), group(ward));
+    let groups = group.iter().copied().collect();
+    let mut tree = Tree { guardian, session: &ward.session, outer: ward.outer, since, groups, known: HashSet::new() };
+    group.into_iter().for_each(leave_group);
+    let mut looks = 0;
+    while looks < LOOKS {
+        let before = number_of_a_new_process();
+        match tree.kill_new() {
+            // Without /proc there is the group.
+            None => break,
+            // No process began during the look, so the look has missed none.
+            Some(false) if before.is_some_and(|before| number_of_a_new_process() == Some(before + 1)) => break,
+            Some(false) if !tree.sweep() => looks += 1,
+            Some(_) => looks = 0,
         }
-        // The orphans of rlock have the same new parent as this process, which is one of them.
-        let reaper = getppid();
-        let ending = RefCell::new(HashSet::new());
-        let is_of_tree = |stat: &Stat, parent: Option<Pid>| {
-            if has_group && stat.group == own_group() {
-                return true;
-            }
-            if parent != reaper || stat.process.started < since {
-                return false;
-            }
-            processes::names_session(stat.process, &ward.session).unwrap_or_else(|| {
-                ending.borrow_mut().insert(stat.process);
-                false
-            })
-        };
-        let mut new = tree::seeded(&snapshot.all, getpid(), is_of_tree);
-        new.retain(|process| known.insert(*process));
-        // A stopped process starts no other one.
-        let may_stop = |process: &Process| kill_process(process.pid, Kernel::STOP) != Err(Errno::PERM);
-        stopped.extend(new.iter().copied().filter(may_stop));
-        // A process that has lost its environment may belong to the tree. Its children are about to
-        // become orphans, and the next round sees them as such.
-        let ending = ending.into_inner();
-        let mut has_changed = false;
-        for stat in snapshot.all.iter_mut().filter(|stat| !stat.ending && ending.contains(&stat.process)) {
-            (stat.ending, has_changed) = (true, true);
-        }
-        if new.is_empty() && !has_changed {
-            kill(&stopped);
-            return;
+    }
+    tree.signal_groups(Kernel::KILL);
+}
+
+/// The number that the kernel gives to a process which begins now. Numbers rise one by one until
+/// they begin anew. The result is `None` if no process can begin.
+fn number_of_a_new_process() -> Option<i32> {
+    // SAFETY: this process has one thread, and the child ends at once.
+    match unsafe { libc::fork() } {
+        0 => signal_hook::low_level::exit(0),
+        pid => {
+            let _ = waitpid(Some(Pid::from_raw(pid.max(0))?), WaitOptions::empty());
+            Some(pid)
         }
     }
 }
 
-/// Kills these and waits for their end. Children go before their parents: an rlock in the tree must
-/// not end, and its lock be free, before its command has ended.
-fn kill(processes: &[Process]) {
-    let mut ending = Vec::new();
-    for process in processes.iter().rev() {
-        let pidfd = pidfd_open(process.pid, PidfdFlags::empty());
-        if kill_process(process.pid, Kernel::KILL).is_ok() {
-            ending.extend(pidfd.ok());
+/// What is known of a tree whose rlock has ended.
+struct Tree<'w> {
+    /// The process that has watched rlock: this one, or the one that it is a copy of.
+    guardian: Pid,
+    /// The session id in the environment of the tree's processes.
+    session: &'w str,
+    /// The process group of rlock, which has other processes than the tree's.
+    outer: i32,
+    /// The start of the tree, in the unit of [`Process::started`].
+    since: u64,
+    /// The process groups of the tree.
+    groups: HashSet<Pid>,
+    /// The processes that were found.
+    known: HashSet<Process>,
+}
+
+impl Tree<'_> {
+    /// Looks for processes that were not known yet, and kills them. Returns whether there were any,
+    /// or `None` if /proc shows no processes.
+    fn kill_new(&mut self) -> Option<bool> {
+        let mut snapshot = Snapshot::default();
+        let mut stopped: Vec<Process> = Vec::new();
+        loop {
+            // A stopped process starts no other one. A process that is about to end while another one
+            // begins escapes a look, but no signal to its group.
+            self.signal_groups(Kernel::STOP);
+            snapshot.update();
+            if snapshot.all.is_empty() {
+                return None;
+            }
+            let reaper = self.reaper();
+            let ending = RefCell::new(HashSet::new());
+            let mut new = tree::seeded(&snapshot.all, getpid(), |stat, parent| {
+                self.is_of_tree(stat, parent == reaper).unwrap_or_else(|| {
+                    ending.borrow_mut().insert(stat.process);
+                    false
+                })
+            });
+            new.retain(|process| self.known.insert(*process));
+            for stat in snapshot.all.iter().filter(|stat| new.contains(&stat.process)) {
+                if self.stop(stat) {
+                    stopped.push(stat.process);
+                }
+            }
+            // A process that has lost its environment may belong to the tree. Its children are
+            // about to become orphans, and the next round sees them as such.
+            let ending = ending.into_inner();
+            let mut has_changed = false;
+            for stat in snapshot.all.iter_mut().filter(|stat| !stat.ending && ending.contains(&stat.process)) {
+                (stat.ending, has_changed) = (true, true);
+            }
+            if new.is_empty() && !has_changed {
+                killing::kill_in_order(&snapshot.all, &stopped, None);
+                return Some(!stopped.is_empty());
+            }
         }
     }
-    for pidfd in ending {
-        let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None);
+
+    /// Looks only for new processes for some time, the youngest first and each one at once, because
+    /// it may be about to start another one and end. Returns whether it has found and stopped a
+    /// group of the tree.
+    fn sweep(&mut self) -> bool {
+        let begun = Instant::now();
+        let mut seen: HashSet<Pid> = HashSet::new();
+        while begun.elapsed() < SWEEP {
+            let reaper = self.reaper();
+            let mut has_new = false;
+            for pid in processes::pids().into_iter().rev().filter(|pid| *pid != getpid()) {
+                if seen.insert(pid) {
+                    has_new = true;
+                    if let Ok(stat) = processes::stat(pid)
+                        && !self.known.contains(&stat.process)
+                        && self.is_of_tree(&stat, stat.parent == reaper) == Some(true)
+                    {
+                        self.stop(&stat);
+                        return true;
+                    }
+                }
+            }
+            if !has_new {
+                thread::sleep(PAUSE);
+            }
+        }
+        false
     }
+
+    /// The new parent of the orphans of rlock, of which the guardian is one.
+    fn reaper(&self) -> Option<Pid> {
+        if self.guardian == getpid() {
+            return getppid();
+        }
+        let guardian = processes::stat(self.guardian).ok().filter(|stat| !stat.ended);
+        // Without its original, this copy is an orphan itself.
+        guardian.map_or_else(getppid, |stat| stat.parent)
+    }
+
+    /// Whether a process is of the tree, or `None` if it has lost its environment.
+    fn is_of_tree(&self, stat: &Stat, is_orphan: bool) -> Option<bool> {
+        if stat.process.pid == self.guardian {
+            return Some(false);
+        }
+        if Pid::from_raw(stat.group).is_some_and(|group| self.groups.contains(&group)) {
+            return Some(true);
+        }
+        if !is_orphan || stat.process.started < self.since {
+            return Some(false);
+        }
+        processes::names_session(stat.process, self.session)
+    }
+
+    /// Stops a process and its group. Returns whether it may be signalled.
+    fn stop(&mut self, stat: &Stat) -> bool {
+        if let Some(group) = Pid::from_raw(stat.group).filter(|group| number(*group) != self.outer)
+            && self.groups.insert(group)
+        {
+            self.signal_groups(Kernel::STOP);
+        }
+        kill_process(stat.process.pid, Kernel::STOP) != Err(Errno::PERM)
+    }
+
+    /// Sends a signal to the groups of the tree. The guardian goes on, unless the signal is KILL.
+    fn signal_groups(&self, signal: Kernel) {
+        for group in &self.groups {
+            // Without a copy, this process may be in the group itself, and must not stop.
+            if number(*group) != own_group() || signal == Kernel::KILL {
+                let _ = kill_process_group(*group, signal);
+            }
+        }
+        let _ = kill_process(self.guardian, Kernel::CONT);
+    }
+}
+
+fn number(pid: Pid) -> i32 {
+    pid.as_raw_nonzero().get()
 }
 
 #[cfg(test)]
@@ -208,13 +319,14 @@ mod tests {
 
     #[test]
     fn orders_round_trip_through_their_text() {
-        let ward = Ward { rlock: getpid(), session: "5e55".to_owned(), group: Some(getpid()), is_first: false };
+        let ward =
+            Ward { rlock: getpid(), session: "5e55".to_owned(), outer: 7, group: Some(getpid()), is_first: false };
         let first = Ward { group: None, is_first: true, ..ward.clone() };
-        for (ward, life, kept) in [(ward, Some(7), vec![5, 9]), (first, None, Vec::new())] {
-            let variable = variable(&ward, life, &kept).into_string().unwrap();
+        for (ward, life) in [(ward, Some(7)), (first, None)] {
+            let variable = variable(&ward, life).into_string().unwrap();
             let (name, text) = variable.split_once('=').unwrap();
             assert_eq!(name, VARIABLE);
-            assert_eq!(orders(text), Some(Orders { ward, life, kept }));
+            assert_eq!(orders(text), Some(Orders { ward, life }));
         }
         assert_eq!(orders("7 5e55"), None);
     }
