@@ -51,6 +51,7 @@ mod passwd;
 mod processes;
 mod serve;
 mod start;
+mod streams;
 mod supervise;
 mod view;
 mod words;

@@ -4,6 +4,8 @@ use std::io::{self, ErrorKind, Write};
 
 use rustix::io::{Errno, FdFlags, fcntl_getfd};
 
+use crate::streams::{self, StandardStream};
+
 /// Writes all of `bytes` to standard output. A reader that closes the pipe early, as in `rlock man
 /// | head -1`, counts as success.
 ///
@@ -13,10 +15,11 @@ pub fn print(bytes: &[u8]) -> io::Result<()> {
     print_to(&mut io::stdout().lock(), bytes)
 }
 
-/// Writes all of `bytes` to standard output, for a reader that needs all of them.
+/// Writes all of `bytes` to standard output, for a reader that needs all of them, while a lock is
+/// held.
 ///
 /// # Errors
-/// Standard output cannot be written, or was closed when rlock started.
+/// Standard output cannot be written within a second, or was closed when rlock started.
 pub fn print_whole(bytes: &[u8]) -> io::Result<()> {
     let stdout = io::stdout();
     // rlock inherits no descriptor with this flag, but opens /dev/null with it in place of a
@@ -25,15 +28,7 @@ pub fn print_whole(bytes: &[u8]) -> io::Result<()> {
         return Err(Errno::BADF.into());
     }
     // Rust's `Stdout` ignores a closed descriptor.
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        match rustix::io::write(&stdout, rest) {
-            Ok(written) => rest = &rest[written..],
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
+    StandardStream::stdout().write_within(bytes, streams::LIMIT)
 }
 
 /// [`print()`] to any writer.

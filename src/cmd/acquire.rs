@@ -25,6 +25,7 @@ use crate::lock::past::{Ending, Entry, Event, HISTORY_MAX};
 use crate::lock::request::{Job, Request};
 use crate::messages::Messages;
 use crate::store::{AcquireOptions, Grant, Handle, Store};
+use crate::streams::StandardStream;
 use crate::supervise::machine::{Notice, Settings, Skip};
 use crate::supervise::run;
 use crate::supervise::signals::{Signals, ignore_all};
@@ -181,7 +182,13 @@ fn lock(
         let lines = variables::of(&chain, Some(held), &held_above, place, &namespace);
         hand_over(&variables::text(&lines, acquire.export))
     };
-    let code = run::acquire(handle.as_mut(), (messages, settings, detector), hand_over, signals, &mut io::stderr())?;
+    let code = run::acquire(
+        handle.as_mut(),
+        (messages, settings, detector),
+        hand_over,
+        signals,
+        &mut StandardStream::stderr(),
+    )?;
     Ok((code, Asked { request, handle, tokens, grace }))
 }
 

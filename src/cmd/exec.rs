@@ -23,6 +23,7 @@ use crate::lock::request::{Job, OncePer, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::messages::Messages;
 use crate::store::{AcquireOptions, Delayed, Grant, Handle};
+use crate::streams::StandardStream;
 use crate::supervise::machine::{Notice, Settings, Skip};
 use crate::supervise::report::{Outcome, Report};
 use crate::supervise::run::{self, CommandSpec, Task};
@@ -150,7 +151,7 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     let (spare, otherwise) = (exec.meanwhile.unwrap_or_default(), exec.otherwise.unwrap_or_default());
     let report = Report::new(asks_at, exec.success_codes);
     let task = Task { command, messages, settings, spare, otherwise, report, detector };
-    run::run(handle.as_mut(), task, start_with, conclude, signals, &mut io::stderr())
+    run::run(handle.as_mut(), task, start_with, conclude, signals, &mut StandardStream::stderr())
 }
 
 /// The variables that tell of the grant. `is_whole` says that the request is for one whole

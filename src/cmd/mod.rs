@@ -37,11 +37,11 @@ mod watch;
 
 use std::ffi::OsString;
 use std::io;
-use std::io::Write;
 
 use crate::cli::{self, Invocation, Usage};
 use crate::exit;
 use crate::failure::Failure;
+use crate::streams;
 use crate::words::{one_line, reason};
 
 /// Runs a command line and returns the exit code. All messages have been printed when it returns.
@@ -62,7 +62,7 @@ pub(crate) fn main(words: &[OsString]) -> u8 {
             // If standard error cannot be written, the caller still gets the exit code. This holds
             // for the writes below too.
             let help = look::styled(&help, &io::stderr());
-            let _ = io::stderr().write_all(help.as_bytes());
+            streams::say(help.trim_end_matches('\n'));
             return exit::USAGE;
         }
         Err(Usage::Mistake(text)) => {
@@ -82,7 +82,7 @@ pub(crate) fn main(words: &[OsString]) -> u8 {
 
 /// Prints one line on standard error.
 fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "rlock: {}", one_line(text));
+    streams::say(&format!("rlock: {}", one_line(text)));
 }
 
 /// Reports the resources that a store had to skip, and returns the exit code of the work on the

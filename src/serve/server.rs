@@ -1,7 +1,7 @@
 //! The clients of a server, with their connections, their sessions and their timers.
 
 use std::collections::{BTreeSet, HashMap};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
 use super::client::Client;
-use super::connection::{Connection, Received, is_ready};
+use super::connection::{Connection, Received};
 use super::event::{Action, Event};
 use super::line::Line;
 use super::listen::Listener;
@@ -25,6 +25,7 @@ use crate::lock::lease::Lease;
 use crate::lock::request::{Job, Process, Request, SessionId};
 use crate::store::Standing;
 use crate::store::sessions::{Event as Report, Sessions};
+use crate::streams;
 use crate::words::{one_line, reason};
 
 /// How many lines of one client are taken in before it is the turn of the others.
@@ -475,13 +476,10 @@ impl Entry {
     }
 }
 
-/// Prints a line on standard error, or drops it if nobody reads the log. A write that blocks would
-/// keep the loop from its renewals.
+/// Prints a line on standard error as far as it fits. A write that blocks would keep the loop from
+/// its renewals.
 pub(super) fn say(text: &str) {
-    let mut stderr = io::stderr();
-    if is_ready(stderr.as_fd(), PollFlags::OUT) {
-        let _ = writeln!(stderr, "rlock: {}", one_line(text));
-    }
+    streams::say_what_fits(&format!("rlock: {}", one_line(text)));
 }
 
 fn new_id() -> SessionId {

@@ -5,7 +5,8 @@
 //! [`signals`] receives signals; [`child`] signals and reaps the command, which `spawn` starts;
 //! [`guardian`] kills the command's process tree if rlock is killed; `tree` separates the command's
 //! processes from all others, and `killing` kills them; [`spare`] runs the spare work; [`terminal`]
-//! detects the terminal and writes the status line.
+//! detects the terminal and writes the status line, and `outbox` keeps text that standard error does
+//! not take yet.
 //!
 //! This module accesses the store only through [`crate::store::Handle`], and takes all text from
 //! [`crate::messages`].
@@ -16,6 +17,7 @@ pub(crate) mod guardian;
 mod hint;
 mod killing;
 pub(crate) mod machine;
+mod outbox;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod signals;

@@ -16,6 +16,7 @@ pub(crate) use super::child::CommandSpec;
 use super::child::{self, Child};
 use super::event::{Action, Consequence, Ended, Event};
 use super::machine::{Machine, NOTICE_AFTER, Settings};
+use super::outbox::Outbox;
 use super::report::Report;
 use super::signals::{Arrival, Signals};
 use super::spare::{SHELL, SpareWork};
@@ -137,7 +138,7 @@ where
         has_waited: false,
         line: StatusLine::default(),
         told: None,
-        output,
+        outbox: Outbox::new(output),
         unsaid: Vec::new(),
         exit: None,
     };
@@ -187,7 +188,7 @@ struct Supervision<'a, E, C> {
     line: StatusLine,
     /// The first session in the way at the last line about the wait, if there was such a line.
     told: Option<Option<SessionId>>,
-    output: &'a mut dyn Write,
+    outbox: Outbox<'a>,
     /// The messages to print when the lock is free.
     unsaid: Vec<String>,
     exit: Option<u8>,
@@ -219,17 +220,24 @@ where
 
     /// Sleeps until a descriptor is ready or a timer has expired. Returns whether the loop must ask
     /// the store.
-    fn wait(&self) -> anyhow::Result<bool> {
+    fn wait(&mut self) -> anyhow::Result<bool> {
         let (descriptors, asking) =
             if self.asks { (self.handle.descriptors(), self.handle.timeout()) } else { (Vec::new(), None) };
         let mut polled = Vec::with_capacity(1 + descriptors.len());
         polled.push(PollFd::from_borrowed_fd(self.signals.descriptor(), PollFlags::IN));
+        if self.outbox.awaits_reader() {
+            polled.push(PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT));
+        }
         let of_store = polled.len();
         polled.extend(descriptors.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)));
         let due = self.machine.next_timeout().into_iter().chain(asking).min();
         let until = if self.signals.has_more() || self.child_changed { Some(Boottime::default()) } else { due };
         self.alarm.wait(&mut polled, until).context("cannot wait for signals and the store")?;
-        let store_spoke = polled[of_store..].iter().any(|descriptor| !descriptor.revents().is_empty());
+        let is_ready = |descriptor: &PollFd<'_>| !descriptor.revents().is_empty();
+        let store_spoke = polled[of_store..].iter().any(is_ready);
+        if polled[1..of_store].iter().any(is_ready) {
+            self.outbox.push();
+        }
         Ok(store_spoke || asking.is_some_and(|at| at <= Boottime::now()))
     }
 
@@ -386,9 +394,7 @@ where
             Action::ShowWaiting => self.show_waiting(),
             Action::TellWaiting => self.tell_waiting(true),
             Action::TellChange => self.tell_waiting(false),
-            // A message that cannot be written must not keep the lock held. This holds for all
-            // messages here.
-            Action::HideWaiting => drop(self.line.hide(self.output)),
+            Action::HideWaiting => self.line.hide(&mut self.outbox),
             Action::Look => self.look()?,
             Action::GiveUp => self.give_up()?,
             Action::ReportBusy | Action::WarnWaiting if self.settings.quiet => {}
@@ -469,7 +475,7 @@ where
             Err(failure) => return self.start_failed(failure),
         };
         let limit = self.machine.start_limit(Boottime::now());
-        let warn = |text: &str| drop(writeln!(self.output, "rlock: {text}"));
+        let warn = |text: &str| self.outbox.put(&format!("rlock: {text}\n"));
         let (group, kept) = (self.settings.group, self.handle.kept());
         match Child::start(&self.command, &environment, group, &self.signals, &kept, limit, warn) {
             Ok(mut child) => {
@@ -524,7 +530,7 @@ where
             let waited = micros(self.report.waited(Boottime::now()));
             let asked = StoreTime::from_micros(StoreTime::of_machine().as_micros().saturating_sub(waited));
             let text = format!("rlock: {}", self.messages.status(&obstructions, asked));
-            let _ = self.line.show(&text, self.output);
+            self.line.show(&text, &mut self.outbox);
         }
     }
 
@@ -587,19 +593,19 @@ where
         }
     }
 
-    /// Prints a line. While the command runs, the lines are buffered: standard error may be a pipe
-    /// that no process reads, and a blocked write could miss the deadline.
+    /// Prints a line. While the command runs, the lines are kept until its end.
     fn say(&mut self, text: &str) {
-        self.unsaid.push(format!("rlock: {}", one_line(&reason(&text))));
+        let line = format!("rlock: {}", one_line(&reason(&text)));
         if self.child.is_none() {
-            self.say_the_rest();
+            self.outbox.put(&(line + "\n"));
+        } else {
+            self.unsaid.push(line);
         }
     }
 
+    /// Prints all that is still to say, before rlock ends.
     fn say_the_rest(&mut self) {
-        for line in self.unsaid.drain(..) {
-            let _ = writeln!(self.output, "{line}");
-        }
+        self.outbox.finish(self.unsaid.drain(..));
     }
 }
 

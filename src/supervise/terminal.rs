@@ -1,12 +1,13 @@
 //! Detects a controlling terminal, and keeps a status line about the wait on it.
 
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsFd;
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::termios::{tcgetpgrp, tcgetwinsize};
 
 use super::event::Group;
+use super::outbox::Outbox;
 use crate::processes::own_group;
 use crate::words::one_line;
 
@@ -25,39 +26,38 @@ pub(crate) struct StatusLine {
     shown: Option<String>,
 }
 
+/// Erases the line of the cursor.
+const ERASED: &str = "\r\x1b[K";
+
 /// Used if the terminal does not report its width.
 const COLUMNS: usize = 80;
 
 impl StatusLine {
-    /// Shows `text` on standard error, unless the line shows it already.
-    pub(crate) fn show(&mut self, text: &str, out: &mut dyn Write) -> io::Result<()> {
+    /// Shows `text` on standard error, unless the line shows it already, or the terminal takes
+    /// nothing.
+    pub(super) fn show(&mut self, text: &str, out: &mut Outbox<'_>) {
         let stderr = io::stderr();
         // A background job must not write into the output of the foreground job.
         if tcgetpgrp(&stderr).is_ok_and(|foreground| foreground.as_raw_nonzero().get() != own_group()) {
-            return Ok(());
+            return;
         }
-        self.show_within(text, columns(&stderr), out)
+        self.show_within(text, columns(&stderr), out);
     }
 
-    fn show_within(&mut self, text: &str, columns: usize, out: &mut dyn Write) -> io::Result<()> {
+    fn show_within(&mut self, text: &str, columns: usize, out: &mut Outbox<'_>) {
         // A full line would wrap on some terminals, and then only its last row could be erased.
         let text: String = one_line(text).chars().take(columns.saturating_sub(1)).collect();
-        if self.shown.as_ref() == Some(&text) {
-            return Ok(());
+        if self.shown.as_ref() != Some(&text) && !out.is_waiting() {
+            out.put(&format!("{ERASED}{text}"));
+            self.shown = Some(text);
         }
-        write!(out, "\r\x1b[K{text}")?;
-        out.flush()?;
-        self.shown = Some(text);
-        Ok(())
     }
 
     /// Erases the line, if there is one.
-    pub(crate) fn hide(&mut self, out: &mut dyn Write) -> io::Result<()> {
+    pub(super) fn hide(&mut self, out: &mut Outbox<'_>) {
         if self.shown.take().is_some() {
-            write!(out, "\r\x1b[K")?;
-            out.flush()?;
+            out.put(ERASED);
         }
-        Ok(())
     }
 }
 
@@ -72,19 +72,20 @@ mod tests {
 
     #[test]
     fn waiting_line_is_written_on_change_and_removed_once() {
-        let (mut line, mut out) = (StatusLine::default(), Vec::new());
-        line.show_within("held by a", 80, &mut out).unwrap();
-        line.show_within("held by a", 80, &mut out).unwrap();
-        line.show_within("held by b", 80, &mut out).unwrap();
-        line.hide(&mut out).unwrap();
-        line.hide(&mut out).unwrap();
+        let mut out = Vec::new();
+        let (mut line, mut outbox) = (StatusLine::default(), Outbox::new(&mut out));
+        line.show_within("held by a", 80, &mut outbox);
+        line.show_within("held by a", 80, &mut outbox);
+        line.show_within("held by b", 80, &mut outbox);
+        line.hide(&mut outbox);
+        line.hide(&mut outbox);
         assert_eq!(out, b"\r\x1b[Kheld by a\r\x1b[Kheld by b\r\x1b[K");
     }
 
     #[test]
     fn waiting_line_fits_the_terminal_and_has_no_control_characters() {
-        let (mut line, mut out) = (StatusLine::default(), Vec::new());
-        line.show_within("ab\u{1b}[2Jcdefgh", 8, &mut out).unwrap();
+        let mut out = Vec::new();
+        StatusLine::default().show_within("ab\u{1b}[2Jcdefgh", 8, &mut Outbox::new(&mut out));
         assert_eq!(out, "\r\x1b[Kab?[2Jc".as_bytes());
     }
 }

@@ -16,7 +16,7 @@
 //! file that differs from its seal is read whole before LMDB may look at it: see
 //! [`super::verify`].
 
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Stat, StatVfs, fstat};
@@ -27,6 +27,7 @@ use super::lmdb::{Env, Txn};
 use super::lock_file::{self, attributes};
 use super::records::Error;
 use super::{TABLE_BYTES_MAX, verify};
+use crate::{streams, words};
 
 /// The number of pages of an empty table; these pages describe the other pages.
 const PAGES_MIN: usize = 2;
@@ -175,15 +176,14 @@ fn verify_unless_sealed(directory: &Directory, file: &OwnedFd, found: &Stat) -> 
     Ok(())
 }
 
-/// Prints the warning at once. The store is opened before the poll loop and the command run, so a
-/// write to a terminal that nobody reads can block neither.
+/// Prints the warning at once.
 fn say_put_aside(directory: &Directory, path: &str) {
     let directory = directory.path().display();
     let text = format!(
         "rlock: warning: the table of the store in {directory} was damaged, and nobody used it: it is kept as {path}, and a \
          new one is started, without kept holds and history"
     );
-    let _ = writeln!(io::stderr(), "{}", crate::words::one_line(&text));
+    streams::say(&words::one_line(&text));
 }
 
 /// LMDB leaves one of its descriptors open across an exec, so the command could write to the table.
