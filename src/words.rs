@@ -3,6 +3,8 @@
 use std::fmt::{Display, Write};
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::lock::text::is_control_or_format;
 
 /// The text of an error in lower case and without the error's number, whether or not the system
@@ -23,6 +25,23 @@ pub(crate) fn reason(error: &dyn Display) -> String {
 /// a terminal obeys such characters.
 pub(crate) fn one_line(text: &str) -> String {
     text.replace(is_control_or_format, "?")
+}
+
+/// The value as JSON on one line, with escapes for all control and format characters.
+pub(crate) fn json(value: &Value) -> String {
+    // Such characters occur in strings only.
+    let mut text = String::new();
+    for c in value.to_string().chars() {
+        if is_control_or_format(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                // Writing to a `String` can't fail.
+                let _ = write!(text, "\\u{unit:04x}");
+            }
+        } else {
+            text.push(c);
+        }
+    }
+    text
 }
 
 /// `text` with `***` for the passwords in its URLs. When in doubt, the function masks more.
@@ -77,7 +96,17 @@ pub(crate) fn duration(length: Duration) -> String {
 mod tests {
     use std::io;
 
-    use super::{reason, without_passwords};
+    use serde_json::{Value, json as value};
+
+    use super::{json, reason, without_passwords};
+
+    #[test]
+    fn json_has_no_character_that_a_terminal_obeys_or_hides() {
+        let words = value!(["a\n\u{9b}b\u{7f}", "\u{202e}\u{3164}", "\u{e0041}é\u{2764}\u{fe0f}"]);
+        let text = json(&words);
+        assert_eq!(text, r#"["a\n\u009bb\u007f","\u202e\u3164","\udb40\udc41é❤️"]"#);
+        assert_eq!(text.parse::<Value>().unwrap(), words);
+    }
 
     #[test]
     fn passwords_in_urls_are_masked() {

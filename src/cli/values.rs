@@ -27,6 +27,10 @@ const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// time than one slow reply takes.
 const TTL_MIN: Duration = Duration::from_secs(1);
 
+/// The shortest time that an option may give, where no time makes no sense. Messages show times in
+/// milliseconds.
+const SHORTEST: Duration = Duration::from_millis(1);
+
 pub(super) fn resource(word: &str) -> Result<Resource, String> {
     Resource::new(unmark(word)).map_err(|error| error.to_string())
 }
@@ -98,7 +102,7 @@ fn within_week(word: &str, max: Duration, reason: &str) -> Result<Duration, Stri
 /// Parses the maximum run time of a command.
 pub(super) fn runtime(word: &str) -> Result<Duration, String> {
     let limit = duration(word)?;
-    if limit.is_zero() { Err(format!("'{word}' is too short: give the command at least 1ms")) } else { Ok(limit) }
+    if limit < SHORTEST { Err(format!("'{word}' is too short: give the command at least 1ms")) } else { Ok(limit) }
 }
 
 /// Parses the time between two questions to a server.
@@ -111,7 +115,7 @@ pub(super) fn interval(word: &str) -> Result<Duration, String> {
 /// The time that connecting to a server may take.
 pub(super) fn connect_timeout(word: &str) -> Result<Duration, String> {
     let timeout = duration(word)?;
-    if timeout.is_zero() { Err(format!("'{word}' is too short: give a server at least 1ms")) } else { Ok(timeout) }
+    if timeout < SHORTEST { Err(format!("'{word}' is too short: give a server at least 1ms")) } else { Ok(timeout) }
 }
 
 /// Checks a text that other people will read.
@@ -138,7 +142,7 @@ pub(super) fn reason(word: &str) -> Result<String, String> {
 /// Parses how long a lock of `acquire` lasts.
 pub(super) fn hold(word: &str) -> Result<Duration, String> {
     let length = kept(word)?;
-    if length.is_zero() {
+    if length < SHORTEST {
         return Err(format!("'{word}' is too short: a lock without a process lasts at least 1ms"));
     }
     Ok(length)

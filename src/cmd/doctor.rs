@@ -20,6 +20,7 @@ use crate::lock::request::{Claim, Job, Request};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::store::{self, AcquireOptions, Handle, Standing, Store};
+use crate::words;
 
 /// How long each step of the self-test may take.
 const STEP: Duration = Duration::from_secs(10);
@@ -151,5 +152,5 @@ fn lines(doctor: &Doctor, checks: &[Check]) -> String {
 fn as_json(checks: &[Check], is_usable: bool) -> String {
     let check = |check: &Check| json!({ "name": check.name, "verdict": check.verdict.as_str(), "found": check.found, "cure": check.cure });
     let value = json!({ "usable": is_usable, "checks": checks.iter().map(check).collect::<Vec<_>>() });
-    format!("{value}\n")
+    words::json(&value) + "\n"
 }

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::history::{self, Selection};
 use crate::lock::past::{HISTORY_MAX, Past, Remembered};
 use crate::store::{self, Store};
-use crate::view;
+use crate::{view, words};
 
 /// Prints the entries or their statistics, and returns the exit code.
 pub(super) fn run(options: &History) -> anyhow::Result<u8> {
@@ -28,7 +28,7 @@ pub(super) fn run(options: &History) -> anyhow::Result<u8> {
     }
     found.sort_by_key(|known| options.resources.iter().position(|name| *name == known.name));
     let text = match (options.json, options.stats) {
-        (true, stats) => format!("{}\n", history::as_json(&store.url(), &found, stats)),
+        (true, stats) => words::json(&history::as_json(&store.url(), &found, stats)) + "\n",
         (false, true) if !found.is_empty() => joined(&view::history::statistics(&found, &look(options.color, false))),
         (false, false) if found.iter().any(|known| !known.entries.is_empty()) => {
             joined(&view::history::entries(&found, &look(options.color, false)))

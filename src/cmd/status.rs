@@ -11,7 +11,7 @@ use crate::lock::request::{self, Claim};
 use crate::store::Grant;
 use crate::supervise::event::Ended;
 use crate::supervise::report::Report;
-use crate::words::reason;
+use crate::words::{self, reason};
 
 /// The file of `--status-file`.
 pub(super) struct StatusFile {
@@ -48,7 +48,7 @@ impl StatusFile {
             "token": grant.and_then(|grant| grant.tokens.iter().max()),
             "resources": self.resources,
         });
-        let error = self.file.write(&format!("{status}\n")).err()?;
+        let error = self.file.write(&(words::json(&status) + "\n")).err()?;
         Some(format!("can't write the status to '{}': {}", self.file.path().display(), reason(&error)))
     }
 }

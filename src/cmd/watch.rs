@@ -29,7 +29,7 @@ use crate::store::{self, Inspection, Notices, Store};
 use crate::view::Look;
 use crate::view::changes::{Seen, changes};
 use crate::view::columns::cut;
-use crate::words::one_line;
+use crate::words::{json, one_line};
 
 /// The number of entries of a resource's history to read: more than may come between two looks.
 const ENTRIES: u32 = 100;
@@ -124,7 +124,7 @@ fn tell(mut watch: Watch<'_>, mut last: Seen) -> anyhow::Result<u8> {
         let mut text = String::new();
         for change in changes(&last, &mut seen) {
             text += &match watch.inspect.form {
-                Form::Json => change_as_json(&change).to_string(),
+                Form::Json => json(&change_as_json(&change)),
                 _ => change.line(),
             };
             text.push('\n');

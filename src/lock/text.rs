@@ -6,34 +6,42 @@
 
 use std::fmt;
 
-/// The format characters (general category Cf), line separators (Zl) and paragraph separators (Zp)
-/// of Unicode 17.0, in order.
+/// The format characters (general category Cf), line separators (Zl), paragraph separators (Zp) and
+/// other default-ignorable characters of Unicode 17.0, in order. [`SELECTORS`] are not among them.
 ///
 /// The table includes the joiners of scripts and emoji (U+200C, U+200D), because they are invisible
 /// too.
-const FORMAT: [(char, char); 21] = [
+const FORMAT: [(char, char); 25] = [
     ('\u{AD}', '\u{AD}'),
+    ('\u{34F}', '\u{34F}'),
     ('\u{600}', '\u{605}'),
     ('\u{61C}', '\u{61C}'),
     ('\u{6DD}', '\u{6DD}'),
     ('\u{70F}', '\u{70F}'),
     ('\u{890}', '\u{891}'),
     ('\u{8E2}', '\u{8E2}'),
-    ('\u{180E}', '\u{180E}'),
+    ('\u{115F}', '\u{1160}'),
+    ('\u{17B4}', '\u{17B5}'),
+    ('\u{180B}', '\u{180F}'),
     ('\u{200B}', '\u{200F}'),
     ('\u{2028}', '\u{202E}'),
-    ('\u{2060}', '\u{2064}'),
-    ('\u{2066}', '\u{206F}'),
+    ('\u{2060}', '\u{206F}'),
+    ('\u{3164}', '\u{3164}'),
     ('\u{FEFF}', '\u{FEFF}'),
-    ('\u{FFF9}', '\u{FFFB}'),
+    ('\u{FFA0}', '\u{FFA0}'),
+    ('\u{FFF0}', '\u{FFFB}'),
     ('\u{110BD}', '\u{110BD}'),
     ('\u{110CD}', '\u{110CD}'),
     ('\u{13430}', '\u{1343F}'),
     ('\u{1BCA0}', '\u{1BCA3}'),
     ('\u{1D173}', '\u{1D17A}'),
-    ('\u{E0001}', '\u{E0001}'),
-    ('\u{E0020}', '\u{E007F}'),
+    ('\u{E0000}', '\u{E00FF}'),
+    ('\u{E01F0}', '\u{E0FFF}'),
 ];
+
+/// The variation selectors, which change the look of the character before them: an emoji or another
+/// symbol, or an ideograph. Behind a letter of ASCII they are invisible.
+const SELECTORS: [(char, char); 2] = [('\u{FE00}', '\u{FE0F}'), ('\u{E0100}', '\u{E01EF}')];
 
 /// Maximum number of characters of a command or of a user's text in a message.
 const SHOWN_MAX: usize = 60;
@@ -59,6 +67,13 @@ fn is_format(c: char) -> bool {
     FORMAT.get(next).is_some_and(|(first, _)| *first <= c)
 }
 
+/// Whether a variation selector changes nothing that people see.
+fn is_hidden_selector(before: Option<char>, c: char) -> bool {
+    let is_selector = SELECTORS.iter().any(|(first, last)| (*first..=*last).contains(&c));
+    // ASCII has no ideographs, and no emoji but the digits, # and * of keycaps.
+    is_selector && before.is_none_or(|before| before.is_ascii_alphabetic() || before.is_ascii_whitespace())
+}
+
 /// The first control or format character of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unprintable {
@@ -70,8 +85,10 @@ pub struct Unprintable {
 impl Unprintable {
     /// The first character that makes `text` unfit for a name, if any.
     pub(crate) fn find(text: &str) -> Option<Self> {
-        let first = text.chars().find(|c| is_control_or_format(*c))?;
-        Some(Self { shown: text.replace(is_control_or_format, "?"), first })
+        let before = std::iter::once(None).chain(text.chars().map(Some));
+        let is_unfit = |(before, c): &(Option<char>, char)| is_control_or_format(*c) || is_hidden_selector(*before, *c);
+        let (_, first) = before.zip(text.chars()).find(is_unfit)?;
+        Some(Self { shown: text.replace(|c| is_control_or_format(c) || c == first, "?"), first })
     }
 }
 
@@ -100,7 +117,7 @@ mod tests {
 
     #[test]
     fn bidi_zero_width_and_tag_characters_are_format_characters() {
-        for c in "\u{AD}\u{61C}\u{180E}\u{200B}\u{200D}\u{200F}\u{2028}\u{2029}\u{202A}\u{202E}\u{2060}\u{2066}\u{2069}\u{FEFF}\u{FFF9}\u{E0001}\u{E0041}".chars() {
+        for c in "\u{7F}\u{9B}\u{AD}\u{34F}\u{61C}\u{115F}\u{180B}\u{180E}\u{3164}\u{FFA0}\u{200B}\u{200D}\u{200F}\u{2028}\u{2029}\u{202A}\u{202E}\u{2060}\u{2066}\u{2069}\u{FEFF}\u{FFF9}\u{E0001}\u{E0041}".chars() {
             assert!(is_control_or_format(c), "U+{:04X}", u32::from(c));
         }
         for c in " aä名é\u{301}\u{2010}\u{2030}\u{3000}\u{FE0F}\u{E0100}😀".chars() {
@@ -116,5 +133,9 @@ mod tests {
         assert_eq!(text("a\n\u{202E}"), Some(format!("'a??' has the control character U+000A: {advice}")));
         assert_eq!(text("\u{E0041}"), Some(format!("'?' has the format character U+E0041: {advice}")));
         assert_eq!(text("plain"), None);
+        assert_eq!(text("a\u{FE0F}b"), Some(format!("'a?b' has the format character U+FE0F: {advice}")));
+        for fine in ["\u{2764}\u{FE0F}", "1\u{FE0F}\u{20E3}", "\u{845B}\u{E0100}"] {
+            assert_eq!(text(fine), None);
+        }
     }
 }

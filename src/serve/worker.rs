@@ -17,6 +17,7 @@ use crate::clock::Boottime;
 use crate::failure::Failure;
 use crate::inspection;
 use crate::store::{Error, Obstruction, Store};
+use crate::words::json;
 
 /// How many questions may wait for the thread. Clients who ask and leave must not pile up questions
 /// to a store that hangs.
@@ -153,7 +154,7 @@ impl Asker {
                 inspection.resources.retain(|listing| self.rules.serves(&listing.name));
                 store.take_unusable();
                 let pasts = inspection::pasts(store.as_mut(), &inspection)?;
-                Answer::Listing(inspection::as_json(&store.url(), &inspection, &pasts).to_string())
+                Answer::Listing(json(&inspection::as_json(&store.url(), &inspection, &pasts)))
             }
             Question::Obstructions(resources) => {
                 let listings = store.inspect(&resources)?.resources;

@@ -224,6 +224,7 @@ fn limits_of_the_options_for_cron_are_usage_errors() {
             "--success-codes: '' is not an exit code: give a number from 0 to 255",
         ),
         (&["exec", "k", "--max-runtime", "0"], "--max-runtime: '0' is too short: give the command at least 1ms"),
+        (&["exec", "k", "--max-runtime", "1ns"], "--max-runtime: '1ns' is too short: give the command at least 1ms"),
         (&["exec", "k", "--job", ""], "--job: a job needs a name"),
     ] {
         lab.run([words, &["--", "true"]].concat()).said(64, text);

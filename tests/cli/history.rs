@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::{Lab, Ran, needs, on_both, wait_until};
+use crate::support::{Lab, Ran, Running, needs, on_both, wait_until};
 
 /// The output of `rlock history --json` with these words.
 fn history(lab: &Lab, words: &[&str]) -> Value {
@@ -211,6 +211,25 @@ fn table_quotes_commands_and_escapes_control_characters() {
     assert!(ran.stdout.contains(" sh -c $'# it\\'s \\x1b[31m\\U0000202e\\nexit 4'\n"), "{ran:?}");
     assert_eq!([second[0], second[3], second[4]], ["k", "0", "write"]);
     assert_eq!([third[0], third[4], third[5], third[third.len() - 1]], ["t", "write", "(1,2]", "true"]);
+}
+
+/// The words of other users reach a terminal in JSON, too.
+#[test]
+fn json_has_escapes_for_characters_that_a_terminal_obeys_or_hides() {
+    on_both(|lab| {
+        let words = "# \u{9b}31m\u{202e}\u{7f}\u{3164}\u{2764}\u{fe0f}";
+        let mut holder = lab.rlock(["exec", "\u{2764}\u{fe0f}", "-c", &format!("read line {words}")]);
+        let holder = Running::start(holder.stdin(Stdio::piped()));
+        wait_until("the lock is held", || lab.counts("\u{2764}\u{fe0f}") == (1, 0));
+        let escaped = "# \\u009b31m\\u202e\\u007f\\u3164\u{2764}\u{fe0f}";
+        let text = lab.run(["inspect", "--json"]).stdout;
+        assert!(text.contains(escaped), "{text}");
+        let read: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+        assert!(read.to_string().contains(words), "{text}");
+        drop(holder.end());
+        let text = lab.run(["history", "--json", "\u{2764}\u{fe0f}"]).stdout;
+        assert!(text.contains(escaped), "{text}");
+    });
 }
 
 /// "--stats: waits and holds p50/p95/max, busy share, failures, longest queue."

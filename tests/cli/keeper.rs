@@ -112,7 +112,7 @@ fn keeper_has_nothing_of_its_caller() {
         let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
         let pid = keeper(lab, "k").as_raw_nonzero().to_string();
         assert_eq!((fields[2], fields[3], fields[4]), (pid.as_str(), pid.as_str(), "0"), "group, session and terminal");
-        assert_eq!(fs::read_to_string(folder.join("comm")).unwrap(), "rlock-keeper\n");
+        assert_eq!(fs::read_to_string(folder.join("comm")).unwrap(), "lock-keeper\n");
     });
 }
 
