@@ -96,8 +96,7 @@ impl Child {
             let pid = match spawn(&command.argv, environment, &prepare(signals, leader), limit) {
                 Ok(pid) => pid,
                 Err(error) => {
-                    guardian::dismiss(guardian);
-                    waitpid(Some(guardian), WaitOptions::empty())?;
+                    guardian::end(guardian)?;
                     return Err(error);
                 }
             };
@@ -355,9 +354,7 @@ impl Child {
     pub(crate) fn dismiss_guardian(&mut self) {
         self.guardians_left = 0;
         self.kept.clear();
-        if let Some(guardian) = self.family.guardian {
-            guardian::dismiss(guardian);
-        }
+        self.family.guardian = self.family.guardian.filter(|guardian| guardian::dismiss(*guardian));
     }
 
     /// Waits for the end of the dismissed guardian. If process 1 reaps nothing, as in many

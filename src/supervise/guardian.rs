@@ -109,16 +109,28 @@ pub(super) fn start(ward: &Ward, kept: &[BorrowedFd<'_>]) -> io::Result<Pid> {
     if let Err(error) = move_to_group(Some(pid), ward.group)
         && error != Errno::ACCESS
     {
-        dismiss(pid);
-        waitpid(Some(pid), WaitOptions::empty())?;
+        end(pid)?;
         return Err(error.into());
     }
     Ok(pid)
 }
 
-/// Ends a guardian, for there is nothing left to guard. It is to be reaped afterwards.
-pub(super) fn dismiss(guardian: Pid) {
-    let _ = kill_process(guardian, Kernel::KILL);
+/// Tells a guardian to end, for there is nothing left to guard. Returns whether the guardian ends, and
+/// is to be reaped. Otherwise the kernel does not permit the signal, and the guardian ends with
+/// rlock.
+pub(super) fn dismiss(guardian: Pid) -> bool {
+    kill_process(guardian, Kernel::KILL).is_ok()
+}
+
+/// Ends and reaps a guardian.
+///
+/// # Errors
+/// The kernel's; none is expected.
+pub(super) fn end(guardian: Pid) -> io::Result<()> {
+    if dismiss(guardian) {
+        waitpid(Some(guardian), WaitOptions::empty())?;
+    }
+    Ok(())
 }
 
 /// Whether a process has the name of a guardian.

@@ -8,9 +8,7 @@ use std::io;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, open};
-use rustix::process::{
-    Pid, Signal as Kernel, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process_group, waitid, waitpid,
-};
+use rustix::process::{Pid, Signal as Kernel, WaitId, WaitIdOptions, getpid, kill_process_group, waitid};
 use rustix::stdio::dup2_stdin;
 
 use super::child::{ended, prepare, start_error};
@@ -65,8 +63,7 @@ impl SpareWork {
             let started = spawn(&argv, &[(VARIABLE.into(), session.into())], &in_child, START_LIMIT)
                 .map(|pid| Self { pid, leader });
             if started.is_err() {
-                let _ = kill_process_group(leader, Kernel::KILL);
-                waitpid(Some(leader), WaitOptions::empty())?;
+                guardian::end(leader)?;
             }
             started
         };
@@ -93,8 +90,7 @@ impl SpareWork {
         let Some(status) = waitid(WaitId::Pid(self.pid), ended_only)? else { return Ok(None) };
         // The guardian may have been killed and reaped already.
         if waitid(WaitId::Pid(self.leader), ended_only | WaitIdOptions::NOWAIT).is_ok() {
-            guardian::dismiss(self.leader);
-            waitpid(Some(self.leader), WaitOptions::empty())?;
+            guardian::end(self.leader)?;
         }
         Ok(Some(ended(&status)))
     }

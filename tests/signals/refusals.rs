@@ -143,7 +143,7 @@ fn killed_rlock_takes_its_tree_along_where_there_are_no_pidfds() {
 
 #[test]
 fn spare_work_ends_where_there_are_no_pidfds() {
-    for rule in ["pidfd_open", "pidfd_open=ENOSYS", "pidfd_send_signal"] {
+    for rule in ["pidfd_open", "pidfd_open=ENOSYS", "pidfd_send_signal", "kill"] {
         let lab = Lab::new();
         let words = [RLOCK, "exec", "k", "--meanwhile", "echo spare", "-c", "echo command"];
         let mut session = refused(&lab, &[rule], &words);
@@ -189,6 +189,20 @@ fn neither_guardian_nor_keeper_is_called_rlock() {
     let keeper = Pid::from_raw(i32::try_from(keeper).unwrap()).unwrap();
     assert_eq!(names(keeper).trim_end_matches('\0'), "lock-keeper\nlock-keeper");
     kill_process(keeper, Signal::KILL).unwrap();
+}
+
+/// Where the kernel does not make rlock the parent of orphans, rlock says so before the command
+/// starts, and the guardian still finds them by their environment.
+#[test]
+fn refused_subreaper_is_reported_before_the_command_starts() {
+    let lab = Lab::new();
+    // PR_SET_CHILD_SUBREAPER is 36; no other call of rlock has this bit.
+    let words = [RLOCK, "exec", "k", "-c", "echo command >&2"];
+    let mut session = refused(&lab, &["prctl&20"], &words);
+    let line = "rlock: warning: the kernel does not make rlock the parent of orphans (operation not permitted): if the \
+                command is killed, they go on: permit prctl(2)\ncommand\n";
+    assert_eq!(session.errors().all(), line);
+    assert_eq!(session.code(), 0);
 }
 
 /// Where /proc shows other processes, rlock finds the command's tree only by its group, and says so

@@ -121,11 +121,12 @@ fn leave_group(group: Pid) {
         0 => {
             let _ = setpgid(None, None);
         }
-        copy if copy > 0 => loop {
+        copy if copy > 0 => {
             // The copy kills the group at the end, unless the copy has been killed itself.
             let _ = waitpid(Pid::from_raw(copy), WaitOptions::empty());
             let _ = kill_process_group(group, Kernel::KILL);
-        },
+            signal_hook::low_level::exit(0)
+        }
         _ => {}
     }
 }
