@@ -134,12 +134,6 @@ pub(crate) fn children(parent: Pid) -> Vec<Pid> {
     }
 }
 
-/// The visible processes. The kernel lists them in the order of their numbers.
-pub(crate) fn pids() -> Vec<Pid> {
-    let pid = |entry: DirEntry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?);
-    fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(pid).collect()
-}
-
 /// The name of a process for ps(1), if there is such a process.
 pub(crate) fn name(pid: Pid) -> Option<String> {
     let name = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero())).ok()?;

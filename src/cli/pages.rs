@@ -224,7 +224,16 @@ mod tests {
             "NESTING",
             "STORES",
         ];
-        let end = ["EXIT STATUS", "ENVIRONMENT", "SIGNALS", "EXAMPLES", "PROMISE AND LIMITS", "FILES", "SEE ALSO"];
+        let end = [
+            "EXIT STATUS",
+            "ENVIRONMENT",
+            "SIGNALS",
+            "EXAMPLES",
+            "PROMISE AND LIMITS",
+            "CONTAINERS AND OLD KERNELS",
+            "FILES",
+            "SEE ALSO",
+        ];
         assert_eq!(titles, [&start[..], &end[..]].concat());
         assert!(!page.contains("help(1)"), "there is no page of help");
     }

@@ -265,11 +265,11 @@ impl Child {
     /// until they have ended.
     pub(crate) fn kill(&mut self) {
         let limit = Instant::now() + KILLED_LIMIT;
-        let stopped = self.stop_all();
+        let (all, stopped) = self.stop_all();
         if stopped.is_empty() {
             self.send_tree(Kernel::KILL);
         }
-        killing::kill_in_order(&processes::all(), &stopped, Some(limit));
+        killing::kill_in_order(&all, &stopped, Some(limit));
         self.kill_chain();
     }
 
@@ -327,12 +327,13 @@ impl Child {
         is_other && waitpid(Some(child), WaitOptions::NOHANG).is_ok_and(|reaped| reaped.is_some())
     }
 
-    /// Stops the tree, so that none of its processes starts another process. Returns the processes,
-    /// parents before their children.
-    fn stop_all(&mut self) -> Vec<Process> {
-        let mut stopped: Vec<Process> = Vec::new();
+    /// Stops the tree, so that none of its processes starts another process. Returns the last
+    /// snapshot and the processes of the tree, parents before their children.
+    fn stop_all(&mut self) -> (Vec<Stat>, Vec<Process>) {
+        let (mut all, mut stopped): (_, Vec<Process>) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
-            let mut new = self.members();
+            all = processes::all();
+            let mut new = self.family.members(&all);
             new.retain(|process| !stopped.contains(process));
             if new.is_empty() {
                 break;
@@ -340,7 +341,7 @@ impl Child {
             self.send(&new, Kernel::STOP);
             stopped.append(&mut new);
         }
-        stopped
+        (all, stopped)
     }
 
     /// From here on, [`look`](Self::look) reports when no process of the tree is left.

@@ -14,7 +14,7 @@
 //! A guardian starts as a process that shares rlock's memory. Copying it would cost more than
 //! everything else that rlock adds to a command's start. While the memory is shared, the guardian
 //! makes only system calls. It has descriptors and a working directory of its own from the start,
-//! and first closes all descriptors but those that it is to keep. When rlock has ended or after
+//! and first closes all descriptors but the standard ones and those that it is to keep. When rlock has ended or after
 //! `SHARED_LIMIT`, the guardian executes rlock's program again, as [`program`]. The guardian then
 //! has memory of its own. The OOM killer ends all processes that share memory, so it can now end
 //! rlock without its guardian.
@@ -176,10 +176,13 @@ fn await_end(life: BorrowedFd<'_>, limit: Option<Duration>) {
     while poll(&mut [PollFd::from_borrowed_fd(life, PollFlags::IN)], limit.as_ref()).is_err() {}
 }
 
-/// Closes all descriptors of this process but these. It does not allocate.
+/// Closes all descriptors of this process but these and the standard ones. It does not allocate.
+///
+/// Whoever reads the output of a killed rlock thus reads its end when the tree is gone and the lock
+/// is free.
 fn close_all_but(kept: &[RawFd]) {
     let close = |descriptor: RawFd| {
-        if !kept.contains(&descriptor) {
+        if descriptor > libc::STDERR_FILENO && !kept.contains(&descriptor) {
             // SAFETY: nothing in this process uses a descriptor that is not kept.
             unsafe { rustix::io::close(descriptor) };
         }

@@ -92,23 +92,26 @@ pub(super) fn seeded(all: &[Stat], this: Pid, is_seed: impl Fn(&Stat, Option<Pid
 }
 
 /// Puts processes in the order in which they are to be killed: each part when the parts before it
-/// have ended. Children come before their parents, so that an rlock in the tree ends, and a lock is
-/// free, after its command. Guardians come last, because a guardian keeps the lock of an rlock that
-/// has ended before its command.
+/// have ended. What runs below an rlock comes before that rlock, so that the lock is free after its
+/// command. Guardians come last, because a guardian keeps the lock of an rlock that has ended before
+/// its command. An rlock is the parent of a guardian.
 pub(super) fn innermost_first(
     all: &[Stat],
     chosen: &[Process],
     is_guardian: impl Fn(&Process) -> bool,
 ) -> Vec<Vec<Process>> {
     let parents: HashMap<Pid, Option<Pid>> = all.iter().map(|stat| (stat.process.pid, stat.parent)).collect();
+    let parent = |pid: Pid| parents.get(&pid).copied().flatten();
+    let guardians: HashSet<Process> = chosen.iter().copied().filter(is_guardian).collect();
+    let rlocks: HashSet<Pid> = guardians.iter().filter_map(|guardian| parent(guardian.pid)).collect();
     let depth = |process: &Process| {
-        let ancestors = std::iter::successors(Some(process.pid), |pid| parents.get(pid).copied().flatten());
+        let ancestors = std::iter::successors(parent(process.pid), |pid| parent(*pid));
         // The kernel does not take a snapshot at one instant, so the snapshot may contain a cycle.
-        ancestors.take(all.len()).count()
+        ancestors.take(all.len()).filter(|pid| rlocks.contains(pid)).count()
     };
     let mut parts: BTreeMap<_, Vec<Process>> = BTreeMap::new();
     for process in chosen {
-        let key = (is_guardian(process), Reverse(depth(process)));
+        let key = (guardians.contains(process), Reverse(depth(process)));
         parts.entry(key).or_default().push(*process);
     }
     parts.into_values().collect()
@@ -247,22 +250,29 @@ mod tests {
         assert_eq!(numbers(&found), [5, 6, 7]);
     }
 
-    /// An rlock with its guardian and its command, and the guardian of an rlock that has ended.
+    /// Two rlocks, one below the other, each with its guardian and its command, and a guardian whose
+    /// rlock has ended.
     #[test]
-    fn children_are_killed_before_their_parents_and_guardians_last() {
+    fn commands_are_killed_before_their_rlocks_and_guardians_last() {
         let all = [
             process(1, 0, 1),
-            process(4, 1, 1),
+            process(3, 1, 1),
+            process(4, 3, 1),
             process(5, 4, 1),
             process(6, 4, 1),
             process(7, 6, 1),
-            process(8, 1, 1),
+            process(8, 7, 1),
+            process(9, 7, 1),
+            process(10, 9, 1),
+            process(11, 1, 1),
         ];
         let chosen: Vec<_> = all[1..].iter().map(|stat| stat.process).collect();
-        let is_guardian = |process: &Process| [pid(5), pid(8)].contains(&process.pid);
+        let is_guardian = |process: &Process| [pid(5), pid(8), pid(11)].contains(&process.pid);
         let parts = innermost_first(&all, &chosen, is_guardian);
         let parts: Vec<_> = parts.iter().map(|part| numbers(part)).collect();
-        assert_eq!(parts, [vec![7], vec![6], vec![4], vec![5], vec![8]]);
+        assert_eq!(parts, [vec![9, 10], vec![6, 7], vec![3, 4], vec![8], vec![5], vec![11]]);
+        let simple = innermost_first(&all, &chosen, |_| false);
+        assert_eq!(simple.len(), 1, "without an rlock, all are killed at once");
     }
 
     /// PR_SET_PDEATHSIG has killed timeout(1), and the child of timeout(1) is about to become an

@@ -17,10 +17,20 @@ fn killed_rlock_takes_its_command_along_and_frees_the_lock() {
         let command = pid(&holder.output.line());
         holder.signal(Signal::KILL);
         assert_eq!(holder.code(), 128 + 9);
-        lab.run(["exec", "-n", "k", "--", "true"]).silently(0);
+        lab.run(["exec", "k", "--", "true"]).silently(0);
         until_dead(command);
     }
     lab.assert_idle();
+}
+
+/// The output of a killed rlock ends when its tree is gone and the lock is free.
+#[test]
+fn end_of_the_output_of_a_killed_rlock_shows_that_the_lock_is_free() {
+    let lab = Lab::new();
+    for _ in 0..20 {
+        lab.hold("k").kill();
+        assert_eq!(lab.counts("k"), (0, 0));
+    }
 }
 
 /// When a holder dies, the waiters that it blocked are granted at once, much faster than by any

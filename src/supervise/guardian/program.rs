@@ -10,8 +10,8 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::env;
 use std::ffi::{CStr, CString, OsStr};
+use std::ops::Range;
 use std::os::fd::{BorrowedFd, RawFd};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -25,12 +25,13 @@ use super::super::{killing, tree};
 use super::{NAME, Ward, await_end};
 use crate::processes::{self, Process, Snapshot, Stat, own_group};
 
-/// Number of looks in a row that must find nothing new on a machine where processes begin during each
-/// look. A process that starts another one and ends may escape such a look.
+/// Number of looks in a row that must find nothing new if none of them is known to be complete.
 const LOOKS: u32 = 5;
-/// The length of the sweep between two looks, and of a pause in a sweep.
-const SWEEP: Duration = Duration::from_millis(4);
-const PAUSE: Duration = Duration::from_micros(500);
+/// How long the guardian looks at new processes only, until it knows whether a look was complete.
+/// Mostly it knows at once. On a machine where short processes begin all the time, it takes longer.
+const ROUNDS_LIMIT: Duration = Duration::from_millis(50);
+/// The most processes that it looks at in one of these rounds.
+const ROUND_MAX: i32 = 1000;
 
 /// The variable that tells the program what to guard, see [`Orders`].
 const VARIABLE: &str = "RLOCK_WARD";
@@ -148,10 +149,12 @@ fn end_tree(ward: &Ward) {
         match tree.kill_new() {
             // Without /proc there is the group.
             None => break,
-            // No process began during the look, so the look has missed none.
-            Some(false) if before.is_some_and(|before| number_of_a_new_process() == Some(before + 1)) => break,
-            Some(false) if !tree.sweep() => looks += 1,
-            Some(_) => looks = 0,
+            Some(true) => looks = 0,
+            Some(false) => match before.and_then(|before| tree.escaped_since(before)) {
+                Some(true) => looks = 0,
+                Some(false) => break,
+                None => looks += 1,
+            },
         }
     }
     tree.signal_groups(Kernel::KILL);
@@ -228,32 +231,51 @@ impl Tree<'_> {
         }
     }
 
-    /// Looks only for new processes for some time, the youngest first and each one at once, because
-    /// it may be about to start another one and end. Returns whether it has found and stopped a
-    /// group of the tree.
-    fn sweep(&mut self) -> bool {
-        let begun = Instant::now();
-        let mut seen: HashSet<Pid> = HashSet::new();
-        while begun.elapsed() < SWEEP {
-            let reaper = self.reaper();
-            let mut has_new = false;
-            for pid in processes::pids().into_iter().rev().filter(|pid| *pid != getpid()) {
-                if seen.insert(pid) {
-                    has_new = true;
-                    if let Ok(stat) = processes::stat(pid)
-                        && !self.known.contains(&stat.process)
-                        && self.is_of_tree(&stat, stat.parent == reaper) == Some(true)
-                    {
-                        self.stop(&stat);
-                        return true;
-                    }
-                }
+    /// Whether a process of the tree may have escaped a look that began after the process with this
+    /// number: one that another process started before it ended. Looks only at the processes that
+    /// have begun since, so the rounds are short, and mostly no process begins during one. Stops what
+    /// it finds. Returns `None` if it cannot tell.
+    fn escaped_since(&mut self, look: i32) -> Option<bool> {
+        let (begun, mut last) = (Instant::now(), look);
+        while begun.elapsed() < ROUNDS_LIMIT {
+            let next = number_of_a_new_process()?;
+            // The numbers may have begun anew.
+            if !(1..=ROUND_MAX).contains(&next.saturating_sub(last)) {
+                return None;
             }
-            if !has_new {
-                thread::sleep(PAUSE);
+            if let Some(found) = self.look_at(last + 1..next, look) {
+                return Some(found);
+            }
+            last = next;
+        }
+        None
+    }
+
+    /// Looks at the processes with these numbers, which began after the process `look`. Returns
+    /// whether one is of the tree, or `None` if one has ended, because it may have started another one.
+    fn look_at(&mut self, numbers: Range<i32>, look: i32) -> Option<bool> {
+        let reaper = self.reaper();
+        let mut is_clear = true;
+        // The youngest is the one that may start another one at any moment.
+        for pid in numbers.rev().filter_map(Pid::from_raw) {
+            let Some(stat) = processes::stat(pid).ok().filter(|stat| !stat.ending && !stat.ended) else {
+                is_clear = false;
+                continue;
+            };
+            if self.known.contains(&stat.process) {
+                continue;
+            }
+            match self.is_of_tree(&stat, stat.parent == reaper) {
+                Some(true) => {
+                    self.stop(&stat);
+                    return Some(true);
+                }
+                // The look has seen the parent, and that the parent is not of the tree.
+                Some(false) if stat.parent.is_none_or(|parent| number(parent) <= look) => {}
+                _ => is_clear = false,
             }
         }
-        false
+        is_clear.then_some(false)
     }
 
     /// The new parent of the orphans of rlock, of which the guardian is one.
