@@ -252,3 +252,27 @@ fn file_url_has_an_absolute_path_and_percent_escapes() {
         lab.run(["--store", url, "inspect"]).said(64, text);
     }
 }
+
+/// Neither `: > lock` nor a message in the file makes the store unusable, or ends a lock.
+#[test]
+fn emptied_or_overwritten_lock_file_is_repaired_and_locks_stay() {
+    for text in ["", "rlock: busy: 'k' is held\n", "transaction 7\ntable 8\n"] {
+        let lab = Lab::new();
+        let lock = lab.directory().join("state/lock");
+        assert_eq!(lab.run(["acquire", "kept", "--for", "1h"]).code(), Some(0));
+        let holder = lab.hold("k");
+        for _ in 0..2 {
+            fs::write(&lock, text).expect("the file can be written");
+            lab.run(["exec", "other", "--", "true"]).silently(0);
+            for name in ["k", "kept"] {
+                lab.run(["exec", "-n", name, "--", "true"]).failed(75);
+            }
+        }
+        fs::write(&lock, text).expect("the file can be written");
+        assert_eq!(holder.end().code(), Some(0));
+        fs::write(&lock, text).expect("the file can be written");
+        lab.run(["exec", "-n", "k", "--", "true"]).silently(0);
+        lab.run(["exec", "-n", "kept", "--", "true"]).failed(75);
+        assert!(fs::read_to_string(&lock).expect("it is text").starts_with("rlock store, format "), "{text:?}");
+    }
+}

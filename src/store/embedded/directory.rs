@@ -236,32 +236,38 @@ impl Directory {
 
     /// Makes sure that the state has this format. Returns [`Age::EarlierBoot`] for the state of an
     /// earlier boot: none of its processes lives, and its table was written without waiting for the
-    /// disk. So its table loses its seal, and is read whole before it is used.
+    /// disk. So its table loses its seal, and is read whole before it is used. The same holds for a
+    /// table beside a lock file that somebody has emptied or overwritten.
     pub(super) fn prepare(&self, locked: &Locked<'_>) -> io::Result<Age> {
         let found = lock_file::Text::read(&self.lock)?;
         let boot = lock_file::boot();
         if found.is_of(&boot) {
             return Ok(Age::ThisBoot);
         }
-        let mut is_replaced = found.is_empty();
-        if let Some(format) = found.format() {
-            is_replaced = format == UNRELEASED && !self.anybody_lives()?;
-            if format != FORMAT.as_bytes() && !is_replaced {
+        let format = found.format();
+        let is_new = match format {
+            Some(format) if format == FORMAT.as_bytes() => false,
+            Some(UNRELEASED) if !self.anybody_lives()? => true,
+            Some(format) => {
                 let format = String::from_utf8_lossy(format);
                 return Err(io::Error::other(format!(
                     "it has format {format} and this rlock knows format {FORMAT}: use one version of rlock on a machine"
                 )));
             }
-        } else if !found.is_empty() {
-            return Err(io::Error::other(FOREIGN));
-        }
+            None if found.is_empty() => !self.has_table(),
+            None if found.is_overwritten() || self.anybody_lives()? => false,
+            None => return Err(io::Error::other(FOREIGN)),
+        };
         // A container may show another boot id than its host, so a different id alone proves
         // nothing. If a machine shows no boot id, a reboot cannot be noticed.
-        let same_for_all_we_know = boot.is_empty() && !found.is_empty();
+        let same_for_all_we_know = boot.is_empty() && format.is_some();
         if same_for_all_we_know || self.anybody_lives()? {
+            if format.is_none() {
+                self.put_boot(locked)?;
+            }
             return Ok(Age::ThisBoot);
         }
-        if is_replaced {
+        if is_new {
             self.clear(locked).map_err(advised_inside)?;
             self.put_boot(locked)?;
             return Ok(Age::ThisBoot);
@@ -290,6 +296,10 @@ impl Directory {
         let lock = format!("/proc/self/fd/{}", self.lock.as_raw_fd());
         inotify::add_watch(&changes, lock, inotify::WatchFlags::MODIFY | inotify::WatchFlags::ATTRIB)?;
         Ok(changes)
+    }
+
+    fn has_table(&self) -> bool {
+        rustix::fs::statat(&self.state, TABLE, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
     /// Opens the table's file, or makes it with the right permissions.

@@ -29,6 +29,9 @@ const LENGTH_MAX: usize = 256;
 /// The first word of the line with the number of the last transaction.
 const TRANSACTION: &str = "transaction ";
 
+/// The first word of the line with the attributes of the table's file.
+const TABLE: &str = "table ";
+
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The text of a lock file.
@@ -64,6 +67,14 @@ impl Text {
     /// The format of the state; `None` if this is no lock file of rlock.
     pub(super) fn format(&self) -> Option<&[u8]> {
         self.0.strip_prefix(TITLE.as_bytes())?.split(|byte| *byte == b'\n').next()
+    }
+
+    /// Whether this is a lock file of rlock in which something else was written: a part of the seal
+    /// is left, or a message of rlock has replaced it.
+    pub(super) fn is_overwritten(&self) -> bool {
+        let mut lines = self.0.split(|byte| *byte == b'\n');
+        let is_of_seal = |line: &[u8]| line.starts_with(TRANSACTION.as_bytes()) || line.starts_with(TABLE.as_bytes());
+        self.0.starts_with(b"rlock: ") || lines.any(is_of_seal)
     }
 
     pub(super) fn seal(&self) -> Seal {
@@ -104,7 +115,7 @@ pub(super) fn put_boot(lock: BorrowedFd<'_>) -> io::Result<()> {
 
 /// The attributes of the table's file, as a line of constant length.
 pub(super) fn attributes(table: &Stat) -> String {
-    format!("table {:020} {:020} {:020}.{:09}\n", table.st_ino, table.st_size, table.st_mtime, table.st_mtime_nsec)
+    format!("{TABLE}{:020} {:020} {:020}.{:09}\n", table.st_ino, table.st_size, table.st_mtime, table.st_mtime_nsec)
 }
 
 /// The id of this boot; empty if it cannot be read.

@@ -254,7 +254,6 @@ impl Tree<'_> {
     /// Looks at the processes with these numbers, which began after the process `look`. Returns
     /// whether one is of the tree, or `None` if one has ended, because it may have started another one.
     fn look_at(&mut self, numbers: Range<i32>, look: i32) -> Option<bool> {
-        let reaper = self.reaper();
         let mut is_clear = true;
         // The youngest is the one that may start another one at any moment.
         for pid in numbers.rev().filter_map(Pid::from_raw) {
@@ -265,7 +264,8 @@ impl Tree<'_> {
             if self.known.contains(&stat.process) {
                 continue;
             }
-            match self.is_of_tree(&stat, stat.parent == reaper) {
+            // The parent may be a process of the tree that the look has missed.
+            match self.is_of_tree(&stat, true) {
                 Some(true) => {
                     self.stop(&stat);
                     return Some(true);
