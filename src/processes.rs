@@ -9,6 +9,8 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use rustix::process::{Pid, getpid};
 
@@ -18,6 +20,11 @@ const EXITING: u64 = 4;
 /// Maximum number of times that the parent of a process is read again. A parent that ends meanwhile
 /// leaves its children to another process.
 const ATTEMPTS: usize = 4;
+
+/// How often, and with which pause, the environment of a process is read that has none because it
+/// executes a program.
+const EXEC_LOOKS: u32 = 50;
+const EXEC_PAUSE: Duration = Duration::from_micros(200);
 
 /// The identity of a process. Another process may get the same id later, but not the same start
 /// time.
@@ -98,7 +105,7 @@ impl Snapshot {
             if entry.parent.is_some_and(|parent| !living.contains(&parent)) {
                 match stat(entry.process.pid) {
                     Ok(new) => found |= std::mem::replace(entry, new) != new,
-                    Err(_) => entry.ended = true,
+                    Err(_) => (entry.ended, found) = (true, true),
                 }
             }
         }
@@ -158,14 +165,10 @@ fn parse(pid: Pid, text: &[u8]) -> Option<Stat> {
     Some(Stat { process: Process { pid, started }, parent, group, session, stopped, ending, leaderless, ended })
 }
 
-/// The addresses of this process's command line, which others read. See proc(5), fields 48 and 49 of
-/// /proc/PID/stat.
+/// The addresses of this process's command line, which others read.
 pub(crate) fn own_command_line() -> Option<Range<usize>> {
     let text = fs::read("/proc/self/stat").ok()?;
-    let name_end = text.iter().rposition(|byte| *byte == b')')?;
-    let fields = str::from_utf8(&text[name_end + 1..]).ok()?.split_ascii_whitespace();
-    let mut ends = fields.skip(45).map_while(|field| field.parse().ok());
-    let (start, end) = (ends.next()?, ends.next()?);
+    let (start, end) = (field(&text, 48)?, field(&text, 49)?);
     (start != 0).then_some(start..end)
 }
 
@@ -187,18 +190,43 @@ pub(crate) fn own_session() -> i32 {
 /// to the spare work of the session.
 /// Only root can read the environment of another user's process; an unreadable environment counts
 /// as one that does not name the session. The result is `None` for a process that has lost its
-/// environment because it has begun to end.
+/// environment because it has begun to end, or whose exec takes too long to give it one.
 pub(crate) fn names_session(process: Process, session: &str) -> Option<bool> {
-    let folder = format!("/proc/{}", process.pid.as_raw_nonzero());
-    // The kernel shows no environment where the first thread has ended, but one of the others shows
-    // the same.
-    let threads = fs::read_dir(format!("{folder}/task")).into_iter().flatten().flatten().map(|thread| thread.path());
-    let places = std::iter::once(folder.into()).chain(threads).map(|place: PathBuf| place.join("environ"));
-    if let Some(environment) = places.filter_map(|path| fs::read(path).ok()).find(|read| !read.is_empty()) {
-        return Some(names(&environment, session));
+    let folder = PathBuf::from(format!("/proc/{}", process.pid.as_raw_nonzero()));
+    for _ in 0..EXEC_LOOKS {
+        // The kernel shows no environment where the first thread has ended, but one of the others
+        // shows the same.
+        let threads = fs::read_dir(folder.join("task")).into_iter().flatten().flatten().map(|thread| thread.path());
+        let environments =
+            std::iter::once(folder.clone()).chain(threads).filter_map(|place| fs::read(place.join("environ")).ok());
+        if let Some(environment) = environments.into_iter().find(|read| !read.is_empty()) {
+            return Some(names(&environment, session));
+        }
+        let text = fs::read(folder.join("stat")).ok()?;
+        let stat = parse(process.pid, &text).filter(|stat| stat.process == process)?;
+        if stat.ending || stat.leaderless || stat.ended {
+            return None;
+        }
+        if !executes(&text) {
+            return Some(false);
+        }
+        thread::sleep(EXEC_PAUSE);
     }
-    let has_memory = |stat: Stat| stat.process == process && !stat.ending && !stat.leaderless && !stat.ended;
-    stat(process.pid).is_ok_and(has_memory).then_some(false)
+    None
+}
+
+/// Whether a process has the memory of its new program, but not yet the program's words and
+/// variables.
+fn executes(stat: &[u8]) -> bool {
+    field(stat, 51) == Some(0) && field(stat, 23) > Some(0)
+}
+
+/// A number from /proc/PID/stat, see proc(5): field 23 is the size of the memory, 48 to 51 are the
+/// ends of the words and of the variables. A process that this one may not look at shows zeros.
+fn field(stat: &[u8], number: usize) -> Option<usize> {
+    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
+    let fields = str::from_utf8(&stat[name_end + 1..]).ok()?;
+    fields.split_ascii_whitespace().nth(number - 3)?.parse().ok()
 }
 
 fn names(environment: &[u8], session: &str) -> bool {

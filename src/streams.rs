@@ -16,8 +16,9 @@ use rustix::net::{SendFlags, send};
 /// How long the last line before the exit, or the output of `acquire`, waits for its reader.
 pub(crate) const LIMIT: Duration = Duration::from_secs(1);
 
-/// A pipe takes so many bytes without blocking if poll(2) says that it takes any.
-const AT_ONCE: usize = 4096;
+/// A pipe takes so many bytes without blocking if poll(2) says that it takes any. A terminal may have
+/// room for a single one.
+const AT_ONCE: [usize; 2] = [4096, 1];
 
 /// A standard stream. A write takes what fits at once, and fails with
 /// [`WouldBlock`](ErrorKind::WouldBlock) if nothing fits.
@@ -76,7 +77,8 @@ impl Write for StandardStream {
         if !is_writable(self.shared, Duration::ZERO) {
             return Err(ErrorKind::WouldBlock.into());
         }
-        Ok(rustix::io::write(self.shared, &text[..text.len().min(AT_ONCE)])?)
+        let at_once = AT_ONCE[usize::from(rustix::termios::isatty(self.shared))];
+        Ok(rustix::io::write(self.shared, &text[..text.len().min(at_once)])?)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Once;
 use std::time::Duration;
 
 use super::config;
@@ -133,6 +134,9 @@ pub(super) fn source(options: &StoreOptions) -> &'static str {
     }
 }
 
+/// Whether the warnings about the configuration are printed. A run may open several stores.
+static WARNED: Once = Once::new();
+
 /// What the user has named: in an option, else in the environment, else in the configuration file.
 pub(super) struct Named {
     /// The URL of the store, or [`EMBEDDED`].
@@ -156,7 +160,7 @@ impl Named {
             )));
         }
         let config = config::read()?;
-        config.warnings.iter().for_each(|warning| super::say(warning));
+        WARNED.call_once(|| config.warnings.iter().for_each(|warning| super::say(warning)));
         let store = options.store.clone().map_or_else(|| variable(STORE), |store| Ok(Some(store)))?;
         let namespace = options.namespace.clone().map_or_else(|| variable(NAMESPACE), |name| Ok(Some(name)))?;
         let is_configured =

@@ -2,7 +2,8 @@
 //! that a reader finds the old or the new content.
 //!
 //! Other users may have the right to write into the folder. So the new file is always made by this
-//! process, under a name that nobody can know before, and no link of another user is followed.
+//! process, under a name that nobody can know before, and a name that is a link of another user is
+//! not followed. The folders before the name are the choice of the user.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -92,11 +93,16 @@ impl Replaced {
 /// Gives a new file the owner and the rights of another one.
 fn keep(file: &File, before: &Metadata) -> io::Result<()> {
     let new = file.metadata()?;
-    if (new.uid(), new.gid()) != (before.uid(), before.gid()) {
+    let mut mode = before.mode() & 0o777;
+    if new.uid() != before.uid() {
         let text = |_| io::Error::other(format!("its owner, uid {}, can't be kept", before.uid()));
-        fchown(file, Some(before.uid()), Some(before.gid())).map_err(text)?;
+        fchown(file, Some(before.uid()), None).map_err(text)?;
     }
-    file.set_permissions(Permissions::from_mode(before.mode() & 0o777))
+    // A user who may not give the file to its group takes the rights from the new group.
+    if new.gid() != before.gid() && fchown(file, None, Some(before.gid())).is_err() {
+        mode &= !0o070;
+    }
+    file.set_permissions(Permissions::from_mode(mode))
 }
 
 /// The place of the file that a name leads to, whether or not there is a file. A rename would

@@ -40,7 +40,7 @@ const FORMAT: [(char, char); 25] = [
 ];
 
 /// The variation selectors, which change the look of the character before them: an emoji or another
-/// symbol, or an ideograph. Behind a letter of ASCII they are invisible.
+/// symbol, or an ideograph. Behind other characters of ASCII they are invisible.
 const SELECTORS: [(char, char); 2] = [('\u{FE00}', '\u{FE0F}'), ('\u{E0100}', '\u{E01EF}')];
 
 /// Maximum number of characters of a command or of a user's text in a message.
@@ -69,9 +69,11 @@ fn is_format(c: char) -> bool {
 
 /// Whether a variation selector changes nothing that people see.
 fn is_hidden_selector(before: Option<char>, c: char) -> bool {
-    let is_selector = SELECTORS.iter().any(|(first, last)| (*first..=*last).contains(&c));
+    let is_selector_itself = |c: char| SELECTORS.iter().any(|(first, last)| (*first..=*last).contains(&c));
+    let is_selector = is_selector_itself(c);
     // ASCII has no ideographs, and no emoji but the digits, # and * of keycaps.
-    is_selector && before.is_none_or(|before| before.is_ascii_alphabetic() || before.is_ascii_whitespace())
+    let takes_none = |before: char| before.is_ascii() && !before.is_ascii_digit() && before != '#' && before != '*';
+    is_selector && before.is_none_or(|before| takes_none(before) || is_selector_itself(before))
 }
 
 /// The first control or format character of a text.
@@ -134,6 +136,7 @@ mod tests {
         assert_eq!(text("\u{E0041}"), Some(format!("'?' has the format character U+E0041: {advice}")));
         assert_eq!(text("plain"), None);
         assert_eq!(text("a\u{FE0F}b"), Some(format!("'a?b' has the format character U+FE0F: {advice}")));
+        assert!(text("a-\u{FE0F}").is_some() && text("\u{2764}\u{FE0F}\u{E0100}").is_some());
         for fine in ["\u{2764}\u{FE0F}", "1\u{FE0F}\u{20E3}", "\u{845B}\u{E0100}"] {
             assert_eq!(text(fine), None);
         }

@@ -1,12 +1,16 @@
 //! Keeps what rlock has to say until standard error takes it, so that no write blocks the poll loop.
 
 use std::io::{ErrorKind, Write};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::streams;
 
 /// Maximum number of bytes that wait for the reader. Further text is dropped.
 const WAITING_MAX: usize = 16 << 10;
+
+/// How long the last lines wait before the next attempt at a reader that is ready and takes nothing.
+const STUCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Text for standard error.
 pub(super) struct Outbox<'o> {
@@ -64,6 +68,9 @@ impl<'o> Outbox<'o> {
         self.push();
         while self.is_waiting() && streams::await_reader(until) {
             self.push();
+            if self.is_stuck {
+                thread::sleep(STUCK_PAUSE);
+            }
         }
         self.waiting.clear();
     }

@@ -362,7 +362,8 @@ where
         let argv: [OsString; 3] = [SHELL.into(), "-c".into(), self.otherwise.clone()];
         let error = spawn::execute(&argv, &[(BUSY.into(), busy.into())]);
         let failure = child::start_error(SHELL.as_ref(), &error, Duration::ZERO);
-        self.say(&failure.text);
+        self.unsaid.push(format!("rlock: {}", one_line(&failure.text)));
+        self.say_the_rest();
         Ok(failure.code)
     }
 

@@ -102,7 +102,10 @@ pub(super) fn innermost_first(
 ) -> Vec<Vec<Process>> {
     let parents: HashMap<Pid, Option<Pid>> = all.iter().map(|stat| (stat.process.pid, stat.parent)).collect();
     let parent = |pid: Pid| parents.get(&pid).copied().flatten();
-    let guardians: HashSet<Process> = chosen.iter().copied().filter(is_guardian).collect();
+    let pids: HashSet<Pid> = chosen.iter().map(|process| process.pid).collect();
+    let children = all.iter().filter(|stat| stat.parent.is_some_and(|parent| pids.contains(&parent)));
+    let around = chosen.iter().copied().chain(children.map(|stat| stat.process));
+    let guardians: HashSet<Process> = around.filter(is_guardian).collect();
     let rlocks: HashSet<Pid> = guardians.iter().filter_map(|guardian| parent(guardian.pid)).collect();
     let depth = |process: &Process| {
         let ancestors = std::iter::successors(parent(process.pid), |pid| parent(*pid));
@@ -271,6 +274,10 @@ mod tests {
         let parts = innermost_first(&all, &chosen, is_guardian);
         let parts: Vec<_> = parts.iter().map(|part| numbers(part)).collect();
         assert_eq!(parts, [vec![9, 10], vec![6, 7], vec![3, 4], vec![8], vec![5], vec![11]]);
+        let without: Vec<_> = chosen.iter().copied().filter(|process| !is_guardian(process)).collect();
+        let parts = innermost_first(&all, &without, is_guardian);
+        let parts: Vec<_> = parts.iter().map(|part| numbers(part)).collect();
+        assert_eq!(parts, [vec![9, 10], vec![6, 7], vec![3, 4]], "guardians that are not chosen tell the rlocks, too");
         let simple = innermost_first(&all, &chosen, |_| false);
         assert_eq!(simple.len(), 1, "without an rlock, all are killed at once");
     }

@@ -296,18 +296,28 @@ const CHAIN: &str = r#"
     print "running\n";
     for (1 .. 100_000) { if (fork) { POSIX::_exit(0) } }"#;
 
-/// The links of [`CHAIN`] that live. A link may escape a look, but not all of them.
+/// The same with programs: each link executes this script in a session of its own.
+const SCRIPTS: &str = r#"
+    [ $1 = 0 ] && echo running
+    [ $1 -lt 3000 ] && setsid sh "$0" $(($1 + 1)) &"#;
+
+/// The links of a chain that live. A link may escape a look, but not all of them.
 fn links(lab: &Lab) -> usize {
     let folder = lab.folder().to_str().expect("a path of ASCII");
     let is_link = |entry: &fs::DirEntry| {
         let line = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
-        line.contains("POSIX::_exit") && line.contains(folder)
+        (line.contains("POSIX::_exit") || line.contains("/chain\0")) && line.contains(folder)
     };
     (0..20).map(|_| fs::read_dir("/proc").expect("there is a /proc").flatten().filter(is_link).count()).sum()
 }
 
 fn chain(lab: &Lab, before: &str) -> Session {
-    let job = format!("{before} perl -MPOSIX -e '{CHAIN}' {} & wait; sleep 1000", lab.folder().display());
+    let job = if before == "setsid" {
+        script(lab, "chain", SCRIPTS);
+        format!("sh {}/chain 0; sleep 1000", lab.folder().display())
+    } else {
+        format!("{before} perl -MPOSIX -e '{CHAIN}' {} & wait; sleep 1000", lab.folder().display())
+    };
     let mut session = Session::rlock(lab, ["exec", "--grace", "0s", "k", "-c", &job]);
     session.output.expect("running");
     session
@@ -330,7 +340,7 @@ fn chain_of_processes_dies_with_a_lost_lock() {
 #[test]
 fn chain_of_processes_dies_with_a_killed_rlock() {
     skip_unless!(needs::programs(&["perl"]));
-    for before in ["", "timeout 1000"] {
+    for before in ["", "timeout 1000", "setsid"] {
         for _ in 0..3 {
             let lab = Lab::new();
             let session = chain(&lab, before);

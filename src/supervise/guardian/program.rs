@@ -10,8 +10,8 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::env;
 use std::ffi::{CStr, CString, OsStr};
-use std::ops::Range;
 use std::os::fd::{BorrowedFd, RawFd};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -22,7 +22,7 @@ use rustix::process::{
 
 use super::super::signals::set_of;
 use super::super::{killing, tree};
-use super::{NAME, Ward, await_end};
+use super::{NAME, Ward, await_end, is_named_guardian};
 use crate::processes::{self, Process, Snapshot, Stat, own_group};
 
 /// Number of looks in a row that must find nothing new if none of them is known to be complete.
@@ -30,6 +30,8 @@ const LOOKS: u32 = 5;
 /// How long the guardian looks at new processes only, until it knows whether a look was complete.
 /// Mostly it knows at once. On a machine where short processes begin all the time, it takes longer.
 const ROUNDS_LIMIT: Duration = Duration::from_millis(50);
+/// The least time between two rounds.
+const PAUSE: Duration = Duration::from_micros(200);
 /// The most processes that it looks at in one of these rounds.
 const ROUND_MAX: i32 = 1000;
 
@@ -141,7 +143,8 @@ fn end_tree(ward: &Ward) {
     let since = if ward.is_first { own_start() } else { 0 };
     let (guardian, group) = (getpid(), group(ward));
     let groups = group.iter().copied().collect();
-    let mut tree = Tree { guardian, session: &ward.session, outer: ward.outer, since, groups, known: HashSet::new() };
+    let (known, guardians) = (HashSet::new(), HashSet::new());
+    let mut tree = Tree { guardian, session: &ward.session, outer: ward.outer, since, groups, known, guardians };
     group.into_iter().for_each(leave_group);
     let mut looks = 0;
     while looks < LOOKS {
@@ -187,6 +190,9 @@ struct Tree<'w> {
     groups: HashSet<Pid>,
     /// The processes that were found.
     known: HashSet<Process>,
+    /// Other guardians that were found. Each ends by itself when its rlock has ended and its tree is
+    /// gone, and keeps the lock of its rlock until then.
+    guardians: HashSet<Pid>,
 }
 
 impl Tree<'_> {
@@ -211,7 +217,8 @@ impl Tree<'_> {
                     false
                 })
             });
-            new.retain(|process| self.known.insert(*process));
+            new.retain(|process| self.known.insert(*process) && !self.leave_guardian(process.pid));
+            let before = stopped.len();
             for stat in snapshot.all.iter().filter(|stat| new.contains(&stat.process)) {
                 if self.stop(stat) {
                     stopped.push(stat.process);
@@ -224,58 +231,65 @@ impl Tree<'_> {
             for stat in snapshot.all.iter_mut().filter(|stat| !stat.ending && ending.contains(&stat.process)) {
                 (stat.ending, has_changed) = (true, true);
             }
-            if new.is_empty() && !has_changed {
+            if stopped.len() == before && !has_changed {
                 killing::kill_in_order(&snapshot.all, &stopped, None);
                 return Some(!stopped.is_empty());
             }
         }
     }
 
-    /// Whether a process of the tree may have escaped a look that began after the process with this
-    /// number: one that another process started before it ended. Looks only at the processes that
-    /// have begun since, so the rounds are short, and mostly no process begins during one. Stops what
-    /// it finds. Returns `None` if it cannot tell.
-    fn escaped_since(&mut self, look: i32) -> Option<bool> {
-        let (begun, mut last) = (Instant::now(), look);
+    /// Whether a process of the tree has escaped a look that began after the process with this number:
+    /// one that another process started before it ended. Looks only at the processes that have begun
+    /// since, so the rounds are short, and mostly no process begins during one. Stops what it finds.
+    /// Returns `None` if it cannot tell.
+    fn escaped_since(&mut self, mut last: i32) -> Option<bool> {
+        let begun = Instant::now();
+        let mut unjudged = Vec::new();
         while begun.elapsed() < ROUNDS_LIMIT {
             let next = number_of_a_new_process()?;
             // The numbers may have begun anew.
             if !(1..=ROUND_MAX).contains(&next.saturating_sub(last)) {
                 return None;
             }
-            if let Some(found) = self.look_at(last + 1..next, look) {
-                return Some(found);
+            // The youngest is the one that may start another one at any moment.
+            let new = (last + 1..next).rev().filter_map(Pid::from_raw);
+            let mut is_clear = true;
+            for pid in new.chain(std::mem::take(&mut unjudged)) {
+                // A process that has ended may have started another one.
+                let Some(stat) = processes::stat(pid).ok().filter(|stat| !stat.ending && !stat.ended) else {
+                    is_clear = false;
+                    continue;
+                };
+                if self.known.contains(&stat.process) {
+                    continue;
+                }
+                // The parent may be a process of the tree that the look has missed.
+                match self.is_of_tree(&stat, true) {
+                    Some(true) if !self.leave_guardian(pid) && self.stop(&stat) => return Some(true),
+                    Some(true) => drop(self.known.insert(stat.process)),
+                    Some(false) => {}
+                    None => unjudged.push(pid),
+                }
+            }
+            if is_clear && unjudged.is_empty() {
+                return Some(false);
             }
             last = next;
+            // Several guardians must not take each other's marks for processes that began.
+            thread::sleep(PAUSE + PAUSE * (number(getpid()).unsigned_abs() % 8) / 4);
         }
         None
     }
 
-    /// Looks at the processes with these numbers, which began after the process `look`. Returns
-    /// whether one is of the tree, or `None` if one has ended, because it may have started another one.
-    fn look_at(&mut self, numbers: Range<i32>, look: i32) -> Option<bool> {
-        let mut is_clear = true;
-        // The youngest is the one that may start another one at any moment.
-        for pid in numbers.rev().filter_map(Pid::from_raw) {
-            let Some(stat) = processes::stat(pid).ok().filter(|stat| !stat.ending && !stat.ended) else {
-                is_clear = false;
-                continue;
-            };
-            if self.known.contains(&stat.process) {
-                continue;
-            }
-            // The parent may be a process of the tree that the look has missed.
-            match self.is_of_tree(&stat, true) {
-                Some(true) => {
-                    self.stop(&stat);
-                    return Some(true);
-                }
-                // The look has seen the parent, and that the parent is not of the tree.
-                Some(false) if stat.parent.is_none_or(|parent| number(parent) <= look) => {}
-                _ => is_clear = false,
-            }
+    /// Leaves another guardian alone, which the signals to its group stop. Returns whether the process
+    /// is one.
+    fn leave_guardian(&mut self, process: Pid) -> bool {
+        let is_guardian = is_named_guardian(process);
+        if is_guardian {
+            self.guardians.insert(process);
+            let _ = kill_process(process, Kernel::CONT);
         }
-        is_clear.then_some(false)
+        is_guardian
     }
 
     /// The new parent of the orphans of rlock, of which the guardian is one.
@@ -312,7 +326,7 @@ impl Tree<'_> {
         kill_process(stat.process.pid, Kernel::STOP) != Err(Errno::PERM)
     }
 
-    /// Sends a signal to the groups of the tree. The guardian goes on, unless the signal is KILL.
+    /// Sends a signal to the groups of the tree. The guardians go on, unless the signal is KILL.
     fn signal_groups(&self, signal: Kernel) {
         for group in &self.groups {
             // Without a copy, this process may be in the group itself, and must not stop.
@@ -320,7 +334,9 @@ impl Tree<'_> {
                 let _ = kill_process_group(*group, signal);
             }
         }
-        let _ = kill_process(self.guardian, Kernel::CONT);
+        for guardian in self.guardians.iter().chain([&self.guardian]) {
+            let _ = kill_process(*guardian, Kernel::CONT);
+        }
     }
 }
 
