@@ -197,17 +197,17 @@ pub(crate) fn names_session(process: Process, session: &str) -> Option<bool> {
         // The kernel shows no environment where the first thread has ended, but one of the others
         // shows the same.
         let threads = fs::read_dir(folder.join("task")).into_iter().flatten().flatten().map(|thread| thread.path());
-        let environments =
-            std::iter::once(folder.clone()).chain(threads).filter_map(|place| fs::read(place.join("environ")).ok());
-        if let Some(environment) = environments.into_iter().find(|read| !read.is_empty()) {
-            return Some(names(&environment, session));
+        let places = std::iter::once(folder.clone()).chain(threads);
+        let read: Vec<_> = places.filter_map(|place| fs::read(place.join("environ")).ok()).collect();
+        if let Some(environment) = read.iter().find(|read| !read.is_empty()) {
+            return Some(names(environment, session));
         }
         let text = fs::read(folder.join("stat")).ok()?;
         let stat = parse(process.pid, &text).filter(|stat| stat.process == process)?;
         if stat.ending || stat.leaderless || stat.ended {
             return None;
         }
-        if !executes(&text) {
+        if read.is_empty() || has_no_variables(&text) {
             return Some(false);
         }
         thread::sleep(EXEC_PAUSE);
@@ -215,14 +215,14 @@ pub(crate) fn names_session(process: Process, session: &str) -> Option<bool> {
     None
 }
 
-/// Whether a process has the memory of its new program, but not yet the program's words and
-/// variables.
-fn executes(stat: &[u8]) -> bool {
-    field(stat, 51) == Some(0) && field(stat, 23) > Some(0)
+/// Whether a process has no memory, or a program without variables. Until an exec has given it its
+/// variables, they have no end.
+fn has_no_variables(stat: &[u8]) -> bool {
+    field(stat, 23) == Some(0) || field(stat, 51) > Some(0) && field(stat, 50) == field(stat, 51)
 }
 
 /// A number from /proc/PID/stat, see proc(5): field 23 is the size of the memory, 48 to 51 are the
-/// ends of the words and of the variables. A process that this one may not look at shows zeros.
+/// starts and ends of the words and of the variables.
 fn field(stat: &[u8], number: usize) -> Option<usize> {
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
     let fields = str::from_utf8(&stat[name_end + 1..]).ok()?;

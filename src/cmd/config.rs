@@ -104,8 +104,10 @@ fn parse(text: &str) -> Result<Config, String> {
             "store" => config.store.replace(value.to_owned()).is_none(),
             "namespace" => config.namespace.replace(value.to_owned()).is_none(),
             "password-file" => config.password_file.replace(value.into()).is_none(),
+            _ if !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-') => {
+                return mistake(&format!("'{}' is no key: keys have lower-case letters", one_line(name)));
+            }
             _ => {
-                let name = one_line(name);
                 config.warnings.push(format!("line {number}: '{name}' is none of store, namespace and password-file"));
                 continue;
             }
@@ -148,15 +150,17 @@ mod tests {
 
     #[test]
     fn unknown_key_is_a_warning() {
-        let config = parse("Store =\nstore = a\nsplay = 3s").unwrap();
+        let config = parse("colour =\nstore = a\nsplay = 3s").unwrap();
         assert_eq!(config.store.as_deref(), Some("a"));
         let known = "is none of store, namespace and password-file";
-        assert_eq!(config.warnings, [format!("line 1: 'Store' {known}"), format!("line 3: 'splay' {known}")]);
+        assert_eq!(config.warnings, [format!("line 1: 'colour' {known}"), format!("line 3: 'splay' {known}")]);
     }
 
     #[test]
     fn mistake_is_named_with_its_line() {
         for (text, mistake) in [
+            ("Store = redis://h", "line 1: 'Store' is no key: keys have lower-case letters"),
+            ("\u{feff}store = a", "line 1: '?store' is no key: keys have lower-case letters"),
             ("\nredis://:secret@h", "line 2: 'redis://:***@h' is not of the form NAME = VALUE"),
             ("store =", "line 1: store has no value: write store = VALUE"),
             ("namespace", "line 1: 'namespace' is not of the form NAME = VALUE"),

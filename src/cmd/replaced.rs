@@ -105,6 +105,14 @@ fn keep(file: &File, before: &Metadata) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(mode))
 }
 
+fn not_regular() -> io::Error {
+    io::Error::other("it is not a regular file")
+}
+
+fn is_in_proc(folder: &Path) -> bool {
+    rustix::fs::statfs(folder).is_ok_and(|found| found.f_type == rustix::fs::PROC_SUPER_MAGIC)
+}
+
 /// The place of the file that a name leads to, whether or not there is a file. A rename would
 /// replace a symbolic link, and not the file that the link leads to.
 fn place(named: &Path) -> io::Result<PathBuf> {
@@ -113,6 +121,10 @@ fn place(named: &Path) -> io::Result<PathBuf> {
         let Some(name) = path.file_name() else { break };
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let folder = fs::canonicalize(folder)?;
+        // A descriptor, as behind /dev/stdout, has other users of its file.
+        if is_in_proc(&folder) {
+            return Err(not_regular());
+        }
         let here = folder.join(name);
         match fs::symlink_metadata(&here) {
             Ok(found) if found.is_symlink() => {
@@ -127,5 +139,5 @@ fn place(named: &Path) -> io::Result<PathBuf> {
         }
     }
     let is_endless = fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink());
-    Err(if is_endless { Errno::LOOP.into() } else { io::Error::other("it is not a regular file") })
+    Err(if is_endless { Errno::LOOP.into() } else { not_regular() })
 }

@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Access, Mode, OFlags, RawDir};
-use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::process::{Pid, PidfdFlags, Signal as Kernel, WaitOptions, kill_process, pidfd_open, setpgid, waitpid};
 
 use super::spawn::{pointers, stack};
@@ -160,10 +160,12 @@ extern "C" fn in_guardian(plan: *mut c_void) -> c_int {
     };
     // SAFETY: `close_all_but` has left the pidfd open.
     let life = unsafe { BorrowedFd::borrow_raw(life) };
-    await_end(life, Some(SHARED_LIMIT));
+    let _ = await_end(life, Some(SHARED_LIMIT));
     plan.execute();
     // There is no /proc, or too little memory.
-    await_end(life, None);
+    if await_end(life, None).is_err() {
+        signal_hook::low_level::exit(c_int::from(crate::exit::FAILURE))
+    }
     plan.execute();
     // What is left to kill without the program is the group, which includes this process.
     let _ = rustix::process::kill_current_process_group(Kernel::KILL);
@@ -171,9 +173,17 @@ extern "C" fn in_guardian(plan: *mut c_void) -> c_int {
 }
 
 /// Waits for the end of the process of this pidfd, for at most this time if there is a limit.
-fn await_end(life: BorrowedFd<'_>, limit: Option<Duration>) {
+///
+/// # Errors
+/// The kernel does not permit the wait.
+fn await_end(life: BorrowedFd<'_>, limit: Option<Duration>) -> Result<(), Errno> {
     let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-    while poll(&mut [PollFd::from_borrowed_fd(life, PollFlags::IN)], limit.as_ref()).is_err() {}
+    loop {
+        match poll(&mut [PollFd::from_borrowed_fd(life, PollFlags::IN)], limit.as_ref()) {
+            Err(Errno::INTR) => {}
+            ended => return ended.map(drop),
+        }
+    }
 }
 
 /// Closes all descriptors of this process but these and the standard ones. It does not allocate.
@@ -183,8 +193,13 @@ fn await_end(life: BorrowedFd<'_>, limit: Option<Duration>) {
 fn close_all_but(kept: &[RawFd]) {
     let close = |descriptor: RawFd| {
         if descriptor > libc::STDERR_FILENO && !kept.contains(&descriptor) {
-            // SAFETY: nothing in this process uses a descriptor that is not kept.
-            unsafe { rustix::io::close(descriptor) };
+            // SAFETY: nothing in this process uses a descriptor that is not kept, and those that are
+            // not open are left alone.
+            unsafe {
+                if fcntl_getfd(BorrowedFd::borrow_raw(descriptor)).is_ok() {
+                    rustix::io::close(descriptor);
+                }
+            }
         }
     };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

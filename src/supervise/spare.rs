@@ -16,8 +16,10 @@ use super::event::Ended;
 use super::guardian::{self, Ward};
 use super::signals::Signals;
 use super::spawn::spawn;
+use crate::exit;
 use crate::failure::Failure;
 use crate::processes::own_group;
+use crate::words::reason;
 
 /// The shell that runs the work.
 pub(crate) const SHELL: &str = "/bin/sh";
@@ -52,8 +54,12 @@ impl SpareWork {
     /// The shell cannot be executed. Nothing is left running then.
     pub(crate) fn start(work: &OsStr, session: &str, signals: &Signals) -> Result<Self, Failure> {
         let argv: [OsString; 3] = [SHELL.into(), "-c".into(), work.into()];
+        let nothing = open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        let nothing = nothing.map_err(|error| Failure {
+            code: exit::FAILURE,
+            text: format!("cannot open /dev/null for the work of --meanwhile: {}", reason(&error)),
+        })?;
         let started = || -> io::Result<Self> {
-            let nothing = open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
             let _blocked = signals.hold_back()?;
             let ward =
                 Ward { rlock: getpid(), session: session.to_owned(), outer: own_group(), group: None, is_first: true };

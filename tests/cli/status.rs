@@ -92,6 +92,7 @@ fn status_file_that_cannot_be_written_is_a_usage_error() {
     for (path, reason) in [
         ("/nowhere/status", "no such file or directory"),
         ("/dev/null", "it is not a regular file"),
+        ("/dev/stdout", "it is not a regular file"),
         (folder.as_str(), "it is not a regular file"),
     ] {
         let ran = lab.run(["exec", "--status-file", path, "k", "--", "true"]);

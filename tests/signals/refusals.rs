@@ -153,6 +153,17 @@ fn spare_work_ends_where_there_are_no_pidfds() {
     }
 }
 
+/// Without poll(2) rlock gives up, and its guardian ends the tree.
+#[test]
+fn refused_poll_leaves_no_process_and_no_lock_behind() {
+    let lab = Lab::new();
+    let words = [RLOCK, "exec", "k", "-c", "echo pid $$; setsid sleep 1000 & sleep 1000"];
+    let mut session = refused(&lab, &["ppoll", "poll"], &words);
+    assert_eq!(session.code(), 125);
+    session.until_gone();
+    lab.run(["exec", "k", "--", "true"]).silently(0);
+}
+
 /// A process that is refused a handle on another one does not say that there is no such process.
 #[test]
 fn acquire_names_the_refused_call_and_not_a_missing_process() {

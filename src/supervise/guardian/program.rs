@@ -89,10 +89,10 @@ fn guard(Orders { ward, life }: Orders) {
     let _ = rustix::thread::set_name(NAME);
     // A file system that rlock was started in must not be kept busy.
     let _ = rustix::process::chdir("/");
-    match life {
-        // SAFETY: this process was started with the descriptor, and closes none.
-        Some(life) => await_end(unsafe { BorrowedFd::borrow_raw(life) }, None),
-        None => await_new_parent(ward.rlock),
+    // SAFETY: this process was started with the descriptor, and closes none.
+    let life = life.map(|life| unsafe { BorrowedFd::borrow_raw(life) });
+    if life.is_none_or(|life| await_end(life, None).is_err()) {
+        await_new_parent(ward.rlock);
     }
     end_tree(&ward);
 }
