@@ -141,10 +141,11 @@ pub(crate) fn children(parent: Pid) -> Vec<Pid> {
     }
 }
 
-/// The name of a process for ps(1), if there is such a process.
-pub(crate) fn name(pid: Pid) -> Option<String> {
-    let name = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero())).ok()?;
-    Some(name.trim_end().to_owned())
+/// The name of a process for ps(1), and its command line. Both are empty if there is no such
+/// process.
+pub(crate) fn names(pid: Pid) -> (Vec<u8>, Vec<u8>) {
+    let read = |file: &str| fs::read(format!("/proc/{}/{file}", pid.as_raw_nonzero())).unwrap_or_default();
+    (read("comm").trim_ascii_end().to_vec(), read("cmdline"))
 }
 
 /// Parses /proc/PID/stat, see proc(5): field 3 is the state, 4 the parent, 5 the group, 6 the
@@ -200,7 +201,7 @@ pub(crate) fn names_session(process: Process, session: &str) -> Option<bool> {
         let places = std::iter::once(folder.clone()).chain(threads);
         let read: Vec<_> = places.filter_map(|place| fs::read(place.join("environ")).ok()).collect();
         if let Some(environment) = read.iter().find(|read| !read.is_empty()) {
-            return Some(names(environment, session));
+            return Some(name_session(environment, session));
         }
         let text = fs::read(folder.join("stat")).ok()?;
         let stat = parse(process.pid, &text).filter(|stat| stat.process == process)?;
@@ -229,7 +230,7 @@ fn field(stat: &[u8], number: usize) -> Option<usize> {
     fields.split_ascii_whitespace().nth(number - 3)?.parse().ok()
 }
 
-fn names(environment: &[u8], session: &str) -> bool {
+fn name_session(environment: &[u8], session: &str) -> bool {
     let mut variables = environment.split(|byte| *byte == 0);
     variables.any(|variable| {
         const OURS: [&[u8]; 3] = [b"RLOCK_SESSION=", b"RLOCK_ANCESTORS=", b"RLOCK_SPARE="];
@@ -278,8 +279,8 @@ mod tests {
     #[test]
     fn session_is_found_only_in_the_variables_of_rlock() {
         let environment = b"A=ab12\0RLOCK_ANCESTORS=00ff,ab12\0RLOCK_SESSION=cd34\0RLOCK_TOKEN=77\0";
-        assert!(names(environment, "ab12") && names(environment, "cd34"));
-        assert!(names(b"RLOCK_SPARE=ab12\0", "ab12"));
-        assert!(!names(environment, "77") && !names(b"A=ab12\0", "ab12"));
+        assert!(name_session(environment, "ab12") && name_session(environment, "cd34"));
+        assert!(name_session(b"RLOCK_SPARE=ab12\0", "ab12"));
+        assert!(!name_session(environment, "77") && !name_session(b"A=ab12\0", "ab12"));
     }
 }

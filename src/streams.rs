@@ -16,8 +16,8 @@ use rustix::net::{SendFlags, send};
 /// How long the last line before the exit, or the output of `acquire`, waits for its reader.
 pub(crate) const LIMIT: Duration = Duration::from_secs(1);
 
-/// A pipe takes so many bytes without blocking if poll(2) says that it takes any. A terminal may have
-/// room for a single one.
+/// A pipe takes so many bytes without blocking if poll(2) says that it takes any. A terminal may
+/// have room for a single one.
 const AT_ONCE: [usize; 2] = [4096, 1];
 
 /// A standard stream. A write takes what fits at once, and fails with
@@ -97,8 +97,8 @@ pub(crate) fn say_what_fits(line: &str) {
     let _ = StandardStream::stderr().write(format!("{line}\n").as_bytes());
 }
 
-/// Waits until standard error can be written or has an error, or until the instant. Returns false if
-/// the instant has come.
+/// Waits until standard error can be written or has an error, or until the instant. Returns false
+/// if the instant has come.
 pub(crate) fn await_reader(until: Instant) -> bool {
     let left = until.saturating_duration_since(Instant::now());
     !left.is_zero() && (is_writable(rustix::stdio::stderr(), left) || until > Instant::now())

@@ -338,7 +338,10 @@ impl Child {
             if new.is_empty() {
                 break;
             }
-            self.send(&new, Kernel::STOP);
+            // A guardian starts no process of the tree, and would stay stopped if rlock were
+            // killed.
+            let others: Vec<_> = new.iter().copied().filter(|it| !guardian::is_guardian(it.pid)).collect();
+            self.send(&others, Kernel::STOP);
             stopped.append(&mut new);
         }
         (all, stopped)

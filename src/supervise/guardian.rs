@@ -14,10 +14,10 @@
 //! A guardian starts as a process that shares rlock's memory. Copying it would cost more than
 //! everything else that rlock adds to a command's start. While the memory is shared, the guardian
 //! makes only system calls. It has descriptors and a working directory of its own from the start,
-//! and first closes all descriptors but the standard ones and those that it is to keep. When rlock has ended or after
-//! `SHARED_LIMIT`, the guardian executes rlock's program again, as [`program`]. The guardian then
-//! has memory of its own. The OOM killer ends all processes that share memory, so it can now end
-//! rlock without its guardian.
+//! and first closes all descriptors but the standard ones and those that it is to keep. When rlock
+//! has ended or after `SHARED_LIMIT`, the guardian executes rlock's program again, as [`program`].
+//! The guardian then has memory of its own. The OOM killer ends all processes that share memory, so
+//! it can now end rlock without its guardian.
 //!
 //! The guardian blocks all signals, and it is not in rlock's process group, so a SIGKILL to that
 //! group misses the guardian. Nor does its name contain `rlock`, so `pkill -9 rlock` misses it once
@@ -115,8 +115,8 @@ pub(super) fn start(ward: &Ward, kept: &[BorrowedFd<'_>]) -> io::Result<Pid> {
     Ok(pid)
 }
 
-/// Tells a guardian to end, for there is nothing left to guard. Returns whether the guardian ends, and
-/// is to be reaped. Otherwise the kernel does not permit the signal, and the guardian ends with
+/// Tells a guardian to end, for there is nothing left to guard. Returns whether the guardian ends,
+/// and is to be reaped. Otherwise the kernel does not permit the signal, and the guardian ends with
 /// rlock.
 pub(super) fn dismiss(guardian: Pid) -> bool {
     kill_process(guardian, Kernel::KILL).is_ok()
@@ -133,9 +133,12 @@ pub(super) fn end(guardian: Pid) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a process has the name of a guardian.
-pub(super) fn is_named_guardian(process: Pid) -> bool {
-    processes::name(process).is_some_and(|name| name.as_bytes() == NAME.to_bytes())
+/// Whether a process is a guardian. Right after the exec of its program only the command line says
+/// so.
+pub(super) fn is_guardian(process: Pid) -> bool {
+    let name = NAME.to_bytes();
+    let (comm, words) = processes::names(process);
+    comm == name || words.strip_prefix(name).is_some_and(|rest| rest.starts_with(&[0]))
 }
 
 /// Moves a guardian into a process group, or into one of its own if that group is gone. A guardian
@@ -193,8 +196,8 @@ fn await_end(life: BorrowedFd<'_>, limit: Option<Duration>) -> Result<(), Errno>
 fn close_all_but(kept: &[RawFd]) {
     let close = |descriptor: RawFd| {
         if descriptor > libc::STDERR_FILENO && !kept.contains(&descriptor) {
-            // SAFETY: nothing in this process uses a descriptor that is not kept, and those that are
-            // not open are left alone.
+            // SAFETY: nothing in this process uses a descriptor that is not kept, and those that
+            // are not open are left alone.
             unsafe {
                 if fcntl_getfd(BorrowedFd::borrow_raw(descriptor)).is_ok() {
                     rustix::io::close(descriptor);

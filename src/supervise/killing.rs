@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// not beyond it. `all` has these processes and their parents. A process that may not be signalled
 /// is left alone.
 pub(super) fn kill_in_order(all: &[Stat], chosen: &[Process], limit: Option<Instant>) {
-    for part in tree::innermost_first(all, chosen, |process| guardian::is_named_guardian(process.pid)) {
+    for part in tree::innermost_first(all, chosen, |process| guardian::is_guardian(process.pid)) {
         kill(&part, limit);
     }
 }

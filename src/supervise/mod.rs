@@ -5,8 +5,8 @@
 //! [`signals`] receives signals; [`child`] signals and reaps the command, which `spawn` starts;
 //! [`guardian`] kills the command's process tree if rlock is killed; `tree` separates the command's
 //! processes from all others, and `killing` kills them; [`spare`] runs the spare work; [`terminal`]
-//! detects the terminal and writes the status line, and `outbox` keeps text that standard error does
-//! not take yet.
+//! detects the terminal and writes the status line, and `outbox` keeps text that standard error
+//! does not take yet.
 //!
 //! This module accesses the store only through [`crate::store::Handle`], and takes all text from
 //! [`crate::messages`].

@@ -1,4 +1,5 @@
-//! Keeps what rlock has to say until standard error takes it, so that no write blocks the poll loop.
+//! Keeps what rlock has to say until standard error takes it, so that no write blocks the poll
+//! loop.
 
 use std::io::{ErrorKind, Write};
 use std::thread;
@@ -9,7 +10,8 @@ use crate::streams;
 /// Maximum number of bytes that wait for the reader. Further text is dropped.
 const WAITING_MAX: usize = 16 << 10;
 
-/// How long the last lines wait before the next attempt at a reader that is ready and takes nothing.
+/// How long the last lines wait before the next attempt at a reader that is ready and takes
+/// nothing.
 const STUCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Text for standard error.

@@ -93,8 +93,8 @@ pub(super) fn seeded(all: &[Stat], this: Pid, is_seed: impl Fn(&Stat, Option<Pid
 
 /// Puts processes in the order in which they are to be killed: each part when the parts before it
 /// have ended. What runs below an rlock comes before that rlock, so that the lock is free after its
-/// command. Guardians come last, because a guardian keeps the lock of an rlock that has ended before
-/// its command. An rlock is the parent of a guardian.
+/// command. Guardians come last, because a guardian keeps the lock of an rlock that has ended
+/// before its command. An rlock is the parent of a guardian.
 pub(super) fn innermost_first(
     all: &[Stat],
     chosen: &[Process],
@@ -253,8 +253,8 @@ mod tests {
         assert_eq!(numbers(&found), [5, 6, 7]);
     }
 
-    /// Two rlocks, one below the other, each with its guardian and its command, and a guardian whose
-    /// rlock has ended.
+    /// Two rlocks, one below the other, each with its guardian and its command, and a guardian
+    /// whose rlock has ended.
     #[test]
     fn commands_are_killed_before_their_rlocks_and_guardians_last() {
         let all = [

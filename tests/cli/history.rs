@@ -88,9 +88,9 @@ fn cleanup_enters_what_ended_without_a_release() {
     });
 }
 
-/// "JSON: {"store", "resources":[{"name", "entries":[{"outcome", "exit", "signal", "count", "owner",
-/// "reason", "user", "host", "pid", "command", "claims", "asked", "granted", "ended", "token"}]}]}
-/// … what doesn't apply is null."
+/// "JSON: {"store", "resources":[{"name", "entries":[{"outcome", "exit", "signal", "count",
+/// "owner", "reason", "user", "host", "pid", "command", "claims", "asked", "granted", "ended",
+/// "token"}]}]} … what doesn't apply is null."
 #[test]
 fn json_has_exactly_the_documented_fields() {
     on_both(|lab| {

@@ -18,8 +18,8 @@ pub(super) const NOTICE_MAX: Duration = Duration::from_secs(HEARTBEAT.as_secs() 
 struct Kept {
     /// When the clock of the server reaches the end.
     ends: Duration,
-    /// The earliest end. After a step back, each call lets the clock of the resources go on a little,
-    /// so it may reach the end sooner than the clock of the server.
+    /// The earliest end. After a step back, each call lets the clock of the resources go on a
+    /// little, so it may reach the end sooner than the clock of the server.
     ends_not_before: Duration,
     /// Whether somebody counts on the hold. A script that releases it does not.
     is_in_use: bool,

@@ -22,7 +22,7 @@ use rustix::process::{
 
 use super::super::signals::set_of;
 use super::super::{killing, tree};
-use super::{NAME, Ward, await_end, is_named_guardian};
+use super::{NAME, Ward, await_end, is_guardian};
 use crate::processes::{self, Process, Snapshot, Stat, own_group};
 
 /// Number of looks in a row that must find nothing new if none of them is known to be complete.
@@ -143,8 +143,7 @@ fn end_tree(ward: &Ward) {
     let since = if ward.is_first { own_start() } else { 0 };
     let (guardian, group) = (getpid(), group(ward));
     let groups = group.iter().copied().collect();
-    let (known, guardians) = (HashSet::new(), HashSet::new());
-    let mut tree = Tree { guardian, session: &ward.session, outer: ward.outer, since, groups, known, guardians };
+    let mut tree = Tree { guardian, session: &ward.session, outer: ward.outer, since, groups, known: HashSet::new() };
     group.into_iter().for_each(leave_group);
     let mut looks = 0;
     while looks < LOOKS {
@@ -190,9 +189,6 @@ struct Tree<'w> {
     groups: HashSet<Pid>,
     /// The processes that were found.
     known: HashSet<Process>,
-    /// Other guardians that were found. Each ends by itself when its rlock has ended and its tree is
-    /// gone, and keeps the lock of its rlock until then.
-    guardians: HashSet<Pid>,
 }
 
 impl Tree<'_> {
@@ -202,8 +198,8 @@ impl Tree<'_> {
         let mut snapshot = Snapshot::default();
         let mut stopped: Vec<Process> = Vec::new();
         loop {
-            // A stopped process starts no other one. A process that is about to end while another one
-            // begins escapes a look, but no signal to its group.
+            // A stopped process starts no other one. A process that is about to end while another
+            // one begins escapes a look, but no signal to its group.
             self.signal_groups(Kernel::STOP);
             snapshot.update();
             if snapshot.all.is_empty() {
@@ -217,7 +213,7 @@ impl Tree<'_> {
                     false
                 })
             });
-            new.retain(|process| self.known.insert(*process) && !self.leave_guardian(process.pid));
+            new.retain(|process| self.known.insert(*process) && !leave_guardian(process.pid));
             let before = stopped.len();
             for stat in snapshot.all.iter().filter(|stat| new.contains(&stat.process)) {
                 if self.stop(stat) {
@@ -238,10 +234,10 @@ impl Tree<'_> {
         }
     }
 
-    /// Whether a process of the tree has escaped a look that began after the process with this number:
-    /// one that another process started before it ended. Looks only at the processes that have begun
-    /// since, so the rounds are short, and mostly no process begins during one. Stops what it finds.
-    /// Returns `None` if it cannot tell.
+    /// Whether a process of the tree has escaped a look that began after the process with this
+    /// number: one that another process started before it ended. Looks only at the processes that
+    /// have begun since, so the rounds are short, and mostly no process begins during one. Stops
+    /// what it finds. Returns `None` if it cannot tell.
     fn escaped_since(&mut self, mut last: i32) -> Option<bool> {
         let begun = Instant::now();
         let mut unjudged = Vec::new();
@@ -265,7 +261,7 @@ impl Tree<'_> {
                 }
                 // The parent may be a process of the tree that the look has missed.
                 match self.is_of_tree(&stat, true) {
-                    Some(true) if !self.leave_guardian(pid) && self.stop(&stat) => return Some(true),
+                    Some(true) if !leave_guardian(pid) && self.stop(&stat) => return Some(true),
                     Some(true) => drop(self.known.insert(stat.process)),
                     Some(false) => {}
                     None => unjudged.push(pid),
@@ -279,17 +275,6 @@ impl Tree<'_> {
             thread::sleep(PAUSE + PAUSE * (number(getpid()).unsigned_abs() % 8) / 4);
         }
         None
-    }
-
-    /// Leaves another guardian alone, which the signals to its group stop. Returns whether the process
-    /// is one.
-    fn leave_guardian(&mut self, process: Pid) -> bool {
-        let is_guardian = is_named_guardian(process);
-        if is_guardian {
-            self.guardians.insert(process);
-            let _ = kill_process(process, Kernel::CONT);
-        }
-        is_guardian
     }
 
     /// The new parent of the orphans of rlock, of which the guardian is one.
@@ -316,9 +301,11 @@ impl Tree<'_> {
         processes::names_session(stat.process, self.session)
     }
 
-    /// Stops a process and its group. Returns whether it may be signalled.
+    /// Stops a process and its group. Returns whether it may be signalled. A group that another
+    /// guardian leads is left to that guardian.
     fn stop(&mut self, stat: &Stat) -> bool {
         if let Some(group) = Pid::from_raw(stat.group).filter(|group| number(*group) != self.outer)
+            && !is_guardian(group)
             && self.groups.insert(group)
         {
             self.signal_groups(Kernel::STOP);
@@ -326,7 +313,7 @@ impl Tree<'_> {
         kill_process(stat.process.pid, Kernel::STOP) != Err(Errno::PERM)
     }
 
-    /// Sends a signal to the groups of the tree. The guardians go on, unless the signal is KILL.
+    /// Sends a signal to the groups of the tree. The guardian goes on, unless the signal is KILL.
     fn signal_groups(&self, signal: Kernel) {
         for group in &self.groups {
             // Without a copy, this process may be in the group itself, and must not stop.
@@ -334,10 +321,19 @@ impl Tree<'_> {
                 let _ = kill_process_group(*group, signal);
             }
         }
-        for guardian in self.guardians.iter().chain([&self.guardian]) {
-            let _ = kill_process(*guardian, Kernel::CONT);
-        }
+        let _ = kill_process(self.guardian, Kernel::CONT);
     }
+}
+
+/// Leaves another guardian alone, which ends when its rlock has ended and its tree is gone, and
+/// keeps the lock of its rlock until then. Its rlock may have stopped it. Returns whether the
+/// process is one.
+fn leave_guardian(process: Pid) -> bool {
+    let is_one = is_guardian(process);
+    if is_one {
+        let _ = kill_process(process, Kernel::CONT);
+    }
+    is_one
 }
 
 fn number(pid: Pid) -> i32 {

@@ -302,7 +302,8 @@ impl Negotiation {
     }
 
     /// Loses a grant whose deadline passes before enough replicas have it. The reply timeout of a
-    /// lease that is nearly over is too short for any reply, so nothing else would end the attempts.
+    /// lease that is nearly over is too short for any reply, so nothing else would end the
+    /// attempts.
     pub(super) fn expire(&mut self, now: Boottime) {
         if let State::Replicating { grant, .. } = &self.state
             && grant.deadline.is_some_and(|deadline| deadline <= now)
