@@ -26,10 +26,10 @@ use super::{NAME, Ward, await_end, is_guardian};
 use crate::processes::{self, Process, Snapshot, Stat, own_group};
 
 /// Number of looks in a row that must find nothing new if none of them is known to be complete.
-const LOOKS: u32 = 5;
+const LOOKS: u32 = 3;
 /// How long the guardian looks at new processes only, until it knows whether a look was complete.
 /// Mostly it knows at once. On a machine where short processes begin all the time, it takes longer.
-const ROUNDS_LIMIT: Duration = Duration::from_millis(50);
+const ROUNDS_LIMIT: Duration = Duration::from_millis(10);
 /// The least time between two rounds.
 const PAUSE: Duration = Duration::from_micros(200);
 /// The most processes that it looks at in one of these rounds.
