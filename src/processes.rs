@@ -141,6 +141,12 @@ pub(crate) fn children(parent: Pid) -> Vec<Pid> {
     }
 }
 
+/// The number of the last process or thread that has begun in this pid namespace, see proc(5) on
+/// /proc/loadavg. Numbers rise one by one until they begin anew.
+pub(crate) fn last_number() -> Option<i32> {
+    fs::read_to_string("/proc/loadavg").ok()?.split_ascii_whitespace().nth(4)?.parse().ok()
+}
+
 /// The name of a process for ps(1), and its command line. Both are empty if there is no such
 /// process.
 pub(crate) fn names(pid: Pid) -> (Vec<u8>, Vec<u8>) {
@@ -195,12 +201,15 @@ pub(crate) fn own_session() -> i32 {
 pub(crate) fn names_session(process: Process, session: &str) -> Option<bool> {
     let folder = PathBuf::from(format!("/proc/{}", process.pid.as_raw_nonzero()));
     for _ in 0..EXEC_LOOKS {
-        // The kernel shows no environment where the first thread has ended, but one of the others
-        // shows the same.
-        let threads = fs::read_dir(folder.join("task")).into_iter().flatten().flatten().map(|thread| thread.path());
-        let places = std::iter::once(folder.clone()).chain(threads);
-        let read: Vec<_> = places.filter_map(|place| fs::read(place.join("environ")).ok()).collect();
-        if let Some(environment) = read.iter().find(|read| !read.is_empty()) {
+        let mut read = fs::read(folder.join("environ")).ok();
+        if read.as_ref().is_none_or(Vec::is_empty) {
+            // The kernel shows no environment where the first thread has ended, but one of the
+            // others shows the same.
+            let threads = fs::read_dir(folder.join("task")).into_iter().flatten().flatten();
+            let mut others = threads.filter_map(|thread| fs::read(thread.path().join("environ")).ok());
+            read = others.find(|read| !read.is_empty()).or(read);
+        }
+        if let Some(environment) = read.as_ref().filter(|read| !read.is_empty()) {
             return Some(name_session(environment, session));
         }
         let text = fs::read(folder.join("stat")).ok()?;
@@ -208,7 +217,7 @@ pub(crate) fn names_session(process: Process, session: &str) -> Option<bool> {
         if stat.ending || stat.leaderless || stat.ended {
             return None;
         }
-        if read.is_empty() || has_no_variables(&text) {
+        if read.is_none() || has_no_variables(&text) {
             return Some(false);
         }
         thread::sleep(EXEC_PAUSE);

@@ -25,11 +25,11 @@ use super::super::{killing, tree};
 use super::{NAME, Ward, await_end, is_guardian};
 use crate::processes::{self, Process, Snapshot, Stat, own_group};
 
-/// Number of looks in a row that must find nothing new if none of them is known to be complete.
-const LOOKS: u32 = 3;
+/// Number of looks in a row that must find nothing new if none is known to be complete.
+const LOOKS: u32 = 2;
 /// How long the guardian looks at new processes only, until it knows whether a look was complete.
 /// Mostly it knows at once. On a machine where short processes begin all the time, it takes longer.
-const ROUNDS_LIMIT: Duration = Duration::from_millis(10);
+const ROUNDS_LIMIT: Duration = Duration::from_millis(5);
 /// The least time between two rounds.
 const PAUSE: Duration = Duration::from_micros(200);
 /// The most processes that it looks at in one of these rounds.
@@ -143,34 +143,34 @@ fn end_tree(ward: &Ward) {
     let since = if ward.is_first { own_start() } else { 0 };
     let (guardian, group) = (getpid(), group(ward));
     let groups = group.iter().copied().collect();
-    let mut tree = Tree { guardian, session: &ward.session, outer: ward.outer, since, groups, known: HashSet::new() };
+    let (session, outer, known) = (&*ward.session, ward.outer, HashSet::new());
     group.into_iter().for_each(leave_group);
+    let has_marks = are_numbers_true();
+    let mut tree = Tree { guardian, session, outer, since, groups, known, has_marks };
     let mut looks = 0;
     while looks < LOOKS {
-        let before = number_of_a_new_process();
-        match tree.kill_new() {
-            // Without /proc there is the group.
-            None => break,
+        // Without /proc there is the group.
+        let Some(before) = tree.kill_new() else { break };
+        match before.and_then(|before| tree.escaped_since(before)) {
             Some(true) => looks = 0,
-            Some(false) => match before.and_then(|before| tree.escaped_since(before)) {
-                Some(true) => looks = 0,
-                Some(false) => break,
-                None => looks += 1,
-            },
+            Some(false) => break,
+            None => looks += 1,
         }
     }
     tree.signal_groups(Kernel::KILL);
 }
 
-/// The number that the kernel gives to a process which begins now. Numbers rise one by one until
-/// they begin anew. The result is `None` if no process can begin.
-fn number_of_a_new_process() -> Option<i32> {
+/// Whether [`processes::last_number`] tells the truth, which a container may hide: whether it knows a
+/// process that has just begun.
+fn are_numbers_true() -> bool {
     // SAFETY: this process has one thread, and the child ends at once.
     match unsafe { libc::fork() } {
         0 => signal_hook::low_level::exit(0),
         pid => {
-            let _ = waitpid(Some(Pid::from_raw(pid.max(0))?), WaitOptions::empty());
-            Some(pid)
+            let Some(child) = Pid::from_raw(pid.max(0)) else { return false };
+            let is_known = processes::last_number().is_some_and(|last| last >= pid);
+            let _ = waitpid(Some(child), WaitOptions::empty());
+            is_known
         }
     }
 }
@@ -189,18 +189,22 @@ struct Tree<'w> {
     groups: HashSet<Pid>,
     /// The processes that were found.
     known: HashSet<Process>,
+    /// Whether the number of the last process that began can be read.
+    has_marks: bool,
 }
 
 impl Tree<'_> {
-    /// Looks for processes that were not known yet, and kills them. Returns whether there were any,
-    /// or `None` if /proc shows no processes.
-    fn kill_new(&mut self) -> Option<bool> {
+    /// Looks for processes that were not known yet until there are none, and kills them. Returns
+    /// the number of the last process that began before the last look, or `None` if /proc shows no
+    /// processes.
+    fn kill_new(&mut self) -> Option<Option<i32>> {
         let mut snapshot = Snapshot::default();
         let mut stopped: Vec<Process> = Vec::new();
         loop {
             // A stopped process starts no other one. A process that is about to end while another
             // one begins escapes a look, but no signal to its group.
             self.signal_groups(Kernel::STOP);
+            let mark = self.mark();
             snapshot.update();
             if snapshot.all.is_empty() {
                 return None;
@@ -229,9 +233,14 @@ impl Tree<'_> {
             }
             if stopped.len() == before && !has_changed {
                 killing::kill_in_order(&snapshot.all, &stopped, None);
-                return Some(!stopped.is_empty());
+                return Some(mark);
             }
         }
+    }
+
+    /// The number of the last process that has begun.
+    fn mark(&self) -> Option<i32> {
+        self.has_marks.then(processes::last_number).flatten()
     }
 
     /// Whether a process of the tree has escaped a look that began after the process with this
@@ -242,13 +251,13 @@ impl Tree<'_> {
         let begun = Instant::now();
         let mut unjudged = Vec::new();
         while begun.elapsed() < ROUNDS_LIMIT {
-            let next = number_of_a_new_process()?;
+            let next = self.mark()?;
             // The numbers may have begun anew.
-            if !(1..=ROUND_MAX).contains(&next.saturating_sub(last)) {
+            if !(0..=ROUND_MAX).contains(&next.saturating_sub(last)) {
                 return None;
             }
             // The youngest is the one that may start another one at any moment.
-            let new = (last + 1..next).rev().filter_map(Pid::from_raw);
+            let new = (last + 1..=next).rev().filter_map(Pid::from_raw);
             let mut is_clear = true;
             for pid in new.chain(std::mem::take(&mut unjudged)) {
                 // A process that has ended may have started another one.
@@ -271,8 +280,7 @@ impl Tree<'_> {
                 return Some(false);
             }
             last = next;
-            // Several guardians must not take each other's marks for processes that began.
-            thread::sleep(PAUSE + PAUSE * (number(getpid()).unsigned_abs() % 8) / 4);
+            thread::sleep(PAUSE);
         }
         None
     }
