@@ -160,8 +160,8 @@ fn end_tree(ward: &Ward) {
     tree.signal_groups(Kernel::KILL);
 }
 
-/// Whether [`processes::last_number`] tells the truth, which a container may hide: whether it knows a
-/// process that has just begun.
+/// Whether [`processes::last_number`] tells the truth, which a container may hide: whether it
+/// knows a process that has just begun.
 fn are_numbers_true() -> bool {
     // SAFETY: this process has one thread, and the child ends at once.
     match unsafe { libc::fork() } {
