@@ -191,8 +191,8 @@ fn await_end(life: BorrowedFd<'_>, limit: Option<Duration>) -> Result<(), Errno>
 
 /// Closes all descriptors of this process but these and the standard ones. It does not allocate.
 ///
-/// Whoever reads the output of a killed rlock thus reads its end when the tree is gone and the lock
-/// is free.
+/// The guardian keeps the standard ones open until it ends. So a reader of a killed rlock's output
+/// sees the end of the output when the tree is gone and the lock is free.
 fn close_all_but(kept: &[RawFd]) {
     let close = |descriptor: RawFd| {
         if descriptor > libc::STDERR_FILENO && !kept.contains(&descriptor) {

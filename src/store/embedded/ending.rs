@@ -23,8 +23,8 @@ use crate::processes;
 /// example.
 const LONGEST: Duration = Duration::from_secs(1);
 /// Maximum wait for a guardian, which needs some milliseconds. After this time, a process of the
-/// tree hangs in the kernel or the machine is busy, and the holder counts as alive. Others wait for
-/// the lock of the store meanwhile.
+/// tree hangs in the kernel or the machine is busy, and the holder counts as alive. Other processes
+/// wait for the lock of the store meanwhile.
 const TREE_LIMIT: Duration = Duration::from_millis(100);
 
 /// Whether the process is missing from this pid namespace or is only a zombie.

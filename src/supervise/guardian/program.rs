@@ -295,7 +295,7 @@ impl Tree<'_> {
         guardian.map_or_else(getppid, |stat| stat.parent)
     }
 
-    /// Whether a process is of the tree, or `None` if it has lost its environment.
+    /// Whether a process is of the tree, or `None` if its environment cannot tell now.
     fn is_of_tree(&self, stat: &Stat, is_orphan: bool) -> Option<bool> {
         if stat.process.pid == self.guardian {
             return Some(false);
