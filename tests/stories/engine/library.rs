@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rlock::lock::past::HISTORY_MAX;
-use rlock::lock::request::{self, Process, Request, SessionId, Terms};
+use rlock::lock::request::{self, Job, OncePer, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::store::{self, AcquireOptions, Changed, Handle, Released, Secrets, Standing, Store};
 
@@ -21,7 +21,11 @@ use crate::support::servers::{Kind, Server};
 
 /// The leases on a server. A killed session ends with its lease.
 const TERMS: Terms =
-    Terms { ttl: Duration::from_secs(3), claim: Duration::from_secs(3), heartbeat: Duration::from_secs(3) };
+    Terms { ttl: Duration::from_secs(6), claim: Duration::from_secs(6), heartbeat: Duration::from_secs(6) };
+
+/// How many times as long as a story says its times are on a server, where many scenes that are
+/// played at once delay each other's steps.
+const SLOWER: u32 = 3;
 
 /// How often the sessions are looked after while time passes.
 const STEP: Duration = Duration::from_millis(50);
@@ -143,7 +147,7 @@ impl Library {
             claims: acquire.claims.clone(),
             wait: acquire.wait,
             terms: self.terms,
-            job: acquire.job.clone(),
+            job: self.slowed(&acquire.job),
             process: Process { command: vec![acquire.label.clone()], ..Process::default() },
         };
         let names = request::resources(&request.claims).into_iter().cloned();
@@ -152,16 +156,30 @@ impl Library {
         self.handles.insert(acquire.label.clone(), handle.expect("the store can be used"));
     }
 
+    fn slower(&self) -> u32 {
+        if self.terms.is_some() { SLOWER } else { 1 }
+    }
+
+    fn slowed(&self, job: &Job) -> Job {
+        let slowed = |time: Duration| time * self.slower();
+        Job {
+            keep_for: job.keep_for.map(slowed),
+            hold_at_least: job.hold_at_least.map(slowed),
+            once_per: job.once_per.map(|once_per| OncePer { period: slowed(once_per.period), ..once_per }),
+            ..job.clone()
+        }
+    }
+
     fn step(&mut self, step: &StoreStep) -> String {
         match step {
             StoreStep::Ended(label, end) => released(self.handle(label).release(Some(*end))),
             StoreStep::GiveUp(label) => text(&self.handle(label).give_up().expect("the store can be used")),
             StoreStep::Extend(label, by) => {
                 let id = self.lineages[label][0];
-                changed(self.store().extend(id, &self.resources[&id], Some(*by)))
+                changed(self.store().extend(id, &self.resources[&id], Some(*by * self.slower())))
             }
             StoreStep::Pass(time) => {
-                let end = Instant::now() + *time;
+                let end = Instant::now() + *time * self.slower();
                 while Instant::now() < end {
                     thread::sleep(STEP);
                     self.handles.values_mut().for_each(|handle| drop(standing(handle.as_mut())));
