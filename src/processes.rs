@@ -128,6 +128,11 @@ pub(crate) fn stat(pid: Pid) -> io::Result<Stat> {
     parse(pid, &text).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// When this process started, in ticks since the boot.
+pub(crate) fn own_start() -> Option<u64> {
+    parse(getpid(), &fs::read("/proc/self/stat").ok()?).map(|own| own.process.started)
+}
+
 /// The children of a process that has only one thread with children, zombies included, in the order
 /// in which the process got them.
 ///

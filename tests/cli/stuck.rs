@@ -26,8 +26,8 @@ fn lab() -> (Lab, String) {
     let lab = Lab::new();
     lab.run(["exec", "k", "--", "true"]).silently(0);
     let text = format!(
-        "the store in {} can't be used: another process has held its lock for too long, and may be stopped: look for a \
-         stopped rlock, and continue or end it",
+        "the store in {} can't be used: its lock was not free for 5 seconds: another rlock works on it for \
+         long, or is stopped; try again, or look for a stopped rlock and continue or end it",
         lab.directory().display()
     );
     (lab, text)

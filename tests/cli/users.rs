@@ -305,6 +305,42 @@ fn holder_with_a_replaced_beacon_still_excludes_others() {
     }
 }
 
+/// "Whatever another user removes, and whatever boot the lock file names."
+#[test]
+fn holder_whose_pipe_another_user_removed_still_excludes_others() {
+    skip_unless!(needs::root("become two users"));
+    for sharing in SHARINGS {
+        let lab = sharing.lab();
+        let [mut ann, mut bob] = sharing.both(&lab, &["exec", "k"]);
+        let mut holder = Running::waiter(&mut ann);
+        holder.expect_held();
+        let attack = "cd \"$1/state\" && rm -f ????????????????????????????????; printf 'rlock store, format 3\\nboot 1-2\\n' >lock";
+        let mut attacker = sharing.bob.program(&lab, Path::new("sh"));
+        Ran::of(attacker.args(["-c", attack, "sh"]).arg(lab.directory())).silently(0);
+        assert_eq!(lab.files(), ["lock", "table"]);
+        let [_, mut busy] = sharing.both(&lab, &["exec", "-nq", "k", "--", "true"]);
+        Ran::of(&mut busy).silently(75);
+        let mut waiter = Running::waiter(&mut bob);
+        sharing.until_waiting(&lab);
+        holder.end().silently(0);
+        waiter.expect_held();
+        // Without its pipe, a killed holder is found dead by its process.
+        let attacker = |script: &str| {
+            Ran::of(
+                sharing
+                    .ann
+                    .program(&lab, Path::new("sh"))
+                    .args(["-c", script])
+                    .current_dir(lab.directory().join("state")),
+            )
+        };
+        attacker("rm -f ????????????????????????????????").silently(0);
+        waiter.kill();
+        let [mut ann, _] = sharing.both(&lab, &["exec", "-n", "k", "--", "true"]);
+        Ran::of(&mut ann).silently(0);
+    }
+}
+
 fn make(path: &Path, kind: FileType) {
     rustix::fs::mknodat(rustix::fs::CWD, path, kind, 0o666.into(), 0).expect("a file of any kind");
 }

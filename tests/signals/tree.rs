@@ -4,13 +4,14 @@
 use std::fs::{self, File, Permissions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::session::{Session, children, pid, script, until_dead, until_state};
 use crate::support::needs::{self, skip_unless};
 use crate::support::servers::Kind;
-use crate::support::{Lab, wait_until};
+use crate::support::{Lab, Running, wait_until};
 
 /// Starts a process of each kind that survived a lost lock in the past. Each prints its process id.
 const JOB: &str = r#"
@@ -233,6 +234,33 @@ fn command_dies_with_rlock_even_without_its_guardian() {
     until_dead(command);
     kill_process(guardian, Signal::CONT).unwrap();
     until_dead(guardian);
+}
+
+/// Trees that can't end yet are waited for once for all, and without the lock of the store. Here,
+/// the test keeps the beacons open in the place of guardians that wait for their trees.
+#[test]
+fn killed_holders_whose_trees_cannot_end_delay_nobody_else() {
+    let lab = Lab::new();
+    let names: Vec<String> = (0..10).map(|number| format!("k{number}")).collect();
+    let hold = |name: &String| Session::rlock(&lab, ["exec", name, "--", "sh", "-c", "echo pid $$; exec sleep 1000"]);
+    let mut holders: Vec<_> = names.iter().map(hold).collect();
+    let commands: Vec<_> = holders.iter_mut().map(|holder| processes(holder, 1)[0]).collect();
+    let beacons = lab.files().into_iter().filter(|name| name.len() == 32);
+    let open = |name: String| File::options().read(true).write(true).open(lab.directory().join("state").join(name));
+    let trees: Vec<_> = beacons.map(|name| open(name).unwrap()).collect();
+    assert_eq!(trees.len(), holders.len());
+    holders.iter().for_each(|holder| holder.signal(Signal::KILL));
+    commands.into_iter().for_each(until_dead);
+    let begun = Instant::now();
+    let all = names.iter().flat_map(|name| ["--write", name]);
+    let mut waits = Running::start(&mut lab.rlock(["exec", "-n"].into_iter().chain(all).chain(["--", "true"])));
+    while waits.runs() {
+        lab.run(["exec", "other", "--", "true"]).silently(0);
+    }
+    assert_eq!(waits.end().code(), Some(75), "a tree that has not ended counts as alive");
+    assert!(begun.elapsed() < Duration::from_secs(4), "it took {:?}", begun.elapsed());
+    drop(trees);
+    lab.run(["exec", "-n", "--write", "k0", "--write", "k9", "--", "true"]).silently(0);
 }
 
 /// A killed guardian is replaced, and its successor ends the tree as well.

@@ -12,22 +12,26 @@
 //!
 //! Anybody who may write to a shared directory can replace a beacon by another file. Therefore the
 //! session's record contains the beacon's [`Identity`], and only a pipe with that identity tells
-//! whether the session lives.
+//! whether the session lives. Without that pipe, the process decides, which the identity names as
+//! well: by its number, its start and its pid namespace, and by the boot.
 //!
 //! Inotify could serve for watching, but a user may have only 128 inotify instances. A file lock
 //! tells a live process from a dead one, but only to a thread that sleeps on the lock.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat};
 use rustix::io::Errno;
 use rustix::pipe::fcntl_getpipe_size;
+use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
 use super::directory::Directory;
-use super::ending;
+use super::{ending, lock_file};
 use crate::lock::request::SessionId;
+use crate::processes;
 
 /// Bytes of a page, which is the least capacity of a pipe. A larger page is no harm.
 const PAGE_BYTES: usize = 4096;
@@ -52,6 +56,12 @@ pub(super) struct Identity {
     pub(super) pid: u32,
     /// The inode of the pid namespace in which `pid` counts; 0 if the namespace is not known.
     pub(super) pids: u64,
+    /// When the process started, in ticks since the boot; 0 if that is not known.
+    pub(super) started: u64,
+    /// The inode of the time namespace in which `started` counts.
+    pub(super) times: u64,
+    /// The id of the boot; 0 if it is not known.
+    pub(super) boot: u128,
 }
 
 /// The state of another session, as its beacon shows it.
@@ -59,9 +69,12 @@ pub(super) struct Identity {
 pub(super) enum Peer {
     /// The session's process lives. The writing end of its pipe serves to wake or watch it.
     Alive(OwnedFd),
+    /// The session's process is dead, but its pipe is open: its guardian is about to kill the
+    /// process tree that is left. The session counts as alive until then.
+    Ending(OwnedFd),
     /// The session's process is dead.
     Dead,
-    /// Somebody has removed or replaced the pipe, so the state of the session cannot be determined.
+    /// Somebody has removed or replaced the pipe, and the process may live.
     Missing,
 }
 
@@ -171,13 +184,32 @@ impl Identity {
             users: namespace("user"),
             pid: std::process::id(),
             pids: namespace("pid"),
+            started: processes::own_start().unwrap_or(0),
+            times: namespace("time"),
+            boot: boot(),
         }
     }
 
-    /// Whether the process is gone but its beacon is still open. Then its guardian is about to kill
-    /// the process tree that is left.
-    fn is_ending(&self) -> bool {
-        ending::is_gone(self.pid) && self.pids != 0 && self.pids == namespace("pid")
+    /// Whether the process is gone. A process of another pid namespace can't be seen.
+    fn is_gone(&self) -> bool {
+        self.pids != 0 && self.pids == namespace("pid") && ending::is_gone(self.pid)
+    }
+
+    /// Whether no process can be the one that made the beacon: it is gone, its number is used
+    /// again, or the machine has booted since. What can't be seen or compared counts as alive.
+    pub(super) fn names_no_process(&self) -> bool {
+        if self.boot != 0 && boot() != 0 && self.boot != boot() {
+            return true;
+        }
+        self.is_gone() || self.pids != 0 && self.pids == namespace("pid") && self.is_used_again()
+    }
+
+    fn is_used_again(&self) -> bool {
+        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return false };
+        self.started != 0
+            && self.times == namespace("time")
+            && processes::are_visible()
+            && processes::stat(pid).is_ok_and(|stat| stat.process.started != self.started)
     }
 
     /// The number that the owner has in the user namespace of this process. A beacon from another
@@ -206,18 +238,25 @@ pub(super) fn look(directory: &Directory, session: SessionId, identity: Option<&
         Ok(pipe) => {
             let stat = fstat(&pipe)?;
             Ok(match is_it(&stat, identity) {
-                true if identity.is_some_and(Identity::is_ending) && ending::wait_for_tree(&pipe) => Peer::Dead,
+                true if identity.is_some_and(Identity::is_gone) => Peer::Ending(pipe),
                 true => Peer::Alive(pipe),
-                false => Peer::Missing,
+                false => without_pipe(identity),
             })
         }
         // No process reads the pipe. The pipe was not opened, so its identity is still unchecked.
         Err(Errno::NXIO) => look_closely(directory, &name, identity),
-        Err(Errno::NOENT) => Ok(Peer::Missing),
+        Err(Errno::NOENT) => Ok(without_pipe(identity)),
         // No rlock process makes a link, a folder or a file that others may not open.
-        Err(Errno::LOOP | Errno::ISDIR | Errno::ACCESS | Errno::PERM) if identity.is_some() => Ok(Peer::Missing),
+        Err(Errno::LOOP | Errno::ISDIR | Errno::ACCESS | Errno::PERM) if identity.is_some() => {
+            Ok(without_pipe(identity))
+        }
         Err(error) => Err(error.into()),
     }
+}
+
+/// The state of a session without its pipe.
+fn without_pipe(identity: Option<&Identity>) -> Peer {
+    if identity.is_some_and(Identity::names_no_process) { Peer::Dead } else { Peer::Missing }
 }
 
 /// Looks at a beacon through an O_PATH descriptor, which opens nothing. So the file that is checked
@@ -225,11 +264,11 @@ pub(super) fn look(directory: &Directory, session: SessionId, identity: Option<&
 fn look_closely(directory: &Directory, name: &str, identity: Option<&Identity>) -> io::Result<Peer> {
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let found = match rustix::fs::openat(directory, name, flags, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(Peer::Missing),
+        Err(Errno::NOENT) => return Ok(without_pipe(identity)),
         found => found?,
     };
     if !is_it(&fstat(&found)?, identity) {
-        return Ok(Peer::Missing);
+        return Ok(without_pipe(identity));
     }
     let path = format!("/proc/self/fd/{}", found.as_raw_fd());
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -243,6 +282,12 @@ fn look_closely(directory: &Directory, name: &str, identity: Option<&Identity>) 
 /// The inode of this process's namespace of a kind, see namespaces(7).
 fn namespace(kind: &str) -> u64 {
     rustix::fs::stat(format!("/proc/self/ns/{kind}")).map_or(0, |stat| stat.st_ino)
+}
+
+/// The id of this boot as a number; 0 if it cannot be read.
+fn boot() -> u128 {
+    static BOOT: OnceLock<u128> = OnceLock::new();
+    *BOOT.get_or_init(|| u128::from_str_radix(&lock_file::boot().replace('-', ""), 16).unwrap_or(0))
 }
 
 fn is_it(stat: &Stat, identity: Option<&Identity>) -> bool {
@@ -277,7 +322,7 @@ pub(super) fn complement(session: SessionId) -> SessionId {
 /// Wakes the process of a session, and tells it which session is meant. A full pipe wakes all
 /// sessions of the process. A process that has just died needs no wake-up.
 pub(super) fn wake(directory: &Directory, session: SessionId, identity: Option<&Identity>, wake: Wake) {
-    if let Ok(Peer::Alive(pipe)) = look(directory, session, identity) {
+    if let Ok(Peer::Alive(pipe) | Peer::Ending(pipe)) = look(directory, session, identity) {
         let _ = rustix::io::write(&pipe, &wake.message(session));
     }
 }

@@ -1,9 +1,11 @@
 //! Carries a table over a boot of the machine: sessions that had a process are removed, and kept
 //! holds, successes, streaks and history stay.
 
+use super::beacon::Peer;
 use super::directory::Directory;
 use super::file::TableFile;
 use super::records::{Error, Transaction};
+use super::transaction::fate;
 use crate::clock::{Boottime, StoreTime};
 use crate::lock::lease::CLAIM;
 use crate::lock::op::Op;
@@ -20,9 +22,13 @@ pub(super) fn forget_processes(directory: &Directory, table: &TableFile) -> Resu
         let mut sessions = locks.records().sessions()?;
         // Waiters leave first, because the removal of a holder would grant them something.
         sessions.sort_by_key(|(_, session)| session.is_holder());
-        for (id, _) in sessions.iter().filter(|(_, session)| !session.is_kept()) {
+        for (id, _) in sessions {
+            // Somebody may have changed the boot in the lock file, or may see another one.
+            if !matches!(fate(directory, locks.records(), id)?, Peer::Dead) {
+                continue;
+            }
             let now = locks.records_mut().advance_clock(StoreTime::of_machine(), Boottime::now())?;
-            locks.apply(now, Op::Reap(*id))?;
+            locks.apply(now, Op::Reap(id))?;
         }
         locks.into_records().commit()?;
         table.seal(directory);

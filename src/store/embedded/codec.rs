@@ -1,4 +1,4 @@
-//! Writes and reads the bytes of the table's records, format 2, in the encoding of postcard.
+//! Writes and reads the bytes of the table's records, format 3, in the encoding of postcard.
 //!
 //! The table writes the keys itself, because their order counts. A record is read whole or not at
 //! all: input that is too short, too long or invalid is [`Damaged`].

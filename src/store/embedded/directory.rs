@@ -48,8 +48,8 @@ const IN_RUN_LOCK: &str = "rlock-";
 /// The directory below a user's home, for a machine without `/run/lock`.
 const BELOW_HOME: &str = ".local/state/rlock";
 
-/// A format that was never released. Its state is replaced as soon as no session uses it.
-const UNRELEASED: &[u8] = b"1";
+/// The formats that were never released. A state of them is replaced as soon as no session uses it.
+const UNRELEASED: [&[u8]; 2] = [b"1", b"2"];
 
 /// The error of a directory in which another program's file has the name of one of rlock's.
 const FOREIGN: &str = "what is in it is not rlock's: name another directory";
@@ -247,7 +247,7 @@ impl Directory {
         let format = found.format();
         let is_new = match format {
             Some(format) if format == FORMAT.as_bytes() => false,
-            Some(UNRELEASED) if !self.anybody_lives()? => true,
+            Some(format) if UNRELEASED.contains(&format) && !self.anybody_lives()? => true,
             Some(format) => {
                 let format = String::from_utf8_lossy(format);
                 return Err(io::Error::other(format!(
@@ -261,7 +261,7 @@ impl Directory {
         // A container may show another boot id than its host, so a different id alone proves
         // nothing. If a machine shows no boot id, a reboot cannot be noticed.
         let same_for_all_we_know = boot.is_empty() && format.is_some();
-        if same_for_all_we_know || self.anybody_lives()? {
+        if !is_new && (same_for_all_we_know || self.anybody_lives()?) {
             if format.is_none() {
                 self.put_boot(locked)?;
             }
@@ -272,7 +272,6 @@ impl Directory {
             self.put_boot(locked)?;
             return Ok(Age::ThisBoot);
         }
-        self.remove_beacons().map_err(advised_inside)?;
         lock_file::remove_seal(self.lock_file())?;
         Ok(Age::EarlierBoot)
     }
@@ -359,7 +358,8 @@ impl Directory {
         Ok(self.path.join(STATE).join(DAMAGED_TABLE))
     }
 
-    fn remove_beacons(&self) -> io::Result<()> {
+    /// Removes all beacons. None may have a reader.
+    pub(super) fn remove_beacons(&self) -> io::Result<()> {
         for session in self.beacons()? {
             beacon::remove(self, session);
         }

@@ -17,15 +17,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::clock::Boottime;
 use crate::processes;
 
-/// Maximum wait for the end of a process. A process may hang in its end, on a dead disk for
-/// example.
-const LONGEST: Duration = Duration::from_secs(1);
-/// Maximum wait for a guardian, which needs some milliseconds. After this time, a process of the
-/// tree hangs in the kernel or the machine is busy, and the holder counts as alive. Other processes
-/// wait for the lock of the store meanwhile.
-const TREE_LIMIT: Duration = Duration::from_millis(100);
+/// Maximum wait of a transaction for the end of other processes, all together. A process may hang in
+/// its end, on a dead disk or in a frozen container for example. A tree then counts as alive, and a
+/// process without a tree as dead.
+const LONGEST: Duration = Duration::from_millis(500);
 
 /// Whether the process is missing from this pid namespace or is only a zombie.
 pub(super) fn is_gone(number: u32) -> bool {
@@ -39,24 +37,37 @@ pub(super) fn is_gone(number: u32) -> bool {
     }
 }
 
-/// Waits until the guardian of a killed holder has ended the command's process tree. Returns
-/// whether it has. `beacon` is the writing end of the pipe that the guardian keeps open until then.
-pub(super) fn wait_for_tree(beacon: &OwnedFd) -> bool {
-    let timeout = Timespec::try_from(TREE_LIMIT).ok();
-    poll(&mut [PollFd::new(beacon, PollFlags::empty())], timeout.as_ref()).is_ok_and(|ready| ready > 0)
-}
-
-/// Waits until a process has ended, if its end has begun. A number from another pid namespace may
-/// match an unrelated process here; the wait then lasts at most until that process ends.
-pub(super) fn wait_until_over(number: u32) {
-    let Some(pid) = i32::try_from(number).ok().and_then(Pid::from_raw) else { return };
+/// What tells when a process has ended whose end has begun; `None` for every other process. A number
+/// from another pid namespace may match an unrelated process here.
+pub(super) fn end_of(number: u32) -> Option<OwnedFd> {
+    let pid = i32::try_from(number).ok().and_then(Pid::from_raw)?;
     // The pidfd is opened before the check, so that the checked process and the awaited process are
     // the same.
-    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return };
-    if processes::stat(pid).is_ok_and(|stat| stat.ending && !stat.ended) {
-        let timeout = Timespec::try_from(LONGEST).ok();
-        // Any result of poll ends the wait.
-        let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], timeout.as_ref());
+    let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    processes::stat(pid).is_ok_and(|stat| stat.ending && !stat.ended).then_some(process)
+}
+
+/// How long a process may still wait for the end of others, without the lock on the state.
+#[derive(Debug, Default)]
+pub(super) struct Patience {
+    until: Option<Boottime>,
+}
+
+impl Patience {
+    pub(super) fn is_left(&self) -> bool {
+        self.until.is_none_or(|until| Boottime::now() < until)
+    }
+
+    /// Waits until all of these have ended, as far as there is time left. Each is a process, or the
+    /// writing end of a beacon, which the guardian keeps open until the process tree has ended.
+    pub(super) fn wait(&mut self, ends: &[OwnedFd]) {
+        let until = *self.until.get_or_insert_with(|| Boottime::now() + LONGEST);
+        for end in ends {
+            let left = Timespec::try_from(until - Boottime::now()).ok();
+            // A beacon's writing end is always ready for a write, and a process for nothing but its
+            // end. Any result of poll ends the wait.
+            let _ = poll(&mut [PollFd::new(end, PollFlags::IN)], left.as_ref());
+        }
     }
 }
 
@@ -72,13 +83,21 @@ mod tests {
         child.kill().unwrap();
         let mut ended = [PollFd::new(child.stdout.as_ref().unwrap(), PollFlags::IN)];
         poll(&mut ended, None).unwrap();
-        // The kernel closes the pipe while the process ends, as it closes a beacon. The test waits
-        // until the process has ended.
-        wait_until_over(child.id());
+        // The kernel closes the pipe while the process ends, as it closes a beacon.
+        Patience::default().wait(&end_of(child.id()).into_iter().collect::<Vec<_>>());
         assert!(processes::stat(Pid::from_child(&child)).unwrap().ended);
         for pid in [0, u32::MAX, id(), child.id()] {
-            wait_until_over(pid);
+            assert!(end_of(pid).is_none(), "{pid} is not about to end");
         }
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn patience_is_for_all_waits_together() {
+        let (_reader, writer) = rustix::pipe::pipe().unwrap();
+        let mut patience = Patience::default();
+        assert!(patience.is_left());
+        patience.wait(&[writer.try_clone().unwrap(), writer]);
+        assert!(!patience.is_left());
     }
 }

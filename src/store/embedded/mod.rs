@@ -111,6 +111,9 @@ pub struct Embedded {
     table: Option<TableFile>,
     gate: Gate,
     namespace: String,
+    /// Whether this process gives the trees of killed holders time to end before it tells that a
+    /// request is busy. A server has other clients to serve.
+    awaits_trees: bool,
     /// Whether this process adds nothing to the past any more, because a change of the table
     /// failed.
     forgets: bool,
@@ -123,7 +126,8 @@ impl Embedded {
     /// The directory cannot be used. The content of the directory is checked at its first use.
     pub fn open(path: Option<PathBuf>, namespace: &str) -> Result<Self, Error> {
         let directory = Directory::open(path)?;
-        Ok(Self { directory, table: None, gate: Gate::default(), namespace: namespace.to_owned(), forgets: false })
+        let (table, gate, namespace) = (None, Gate::default(), namespace.to_owned());
+        Ok(Self { directory, table, gate, namespace, awaits_trees: true, forgets: false })
     }
 }
 
@@ -142,7 +146,8 @@ impl Embedded {
                 Some(place) => Op::Return { request: request.clone(), place },
             };
             match work.apply(op)? {
-                Reply::Busy { streak, .. } => {
+                Reply::Busy { blockers, streak } => {
+                    work.await_trees(&blockers)?;
                     let resources = request.claims.iter().map(|claim| claim.resource.clone()).collect();
                     let listings = work.inspect(resources)?;
                     let obstructions = listings.into_iter().map(Obstruction::from).collect();
@@ -155,6 +160,7 @@ impl Embedded {
                     for claim in &request.claims {
                         suspects.extend(work.sessions_of(&claim.resource, |_| true)?);
                     }
+                    work.await_trees(&suspects)?;
                     if !work.reap_dead(&suspects)? {
                         return Ok(View::settled(Standing::Refused(refusal)));
                     }
@@ -284,7 +290,8 @@ impl Store for Embedded {
         Ok(Box::new(EmbeddedHandle::ask(*self, request)?))
     }
 
-    fn sessions(self: Box<Self>) -> Result<Box<dyn Sessions>, Error> {
+    fn sessions(mut self: Box<Self>) -> Result<Box<dyn Sessions>, Error> {
+        self.awaits_trees = false;
         Ok(Box::new(EmbeddedSessions::new(*self)?))
     }
 
@@ -355,8 +362,10 @@ impl Store for Embedded {
 
     fn cleanup(&mut self, resources: &[Resource], dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {
         let dead = self.transact(None, |work| {
+            let sessions = work.records().sessions()?;
+            work.await_trees(&sessions.iter().map(|(id, _)| *id).collect::<Vec<_>>())?;
             let mut dead = Vec::new();
-            for (id, session) in work.records().sessions()? {
+            for (id, session) in sessions {
                 let concerned = |name: &Resource| session.claims.iter().any(|claim| claim.claim.resource == *name);
                 if (resources.is_empty() || resources.iter().any(concerned)) && matches!(work.fate(id)?, Peer::Dead) {
                     dead.push((id, session));

@@ -21,6 +21,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -92,6 +93,10 @@ pub(super) enum Error {
     /// A system call failed.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// Processes are about to end, and the transaction has to begin anew then. The descriptors tell
+    /// when they have ended.
+    #[error("processes of killed holders have not ended")]
+    Ending(Vec<OwnedFd>),
     /// The table or a record is invalid.
     #[error("{DAMAGED}")]
     Damaged,

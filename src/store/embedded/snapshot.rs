@@ -95,7 +95,7 @@ pub(super) fn listings(
         let identity = raw.beacons.get(&id).map(|bytes| decode::<Identity>(bytes)).transpose()?;
         let holds = holders.get(&id).copied().unwrap_or(false);
         Ok(match beacon::look(directory, id, identity.as_ref())? {
-            Peer::Alive(pipe) => {
+            Peer::Alive(pipe) | Peer::Ending(pipe) => {
                 if (holds || watched == Interest::All) && answer.watched.len() < watched.max() {
                     answer.watched.push(pipe);
                 } else {

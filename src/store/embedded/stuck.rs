@@ -42,8 +42,8 @@ impl Stuck {
 
     pub(super) fn error(directory: &Directory) -> Error {
         directory.unusable(
-            &"another process has held its lock for too long, and may be stopped: look for a stopped rlock, and continue \
-              or end it",
+            &"its lock was not free for 5 seconds: another rlock works on it for long, or is stopped; try again, or look for \
+              a stopped rlock and continue or end it",
         )
     }
 }

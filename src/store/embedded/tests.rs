@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use rustix::fs::FlockOperation;
 use tempfile::TempDir;
 
-use super::beacon::{Beacon, Wake};
+use super::beacon::{Beacon, Identity, Wake};
 use super::*;
 use crate::lock::request::{Claim, Job, Process};
 
@@ -237,7 +237,7 @@ fn beacon_without_a_session_is_removed_when_its_process_is_dead() {
 fn state_of_another_boot_is_cleared_unless_a_session_lives() {
     let lab = Lab::new();
     let (_, beacon) = lab.open().ask(1);
-    let of_another_boot = || fs::write(lab.file("lock"), "rlock store, format 2\nboot another\n").unwrap();
+    let of_another_boot = || fs::write(lab.file("lock"), "rlock store, format 3\nboot another\n").unwrap();
     of_another_boot();
     assert_eq!(lab.open().counts(), (1, 0), "a container may see another boot id than its host");
     drop(beacon);
@@ -247,16 +247,65 @@ fn state_of_another_boot_is_cleared_unless_a_session_lives() {
     assert!(!fs::read_to_string(lab.file("lock")).unwrap().contains("another"));
 }
 
+/// "A holder whose files in the directory were replaced counts as alive."
 #[test]
-fn state_of_the_unreleased_format_is_cleared_unless_a_session_lives() {
+fn holder_lives_without_its_pipe_in_whatever_boot_the_lock_file_says() {
     let lab = Lab::new();
-    let (_, beacon) = lab.open().ask(1);
-    let text = fs::read_to_string(lab.file("lock")).unwrap().replace("format 2", "format 1");
-    fs::write(lab.file("lock"), &text).unwrap();
-    assert!(lab.open().failure().contains("it has format 1 and this rlock knows format 2"));
-    drop(beacon);
-    assert_eq!(lab.open().transact(|work| work.records().sessions()).unwrap(), []);
-    assert!(fs::read_to_string(lab.file("lock")).unwrap().contains("format 2"));
+    let (_, _beacon) = lab.open().ask(1);
+    lab.beacons().iter().for_each(|name| fs::remove_file(lab.file(name)).unwrap());
+    fs::write(lab.file("lock"), "rlock store, format 3\nboot another\n").unwrap();
+    assert_eq!(lab.open().ask(2).0, Standing::Waiting);
+}
+
+#[test]
+fn holder_without_its_pipe_is_dead_if_its_record_names_no_process() {
+    let lab = Lab::new();
+    type Change = fn(&mut Identity);
+    let mut ended = std::process::Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    let cases: [(&str, bool, Change); 7] = [
+        ("the process runs", true, |_| ()),
+        ("its number is used again", false, |identity| identity.started -= 1),
+        ("its start is not known", true, |identity| identity.started = 0),
+        ("its start counts in another time namespace", true, |identity| {
+            (identity.started, identity.times) = (identity.started - 1, identity.times + 1);
+        }),
+        ("its pid namespace can't be seen", true, |identity| {
+            (identity.started, identity.pids) = (identity.started - 1, identity.pids + 1);
+        }),
+        ("the machine has booted since", false, |identity| identity.boot += 1),
+        ("the boot is not known", true, |identity| identity.boot = 0),
+    ];
+    for (what, lives, change) in cases {
+        let mut site = lab.open();
+        let (_, beacon) = site.ask(1);
+        lab.beacons().iter().for_each(|name| fs::remove_file(lab.file(name)).unwrap());
+        let mut identity = *beacon.identity();
+        change(&mut identity);
+        site.transact(|work| work.records_mut().put_beacon(id(1), &identity)).unwrap();
+        let standing = site.ask(2).0;
+        assert_eq!(standing == Standing::Waiting, lives, "{what}: {standing:?}");
+        drop(beacon);
+        site.transact(|work| work.reap(id(1))).unwrap();
+        site.0.cleanup(&[], false).unwrap();
+    }
+    let gone = Identity { pid: ended.id(), ..*lab.open().ask(1).1.identity() };
+    assert!(gone.names_no_process());
+}
+
+#[test]
+fn state_of_an_unreleased_format_is_cleared_unless_a_session_lives() {
+    for unreleased in ["format 1", "format 2"] {
+        let lab = Lab::new();
+        let (_, beacon) = lab.open().ask(1);
+        let text = fs::read_to_string(lab.file("lock")).unwrap().replace("format 3", unreleased);
+        fs::write(lab.file("lock"), &text).unwrap();
+        let refused = format!("it has {unreleased} and this rlock knows format 3");
+        assert!(lab.open().failure().contains(&refused));
+        drop(beacon);
+        assert_eq!(lab.open().transact(|work| work.records().sessions()).unwrap(), []);
+        assert!(fs::read_to_string(lab.file("lock")).unwrap().contains("format 3"));
+    }
 }
 
 #[test]

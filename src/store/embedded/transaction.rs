@@ -9,11 +9,12 @@ use rustix::process::geteuid;
 
 use super::beacon::{self, Beacon, Identity, Peer, Wake};
 use super::directory::{Age, Directory, Locked};
+use super::ending::{self, Patience};
 use super::fault::Guard;
 use super::file::{Damaged, TableFile};
 use super::records::{self, Transaction};
 use super::snapshot::without_the_dead;
-use super::{Embedded, Error, boot, ending, file};
+use super::{Embedded, Error, boot, file};
 use crate::clock::{Boottime, StoreTime};
 use crate::lock::index::Rank;
 use crate::lock::lease::CLAIM;
@@ -58,6 +59,20 @@ pub(super) struct Work<'t> {
     /// The sessions that the operations so far have granted something, and that are not yet known
     /// to live.
     granted: VecDeque<SessionId>,
+    /// Whether this process may still wait for the end of other processes.
+    is_patient: bool,
+    /// Whether this process may still wait for the end of process trees.
+    awaits_trees: bool,
+}
+
+/// What became of an attempt to run a transaction.
+enum Tried<T> {
+    Done(T),
+    /// The lock was not free in time.
+    NoLock,
+    /// Nothing was changed, because processes are about to end. The descriptors tell when they have
+    /// ended.
+    Ends(Vec<OwnedFd>),
 }
 
 /// A session of another process, and its beacon.
@@ -112,10 +127,28 @@ impl Embedded {
         own: impl Own,
         mut work: impl FnMut(&mut Work<'_>) -> Result<T, records::Error>,
     ) -> Result<Option<T>, Error> {
-        if !self.lock(limit)? {
-            return Ok(None);
+        let mut patience = Patience::default();
+        loop {
+            match self.try_transact(limit, &own, patience.is_left(), &mut work)? {
+                Tried::Done(result) => return Ok(Some(result)),
+                Tried::NoLock => return Ok(None),
+                // Other processes use the store meanwhile.
+                Tried::Ends(ends) => patience.wait(&ends),
+            }
         }
-        let Self { directory, table, namespace, forgets, .. } = self;
+    }
+
+    fn try_transact<T>(
+        &mut self,
+        limit: Option<Duration>,
+        own: &dyn Own,
+        is_patient: bool,
+        work: &mut dyn FnMut(&mut Work<'_>) -> Result<T, records::Error>,
+    ) -> Result<Tried<T>, Error> {
+        if !self.lock(limit)? {
+            return Ok(Tried::NoLock);
+        }
+        let Self { directory, table, namespace, awaits_trees, forgets, .. } = self;
         let locked = directory.locked();
         let _guard = Guard::new(directory);
         let directory = locked.directory();
@@ -129,13 +162,15 @@ impl Embedded {
             let mut running = Work {
                 directory,
                 table: LockTable::with_claim_lease(Transaction::new(txn, namespace, has_room), CLAIM),
-                own: &own,
+                own,
                 changed: false,
                 concerned: Vec::new(),
                 woken: Vec::new(),
                 reaped: Vec::new(),
                 passed_over: HashSet::new(),
                 granted: VecDeque::new(),
+                is_patient,
+                awaits_trees: is_patient && *awaits_trees,
             };
             let result = work(&mut running)?;
             let Work { table: records, changed, woken, reaped, .. } = running;
@@ -159,10 +194,13 @@ impl Embedded {
             }
             done = attempt(table);
         }
-        let (result, woken) = done.map_err(|error| directory.unusable(&error))?;
+        let (result, woken) = match done {
+            Err(records::Error::Ending(ends)) => return Ok(Tried::Ends(ends)),
+            done => done.map_err(|error| directory.unusable(&error))?,
+        };
         drop(locked);
         woken.iter().for_each(|(session, identity, wake)| beacon::wake(directory, *session, identity.as_ref(), *wake));
-        Ok(Some(result))
+        Ok(Tried::Done(result))
     }
 
     /// Gets the lock that other processes use as well. If the directory was replaced, it is opened
@@ -193,10 +231,23 @@ fn open(locked: &Locked<'_>) -> Result<TableFile, records::Error> {
     let table = TableFile::open(directory)?;
     if age == Age::EarlierBoot {
         boot::forget_processes(directory, &table)?;
+        directory.remove_beacons()?;
         directory.put_boot(locked)?;
         table.seal(directory);
     }
     Ok(table)
+}
+
+/// The state of a holder's or waiter's process. A kept hold needs none. A waiter without its beacon
+/// counts as dead: no process can wake it, and it runs no command. It learns that it is lost when it
+/// looks.
+pub(super) fn fate(directory: &Directory, records: &Transaction<'_>, id: SessionId) -> Result<Peer, records::Error> {
+    let identity = records.beacon(id)?;
+    Ok(match beacon::look(directory, id, identity.as_ref())? {
+        Peer::Dead if records.session(id)?.is_some_and(|session| session.is_kept()) => Peer::Missing,
+        Peer::Missing if records.session(id)?.is_none_or(|session| !session.is_holder()) => Peer::Dead,
+        peer => peer,
+    })
 }
 
 impl<'t> Work<'t> {
@@ -366,7 +417,7 @@ impl<'t> Work<'t> {
                 continue;
             }
             match self.fate(session)? {
-                Peer::Alive(_) => {
+                Peer::Alive(_) | Peer::Ending(_) => {
                     self.call(session, Wake::Now)?;
                     let beacon = self.records().beacon(session)?;
                     if beacon.is_some_and(|beacon| self.passed_over.contains(&beacon)) {
@@ -443,16 +494,9 @@ impl<'t> Work<'t> {
             .for_each(|(session, identity, wake)| beacon::wake(directory, session, identity.as_ref(), wake));
     }
 
-    /// The state of a holder's or waiter's process. A kept hold needs none. A waiter without its
-    /// beacon counts as dead: no process can wake it, and it runs no command. It learns that it is
-    /// lost when it looks.
+    /// The state of a holder's or waiter's process, see [`fate`].
     pub(super) fn fate(&self, id: SessionId) -> Result<Peer, records::Error> {
-        let identity = self.records().beacon(id)?;
-        Ok(match beacon::look(self.directory, id, identity.as_ref())? {
-            Peer::Dead if self.records().session(id)?.is_some_and(|session| session.is_kept()) => Peer::Missing,
-            Peer::Missing if self.records().session(id)?.is_none_or(|session| !session.is_holder()) => Peer::Dead,
-            peer => peer,
-        })
+        fate(self.directory, self.records(), id)
     }
 
     /// Removes a dead session from the table, and wakes the sessions that this grants something.
@@ -462,8 +506,11 @@ impl<'t> Work<'t> {
     }
 
     fn reap_alone(&mut self, id: SessionId) -> Result<(), records::Error> {
-        if let Some(holder) = self.records().session(id)?.filter(Session::is_holder) {
-            ending::wait_until_over(holder.process.pid);
+        if self.is_patient
+            && let Some(holder) = self.records().session(id)?.filter(Session::is_holder)
+            && let Some(end) = ending::end_of(holder.process.pid)
+        {
+            return Err(records::Error::Ending(vec![end]));
         }
         self.reaped.push(id);
         self.apply_alone(Op::Reap(id)).map(drop)
@@ -480,6 +527,18 @@ impl<'t> Work<'t> {
             }
         }
         Ok(found)
+    }
+
+    /// Lets the transaction begin anew once the process trees of these killed holders have ended,
+    /// if it may still wait for that.
+    pub(super) fn await_trees(&self, holders: &[SessionId]) -> Result<(), records::Error> {
+        let mut ends = Vec::new();
+        for holder in holders.iter().filter(|holder| self.awaits_trees && !self.own.has(**holder)) {
+            if let Peer::Ending(pipe) = self.fate(*holder)? {
+                ends.push(pipe);
+            }
+        }
+        if ends.is_empty() { Ok(()) } else { Err(records::Error::Ending(ends)) }
     }
 
     /// Reaps the dead sessions that block a new request, or that count against its limit of
@@ -536,7 +595,7 @@ impl<'t> Work<'t> {
                     continue;
                 }
                 match self.fate(blocker)? {
-                    Peer::Alive(pipe) => watched.push((blocker, pipe)),
+                    Peer::Alive(pipe) | Peer::Ending(pipe) => watched.push((blocker, pipe)),
                     Peer::Dead => dead.push(blocker),
                     Peer::Missing => {}
                 }

@@ -25,7 +25,7 @@ fn keeps(number: u8, length: Duration) -> Request {
 
 impl Lab {
     fn of_another_boot(&self) {
-        fs::write(self.file("lock"), "rlock store, format 2\nboot another\n").unwrap();
+        fs::write(self.file("lock"), "rlock store, format 3\nboot another\n").unwrap();
     }
 }
 
@@ -239,7 +239,7 @@ fn table_of_an_earlier_boot_is_read_whole_even_if_its_seal_fits() {
     let file = fs::File::options().write(true).open(lab.file("table")).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &vec![0xA5; table.len() - 8192], 8192).unwrap();
     file.set_modified(times).unwrap();
-    fs::write(lab.file("lock"), format!("rlock store, format 2\nboot another\n{seal}\n")).unwrap();
+    fs::write(lab.file("lock"), format!("rlock store, format 3\nboot another\n{seal}\n")).unwrap();
     assert!(is_granted(&lab.open().ask(2).0));
 }
 
