@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::exit;
+use crate::lock::op::Refusal;
 use crate::store;
 
 /// The reason why a subcommand ends without a result: one line for the user, and the exit code for
@@ -20,6 +21,16 @@ impl Failure {
 
     pub(crate) fn refused(reason: &dyn fmt::Display) -> Self {
         Self { code: exit::REFUSED, text: format!("refused: {reason}") }
+    }
+}
+
+impl From<&Refusal> for Failure {
+    /// What the state of the store does not allow now is not the fault of the request.
+    fn from(refusal: &Refusal) -> Self {
+        match refusal {
+            Refusal::TooManyJobs { .. } => Self { code: exit::UNAVAILABLE, text: refusal.to_string() },
+            _ => Self::refused(refusal),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use clap::ArgMatches;
 
 use crate::lock::endpoint::Endpoint;
 use crate::lock::mode::Mode;
-use crate::lock::request::Claim;
+use crate::lock::request::{self, CLAIMS_MAX, Claim, NAMES_MAX};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
@@ -52,11 +52,19 @@ fn all(matches: &ArgMatches) -> Result<Vec<Claim>, Mistake> {
     let mut merged: Vec<Claim> = Vec::with_capacity(claims.len());
     for (_, claim) in claims {
         merge_into(&mut merged, claim)?;
+        if merged.len() > CLAIMS_MAX {
+            break;
+        }
     }
     if merged.is_empty() {
         return Err(Mistake::plain(
             "nothing to lock: name a KEY, or use --read, --prewrite, --write, --slot or --range-write",
         ));
+    }
+    if merged.len() > CLAIMS_MAX || request::resources(&merged).len() > NAMES_MAX {
+        return Err(Mistake::plain(format!(
+            "too many claims: a request has at most {NAMES_MAX} names and {CLAIMS_MAX} claims"
+        )));
     }
     Ok(merged)
 }

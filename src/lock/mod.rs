@@ -41,7 +41,7 @@ mod behind;
 mod conflict;
 mod listing;
 mod nesting;
-mod remember;
+pub(crate) mod remember;
 mod slots;
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::mode::Mode;
-use super::past::{End, Ending, Streak};
+use super::past::{End, Ending, JOBS_MAX, Streak};
 use super::request::{Place, Process, Request, SessionId};
 use super::resource::Resource;
 use super::span::Span;
@@ -224,6 +224,15 @@ pub enum Refusal {
     /// The session has no kept hold that `acquire` made, so nothing extends it.
     #[error("only what 'rlock acquire --for' has locked can be extended: a lock with a process lasts as long as it")]
     NotKept,
+    /// The store keeps no more successes of jobs of the resource.
+    #[error(
+        "{JOBS_MAX} jobs of '{resource}' have succeeded within their periods, and no more can be kept: use another KEY for \
+         this job, or wait until a period is over"
+    )]
+    TooManyJobs {
+        /// The resource that the request names.
+        resource: Resource,
+    },
     /// A nested request waits and relies on the part that would be given up.
     #[error("a nested rlock waits for '{resource}' on the strength of this hold: let it finish or end it first")]
     NestedWaits {

@@ -25,8 +25,9 @@ pub const HISTORY: u32 = 32;
 /// Maximum number of entries of a ring.
 pub const HISTORY_MAX: u32 = 1000;
 
-/// Maximum number of jobs that a resource remembers. Each change of the past writes all of them.
-pub const JOBS_MAX: usize = 100;
+/// Maximum number of jobs that a resource remembers. A request for one run in a period of one more
+/// job is refused if all of them have succeeded within their periods.
+pub const JOBS_MAX: usize = 1000;
 
 /// How a hold ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -167,6 +168,9 @@ pub struct Streak {
 pub struct JobPast {
     /// The grant of the last run that had asked with [`Job::once_per`] and succeeded.
     pub success: Option<StoreTime>,
+    /// The longest period for which a request has asked for one run since then, at most
+    /// [`RETENTION`]. The success is not forgotten before.
+    pub period: Duration,
     /// The skips since the last grant.
     pub streak: Option<Streak>,
 }
@@ -175,6 +179,11 @@ impl JobPast {
     /// The instant of the latest grant or skip.
     fn last(&self) -> Option<StoreTime> {
         self.success.max(self.streak.as_ref().map(|streak| streak.last))
+    }
+
+    /// Whether the success must not be forgotten yet.
+    pub fn is_bound(&self, now: StoreTime) -> bool {
+        self.success.is_some_and(|began| now < began + self.period)
     }
 
     /// Whether there is anything younger than [`RETENTION`] to remember.
@@ -229,12 +238,26 @@ impl Past {
         self.changed + if is_worth_more { RETENTION } else { RETENTION_OF_TOTALS }
     }
 
-    /// Whether the run for which a request asks with [`Job::once_per`] has taken place already.
-    pub fn has_done(&self, now: StoreTime, job: &Job) -> bool {
-        let Some(once) = job.once_per else { return false };
+    /// The job whose last success is the run for which a request asks with [`Job::once_per`], if that
+    /// run has taken place already.
+    pub fn done_by(&self, now: StoreTime, job: &Job) -> Option<&str> {
+        let once = job.once_per?;
         let counts = |name: &String| !once.same_job || *name == job.name;
-        let began = self.jobs.iter().filter(|(name, _)| counts(name)).filter_map(|(_, past)| past.success).max();
-        began.is_some_and(|began| now < began + once.period.min(RETENTION))
+        let successes = self.jobs.iter().filter(|(name, _)| counts(name));
+        let last = successes.filter_map(|(name, past)| Some((past.success?, name))).max();
+        last.filter(|(began, _)| now < *began + once.period.min(RETENTION)).map(|(_, name)| name.as_str())
+    }
+
+    /// Whether a success must not be forgotten yet.
+    pub fn is_bound(&self, now: StoreTime) -> bool {
+        self.jobs.values().any(|job| job.is_bound(now))
+    }
+
+    /// Whether the success of a run for which a request asks with [`Job::once_per`] can be kept.
+    pub fn has_place_for(&self, now: StoreTime, job: &Job) -> bool {
+        let is_full =
+            || self.jobs.len() >= JOBS_MAX && self.jobs.values().filter(|job| job.is_bound(now)).count() >= JOBS_MAX;
+        job.once_per.is_none() || self.jobs.contains_key(&job.name) || !is_full()
     }
 
     /// The streak of a job, if it has been skipped since its last grant.
@@ -247,11 +270,16 @@ impl Past {
         self.jobs.get_mut(job).is_some_and(|past| past.streak.take().is_some())
     }
 
-    /// Drops what is too old to be of use, and the oldest of more than [`JOBS_MAX`] jobs.
+    /// Drops what is too old to be of use, and of more than [`JOBS_MAX`] jobs the oldest ones whose
+    /// successes may be forgotten.
     pub fn drop_old_jobs(&mut self, now: StoreTime) {
         self.jobs.retain(|_, past| past.is_of_use(now));
+        let free = |jobs: &BTreeMap<String, JobPast>| {
+            let free = jobs.iter().filter(|(_, past)| !past.is_bound(now));
+            free.map(|(name, past)| (past.last(), name.clone())).min()
+        };
         while self.jobs.len() > JOBS_MAX
-            && let Some((_, oldest)) = self.jobs.iter().map(|(name, past)| (past.last(), name.clone())).min()
+            && let Some((_, oldest)) = free(&self.jobs)
         {
             self.jobs.remove(&oldest);
         }
@@ -268,7 +296,7 @@ mod tests {
     }
 
     fn with_success(job: &str, began: StoreTime) -> Past {
-        let past = JobPast { success: Some(began), streak: None };
+        let past = JobPast { success: Some(began), ..JobPast::default() };
         Past { jobs: BTreeMap::from([(job.to_owned(), past)]), ..Past::default() }
     }
 
@@ -280,9 +308,9 @@ mod tests {
             once_per: Some(OncePer { period: Duration::from_secs(10), same_job }),
             ..Job::default()
         };
-        assert!(past.has_done(at(109), &job("a", true)) && past.has_done(at(109), &job("b", false)));
-        assert!(!past.has_done(at(109), &job("b", true)) && !past.has_done(at(110), &job("a", true)));
-        assert!(!past.has_done(at(100), &Job { once_per: None, ..job("a", true) }));
+        assert!(past.done_by(at(109), &job("a", true)).is_some() && past.done_by(at(109), &job("b", false)).is_some());
+        assert!(past.done_by(at(109), &job("b", true)).is_none() && past.done_by(at(110), &job("a", true)).is_none());
+        assert!(past.done_by(at(100), &Job { once_per: None, ..job("a", true) }).is_none());
     }
 
     #[test]
@@ -290,8 +318,8 @@ mod tests {
         let once_per = Some(OncePer { period: Duration::MAX, same_job: false });
         let job = Job { once_per, ..Job::default() };
         let past = with_success("", at(100));
-        assert!(past.has_done(at(99) + RETENTION, &job));
-        assert!(!past.has_done(at(100) + RETENTION, &job));
+        assert!(past.done_by(at(99) + RETENTION, &job).is_some());
+        assert!(past.done_by(at(100) + RETENTION, &job).is_none());
     }
 
     #[test]
@@ -304,6 +332,23 @@ mod tests {
         let forgotten = |number: u64| !past.jobs.contains_key(&number.to_string());
         assert_eq!(past.jobs.len(), JOBS_MAX);
         assert!((0..3).all(forgotten) && !forgotten(3), "0 and 1 are the oldest, and then 2 comes before 3");
+    }
+
+    #[test]
+    fn success_is_not_forgotten_within_its_period_however_many_jobs_there_are() {
+        let once_per = Some(OncePer { period: Duration::from_secs(100), same_job: true });
+        let job = |name: &str| Job { name: name.to_owned(), once_per, ..Job::default() };
+        let mut past = Past::default();
+        for number in 0..JOBS_MAX {
+            past.jobs.extend(with_success(&number.to_string(), at(1)).jobs);
+        }
+        past.jobs.values_mut().for_each(|job| job.period = Duration::from_secs(100));
+        assert!(past.has_place_for(at(50), &job("7")) && !past.has_place_for(at(50), &job("new")));
+        assert!(past.has_place_for(at(50), &Job { once_per: None, ..job("new") }));
+        past.jobs.extend(with_success("new", at(50)).jobs);
+        past.drop_old_jobs(at(50));
+        assert!(past.jobs.len() == JOBS_MAX && !past.jobs.contains_key("new"), "only the new one is not bound");
+        assert!(past.has_place_for(at(101), &job("new")), "the periods are over");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::index::{Node, Rank, Tree};
 use super::past::{Ending, Entry, Past};
+use super::remember;
 use super::request::{self, Claim, Job, Process, SessionId, Terms};
 use super::resource::Resource;
 use crate::clock::StoreTime;
@@ -167,10 +168,18 @@ pub trait Records {
     /// The session whose lease ended first, if a lease has ended by `now`.
     fn due(&self, now: StoreTime) -> Result<Option<SessionId>, Self::Error>;
 
-    /// Whether the storage has room for more than what the sessions need. Otherwise the table adds
-    /// nothing to the past.
-    fn has_room(&self) -> bool {
-        true
+    /// Whether the past may grow. Without room the table adds to the past nothing but successes that
+    /// must not be forgotten.
+    fn has_room(&self) -> Result<bool, Self::Error> {
+        Ok(true)
+    }
+    /// Lets some of the resources that were idle longest forget what they need not keep, until there
+    /// is room. Returns how many have forgotten something.
+    fn forget_idle(&mut self, now: StoreTime) -> Result<usize, Self::Error>
+    where
+        Self: Sized,
+    {
+        remember::forget_idle(self, now)
     }
     /// The past of a resource.
     fn past(&self, name: &Resource) -> Result<Option<Past>, Self::Error>;
@@ -180,8 +189,8 @@ pub trait Records {
     /// Removes the past of a resource, whose ring is already empty. The records find it by
     /// `check_at`.
     fn remove_past(&mut self, name: &Resource, check_at: StoreTime) -> Result<(), Self::Error>;
-    /// The past with the first [`Past::check_at`], if that instant has come by `now`.
-    fn past_to_check(&self, now: StoreTime) -> Result<Option<Resource>, Self::Error>;
+    /// The first [`Past::check_at`], and the resource whose past has it.
+    fn first_to_check(&self) -> Result<Option<(StoreTime, Resource)>, Self::Error>;
 
     /// An entry of a resource's ring.
     fn entry(&self, name: &Resource, number: u64) -> Result<Option<Entry>, Self::Error>;
@@ -202,6 +211,8 @@ pub struct Memory {
     pasts: BTreeMap<Resource, Past>,
     checks: BTreeSet<(StoreTime, Resource)>,
     entries: BTreeMap<(Resource, u64), Entry>,
+    /// How many pasts and entries there may be before the past stops to grow, if that is limited.
+    pub room: Option<usize>,
 }
 
 impl Memory {
@@ -305,6 +316,10 @@ impl Records for Memory {
         Ok(self.expiries.first().filter(|(expiry, _)| *expiry <= now).map(|(_, id)| *id))
     }
 
+    fn has_room(&self) -> Result<bool, Infallible> {
+        Ok(self.room.is_none_or(|room| self.pasts.len() + self.entries.len() < room))
+    }
+
     fn past(&self, name: &Resource) -> Result<Option<Past>, Infallible> {
         Ok(self.pasts.get(name).cloned())
     }
@@ -322,8 +337,8 @@ impl Records for Memory {
         Ok(())
     }
 
-    fn past_to_check(&self, now: StoreTime) -> Result<Option<Resource>, Infallible> {
-        Ok(self.checks.first().filter(|(at, _)| *at <= now).map(|(_, name)| name.clone()))
+    fn first_to_check(&self) -> Result<Option<(StoreTime, Resource)>, Infallible> {
+        Ok(self.checks.first().cloned())
     }
 
     fn entry(&self, name: &Resource, number: u64) -> Result<Option<Entry>, Infallible> {

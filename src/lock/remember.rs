@@ -2,18 +2,27 @@
 //!
 //! A past goes when its resource has neither holders nor waiters and [`Past::keeps_until`] is over.
 //! From that instant on it counts as forgotten; [`prune`] removes its records later, a bounded
-//! number with each operation. A storage without room keeps what it has and adds nothing.
+//! number with each operation.
+//!
+//! A storage without room lets the resources that were idle longest forget: their entries, streaks
+//! and successes whose period is over, and the whole past if nothing else is left. What it still has
+//! no room for is not added, except for a success, which is kept for as long as its period. A
+//! success takes less room than its session gave back.
 
-use super::past::{End, Ending, Entry, Event, HISTORY_MAX, Past, RETENTION_OF_TOTALS, Streak};
+use super::past::{End, Ending, Entry, Event, HISTORY_MAX, Past, RETENTION, RETENTION_OF_TOTALS, Streak};
 use super::records::{Phase, Records, Session};
 use super::request::{self, Claim, Job, Process};
 use super::resource::Resource;
 use crate::clock::StoreTime;
+use std::time::Duration;
 
 /// Maximum number of pasts that one operation checks.
 const CHECKED_MAX: usize = 2;
 /// Maximum number of entries that one operation removes from a forgotten ring.
 const PRUNED_MAX: u64 = 64;
+
+/// Maximum number of resources that forget something at once, because there is no room.
+const FORGOTTEN_MAX: usize = 8;
 
 /// How a session leaves the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +58,8 @@ pub(super) fn current<R: Records>(records: &mut R, now: StoreTime, name: &Resour
 struct Change<'a> {
     name: &'a Resource,
     past: Past,
+    /// Whether there is room for more.
+    may_grow: bool,
     /// The instant by which the records find the past so far.
     known: Option<StoreTime>,
 }
@@ -57,20 +68,27 @@ impl<'a> Change<'a> {
     fn begin<R: Records>(records: &mut R, now: StoreTime, name: &'a Resource) -> Result<Self, R::Error> {
         let past = current(records, now, name)?;
         let known = past.as_ref().map(|past| past.check_at);
-        Ok(Self { name, past: past.unwrap_or_default(), known })
+        Ok(Self { name, past: past.unwrap_or_default(), may_grow: records.has_room()?, known })
     }
 
     fn finish<R: Records>(mut self, records: &mut R, now: StoreTime) -> Result<(), R::Error> {
         self.past.changed = now;
         self.past.drop_old_jobs(now);
         if self.known.is_none() {
+            if !self.may_grow && !self.past.is_bound(now) {
+                return Ok(());
+            }
             self.past.check_at = self.past.keeps_until();
         }
         records.put_past(self.name, self.past, self.known)
     }
 
-    /// Adds an entry to the ring, which keeps so many. Returns the number of the entry.
+    /// Adds an entry to the ring, which keeps so many. Returns the number of the entry, if there is
+    /// room for one.
     fn enter<R: Records>(&mut self, records: &mut R, history: u32, entry: Entry) -> Result<Option<u64>, R::Error> {
+        if !self.may_grow {
+            return Ok(None);
+        }
         let number = self.past.ring.end;
         self.past.ring.end += 1;
         let keep = u64::from(history.min(HISTORY_MAX));
@@ -95,8 +113,9 @@ impl<'a> Change<'a> {
         self.past.totals.expired += u64::from(end.ending == Ending::Expired);
         if end.is_success {
             self.past.last_success = Some(now);
-            if job.once_per.is_some() {
-                self.past.jobs.entry(job.name.clone()).or_default().success = Some(session.since);
+            if let Some(once) = job.once_per {
+                let past = self.past.jobs.entry(job.name.clone()).or_default();
+                (past.success, past.period) = (Some(session.since), once.period.min(RETENTION));
             }
         }
         let own = || session.claims.iter().filter(|record| record.claim.resource == *self.name);
@@ -144,9 +163,7 @@ pub(super) fn leaves<R: Records>(
         (_, Leaving::Expired) => known(Ending::Expired),
         (_, Leaving::Broken) => known(Ending::Broken),
     };
-    if !records.has_room() {
-        return Ok(());
-    }
+    make_room(records, now)?;
     for name in session.resources() {
         let mut change = Change::begin(records, now, name)?;
         let totals = &mut change.past.totals;
@@ -163,9 +180,7 @@ pub(super) fn leaves<R: Records>(
 
 /// Records the end of a run whose hold stays.
 pub(super) fn ran<R: Records>(records: &mut R, now: StoreTime, session: &Session, end: End) -> Result<(), R::Error> {
-    if !records.has_room() {
-        return Ok(());
-    }
+    make_room(records, now)?;
     for name in session.resources() {
         let mut change = Change::begin(records, now, name)?;
         change.note_end(records, now, session, end)?;
@@ -184,13 +199,11 @@ pub(super) fn is_busy<R: Records>(
     process: &Process,
 ) -> Result<Option<Streak>, R::Error> {
     let mut first = None;
-    if !records.has_room() {
-        return Ok(first);
-    }
+    make_room(records, now)?;
     for name in request::resources(claims) {
         let mut change = Change::begin(records, now, name)?;
         change.past.totals.busy += 1;
-        if job.skips {
+        if job.skips && (change.may_grow || change.known.is_some()) {
             let streak = skip(&mut change, records, now, claims, job, process)?;
             first.get_or_insert(streak);
         }
@@ -261,10 +274,20 @@ pub(super) fn is_done<R: Records>(
     if job.once_per.is_none() {
         return Ok(false);
     }
-    match past(records, now, name)? {
-        Some(past) if past.has_done(now, job) => end_streak(records, now, name, past, job).map(|()| true),
-        _ => Ok(false),
+    let Some(mut past) = past(records, now, name)? else { return Ok(false) };
+    let Some(by) = past.done_by(now, job).map(str::to_owned) else { return Ok(false) };
+    let (known, asked) = (past.check_at, job.once_per.map_or(Duration::ZERO, |once| once.period.min(RETENTION)));
+    let longer = past.jobs.get_mut(&by).filter(|success| success.period < asked);
+    let is_changed = longer.map(|success| success.period = asked).is_some();
+    if past.end_streak(&job.name) || is_changed {
+        Change { name, known: Some(known), past, may_grow: false }.finish(records, now)?;
     }
+    Ok(true)
+}
+
+/// Whether the success of the run for which a request asks could not be kept.
+pub(super) fn is_full<R: Records>(records: &R, now: StoreTime, name: &Resource, job: &Job) -> Result<bool, R::Error> {
+    Ok(job.once_per.is_some() && past(records, now, name)?.is_some_and(|past| !past.has_place_for(now, job)))
 }
 
 fn end_streak<R: Records>(
@@ -277,13 +300,13 @@ fn end_streak<R: Records>(
     if !past.end_streak(&job.name) {
         return Ok(());
     }
-    Change { name, known: Some(past.check_at), past }.finish(records, now)
+    Change { name, known: Some(past.check_at), past, may_grow: false }.finish(records, now)
 }
 
 /// Removes records of forgotten pasts.
 pub(super) fn prune<R: Records>(records: &mut R, now: StoreTime) -> Result<(), R::Error> {
     for _ in 0..CHECKED_MAX {
-        let Some(name) = records.past_to_check(now)? else { return Ok(()) };
+        let Some((_, name)) = records.first_to_check()?.filter(|(at, _)| *at <= now) else { return Ok(()) };
         let Some(mut past) = records.past(&name)? else { return Ok(()) };
         let known = past.check_at;
         if past.keeps_until() > now || records.resource(&name)?.is_some() {
@@ -299,4 +322,44 @@ pub(super) fn prune<R: Records>(records: &mut R, now: StoreTime) -> Result<(), R
         records.put_past(&name, past, Some(known))?;
     }
     Ok(())
+}
+
+/// Lets idle resources forget if there is no room, before any past is read that is about to change.
+fn make_room<R: Records>(records: &mut R, now: StoreTime) -> Result<(), R::Error> {
+    if records.has_room()? { Ok(()) } else { records.forget_idle(now).map(drop) }
+}
+
+/// Lets the resources that were idle longest forget what they need not keep, until there is room.
+/// Returns how many have forgotten something; more may be left.
+pub(crate) fn forget_idle<R: Records>(records: &mut R, now: StoreTime) -> Result<usize, R::Error> {
+    let mut forgotten = 0;
+    for _ in 0..FORGOTTEN_MAX {
+        if records.has_room()? {
+            break;
+        }
+        let Some((known, name)) = records.first_to_check()? else { break };
+        let Some(mut past) = records.past(&name)? else { break };
+        if past.keeps_until() > known {
+            // It was used since, so others were idle for longer.
+            past.check_at = past.keeps_until();
+            records.put_past(&name, past, Some(known))?;
+            continue;
+        }
+        let (jobs, ring) = (past.jobs.len(), past.ring.clone());
+        let left = (ring.end - ring.start).saturating_sub(PRUNED_MAX);
+        trim(records, &name, &mut past, left)?;
+        past.jobs.retain(|_, job| job.is_bound(now));
+        forgotten += usize::from(past.jobs.len() < jobs || past.ring != ring);
+        if left > 0 {
+            records.put_past(&name, past, Some(known))?;
+        } else if past.jobs.is_empty() && records.resource(&name)?.is_none() {
+            records.remove_past(&name, known)?;
+            forgotten += usize::from(jobs == 0 && ring.is_empty());
+        } else {
+            // It has nothing more to forget for now.
+            past.check_at = now + RETENTION;
+            records.put_past(&name, past, Some(known))?;
+        }
+    }
+    Ok(forgotten)
 }

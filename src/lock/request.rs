@@ -16,6 +16,11 @@ use super::resource::Resource;
 use super::span::Span;
 use crate::clock::StoreTime;
 
+/// Maximum number of different resources that a request may claim.
+pub const NAMES_MAX: usize = 256;
+/// Maximum number of claims of a request.
+pub const CLAIMS_MAX: usize = 1000;
+
 /// The random 128-bit id of an rlock process that makes a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SessionId(pub [u8; 16]);

@@ -36,18 +36,26 @@ pub struct LockTable<R = Memory> {
     /// How long a grant from the queue lasts until its session claims it, if the session has no
     /// terms of its own.
     claim_lease: Option<Duration>,
+    /// How many due sessions the operations may still end, if that is limited.
+    portion: Option<usize>,
 }
 
 impl<R: Records> LockTable<R> {
     /// A table that keeps its state in `records`.
     pub fn new(records: R) -> Self {
-        Self { records, claim_lease: None }
+        Self { records, claim_lease: None, portion: None }
     }
 
     /// A table in which a session without terms must claim a grant from the queue within
     /// `claim_lease`, by a renewal. The claimed grant then lasts as long as the process.
     pub fn with_claim_lease(records: R, claim_lease: Duration) -> Self {
-        Self { records, claim_lease: Some(claim_lease) }
+        Self { records, claim_lease: Some(claim_lease), portion: None }
+    }
+
+    /// Lets the operations from now on end at most so many due sessions all together, and none after
+    /// [`CLAIMS_MAX`](request::CLAIMS_MAX) claims. A session that is due counts until it is ended.
+    pub fn expire_at_most(&mut self, sessions: usize) {
+        self.portion = Some(sessions);
     }
 
     /// The records that hold the state of the table.
@@ -198,6 +206,11 @@ impl<R: Records> LockTable<R> {
             && remember::is_done(&mut self.records, now, &claim.resource, &request.job)?
         {
             return Ok(Reply::AlreadyDone);
+        }
+        if let [claim, ..] = request.claims.as_slice()
+            && remember::is_full(&self.records, now, &claim.resource, &request.job)?
+        {
+            return Ok(Reply::Refused(Refusal::TooManyJobs { resource: claim.resource.clone() }));
         }
         let place = match returns {
             Some(place) if !self.is_taken(place.number, &request)? => Some(place.number),

@@ -276,7 +276,7 @@ where
                 self.obstructions = obstructions;
                 self.busy(streak)
             }
-            Ok(Standing::Refused(refusal)) => self.denied(Failure::refused(&refusal)),
+            Ok(Standing::Refused(refusal)) => self.denied(Failure::from(&refusal)),
             Ok(Standing::AlreadyDone) => Event::AlreadyDone,
             Ok(Standing::Lost) => Event::Lost,
             Err(error) => self.store_failed(error),

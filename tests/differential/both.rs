@@ -355,9 +355,9 @@ fn plain_streak(streak: &Streak) -> String {
 fn plain_past(remembered: &Remembered) -> String {
     let Remembered { name, past, entries } = remembered;
     let Past { last, last_success, jobs, totals, .. } = past;
-    let jobs = jobs.iter().map(|(name, job)| (name, job.success, job.streak.as_ref().map(plain_streak)));
+    let jobs = jobs.iter().map(|(name, job)| (name, job.success, job.period, job.streak.as_ref().map(plain_streak)));
     // The model keeps a job without anything to remember until it drops old jobs.
-    let jobs: Vec<_> = jobs.filter(|(_, success, streak)| success.is_some() || streak.is_some()).collect();
+    let jobs: Vec<_> = jobs.filter(|(_, success, _, streak)| success.is_some() || streak.is_some()).collect();
     let entries: String = entries.iter().map(|entry| format!("\n    {entry:?}")).collect();
     format!("{name} {last:?} {last_success:?} {jobs:?} {totals:?}{entries}")
 }

@@ -24,7 +24,8 @@ pub(crate) struct Skips {
 pub(crate) struct Diary {
     pub(crate) last: Option<(Ending, StoreTime)>,
     last_success: Option<StoreTime>,
-    successes: BTreeMap<String, StoreTime>,
+    /// The beginning of the last success of each job, and the longest period asked for it.
+    successes: BTreeMap<String, (StoreTime, Duration)>,
     skips: BTreeMap<String, Skips>,
     totals: Totals,
     entries: Vec<Entry>,
@@ -76,7 +77,7 @@ impl Kept {
     fn clear_up(&mut self, now: StoreTime) {
         let Diary { successes, skips, .. } = &mut self.diary;
         let old = |last: Option<StoreTime>| last.is_none_or(|last| last + WEEK <= now);
-        let success = |name: &String| successes.get(name).copied();
+        let success = |name: &String| successes.get(name).map(|(began, _)| *began);
         let skip = |name: &String| skips.get(name).map(|skips| skips.last);
         let names = successes.keys().chain(skips.keys());
         let gone: Vec<_> = names.filter(|name| old(success(name)) && old(skip(name))).cloned().collect();
@@ -107,8 +108,8 @@ impl Kept {
         diary.totals.expired += u64::from(end.ending == Ending::Expired);
         if end.is_success {
             diary.last_success = Some(now);
-            if hold.job.once_per.is_some() {
-                diary.successes.insert(hold.job.name.clone(), hold.since);
+            if let Some(once) = hold.job.once_per {
+                diary.successes.insert(hold.job.name.clone(), (hold.since, once.period.min(WEEK)));
             }
         }
         let entry = Entry {
@@ -170,19 +171,33 @@ impl Kept {
         }
     }
 
-    pub(crate) fn has_done(&self, now: StoreTime, job: &Job) -> bool {
+    /// Whether the run of a request has taken place already. The success then lasts for as long as
+    /// the request asks.
+    pub(crate) fn has_done(&mut self, now: StoreTime, job: &Job) -> bool {
         let Some(once) = job.once_per else { return false };
-        let ran = |(name, began): (&String, &StoreTime)| {
-            (!once.same_job || *name == job.name) && now - *began < once.period.min(WEEK)
+        let counts = |name: &String| !once.same_job || *name == job.name;
+        let ran = self
+            .diary
+            .successes
+            .iter()
+            .filter(|(name, (began, _))| counts(name) && now - *began < once.period.min(WEEK));
+        let Some(last) = ran.max_by_key(|(name, (began, _))| (*began, (*name).clone())).map(|(name, _)| name.clone())
+        else {
+            return false;
         };
-        self.diary.successes.iter().any(ran)
+        let period = once.period.min(WEEK);
+        if self.diary.successes[&last].1 < period {
+            self.write(now).successes.entry(last).and_modify(|success| success.1 = period);
+            self.clear_up(now);
+        }
+        true
     }
 }
 
 impl Diary {
     /// The same facts from the table.
     pub(crate) fn of(past: &Past, entries: Vec<Entry>) -> Self {
-        let successes = past.jobs.iter().filter_map(|(name, job)| Some((name.clone(), job.success?)));
+        let successes = past.jobs.iter().filter_map(|(name, job)| Some((name.clone(), (job.success?, job.period))));
         let skips = past.jobs.iter().filter_map(|(name, job)| {
             let streak = job.streak.clone()?;
             let skips = Skips { count: streak.count, since: streak.since, last: streak.last, command: streak.command };

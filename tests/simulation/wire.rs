@@ -441,6 +441,7 @@ fn refused(refusal: &Refusal) -> Vec<Value> {
             vec![word("below"), word(resource.as_str()), letter(held), letter(asked)]
         }
         Refusal::NestedWaits { resource } => vec![word("nested"), word(resource.as_str())],
+        Refusal::TooManyJobs { resource } => vec![word("jobs"), word(resource.as_str())],
         Refusal::NotKept => vec![word("kept"), word("k")],
     }
 }

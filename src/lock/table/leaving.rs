@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::lock::past::End;
+use crate::lock::request::CLAIMS_MAX;
 
 impl<R: Records> LockTable<R> {
     pub(super) fn expire(&mut self, now: StoreTime, granted: &mut Vec<SessionId>) -> Result<Vec<SessionId>, R::Error> {
@@ -10,10 +11,13 @@ impl<R: Records> LockTable<R> {
         let mut freed = Vec::new();
         // All expired sessions are removed before any waiter is granted. Otherwise a waiter could
         // get a grant at the instant at which its own lease ends.
-        while let Some(id) = self.records.due(now)? {
+        while self.portion.is_none_or(|left| expired.len() < left && freed.len() < CLAIMS_MAX)
+            && let Some(id) = self.records.due(now)?
+        {
             freed.extend(self.remove(now, id, Leaving::Expired)?);
             expired.push(id);
         }
+        self.portion = self.portion.map(|left| if freed.len() < CLAIMS_MAX { left - expired.len() } else { 0 });
         self.settle_all(now, freed, granted)?;
         Ok(expired)
     }

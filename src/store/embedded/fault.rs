@@ -31,6 +31,10 @@ const LINE: &[u8] =
     b"rlock: the table of the embedded store is damaged: end the rlock processes that use it, then the next one \
 starts with a new table\n";
 
+const SLOW_LINE: &[u8] =
+    b"rlock: a change of the embedded store's table did not end within 20 s of work, and was given up: \
+the next rlock checks the table\n";
+
 thread_local! {
     /// The lock file of the table that this thread reads, or `None`. A fault of a thread that reads
     /// no table is a defect of rlock, and is reported as one.
@@ -87,23 +91,28 @@ fn install() {
     }
 }
 
-/// Prints that the table is damaged and ends the process. The next transaction reads the whole
-/// table first. Signal handlers may call this function.
+/// Prints that the table is damaged and ends the process. Signal handlers may call this function.
 pub(super) fn give_up() -> ! {
+    end(LINE)
+}
+
+/// Prints a line and ends the process. The next transaction reads the whole table first.
+fn end(line: &[u8]) -> ! {
     if let Some(lock) = GUARDED.get() {
         // SAFETY: the guard borrows the directory, which keeps its lock file open.
         let _ = lock_file::break_seal(unsafe { BorrowedFd::borrow_raw(lock) });
     }
     // SAFETY: write and _exit are async-signal-safe, and the line is as long as stated.
     unsafe {
-        libc::write(libc::STDERR_FILENO, LINE.as_ptr().cast(), LINE.len());
+        libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len());
         libc::_exit(libc::c_int::from(exit::UNAVAILABLE))
     }
 }
 
 extern "C" fn handle(signal: libc::c_int) {
     if GUARDED.get().is_some() {
-        give_up();
+        // A loop may come from damaged pages, or a change may be larger than any should be.
+        if signal == libc::SIGVTALRM { end(SLOW_LINE) } else { give_up() }
     }
     if signal == libc::SIGVTALRM {
         return;

@@ -19,8 +19,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{Stat, StatVfs, fstat};
-use rustix::io::FdFlags;
+use rustix::fs::{FallocateFlags, Stat, fstat};
+use rustix::io::{Errno, FdFlags};
 
 use super::directory::{Directory, Locked};
 use super::lmdb::{Env, Txn};
@@ -34,10 +34,12 @@ const PAGES_MIN: usize = 2;
 /// The size of a page. A machine may have larger pages; then the size check of [`TableFile::check`]
 /// is less strict.
 const PAGE_BYTES: usize = 4096;
-/// The number of pages up to which the table takes history.
-const HISTORY_PAGES: usize = TABLE_BYTES_MAX / PAGE_BYTES / 16 * 15;
-/// The free space that history leaves on the file system.
-const FREE_BYTES: u64 = 1 << 20;
+/// Maximum number of pages that one transaction rewrites, for which room stays. A request of many
+/// names rewrites more in a large table.
+const REWRITTEN_PAGES: usize = 192;
+/// The number of pages by which the file grows at least.
+const GROWTH_PAGES: usize = 64;
+
 /// LMDB opens one descriptor for the pages and one for the meta pages.
 const LMDB_DESCRIPTORS: usize = 2;
 /// A new descriptor gets the lowest free number, so LMDB's numbers are well below this limit.
@@ -77,12 +79,35 @@ impl TableFile {
         Ok(opened)
     }
 
-    /// Whether the table and its file system have room for more than what the sessions need.
-    /// History may not fill the last part of either. The file never shrinks, so a table that was
-    /// full once stays without new history until it is replaced.
-    pub(super) fn has_room(&self) -> bool {
-        let is_free = |stat: StatVfs| stat.f_bavail.saturating_mul(stat.f_frsize) >= FREE_BYTES;
-        self.env.last_page() < HISTORY_PAGES && rustix::fs::fstatvfs(&self.file).is_ok_and(is_free)
+    /// The number of pages that the file may have: what the table may have at most, or what the file
+    /// system has room for.
+    pub(super) fn pages_max(&self) -> usize {
+        let len = stat(&self.file).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
+        let free = rustix::fs::fstatvfs(&self.file).map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+        usize::try_from(len.saturating_add(free)).unwrap_or(usize::MAX).min(TABLE_BYTES_MAX) / PAGE_BYTES
+    }
+
+    /// Makes sure that the file has the pages that a table of so many pages needs, so that later
+    /// transactions do not depend on the free space of the file system. A file system that can't
+    /// reserve space is left as it is.
+    pub(super) fn reserve(&self, pages: usize) -> Result<(), Error> {
+        let needed = pages_needed(pages);
+        if needed * PAGE_BYTES > TABLE_BYTES_MAX {
+            return Err(Error::Full);
+        }
+        let len = usize::try_from(stat(&self.file)?.st_size).unwrap_or(usize::MAX);
+        if needed * PAGE_BYTES <= len {
+            return Ok(());
+        }
+        let whole = needed.next_multiple_of(GROWTH_PAGES) * PAGE_BYTES;
+        for bytes in [whole.min(TABLE_BYTES_MAX), needed * PAGE_BYTES] {
+            match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, bytes as u64) {
+                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
+                Err(Errno::NOSPC | Errno::DQUOT | Errno::INTR) => {}
+                Err(error) => return Err(io::Error::from(error).into()),
+            }
+        }
+        Err(Error::Full)
     }
 
     /// Begins a transaction.
@@ -117,6 +142,13 @@ impl TableFile {
         self.seal(directory);
         stat(&self.file)
     }
+}
+
+/// The number of pages that a file with a table of so many pages needs. LMDB never writes over the
+/// pages of the last two states, so a transaction and the one before it need room for what they
+/// rewrite.
+pub(super) fn pages_needed(pages: usize) -> usize {
+    pages + 2 * pages.min(REWRITTEN_PAGES) + GROWTH_PAGES / 4
 }
 
 /// What became of a table in which a transaction has met damage.

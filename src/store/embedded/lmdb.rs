@@ -105,6 +105,15 @@ impl Drop for Env {
 }
 
 impl Txn<'_> {
+    /// The number of pages that the table has now, without free ones.
+    pub(super) fn pages(&self) -> Result<usize, Error> {
+        // SAFETY: all zeros are a valid `stat`, which has only numbers.
+        let mut stat: ffi::MDB_stat = unsafe { std::mem::zeroed() };
+        // SAFETY: the transaction is running, and `stat` has room for the answer.
+        check(unsafe { ffi::mdb_stat(self.raw.as_ptr(), self.database, &raw mut stat) })?;
+        Ok(stat.ms_branch_pages + stat.ms_leaf_pages + stat.ms_overflow_pages)
+    }
+
     /// Returns the value of a key.
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<&[u8]>, Error> {
         let (mut key, mut value) = (borrowed(key), borrowed(&[]));
@@ -133,10 +142,16 @@ impl Txn<'_> {
 
     /// Returns all keys that begin with `prefix`, in order, with their values.
     pub(super) fn scan(&self, prefix: &[u8]) -> Result<Vec<Item<'_>>, Error> {
+        self.scan_first(prefix, usize::MAX)
+    }
+
+    /// Returns the first keys that begin with `prefix`, at most so many, in order, with their
+    /// values.
+    pub(super) fn scan_first(&self, prefix: &[u8], count: usize) -> Result<Vec<Item<'_>>, Error> {
         let cursor = Cursor::open(self)?;
         let mut all: Vec<Item<'_>> = Vec::new();
         let mut next = cursor.step(ffi::MDB_SET_RANGE, prefix)?;
-        while let Some((key, value)) = next.filter(|(key, _)| key.starts_with(prefix)) {
+        while let Some((key, value)) = next.filter(|(key, _)| all.len() < count && key.starts_with(prefix)) {
             // The pages of a damaged tree may form a ring.
             if all.last().is_some_and(|(last, _)| *last >= key) {
                 return Err(Error::Damaged);
@@ -149,8 +164,12 @@ impl Txn<'_> {
 
     /// Returns the first key that begins with `prefix`, with its value.
     pub(super) fn first(&self, prefix: &[u8]) -> Result<Option<Item<'_>>, Error> {
-        let first = Cursor::open(self)?.step(ffi::MDB_SET_RANGE, prefix)?;
-        Ok(first.filter(|(key, _)| key.starts_with(prefix)))
+        Ok(self.first_from(prefix)?.filter(|(key, _)| key.starts_with(prefix)))
+    }
+
+    /// Returns the first key that is not before `key`, with its value.
+    pub(super) fn first_from(&self, key: &[u8]) -> Result<Option<Item<'_>>, Error> {
+        Cursor::open(self)?.step(ffi::MDB_SET_RANGE, key)
     }
 
     /// Commits the changes.

@@ -31,16 +31,24 @@ use serde::{Deserialize, Serialize};
 use super::TABLE_BYTES_MAX;
 use super::beacon::Identity;
 use super::codec::{Damaged, decode, encode};
+use super::file::pages_needed;
 use super::lmdb::Txn;
 use crate::clock::{Boottime, StoreTime, micros};
 use crate::lock::index::Node;
 use crate::lock::past::{Entry, Past};
 use crate::lock::records::{Records, ResourceState, Session};
+use crate::lock::remember;
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 
 const CLOCK: &[u8] = b"c";
 const SEQ: &[u8] = b"q";
+
+/// The part of the file that the table may fill before the past stops to grow.
+const PAST_SHARE: [usize; 2] = [3, 4];
+/// The part that requests with a success to keep may fill. What is left serves all other requests,
+/// which give back what they take.
+pub(super) const SUCCESSES_SHARE: [usize; 2] = [7, 8];
 
 /// The expiry and the session in the key of an expiry.
 fn ending(key: &[u8]) -> Result<(StoreTime, SessionId), Error> {
@@ -86,7 +94,8 @@ fn since_boot(boottime: Boottime) -> u64 {
 pub(super) enum Error {
     /// The table has no room for another record.
     #[error(
-        "its table is full ({} MiB): run 'rlock cleanup' to remove the dead, and see 'rlock inspect' for the others",
+        "it has no room for this request: its table may have {} MiB, as far as the disk has room; make room on the disk, \
+         end holders and waiters that 'rlock inspect' shows, or run 'rlock cleanup'",
         TABLE_BYTES_MAX >> 20
     )]
     Full,
@@ -97,6 +106,13 @@ pub(super) enum Error {
     /// when they have ended.
     #[error("processes of killed holders have not ended")]
     Ending(Vec<OwnedFd>),
+    /// More sessions are due than one transaction may end. They go first, in portions.
+    #[error("more sessions are due than a transaction ends")]
+    Crowd,
+    /// This transaction has ended as many dead sessions as one may. It takes effect, and begins
+    /// anew.
+    #[error("more sessions are dead than a transaction ends")]
+    Portion,
     /// The table or a record is invalid.
     #[error("{DAMAGED}")]
     Damaged,
@@ -115,8 +131,10 @@ impl From<Damaged> for Error {
 /// The records of one namespace, in a transaction that takes effect as a whole or not at all.
 pub(super) struct Transaction<'t> {
     txn: Txn<'t>,
-    namespace: &'t str,
-    has_room: bool,
+    namespace: Cow<'t, str>,
+    pages_max: usize,
+    /// Whether the past does not grow, whatever room there is.
+    forgets: bool,
 }
 
 /// A copy of encoded records.
@@ -159,9 +177,37 @@ impl<'t> Transaction<'t> {
         Ok(raw)
     }
 
-    /// The records of a namespace. `has_room` says whether the table has room for history.
-    pub(super) fn new(txn: Txn<'t>, namespace: &'t str, has_room: bool) -> Self {
-        Self { txn, namespace, has_room }
+    /// The records of a namespace, in a file that may have so many pages.
+    pub(super) fn new(txn: Txn<'t>, namespace: &'t str, pages_max: usize) -> Self {
+        Self { txn, namespace: Cow::Borrowed(namespace), pages_max, forgets: false }
+    }
+
+    /// Lets the past not grow any more, since a change of the table has failed.
+    pub(super) fn forget(&mut self) {
+        self.forgets = true;
+    }
+
+    /// The number of pages of the table, without free ones.
+    pub(super) fn pages(&self) -> Result<usize, Error> {
+        self.txn.pages()
+    }
+
+    /// Whether the file would be large enough if the table could have this part of it.
+    pub(super) fn fits(&self, [part, of]: [usize; 2]) -> Result<bool, Error> {
+        Ok(pages_needed(self.pages()?) <= self.pages_max / of * part)
+    }
+
+    /// A namespace in which resources have a past, other than this one.
+    fn other_namespace(&self) -> Result<Option<String>, Error> {
+        let own = self.key(b"f", &[]);
+        let mut first = self.txn.first(b"f")?;
+        if first.is_some_and(|(key, _)| key.starts_with(&own)) {
+            // No namespace has a control character, so this is beyond the keys of this one.
+            let beyond = [&own[..own.len() - 1], b"\x01"].concat();
+            first = self.txn.first_from(&beyond)?.filter(|(key, _)| key.starts_with(b"f"));
+        }
+        let namespace = first.map(|(key, _)| key[1..].split(|byte| *byte == 0).next().unwrap_or_default().to_vec());
+        namespace.map(|name| String::from_utf8(name).map_err(|_| Error::Damaged)).transpose()
     }
 
     pub(super) fn commit(self) -> Result<(), Error> {
@@ -204,13 +250,13 @@ impl<'t> Transaction<'t> {
         self.txn.first(&prefix)?.map(|(key, _)| ending(&key[prefix.len()..])).transpose()
     }
 
-    /// The sessions that end by `now`.
-    pub(super) fn due_until(&self, now: StoreTime) -> Result<Vec<SessionId>, Error> {
+    /// The sessions that end by `now`, at most so many.
+    pub(super) fn due_until(&self, now: StoreTime, count: usize) -> Result<Vec<SessionId>, Error> {
         if self.due(now)?.is_none() {
             return Ok(Vec::new());
         }
         let prefix = self.key(b"e", &[]);
-        let all = self.txn.scan(&prefix)?.into_iter().map(|(key, _)| ending(&key[prefix.len()..]));
+        let all = self.txn.scan_first(&prefix, count)?.into_iter().map(|(key, _)| ending(&key[prefix.len()..]));
         let all = all.collect::<Result<Vec<_>, _>>()?;
         Ok(all.into_iter().filter(|(expiry, _)| *expiry <= now).map(|(_, id)| id).collect())
     }
@@ -400,8 +446,20 @@ impl Records for Transaction<'_> {
         Ok(self.first_to_end()?.filter(|(expiry, _)| *expiry <= now).map(|(_, id)| id))
     }
 
-    fn has_room(&self) -> bool {
-        self.has_room
+    fn has_room(&self) -> Result<bool, Error> {
+        Ok(!self.forgets && self.fits(PAST_SHARE)?)
+    }
+
+    fn forget_idle(&mut self, now: StoreTime) -> Result<usize, Error> {
+        let forgotten = remember::forget_idle(self, now)?;
+        if forgotten > 0 || self.has_room()? {
+            return Ok(forgotten);
+        }
+        let Some(other) = self.other_namespace()? else { return Ok(0) };
+        let own = std::mem::replace(&mut self.namespace, Cow::Owned(other));
+        let forgotten = remember::forget_idle(self, now);
+        self.namespace = own;
+        forgotten
     }
 
     fn past(&self, name: &Resource) -> Result<Option<Past>, Error> {
@@ -424,11 +482,11 @@ impl Records for Transaction<'_> {
         self.delete(&self.past_key(name))
     }
 
-    fn past_to_check(&self, now: StoreTime) -> Result<Option<Resource>, Error> {
+    fn first_to_check(&self) -> Result<Option<(StoreTime, Resource)>, Error> {
         let prefix = self.key(b"f", &[]);
         let Some((key, _)) = self.txn.first(&prefix)? else { return Ok(None) };
         let (check_at, name) = instant(&key[prefix.len()..])?;
-        if check_at <= now { resource(name).map(Some) } else { Ok(None) }
+        Ok(Some((check_at, resource(name)?)))
     }
 
     fn entry(&self, name: &Resource, number: u64) -> Result<Option<Entry>, Error> {

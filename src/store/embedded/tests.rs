@@ -393,7 +393,8 @@ fn full_table_is_reported() {
     let text = records::Error::Full.to_string();
     assert_eq!(
         text,
-        "its table is full (256 MiB): run 'rlock cleanup' to remove the dead, and see 'rlock inspect' for the others"
+        "it has no room for this request: its table may have 256 MiB, as far as the disk has room; make room on the disk, \
+         end holders and waiters that 'rlock inspect' shows, or run 'rlock cleanup'"
     );
 }
 

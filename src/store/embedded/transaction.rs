@@ -12,7 +12,7 @@ use super::directory::{Age, Directory, Locked};
 use super::ending::{self, Patience};
 use super::fault::Guard;
 use super::file::{Damaged, TableFile};
-use super::records::{self, Transaction};
+use super::records::{self, SUCCESSES_SHARE, Transaction};
 use super::snapshot::without_the_dead;
 use super::{Embedded, Error, boot, file};
 use crate::clock::{Boottime, StoreTime};
@@ -21,7 +21,7 @@ use crate::lock::lease::CLAIM;
 use crate::lock::op::{Op, Reply, ResourceListing};
 use crate::lock::past::{End, Remembered};
 use crate::lock::records::{Phase, Records, Session};
-use crate::lock::request::{Place, Request, SessionId};
+use crate::lock::request::{CLAIMS_MAX, Place, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
 use crate::store::{Grant, Standing};
@@ -59,6 +59,10 @@ pub(super) struct Work<'t> {
     /// The sessions that the operations so far have granted something, and that are not yet known
     /// to live.
     granted: VecDeque<SessionId>,
+    /// The part of the file that the table may have, if a request was granted or queued.
+    admitted: Option<[usize; 2]>,
+    /// Whether this transaction has ended as many due sessions as one may.
+    has_ended_portion: bool,
     /// Whether this process may still wait for the end of other processes.
     is_patient: bool,
     /// Whether this process may still wait for the end of process trees.
@@ -73,6 +77,12 @@ enum Tried<T> {
     /// Nothing was changed, because processes are about to end. The descriptors tell when they have
     /// ended.
     Ends(Vec<OwnedFd>),
+    /// Nothing was changed, because more sessions are due than a transaction ends.
+    Crowd,
+    /// A part of the dead sessions was removed.
+    Portion,
+    /// Nothing was changed, because the table has no room.
+    Full(Error),
 }
 
 /// A session of another process, and its beacon.
@@ -100,6 +110,8 @@ impl View {
 const REPLACED: &str = "somebody has removed or replaced its files while it was in use: run rlock again";
 /// Maximum number of times that a directory is opened again while somebody keeps replacing it.
 const OPENINGS: usize = 8;
+/// Maximum number of due sessions, and of dead ones, that a transaction ends.
+pub(super) const EXPIRED_MAX: usize = 100;
 /// The number of waiters of whom some are asked to look when a claim lease ends.
 const WATCHERS_AMONG: usize = 64;
 /// The number that no user has, see chown(2).
@@ -109,7 +121,8 @@ impl Embedded {
     /// Runs `work` under the directory's lock, and waits for the lock without a limit. If `work`
     /// changed the table, the transaction is committed and the sessions concerned are woken. An
     /// error leaves the table unchanged. If `work` finds a damaged table that no session uses, it
-    /// runs again on a new table.
+    /// runs again on a new table. It also runs again after a wait for processes that are about to
+    /// end, and after each portion of a crowd of sessions that are due or dead.
     pub(super) fn transact<T>(
         &mut self,
         own: impl Own,
@@ -134,6 +147,12 @@ impl Embedded {
                 Tried::NoLock => return Ok(None),
                 // Other processes use the store meanwhile.
                 Tried::Ends(ends) => patience.wait(&ends),
+                Tried::Crowd => drop(self.try_transact(None, &own, false, &mut |work| work.drop_due())?),
+                Tried::Portion => {}
+                Tried::Full(error) => match self.try_transact(None, &own, false, &mut |work| work.forget_idle())? {
+                    Tried::Done(forgotten) if forgotten > 0 => {}
+                    _ => return Err(error),
+                },
             }
         }
     }
@@ -158,10 +177,15 @@ impl Embedded {
                 None => table.insert(open(&locked)?),
             };
             let txn = table.write(directory)?;
-            let has_room = !*forgets && table.has_room();
+            let mut records = Transaction::new(txn, namespace, table.pages_max());
+            if *forgets {
+                records.forget();
+            }
+            let mut locks = LockTable::with_claim_lease(records, CLAIM);
+            locks.expire_at_most(EXPIRED_MAX);
             let mut running = Work {
                 directory,
-                table: LockTable::with_claim_lease(Transaction::new(txn, namespace, has_room), CLAIM),
+                table: locks,
                 own,
                 changed: false,
                 concerned: Vec::new(),
@@ -169,11 +193,22 @@ impl Embedded {
                 reaped: Vec::new(),
                 passed_over: HashSet::new(),
                 granted: VecDeque::new(),
+                admitted: None,
+                has_ended_portion: false,
                 is_patient,
                 awaits_trees: is_patient && *awaits_trees,
             };
-            let result = work(&mut running)?;
-            let Work { table: records, changed, woken, reaped, .. } = running;
+            let result = match work(&mut running) {
+                Err(records::Error::Portion) => None,
+                result => Some(result?),
+            };
+            let Work { table: records, changed, woken, reaped, admitted, .. } = running;
+            if let Some(part) = admitted {
+                if !records.records().fits(part)? {
+                    return Err(records::Error::Full);
+                }
+                table.reserve(records.records().pages()?)?;
+            }
             if changed {
                 records.into_records().commit()?;
                 table.seal(directory);
@@ -196,11 +231,13 @@ impl Embedded {
         }
         let (result, woken) = match done {
             Err(records::Error::Ending(ends)) => return Ok(Tried::Ends(ends)),
+            Err(records::Error::Crowd) => return Ok(Tried::Crowd),
+            Err(full @ records::Error::Full) => return Ok(Tried::Full(directory.unusable(&full))),
             done => done.map_err(|error| directory.unusable(&error))?,
         };
         drop(locked);
         woken.iter().for_each(|(session, identity, wake)| beacon::wake(directory, *session, identity.as_ref(), *wake));
-        Ok(Tried::Done(result))
+        Ok(result.map_or(Tried::Portion, Tried::Done))
     }
 
     /// Gets the lock that other processes use as well. If the directory was replaced, it is opened
@@ -376,7 +413,14 @@ impl<'t> Work<'t> {
     fn apply_alone(&mut self, op: Op) -> Result<Reply, records::Error> {
         let now = self.table.records_mut().advance_clock(StoreTime::of_machine(), Boottime::now())?;
         let mut left = BTreeSet::new();
-        for id in self.records().due_until(now)? {
+        let due = if self.has_ended_portion { Vec::new() } else { self.records().due_until(now, EXPIRED_MAX + 1)? };
+        if self.is_crowd(&due)? {
+            if op != Op::Expire {
+                return Err(records::Error::Crowd);
+            }
+            self.has_ended_portion = true;
+        }
+        for id in due.into_iter().take(EXPIRED_MAX) {
             let Some(session) = self.records().session(id)? else { continue };
             left.extend(session.resources().into_iter().cloned());
             // The other sessions that are due are kept holds. Their processes may have ended, and a
@@ -385,7 +429,15 @@ impl<'t> Work<'t> {
                 self.passed_over.extend(self.records().beacon(id)?);
             }
         }
+        let part = match &op {
+            Op::Acquire(request) | Op::Return { request, .. } if request.job.once_per.is_some() => SUCCESSES_SHARE,
+            _ => [1, 1],
+        };
+        let is_request = matches!(op, Op::Acquire(_) | Op::Return { .. });
         let outcome = self.table.apply(now, op)?;
+        if is_request && matches!(outcome.reply, Reply::Granted { .. } | Reply::Waiting) {
+            self.admitted = Some(part);
+        }
         self.call_waiters_of(&left)?;
         self.changed |= !outcome.expired.is_empty()
             || !matches!(outcome.reply, Reply::Refused(_) | Reply::Unknown | Reply::Listing(_));
@@ -398,6 +450,15 @@ impl<'t> Work<'t> {
             }
         }
         Ok(outcome.reply)
+    }
+
+    /// Whether these due sessions are more than one operation ends.
+    fn is_crowd(&self, due: &[SessionId]) -> Result<bool, records::Error> {
+        let mut claims = 0;
+        for id in due.split_last().map_or(&[][..], |(_, before)| before) {
+            claims += self.records().session(*id)?.map_or(0, |session| session.claims.len());
+        }
+        Ok(due.len() > EXPIRED_MAX || claims >= CLAIMS_MAX)
     }
 
     /// The instant of an operation that would be applied now.
@@ -522,6 +583,9 @@ impl<'t> Work<'t> {
         let own = self.own;
         for suspect in suspects.iter().filter(|suspect| !own.has(**suspect)) {
             if self.records().session(*suspect)?.is_some() && matches!(self.fate(*suspect)?, Peer::Dead) {
+                if self.reaped.len() >= EXPIRED_MAX {
+                    return Err(records::Error::Portion);
+                }
                 self.reap(*suspect)?;
                 found = true;
             }
@@ -559,12 +623,25 @@ impl<'t> Work<'t> {
         }
     }
 
-    /// Removes the sessions whose time is over.
+    /// Removes sessions whose time is over, as many as one operation ends.
     pub(super) fn drop_due(&mut self) -> Result<(), records::Error> {
-        if self.records().due(self.time()?)?.is_some() {
+        if self.has_due()? {
             self.apply(Op::Expire)?;
         }
         Ok(())
+    }
+
+    /// Lets idle resources forget what they need not keep. Returns how many have forgotten something.
+    fn forget_idle(&mut self) -> Result<usize, records::Error> {
+        let now = self.time()?;
+        let forgotten = self.table.records_mut().forget_idle(now)?;
+        self.changed |= forgotten > 0;
+        Ok(forgotten)
+    }
+
+    /// Whether the time of a session is over.
+    pub(super) fn has_due(&self) -> Result<bool, records::Error> {
+        Ok(self.records().due(self.time()?)?.is_some())
     }
 
     /// Returns the state of a session once no dead session blocks it, and the beacons to watch

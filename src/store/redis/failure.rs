@@ -11,7 +11,7 @@ use crate::words::reason;
 mod reply;
 
 /// The format of the keys, as prelude/core.lua states it.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// Why a server can't be used.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -147,6 +147,7 @@ fn refusal(words: &[Value]) -> Option<Refusal> {
             in_force: number(in_force)?.try_into().ok()?,
             asked: number(asked)?.try_into().ok()?,
         },
+        ("jobs", []) => Refusal::TooManyJobs { resource },
         ("none", []) => Refusal::NotHeld { resource },
         ("outside", [asked]) => Refusal::NotInside { resource, asked: span(asked)? },
         ("whole", []) => Refusal::SlotIsWhole { resource },

@@ -21,7 +21,7 @@ fn error_replies_have_the_same_kind_in_all_versions() {
     let keys = || ErrorKind::NoRight(Right::Keys);
     let channels = || ErrorKind::NoRight(Right::Channels);
     let foreign = || ErrorKind::ForeignValue(String::new());
-    let other_format = || ErrorKind::OtherFormat { format: "3".to_owned(), keys: String::new() };
+    let other_format = || ErrorKind::OtherFormat { format: "4".to_owned(), keys: String::new() };
     let cases = [
         ("NOAUTH Authentication required.", ErrorKind::NoPassword),
         ("NOAUTH HELLO must be called with the client already authenticated, otherwise …", ErrorKind::NoPassword),
@@ -111,9 +111,9 @@ fn error_replies_have_the_same_kind_in_all_versions() {
         (format!("{old} ERR value is not an integer or out of range"), ErrorKind::TooOld),
         (format!("ERR no such key {valkey}"), ErrorKind::Other("no such key".to_owned())),
         (format!("{old} user_script:1: attempt to perform arithmetic on a nil value"), foreign()),
-        (format!("{old} RLOCKFORMAT 3"), other_format()),
-        (format!("ERR RLOCKFORMAT 3 {seven}"), other_format()),
-        (format!("RLOCKFORMAT 3 {valkey}"), other_format()),
+        (format!("{old} RLOCKFORMAT 4"), other_format()),
+        (format!("ERR RLOCKFORMAT 4 {seven}"), other_format()),
+        (format!("RLOCKFORMAT 4 {valkey}"), other_format()),
     ];
     for (text, kind) in in_scripts {
         assert_eq!(ErrorKind::from_reply(&error(&text)), kind, "{text}");

@@ -225,6 +225,9 @@ end
 if is_done(at[1], own) then
   return finish({ 'already' })
 end
+if is_without_place(at[1], own) then
+  return finish({ 'refused', 'jobs', at[1].name })
+end
 
 local place_before = place
 

@@ -43,12 +43,12 @@ fn optional(value: &Value) -> Option<Option<StoreTime>> {
 }
 
 fn job(value: &Value) -> Option<(String, JobPast)> {
-    let [name, success, count, since, last, _, process] = list(value)? else { return None };
+    let [name, success, count, since, last, _, process, period] = list(value)? else { return None };
     let streak = match number(count)? {
         0 => None,
         _ => streak(&Value::Array([count, since, last, process].map(Value::clone).to_vec()))?,
     };
-    Some((text(name)?.to_owned(), JobPast { success: optional(success)?, streak }))
+    Some((text(name)?.to_owned(), JobPast { success: optional(success)?, period: length(period)?, streak }))
 }
 
 fn entry(value: &Value, resource: &Resource) -> Option<Entry> {

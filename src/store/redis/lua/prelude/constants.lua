@@ -16,7 +16,7 @@ local INDEX, MODE, SLOTS, LO, HI, TEXT, TOKEN, NESTED, SLOT = 1, 2, 3, 4, 5, 6, 
 
 -- How s begins: with the format of the keys, and the kind of the state. No session uses the
 -- resource, one is its sole holder, or it is not quiet.
-local NOBODY, SOLE, SEVERAL = '\162R20', '\162R21', '\162R2+'
+local NOBODY, SOLE, SEVERAL = '\162R30', '\162R31', '\162R3+'
 
 -- The fields that follow in s, as the library struct writes them: cmsgpack would make a string of
 -- each. A time is a double, because a server of 32 bits has no longer integers. If no session uses
@@ -54,11 +54,13 @@ local KEEP, KEEP_MS = 604800000000, '604800000'
 
 -- What a past has of a job, by its name: the grant of its last run that asked for one run in a
 -- period and succeeded; the number of its skips in a row, the first and the last of them, their
--- entry in the history, and the process of the last.
-local SUCCESS, COUNT, FIRST_SKIP, LAST_SKIP, ENTRY, COMMAND = 1, 2, 3, 4, 5, 6
+-- entry in the history, and the process of the last; and the longest period for which a request has
+-- asked for one run since the success, which is not forgotten before.
+local SUCCESS, COUNT, FIRST_SKIP, LAST_SKIP, ENTRY, COMMAND, PERIOD = 1, 2, 3, 4, 5, 6, 7
 
--- Maximum number of jobs that a resource remembers. Each change of the past writes all of them.
-local JOBS_MAX = 100
+-- Maximum number of jobs that a resource remembers. A request for one run in a period of one more
+-- job is refused if all of them have succeeded within their periods.
+local JOBS_MAX = 1000
 
 -- Maximum length of a kept hold, in microseconds.
 local KEPT_MAX = 604800000000

@@ -28,7 +28,7 @@ end
 local function kind_of(raw)
   local kind = sub(raw, 1, FIELDS - 1)
   if kind ~= NOBODY and kind ~= SOLE and kind ~= SEVERAL then
-    local other = string.match(raw, '^\162R([^2])')
+    local other = string.match(raw, '^\162R([^3])')
     error(other and 'RLOCKFORMAT ' .. other or 'a value that rlock did not write', other and 0 or 1)
   end
   return kind

@@ -16,8 +16,13 @@ local function jobs_of(r)
   return jobs ~= '' and unpacked(jobs) or {}
 end
 
+-- Whether the success of a job must not be forgotten yet.
+local function is_bound(job)
+  return now < job[SUCCESS] + job[PERIOD]
+end
+
 -- Keeps the jobs that are worth remembering. A change adds one job at most, and then the oldest of
--- too many goes.
+-- too many goes whose success may be forgotten.
 local function keep_jobs(r, jobs)
   local known, oldest, its_last = 0, nil, nil
   for name, job in pairs(jobs) do
@@ -26,19 +31,19 @@ local function keep_jobs(r, jobs)
       jobs[name] = nil
     else
       known = known + 1
-      if not oldest or last < its_last or last == its_last and before(name, oldest) then
+      if not is_bound(job) and (not oldest or last < its_last or last == its_last and before(name, oldest)) then
         oldest, its_last = name, last
       end
     end
   end
-  if known > JOBS_MAX then
+  if known > JOBS_MAX and oldest then
     jobs[oldest] = nil
   end
   changed_past(r)[JOBS] = next(jobs) and pack(jobs) or ''
 end
 
 local function no_job()
-  return { 0, 0, 0, 0, -1, '' }
+  return { 0, 0, 0, 0, -1, '', 0 }
 end
 
 -- Ends the streak of a session's job.
@@ -54,29 +59,46 @@ local function end_streak(r, known)
 end
 
 -- Whether a run has succeeded so lately that a session need not be granted its request. Ends the
--- streak of its job in that case.
+-- streak of its job in that case, and keeps the success for as long as the session asks.
 local function is_done(r, known)
   if known[ONCE_PER] == 0 or past_of(r)[JOBS] == '' then
     return false
   end
-  local began = 0
-  for name, job in pairs(jobs_of(r)) do
-    if known[SAME_JOB] == 0 or name == known[JOB] then
-      began = math.max(began, job[SUCCESS])
+  local jobs, period, last, by = jobs_of(r), math.min(known[ONCE_PER], KEEP), nil, nil
+  for name, job in pairs(jobs) do
+    local is_later = not last or job[SUCCESS] > last[SUCCESS] or job[SUCCESS] == last[SUCCESS] and before(by, name)
+    if is_later and (known[SAME_JOB] == 0 or name == known[JOB]) then
+      last, by = job, name
     end
   end
-  local done = began > 0 and now < began + math.min(known[ONCE_PER], KEEP)
-  if done then
-    end_streak(r, known)
+  if not last or last[SUCCESS] == 0 or now >= last[SUCCESS] + period then
+    return false
   end
-  return done
+  if last[PERIOD] < period then
+    last[PERIOD] = period
+    keep_jobs(r, jobs)
+  end
+  end_streak(r, known)
+  return true
+end
+
+-- Whether the success of the run for which a session asks could not be kept.
+local function is_without_place(r, known)
+  if known[ONCE_PER] == 0 or past_of(r)[JOBS] == '' then
+    return false
+  end
+  local jobs, bound = jobs_of(r), 0
+  for _, job in pairs(jobs) do
+    bound = bound + (is_bound(job) and 1 or 0)
+  end
+  return bound >= JOBS_MAX and not jobs[known[JOB]]
 end
 
 -- Notes that a run of a session's job has succeeded.
 local function note_success(r, known)
   local jobs = jobs_of(r)
   local job = jobs[known[JOB]] or no_job()
-  job[SUCCESS], jobs[known[JOB]] = known[SINCE], job
+  job[SUCCESS], job[PERIOD], jobs[known[JOB]] = known[SINCE], math.min(known[ONCE_PER], KEEP), job
   keep_jobs(r, jobs)
 end
 
