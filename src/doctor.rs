@@ -118,23 +118,23 @@ fn file_system(facts: &DirectoryFacts) -> Check {
     Check::ok(name, found)
 }
 
-/// The room below which the table may not grow, and below which it keeps no history.
-const FREE_BYTES_MIN: u64 = 64 << 10;
-const FREE_BYTES: u64 = 16 << 20;
+/// The room that a new table needs.
+const TABLE_BYTES_MIN: u64 = 256 << 10;
 
 fn room(facts: &DirectoryFacts) -> Check {
     let name = "room";
     let Some(free) = facts.free else {
         return Check::unknown(name, "the free space cannot be read", "see what df(1) tells of the directory");
     };
-    let table = facts.table.unwrap_or(0);
-    let found =
-        format!("{} free, and the table takes {} of at most {}", size(free), size(table), size(TABLE_BYTES_MAX as u64));
-    if free < FREE_BYTES_MIN {
+    let (table, most) = (facts.table.unwrap_or(0), TABLE_BYTES_MAX as u64);
+    let found = format!("{} free, and the table takes {} of at most {}", size(free), size(table), size(most));
+    let all = table.saturating_add(free).min(most);
+    if all < TABLE_BYTES_MIN {
         return Check::fail(name, found, "delete files on the file system, or name another directory with --store");
     }
-    if free < FREE_BYTES || table > TABLE_BYTES_MAX as u64 / 16 * 15 {
-        let cure = "make room, and end waiters: a request beyond the room fails, and no history is kept";
+    if table > all / 8 * 7 {
+        let cure = "make room on the file system, or use fewer names: idle names lose their history, and a job with \
+                    --once-per fails where its success can't be kept";
         return Check::warn(name, found, cure);
     }
     Check::ok(name, found)
@@ -434,7 +434,8 @@ mod tests {
             ("file system", Verdict::Warn, DirectoryFacts { file_system: Some(OVERLAY), ..place() }),
             ("file system", Verdict::Unknown, DirectoryFacts { file_system: None, ..place() }),
             ("room", Verdict::Fail, DirectoryFacts { free: Some(100), ..place() }),
-            ("room", Verdict::Warn, DirectoryFacts { free: Some(2 << 20), ..place() }),
+            ("room", Verdict::Ok, DirectoryFacts { free: Some(5 << 20), ..place() }),
+            ("room", Verdict::Warn, DirectoryFacts { free: Some(500 << 10), table: Some(4 << 20), ..place() }),
             ("room", Verdict::Warn, DirectoryFacts { table: Some(TABLE_BYTES_MAX as u64), ..place() }),
             ("room", Verdict::Unknown, DirectoryFacts { free: None, ..place() }),
             ("limits", Verdict::Fail, DirectoryFacts { files: 10, ..place() }),

@@ -212,10 +212,15 @@ pub struct Memory {
     checks: BTreeSet<(StoreTime, Resource)>,
     entries: BTreeMap<(Resource, u64), Entry>,
     /// How many pasts and entries there may be before the past stops to grow, if that is limited.
-    pub room: Option<usize>,
+    room: Option<usize>,
 }
 
 impl Memory {
+    /// Records in which the past stops to grow at so many pasts and entries.
+    pub fn with_room(room: usize) -> Self {
+        Self { room: Some(room), ..Self::default() }
+    }
+
     /// Whether no session, expiry, resource or node is left.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty() && self.expiries.is_empty() && self.resources.is_empty() && self.nodes.is_empty()
@@ -224,6 +229,11 @@ impl Memory {
     /// Whether the past of every resource is forgotten.
     pub fn is_forgotten(&self) -> bool {
         self.pasts.is_empty() && self.checks.is_empty() && self.entries.is_empty()
+    }
+
+    /// How many pasts and entries there are.
+    pub fn remembered(&self) -> usize {
+        self.pasts.len() + self.entries.len()
     }
 
     /// The session, if it is a holder or a waiter.
@@ -317,7 +327,7 @@ impl Records for Memory {
     }
 
     fn has_room(&self) -> Result<bool, Infallible> {
-        Ok(self.room.is_none_or(|room| self.pasts.len() + self.entries.len() < room))
+        Ok(self.room.is_none_or(|room| self.remembered() < room))
     }
 
     fn past(&self, name: &Resource) -> Result<Option<Past>, Infallible> {

@@ -1,6 +1,7 @@
 //! The environment variables that the command gets, and those that rlock reads.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::support::needs::{self, skip_unless};
 use crate::support::{Lab, RLOCK, Ran, on_both};
@@ -67,25 +68,42 @@ fn variables_of_several_claims_keep_their_order() {
 #[test]
 fn names_too_long_for_the_environment_exit_64_before_the_wait() {
     let lab = Lab::new();
-    let _holder = lab.hold("k");
-    let claims = |count: usize| (0..count).flat_map(|n| ["--write".to_owned(), format!("{n:0>500}")]);
-    let exec = |count| {
-        lab.run(
-            ["exec".to_owned(), "k".to_owned()]
-                .into_iter()
-                .chain(claims(count))
-                .chain(["--".to_owned(), "true".to_owned()]),
-        )
+    let name = |number: usize| format!("{number:0>512}");
+    let _holder = lab.hold(&name(0));
+    let exec = |numbers: Range<usize>| {
+        let claims = numbers.flat_map(|number| ["--write".to_owned(), name(number)]);
+        lab.run(["exec".to_owned()].into_iter().chain(claims).chain(["-c".to_owned(), "exit 3".to_owned()]))
     };
-    let text = "the names do not fit into the command's environment: RLOCK_RESOURCE would have 150317 bytes, \
+    let text = "the names do not fit into the command's environment: RLOCK_RESOURCE would have 131343 bytes, \
                 the limit is 131072; lock fewer resources at once, or give them shorter names";
     if rustix::param::page_size() == 4096 {
-        exec(300).said(64, text);
+        exec(0..256).said(64, text);
     }
-    assert_eq!(lab.counts("k"), (1, 0));
+    assert_eq!(lab.counts(&name(0)), (1, 0));
     // This request does not ask for the resource that the holder holds, and its names fit.
-    let words = ["exec".to_owned()].into_iter().chain(claims(260)).chain(["-c".to_owned(), "exit 3".to_owned()]);
-    lab.run(words).silently(3);
+    exec(1..255).silently(3);
+}
+
+/// "At most 256 names and 1,000 claims in a request"
+#[test]
+fn request_beyond_256_names_or_1000_claims_is_a_usage_error() {
+    on_both(|lab| {
+        let names = |count: u32| (0..count).flat_map(|name| ["--read".to_owned(), name.to_string()]);
+        let parts = |count: u32| {
+            (0..count).flat_map(|part| ["--range-write".to_owned(), "k".to_owned(), format!("[{part},{part}.5]")])
+        };
+        let exec = |claims: Vec<String>| {
+            lab.run(["exec".to_owned()].into_iter().chain(claims).chain(["--".to_owned(), "true".to_owned()]))
+        };
+        let text = "too many claims: a request has at most 256 names and 1000 claims";
+        for [fits, fails] in
+            [[256, 257].map(|count| names(count).collect()), [1000, 1001].map(|count| parts(count).collect())]
+        {
+            let fails: Vec<String> = fails;
+            exec(fits).silently(0);
+            assert_eq!(exec(fails).failed(64).lines().next(), Some(text));
+        }
+    });
 }
 
 /// The token is a u64 that rises with every grant on a resource.

@@ -36,6 +36,7 @@ mod owner;
 mod printed;
 mod refusals;
 mod runner;
+mod small_disk;
 mod spare;
 mod status;
 mod stuck;

@@ -10,6 +10,7 @@ mod histories;
 mod oracle;
 #[path = "../support/random.rs"]
 mod random;
+mod room;
 #[path = "../support/share.rs"]
 mod share;
 mod world;

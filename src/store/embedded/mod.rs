@@ -374,7 +374,7 @@ impl Store for Embedded {
             Ok(dead)
         })?;
         if !dry_run {
-            while self.transact(None, |work| work.drop_due().and_then(|()| work.has_due()))? {}
+            self.transact(None, |work| work.drop_due())?;
             // Each dead session has a transaction of its own. A full table has room for a small
             // transaction, and other processes get their turn in between.
             for (id, _) in &dead {

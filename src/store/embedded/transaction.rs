@@ -61,8 +61,8 @@ pub(super) struct Work<'t> {
     granted: VecDeque<SessionId>,
     /// The part of the file that the table may have, if a request was granted or queued.
     admitted: Option<[usize; 2]>,
-    /// Whether this transaction has ended as many due sessions as one may.
-    has_ended_portion: bool,
+    /// Whether this transaction ends a portion of a crowd of due sessions, and does nothing else.
+    ends_portion: bool,
     /// Whether this process may still wait for the end of other processes.
     is_patient: bool,
     /// Whether this process may still wait for the end of process trees.
@@ -147,13 +147,23 @@ impl Embedded {
                 Tried::NoLock => return Ok(None),
                 // Other processes use the store meanwhile.
                 Tried::Ends(ends) => patience.wait(&ends),
-                Tried::Crowd => drop(self.try_transact(None, &own, false, &mut |work| work.drop_due())?),
+                Tried::Crowd => {
+                    if let Tried::Full(error) = self.try_transact(None, &own, false, &mut |work| work.drop_portion())? {
+                        self.make_room(&own, error)?;
+                    }
+                }
                 Tried::Portion => {}
-                Tried::Full(error) => match self.try_transact(None, &own, false, &mut |work| work.forget_idle())? {
-                    Tried::Done(forgotten) if forgotten > 0 => {}
-                    _ => return Err(error),
-                },
+                Tried::Full(error) => self.make_room(&own, error)?,
             }
+        }
+    }
+
+    /// Lets idle resources forget, or returns the error of a full table if they have nothing to
+    /// forget.
+    fn make_room(&mut self, own: &dyn Own, error: Error) -> Result<(), Error> {
+        match self.try_transact(None, own, false, &mut |work| work.forget_idle())? {
+            Tried::Done(forgotten) if forgotten > 0 => Ok(()),
+            _ => Err(error),
         }
     }
 
@@ -194,7 +204,7 @@ impl Embedded {
                 passed_over: HashSet::new(),
                 granted: VecDeque::new(),
                 admitted: None,
-                has_ended_portion: false,
+                ends_portion: false,
                 is_patient,
                 awaits_trees: is_patient && *awaits_trees,
             };
@@ -413,12 +423,9 @@ impl<'t> Work<'t> {
     fn apply_alone(&mut self, op: Op) -> Result<Reply, records::Error> {
         let now = self.table.records_mut().advance_clock(StoreTime::of_machine(), Boottime::now())?;
         let mut left = BTreeSet::new();
-        let due = if self.has_ended_portion { Vec::new() } else { self.records().due_until(now, EXPIRED_MAX + 1)? };
-        if self.is_crowd(&due)? {
-            if op != Op::Expire {
-                return Err(records::Error::Crowd);
-            }
-            self.has_ended_portion = true;
+        let due = self.records().due_until(now, EXPIRED_MAX + 1)?;
+        if !self.ends_portion && self.is_crowd(&due)? {
+            return Err(records::Error::Crowd);
         }
         for id in due.into_iter().take(EXPIRED_MAX) {
             let Some(session) = self.records().session(id)? else { continue };
@@ -623,12 +630,18 @@ impl<'t> Work<'t> {
         }
     }
 
-    /// Removes sessions whose time is over, as many as one operation ends.
+    /// Removes the sessions whose time is over.
     pub(super) fn drop_due(&mut self) -> Result<(), records::Error> {
-        if self.has_due()? {
+        if self.records().due(self.time()?)?.is_some() {
             self.apply(Op::Expire)?;
         }
         Ok(())
+    }
+
+    /// Removes as many of the sessions whose time is over as a transaction ends.
+    fn drop_portion(&mut self) -> Result<(), records::Error> {
+        self.ends_portion = true;
+        self.apply(Op::Expire).map(drop)
     }
 
     /// Lets idle resources forget what they need not keep. Returns how many have forgotten something.
@@ -637,11 +650,6 @@ impl<'t> Work<'t> {
         let forgotten = self.table.records_mut().forget_idle(now)?;
         self.changed |= forgotten > 0;
         Ok(forgotten)
-    }
-
-    /// Whether the time of a session is over.
-    pub(super) fn has_due(&self) -> Result<bool, records::Error> {
-        Ok(self.records().due(self.time()?)?.is_some())
     }
 
     /// Returns the state of a session once no dead session blocks it, and the beacons to watch

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use rlock::lock::mode::Mode::{Read, Write};
-use rlock::lock::past::{JOBS_MAX, Past, Totals};
-use rlock::lock::request::Job;
+use rlock::lock::op::Refusal;
+use rlock::lock::past::{End, Ending, JOBS_MAX, Past, Totals};
+use rlock::lock::request::{Job, OncePer, Request};
 use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 
 use super::on_each_server;
-use crate::clients::{Clients, NOW, TERMS, is_granted, is_waiting, request, resource, us};
+use crate::clients::{Clients, NOW, TERMS, id, is_granted, is_waiting, request, resource, us};
 use crate::support::servers::{Kind, Server};
 
 on_each_server!(
@@ -17,6 +18,7 @@ on_each_server!(
     past_counts_the_ends_and_sums_their_times,
     state_is_kept_as_long_as_its_history,
     oldest_of_too_many_jobs_is_forgotten,
+    success_is_kept_for_the_longest_period_that_was_asked,
     full_server_keeps_no_history,
 );
 
@@ -180,6 +182,39 @@ fn oldest_of_too_many_jobs_is_forgotten(kind: Kind) {
     let ScriptReply::History(past) = reply else { panic!("history replies {reply:?}") };
     let names: BTreeSet<_> = past[0].past.jobs.keys().cloned().collect();
     assert_eq!(names, (2..count).map(|number| number.to_string()).collect());
+}
+
+/// As many jobs as a resource remembers, all within their periods, and one more.
+fn success_is_kept_for_the_longest_period_that_was_asked(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "periods", Wake::Nobody);
+    let job = |name: u32, period| {
+        let once_per = Some(OncePer { period: us(period), same_job: true });
+        Job { name: name.to_string(), once_per, ..Job::default() }
+    };
+    let asks = |clients: &mut Clients, number: u32, name: u32, period: u64| {
+        let request = Request { job: job(name, period), ..request(number, Write, "") };
+        clients.side.call(Call::acquire(&request, 0, false))
+    };
+    let succeeds = |clients: &mut Clients, number: u32| {
+        let end = End { ending: Ending::Exit(0), is_success: true };
+        assert!(is_granted(&asks(clients, number, number, 100)));
+        clients.side.call(Call::release_after(id(number), vec![resource()], Some(end), &job(number, 100)));
+    };
+    let count = JOBS_MAX as u32;
+    (0..count).for_each(|number| succeeds(&mut clients, number));
+    assert!(matches!(asks(&mut clients, count, 7, 200), ScriptReply::AlreadyDone));
+    let refused = |reply: &ScriptReply| matches!(reply, ScriptReply::Refused(Refusal::TooManyJobs { .. }));
+    let reply = asks(&mut clients, count, count, 100);
+    assert!(refused(&reply), "{reply:?}");
+    clients.advance(us(100));
+    succeeds(&mut clients, count);
+    let reply = clients.side.call(Call::history(vec![resource()], 0));
+    let ScriptReply::History(past) = reply else { panic!("history replies {reply:?}") };
+    let jobs = &past[0].past.jobs;
+    assert_eq!(jobs.len(), JOBS_MAX);
+    assert!(jobs.contains_key("7") && !jobs.contains_key("0"), "7 is kept for longer, and 0 comes first of the others");
+    assert_eq!(jobs["7"].period, us(200));
 }
 
 /// A release on a full server frees the lock and leaves the history as it is.

@@ -227,6 +227,65 @@ fn boot_removes_sessions_with_a_process_and_nothing_else() {
     assert_eq!(lab.open().kept(), [true]);
 }
 
+/// The number of the last transaction that changed the table.
+fn transaction(lab: &Lab) -> u64 {
+    let lock = fs::read_to_string(lab.file("lock")).unwrap();
+    lock.lines().find_map(|line| line.strip_prefix("transaction ")).unwrap().parse().unwrap()
+}
+
+#[test]
+fn crowd_of_due_sessions_is_ended_in_portions_by_whoever_comes() {
+    let lab = Lab::new();
+    for number in 0..250 {
+        let mut request = keeps(1, ms(2000));
+        request.session.0[..4].copy_from_slice(&(number + 1_000_u32).to_be_bytes());
+        request.claims[0].mode = Mode::Read;
+        drop(lab.handle(request));
+    }
+    let before = transaction(&lab);
+    std::thread::sleep(ms(2001));
+    let mut site = lab.open();
+    let no_wait = Request { wait: false, ..request(2, Mode::Write, None) };
+    let standing = site.ask_for(no_wait).0;
+    assert!(is_granted(&standing), "nothing is left of what is due: {standing:?}");
+    assert!(transaction(&lab) >= before + 3, "a transaction ends at most 100 sessions");
+}
+
+#[test]
+fn sessions_with_many_names_are_ended_in_smaller_portions() {
+    let lab = Lab::new();
+    for number in 0..8_u8 {
+        let mut request = keeps(number + 10, ms(2000));
+        request.claims = (0..250)
+            .map(|name| Claim {
+                resource: Resource::new(&format!("{number}-{name}")).unwrap(),
+                ..request.claims[0].clone()
+            })
+            .collect();
+        drop(lab.handle(request));
+    }
+    let before = transaction(&lab);
+    std::thread::sleep(ms(2001));
+    lab.open().0.cleanup(&[], false).unwrap();
+    assert!(transaction(&lab) >= before + 2, "a transaction ends no further session after 1,000 claims");
+    assert!(lab.open().kept().is_empty());
+}
+
+#[test]
+fn crowd_of_dead_sessions_is_removed_in_portions() {
+    let lab = Lab::new();
+    let mut site = lab.open();
+    for number in 0..250 {
+        let mut dead = request(1, Mode::Read, None);
+        dead.session.0[..4].copy_from_slice(&(number + 1_000_u32).to_be_bytes());
+        drop(site.ask_for(dead).1);
+    }
+    let before = transaction(&lab);
+    let no_wait = Request { wait: false, ..request(2, Mode::Write, None) };
+    assert!(is_granted(&site.ask_for(no_wait).0));
+    assert!(transaction(&lab) >= before + 3, "a transaction removes at most 100 sessions");
+}
+
 /// The file of a machine that crashed may have old and new pages.
 #[test]
 fn table_of_an_earlier_boot_is_read_whole_even_if_its_seal_fits() {
