@@ -229,8 +229,9 @@ mod tests {
             "ENVIRONMENT",
             "SIGNALS",
             "EXAMPLES",
-            "PROMISE AND LIMITS",
+            "PROMISE",
             "CONTAINERS AND OLD KERNELS",
+            "LIMITS",
             "FILES",
             "SEE ALSO",
         ];
