@@ -10,7 +10,7 @@ use super::support::{Lab, Ran, Running};
 #[test]
 fn full_disk_fails_new_requests_and_keeps_existing_holds() {
     let lab = Lab::new();
-    let Some(disk) = SmallDisk::mount(lab.folder(), "64k") else { return };
+    let Some(disk) = SmallDisk::mount(lab.folder(), "512k") else { return };
     let on_disk = |words: &[&str]| {
         let mut command = lab.rlock(words);
         command.env("RLOCK_STORE", format!("file://{}/store", disk.place().display()));
@@ -29,7 +29,7 @@ fn full_disk_fails_new_requests_and_keeps_existing_holds() {
     words.extend(["--", "true"]);
     let ran = Ran::of(&mut on_disk(&words));
     let text = ran.failed(69);
-    assert!(text.contains("no space left on device"), "{text}");
+    assert!(text.contains("it has no room for this request"), "{text}");
     assert!(holder.runs());
 
     let listing = Ran::of(&mut on_disk(&["inspect", "--json"])).stdout;

@@ -1,12 +1,12 @@
 //! Runs the scenes that the command line cannot express on a store, through the interface that the
 //! subcommands use. A handle stands for a process, which dies with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rlock::lock::past::HISTORY_MAX;
+use rlock::lock::past::{End, HISTORY_MAX};
 use rlock::lock::request::{self, Job, OncePer, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::store::{self, AcquireOptions, Changed, Handle, Released, Secrets, Standing, Store};
@@ -48,6 +48,9 @@ pub(crate) fn run_story_on(kind: Kind, path: &Path) {
 struct Library {
     // Fields drop in this order, so all sessions have ended before the store is removed.
     handles: BTreeMap<Label, Box<dyn Handle>>,
+    /// The sessions that have left. Their handles are not looked at any more, as by a process that
+    /// ends.
+    left: BTreeSet<Label>,
     /// The ids of each session and of its ancestors, innermost first.
     lineages: BTreeMap<Label, Vec<SessionId>>,
     /// The resources that each session claims.
@@ -67,7 +70,7 @@ impl Engine for Library {
                 self.acquire(acquire);
                 Err(acquire.label.clone())
             }
-            Step::Release(label) | Step::Cancel(label) => Ok(released(self.handle(label).release(None))),
+            Step::Release(label) | Step::Cancel(label) => Ok(self.release(label, None)),
             Step::Kill(label) => {
                 self.handles.remove(label);
                 Ok("done".to_owned())
@@ -90,8 +93,7 @@ impl Engine for Library {
     }
 
     fn observe(&mut self) -> (String, Vec<Row>) {
-        let standings: BTreeMap<_, _> =
-            self.handles.iter_mut().map(|(label, handle)| (label.clone(), standing(handle.as_mut()))).collect();
+        let standings = self.standings();
         let reply = match self.pending.as_ref().expect("a step was executed") {
             Ok(reply) => reply.clone(),
             Err(label) => standings[label].clone(),
@@ -123,7 +125,7 @@ impl Engine for Library {
 impl Library {
     fn new(lab: Lab, terms: Option<Terms>) -> Self {
         let (handles, lineages, resources) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { handles, lineages, resources, terms, pending: None, lab }
+        Self { handles, left: BTreeSet::new(), lineages, resources, terms, pending: None, lab }
     }
 
     fn store(&self) -> Box<dyn Store> {
@@ -134,6 +136,17 @@ impl Library {
 
     fn handle(&mut self, label: &str) -> &mut Box<dyn Handle> {
         self.handles.get_mut(label).unwrap_or_else(|| panic!("{label} has made no request yet"))
+    }
+
+    fn release(&mut self, label: &Label, end: Option<End>) -> String {
+        self.left.insert(label.clone());
+        released(self.handle(label).release(end))
+    }
+
+    /// How each session stands that has not left.
+    fn standings(&mut self) -> BTreeMap<Label, String> {
+        let here = self.handles.iter_mut().filter(|(label, _)| !self.left.contains(*label));
+        here.map(|(label, handle)| (label.clone(), standing(handle.as_mut()))).collect()
     }
 
     fn acquire(&mut self, acquire: &Acquire) {
@@ -172,8 +185,14 @@ impl Library {
 
     fn step(&mut self, step: &StoreStep) -> String {
         match step {
-            StoreStep::Ended(label, end) => released(self.handle(label).release(Some(*end))),
-            StoreStep::GiveUp(label) => text(&self.handle(label).give_up().expect("the store can be used")),
+            StoreStep::Ended(label, end) => self.release(label, Some(*end)),
+            StoreStep::GiveUp(label) => {
+                let standing = self.handle(label).give_up().expect("the store can be used");
+                if !matches!(standing, Standing::Granted(_)) {
+                    self.left.insert(label.clone());
+                }
+                text(&standing)
+            }
             StoreStep::Extend(label, by) => {
                 let id = self.lineages[label][0];
                 changed(self.store().extend(id, &self.resources[&id], Some(*by * self.slower())))
@@ -182,7 +201,7 @@ impl Library {
                 let end = Instant::now() + *time * self.slower();
                 while Instant::now() < end {
                     thread::sleep(STEP);
-                    self.handles.values_mut().for_each(|handle| drop(standing(handle.as_mut())));
+                    drop(self.standings());
                 }
                 "done".to_owned()
             }
