@@ -9,12 +9,13 @@
 //! no room for is not added, except for a success, which is kept for as long as its period. A
 //! success takes less room than its session gave back.
 
+use std::time::Duration;
+
 use super::past::{End, Ending, Entry, Event, HISTORY_MAX, Past, RETENTION, RETENTION_OF_TOTALS, Streak};
 use super::records::{Phase, Records, Session};
 use super::request::{self, Claim, Job, Process};
 use super::resource::Resource;
 use crate::clock::StoreTime;
-use std::time::Duration;
 
 /// Maximum number of pasts that one operation checks.
 const CHECKED_MAX: usize = 2;

@@ -64,7 +64,7 @@ mod tests;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use self::beacon::Peer;
+use self::beacon::{Peer, Wake};
 use self::directory::Directory;
 use self::fault::Guard;
 use self::file::TableFile;
@@ -111,6 +111,9 @@ pub struct Embedded {
     table: Option<TableFile>,
     gate: Gate,
     namespace: String,
+    /// The sessions of this process that a portion of a crowd has concerned: the work after it takes
+    /// them.
+    concerned: Vec<(SessionId, Wake)>,
     /// Whether this process gives the trees of killed holders time to end before it tells that a
     /// request is busy. A server has other clients to serve.
     awaits_trees: bool,
@@ -127,7 +130,7 @@ impl Embedded {
     pub fn open(path: Option<PathBuf>, namespace: &str) -> Result<Self, Error> {
         let directory = Directory::open(path)?;
         let (table, gate, namespace) = (None, Gate::default(), namespace.to_owned());
-        Ok(Self { directory, table, gate, namespace, awaits_trees: true, forgets: false })
+        Ok(Self { directory, table, gate, namespace, concerned: Vec::new(), awaits_trees: true, forgets: false })
     }
 }
 

@@ -451,6 +451,9 @@ impl Records for Transaction<'_> {
     }
 
     fn forget_idle(&mut self, now: StoreTime) -> Result<usize, Error> {
+        if self.forgets {
+            return Ok(0);
+        }
         let forgotten = remember::forget_idle(self, now)?;
         if forgotten > 0 || self.has_room()? {
             return Ok(forgotten);

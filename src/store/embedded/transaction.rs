@@ -147,22 +147,23 @@ impl Embedded {
                 Tried::NoLock => return Ok(None),
                 // Other processes use the store meanwhile.
                 Tried::Ends(ends) => patience.wait(&ends),
-                Tried::Crowd => {
-                    if let Tried::Full(error) = self.try_transact(None, &own, false, &mut |work| work.drop_portion())? {
-                        self.make_room(&own, error)?;
-                    }
-                }
+                Tried::Crowd => match self.try_transact(limit, &own, false, &mut |work| work.drop_portion())? {
+                    Tried::NoLock => return Ok(None),
+                    Tried::Full(error) => self.make_room(limit, &own, error)?,
+                    _ => {}
+                },
                 Tried::Portion => {}
-                Tried::Full(error) => self.make_room(&own, error)?,
+                Tried::Full(error) => self.make_room(limit, &own, error)?,
             }
         }
     }
 
     /// Lets idle resources forget, or returns the error of a full table if they have nothing to
     /// forget.
-    fn make_room(&mut self, own: &dyn Own, error: Error) -> Result<(), Error> {
-        match self.try_transact(None, own, false, &mut |work| work.forget_idle())? {
-            Tried::Done(forgotten) if forgotten > 0 => Ok(()),
+    fn make_room(&mut self, limit: Option<Duration>, own: &dyn Own, error: Error) -> Result<(), Error> {
+        match self.try_transact(limit, own, false, &mut |work| work.forget_idle())? {
+            Tried::Done(0) => Err(error),
+            Tried::Done(_) | Tried::NoLock => Ok(()),
             _ => Err(error),
         }
     }
@@ -177,7 +178,7 @@ impl Embedded {
         if !self.lock(limit)? {
             return Ok(Tried::NoLock);
         }
-        let Self { directory, table, namespace, awaits_trees, forgets, .. } = self;
+        let Self { directory, table, namespace, concerned, awaits_trees, forgets, .. } = self;
         let locked = directory.locked();
         let _guard = Guard::new(directory);
         let directory = locked.directory();
@@ -198,7 +199,7 @@ impl Embedded {
                 table: locks,
                 own,
                 changed: false,
-                concerned: Vec::new(),
+                concerned: concerned.clone(),
                 woken: Vec::new(),
                 reaped: Vec::new(),
                 passed_over: HashSet::new(),
@@ -212,7 +213,7 @@ impl Embedded {
                 Err(records::Error::Portion) => None,
                 result => Some(result?),
             };
-            let Work { table: records, changed, woken, reaped, admitted, .. } = running;
+            let Work { table: records, changed, concerned: left, woken, reaped, admitted, ends_portion, .. } = running;
             if let Some(part) = admitted {
                 if !records.records().fits(part)? {
                     return Err(records::Error::Full);
@@ -223,6 +224,7 @@ impl Embedded {
                 records.into_records().commit()?;
                 table.seal(directory);
             }
+            *concerned = if result.is_none() || ends_portion { left } else { Vec::new() };
             // A dead session's beacon is removed after the session, so that every session in the
             // table has a beacon.
             reaped.iter().for_each(|session| beacon::remove(directory, *session));
