@@ -108,7 +108,7 @@ impl Data {
         let names = session.claims.iter().map(|record| record.claim.resource.clone());
         let parts = self.parts.entry(id).or_insert_with(|| names.map(|name| (name, expiry)).collect());
         let Some(part) = parts.get_mut(resource).filter(|part| **part > now) else { return ScriptReply::Unknown };
-        *part = now + ttl;
+        *part = (now + ttl).max(*part);
         session.expiry = parts.values().min().copied();
         sure(self.table.records_mut().put_session(id, session));
         ScriptReply::Renewed(ttl)

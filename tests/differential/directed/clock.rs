@@ -19,6 +19,7 @@ on_each_server!(
     tokens_rise,
     tokens_rise_after_flushall,
     expired_lease_is_not_renewed_by_renew_alone,
+    renewal_never_lowers_an_expiry,
     leases_of_several_resources_are_renewed_one_by_one,
     reading_for_a_deadlock_leaves_out_sessions_whose_lease_is_over
 );
@@ -106,6 +107,39 @@ fn expired_lease_is_not_renewed_by_renew_alone(kind: Kind) {
         clients.advance(terms);
         assert_eq!(alone(&mut clients), [unknown.clone(), unknown.clone()]);
         assert_eq!(clients.renew(1, false), unknown);
+    }
+}
+
+/// The clock steps back after a renewal that left no trace in the clock of the resource, or the slot
+/// has moved to a node whose clock is behind.
+fn renewal_never_lowers_an_expiry(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "lower", Wake::Nobody);
+    type Renew = fn(&mut Clients) -> ScriptReply;
+    let renewals: [(bool, Renew); 4] = [
+        (true, |clients| clients.renew(1, false)),
+        (true, |clients| clients.side.call(Call::renew_alone(id(1), resource(), TERMS.ttl, Lease::Sole))),
+        (false, |clients| clients.renew(1, false)),
+        (false, |clients| clients.side.call(Call::renew_alone(id(1), resource(), TERMS.ttl, Lease::Shared))),
+    ];
+    for (is_sole, renew) in renewals {
+        clients.acquire(1, Read, "");
+        if !is_sole {
+            clients.acquire(2, Read, "");
+        }
+        clients.advance(us(1_000_000));
+        let before = clients.now();
+        clients.renew(1, false);
+        clients.side.setting.now = Some(StoreTime::from_micros(before.as_micros() - 500_000));
+        let reply = renew(&mut clients);
+        assert!(is_granted(&reply) || reply == ScriptReply::Renewed(TERMS.ttl), "{reply:?}");
+        let reply = clients.side.call(Call::inspect(vec![resource()], 0));
+        let ScriptReply::Listing { resources, .. } = reply else { panic!("inspect replies {reply:?}") };
+        let own = resources[0].listing.holders.iter().find(|holder| holder.session == id(1)).unwrap();
+        assert_eq!(own.expiry, Some(before + TERMS.ttl), "sole: {is_sole}");
+        clients.side.setting.now = Some(before);
+        clients.release(1);
+        clients.release(2);
     }
 }
 

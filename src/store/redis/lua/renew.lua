@@ -35,7 +35,8 @@ if n == 1 then
       local keys = call('EXISTS', KEYS[5], KEYS[6], q)
       -- The first write takes no memory, so the server accepts the next at maxmemory.
       if not walks and #over == 1 and over[1] == epoch and keys == (counters.places and 3 or 2)
-        and call('PERSIST', q) and call('ZADD', e, 'XX', 'CH', now + held[TTL], session) == 1 then
+        and call('PERSIST', q)
+        and (call('ZADD', e, 'XX', 'GT', 'CH', now + held[TTL], session) == 1 or call('ZSCORE', e, session)) then
         local reply, slots = { 'granted', held[TTL] }, {}
         for i = 1, #held[CLAIMS] do
           local claim = held[CLAIMS][i]
@@ -122,7 +123,7 @@ for i = 1, #at do
     call('ZADD', r.e, known[SINCE] + math.min(known[KEEP_FOR], KEPT_MAX), session)
     put(r, session, known)
   elseif known[TTL] > 0 and known[HELD] ~= KEPT then
-    call('ZADD', r.e, now + (known[HELD] == HOLDS and known[TTL] or known[HEARTBEAT]), session)
+    call('ZADD', r.e, 'GT', now + (known[HELD] == HOLDS and known[TTL] or known[HEARTBEAT]), session)
   end
   if known[HELD] == WAITS and known[LISTENING] ~= listening then
     known[LISTENING] = listening
