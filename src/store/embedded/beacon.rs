@@ -20,7 +20,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat};
 use rustix::io::Errno;
@@ -29,6 +28,7 @@ use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
 use super::directory::Directory;
+use super::records::time_namespace;
 use super::{ending, lock_file};
 use crate::lock::request::SessionId;
 use crate::processes;
@@ -185,7 +185,7 @@ impl Identity {
             pid: std::process::id(),
             pids: namespace("pid"),
             started: processes::own_start().unwrap_or(0),
-            times: namespace("time"),
+            times: time_namespace(),
             boot: boot(),
         }
     }
@@ -207,7 +207,7 @@ impl Identity {
     fn is_used_again(&self) -> bool {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return false };
         self.started != 0
-            && self.times == namespace("time")
+            && self.times == time_namespace()
             && processes::are_visible()
             && processes::stat(pid).is_ok_and(|stat| stat.process.started != self.started)
     }
@@ -286,8 +286,7 @@ fn namespace(kind: &str) -> u64 {
 
 /// The id of this boot as a number; 0 if it cannot be read.
 fn boot() -> u128 {
-    static BOOT: OnceLock<u128> = OnceLock::new();
-    *BOOT.get_or_init(|| u128::from_str_radix(&lock_file::boot().replace('-', ""), 16).unwrap_or(0))
+    u128::from_str_radix(&lock_file::boot().replace('-', ""), 16).unwrap_or(0)
 }
 
 fn is_it(stat: &Stat, identity: Option<&Identity>) -> bool {

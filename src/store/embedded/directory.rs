@@ -241,7 +241,7 @@ impl Directory {
     pub(super) fn prepare(&self, locked: &Locked<'_>) -> io::Result<Age> {
         let found = lock_file::Text::read(&self.lock)?;
         let boot = lock_file::boot();
-        if found.is_of(&boot) {
+        if found.is_of(boot) {
             return Ok(Age::ThisBoot);
         }
         let format = found.format();

@@ -15,6 +15,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::OnceLock;
 
 use rustix::fs::{OFlags, Stat};
 
@@ -108,7 +109,7 @@ pub(super) fn remove_seal(lock: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Notes that the state has this format and is of this boot, and removes the seal.
 pub(super) fn put_boot(lock: BorrowedFd<'_>) -> io::Result<()> {
-    let heading = heading(&boot());
+    let heading = heading(boot());
     rustix::io::pwrite(lock, heading.as_bytes(), 0)?;
     Ok(rustix::fs::ftruncate(lock, heading.len() as u64)?)
 }
@@ -119,11 +120,14 @@ pub(super) fn attributes(table: &Stat) -> String {
 }
 
 /// The id of this boot; empty if it cannot be read.
-pub(super) fn boot() -> String {
-    let mut buffer = [0; 64];
-    let read = rustix::fs::open(BOOT_ID, OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty())
-        .and_then(|file| rustix::io::read(&file, &mut buffer));
-    String::from_utf8_lossy(&buffer[..read.unwrap_or(0)]).trim().to_owned()
+pub(super) fn boot() -> &'static str {
+    static BOOT: OnceLock<String> = OnceLock::new();
+    BOOT.get_or_init(|| {
+        let mut buffer = [0; 64];
+        let read = rustix::fs::open(BOOT_ID, OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty())
+            .and_then(|file| rustix::io::read(&file, &mut buffer));
+        String::from_utf8_lossy(&buffer[..read.unwrap_or(0)]).trim().to_owned()
+    })
 }
 
 /// The lines before the seal.

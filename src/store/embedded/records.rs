@@ -69,7 +69,7 @@ fn resource(name: &[u8]) -> Result<Resource, Error> {
 }
 
 /// The inode of this process's time namespace, which decides what the time since the boot is.
-fn time_namespace() -> u64 {
+pub(super) fn time_namespace() -> u64 {
     static INODE: OnceLock<u64> = OnceLock::new();
     *INODE.get_or_init(|| rustix::fs::stat("/proc/self/ns/time").map_or(0, |stat| stat.st_ino))
 }
