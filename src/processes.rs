@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 use std::fs::{self, DirEntry};
-use std::io;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
@@ -130,7 +130,10 @@ pub(crate) fn stat(pid: Pid) -> io::Result<Stat> {
 
 /// When this process started, in ticks since the boot.
 pub(crate) fn own_start() -> Option<u64> {
-    parse(getpid(), &fs::read("/proc/self/stat").ok()?).map(|own| own.process.started)
+    // One read takes the whole line.
+    let mut line = [0; 1024];
+    let read = fs::File::open("/proc/self/stat").and_then(|mut file| file.read(&mut line)).ok()?;
+    parse(getpid(), &line[..read]).map(|own| own.process.started)
 }
 
 /// The children of a process that has only one thread with children, zombies included, in the order
