@@ -30,12 +30,17 @@ impl Session {
         self.expiry = Some(now + self.job.keep_for.map_or(lease, |length| lease.min(length)));
     }
 
-    /// Renews a lease, and claims a grant from the queue. A kept hold stays as it is.
+    /// Renews a lease, and claims a grant from the queue. A kept hold stays as it is. No renewal
+    /// lowers the expiry of a lease.
     pub(super) fn renew(&mut self, now: StoreTime) {
+        let before = self.expiry;
         match self.phase {
             Phase::Waiting => self.expiry = self.terms.map(|terms| now + terms.heartbeat),
             Phase::Granted | Phase::Held => self.hold(now),
-            Phase::Kept => {}
+            Phase::Kept => return,
+        }
+        if self.phase != Phase::Kept && self.expiry.is_some() {
+            self.expiry = self.expiry.max(before);
         }
     }
 

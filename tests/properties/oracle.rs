@@ -533,10 +533,14 @@ impl Oracle {
 
     fn renew(&mut self, now: StoreTime, id: SessionId) -> Reply {
         let Some(member) = self.members.iter_mut().find(|member| member.id() == id) else { return Reply::Unknown };
+        let before = member.expiry;
         match (member.holds(), member.is_kept) {
             (_, true) => {}
             (true, false) => Self::claim(member, now),
             (false, false) => member.expiry = member.request.terms.map(|terms| now + terms.heartbeat),
+        }
+        if !member.is_kept && member.expiry < before && member.expiry.is_some() {
+            member.expiry = before;
         }
         member.reply(now)
     }

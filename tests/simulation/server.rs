@@ -221,7 +221,15 @@ impl Server {
                     let channel = Channel { is_listening: *listening, ..channel.clone() };
                     self.listen(*session, channel);
                 }
-                self.apply(Op::Renew(*session), caller, now, also)
+                let mut reply = self.apply(Op::Renew(*session), caller, now, also);
+                // A waiter passes over the dead ahead of it as a new request does.
+                while reply == Reply::Waiting
+                    && let Some(dead) = self.dead_waiter_ahead(*session)
+                {
+                    self.apply(Op::Reap(dead), caller, now, also);
+                    reply = self.apply(Op::Renew(*session), caller, now, also);
+                }
+                reply
             }
             Operation::Release { session, end } => {
                 also.session = caller;
@@ -269,7 +277,7 @@ impl Server {
         // A busy request counts once, so the dead leave before the table takes it for busy.
         let may_be_busy = place == 0 && (!request.wait || request.job.max_waiting.is_some());
         while !is_known && may_be_busy && self.is_blocked(request) {
-            let first = self.first_waiter_in_the_way(request, place);
+            let first = self.first_waiter_in_the_way(id, &request.ancestors, &request.claims, place);
             let Some(dead) = first.filter(|id| !self.is_heard(*id)) else { break };
             self.apply(Op::Reap(dead), caller, now, also);
         }
@@ -279,7 +287,7 @@ impl Server {
         // The request is in the queue before the dead leave, so nobody overtakes it meanwhile.
         let place = if is_taken { 0 } else { place };
         while !is_known && reply == Reply::Waiting {
-            let first = self.first_waiter_in_the_way(request, place);
+            let first = self.first_waiter_in_the_way(id, &request.ancestors, &request.claims, place);
             let Some(dead) = first.filter(|id| !self.is_heard(*id)) else { break };
             self.apply(Op::Reap(dead), caller, now, also);
             reply = self.apply(op(), caller, now, also);
@@ -334,19 +342,33 @@ impl Server {
         claims.iter().any(|claim| has_it(&claim.resource))
     }
 
-    /// The first waiter in the way of a new request. `None` if a holder is in the way too: its
-    /// release passes over the dead.
-    fn first_waiter_in_the_way(&self, request: &Request, place: u64) -> Option<SessionId> {
+    /// A dead waiter that is ahead of this one and may be all that it waits for.
+    fn dead_waiter_ahead(&self, id: SessionId) -> Option<SessionId> {
+        let session = self.session(id)?;
+        let claims: Vec<_> = session.claims.iter().map(|record| record.claim.clone()).collect();
+        let first = self.first_waiter_in_the_way(id, &session.ancestors, &claims, session.place());
+        first.filter(|id| !self.is_heard(*id))
+    }
+
+    /// The first waiter in the way of a request. `None` if a holder is in the way too: its release
+    /// passes over the dead.
+    fn first_waiter_in_the_way(
+        &self,
+        own: SessionId,
+        ancestors: &[SessionId],
+        claims: &[Claim],
+        place: u64,
+    ) -> Option<SessionId> {
         let before = if place > 0 { Rank::waiting(place, false) } else { Rank::LAST };
         let mut first: Option<(Rank, SessionId)> = None;
-        for claim in &request.claims {
+        for claim in claims {
             let mut taken = 0;
             let Some(state) = sure(self.data.table.records().resource(&claim.resource)) else { continue };
             let query = Query { span: &claim.span, ..Query::ALL };
             let mut is_held = false;
             sure(state.tree.visit(self.data.table.records(), &claim.resource, query, |entry| {
                 let Entry { session: id, mode, rank, shares, .. } = *entry;
-                if id == request.session || request.ancestors.contains(&id) {
+                if id == own || ancestors.contains(&id) {
                     return ControlFlow::Continue(());
                 }
                 let clashes = claim.mode.clashes_with(mode);

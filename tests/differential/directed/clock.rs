@@ -20,6 +20,7 @@ on_each_server!(
     tokens_rise_after_flushall,
     expired_lease_is_not_renewed_by_renew_alone,
     renewal_never_lowers_an_expiry,
+    resource_is_judged_by_its_own_clock_alone,
     leases_of_several_resources_are_renewed_one_by_one,
     reading_for_a_deadlock_leaves_out_sessions_whose_lease_is_over
 );
@@ -140,6 +141,59 @@ fn renewal_never_lowers_an_expiry(kind: Kind) {
         clients.side.setting.now = Some(before);
         clients.release(1);
         clients.release(2);
+    }
+}
+
+/// The clock of the server steps back after `x` was used and before `y` is. No request for both
+/// takes the clock of one for the other: neither while it is busy, nor for a hold of both.
+fn resource_is_judged_by_its_own_clock_alone(kind: Kind) {
+    let server = Server::shared(kind);
+    let names = ["{r}x", "{r}y"].map(|name| Resource::new(name).unwrap());
+    let step = TERMS.ttl * 2;
+    for x_is_held in [true, false] {
+        let mut clients = Clients::new(&server, &format!("own clocks {x_is_held}"), Wake::Nobody);
+        let on = |number: u32, names: &[Resource]| {
+            let mut request = request(number, Write, "");
+            request.wait = false;
+            request.claims =
+                names.iter().map(|name| Claim { resource: name.clone(), ..request.claims[0].clone() }).collect();
+            request
+        };
+        let ask = |clients: &mut Clients, number: u32, names: &[Resource]| {
+            let request = on(number, names);
+            clients.side.call(Call::acquire(&request, 0, false))
+        };
+        let before = clients.now();
+        clients.advance(step);
+        assert!(is_granted(&ask(&mut clients, 1, &names[..1])));
+        if !x_is_held {
+            clients.side.call(Call::release(id(1), names[..1].to_vec()));
+        }
+        clients.side.setting.now = Some(before);
+        assert!(is_granted(&ask(&mut clients, 2, &names[1..])));
+        let reply = ask(&mut clients, 3, &names);
+        assert!(matches!(reply, ScriptReply::Busy { .. }), "the hold of y is younger than the step: {reply:?}");
+        let reply = clients.side.call(Call::inspect(names.to_vec(), 0));
+        let ScriptReply::Listing { now, resources, .. } = reply else { panic!("inspect replies {reply:?}") };
+        let holders = resources.iter().flat_map(|it| &it.listing.holders);
+        let left: Vec<_> = holders.map(|holder| holder.expiry.unwrap() - now).collect();
+        assert_eq!(left, vec![TERMS.ttl; 1 + usize::from(x_is_held)], "each lease is as long as it is");
+        clients.advance(TERMS.ttl - us(1));
+        assert!(matches!(ask(&mut clients, 3, &names[1..]), ScriptReply::Busy { .. }));
+        clients.advance(us(1));
+        assert!(is_granted(&ask(&mut clients, 3, &names[1..])), "the clock of x did not get into y");
+        clients.side.call(Call::release(id(3), names[1..].to_vec()));
+        if x_is_held {
+            clients.side.setting.now = Some(before + step + TERMS.ttl);
+        }
+        // A hold of both has a lease on each by its clock, and each is renewed.
+        assert!(is_granted(&ask(&mut clients, 4, &names)));
+        for _ in 0..3 {
+            clients.advance(TERMS.ttl - us(1));
+            assert!(is_granted(&clients.side.call(Call::renew(id(4), names.to_vec(), false))));
+        }
+        clients.side.call(Call::release(id(4), names.to_vec()));
+        assert!(is_granted(&ask(&mut clients, 5, &names)));
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the keys of a resource keep of the holds that have ended.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use rlock::lock::mode::Mode::{Read, Write};
 use rlock::lock::op::Refusal;
@@ -20,6 +21,7 @@ on_each_server!(
     oldest_of_too_many_jobs_is_forgotten,
     success_is_kept_for_the_longest_period_that_was_asked,
     full_server_keeps_no_history,
+    history_of_a_busy_resource_lasts,
 );
 
 const HOUR: i64 = 3_600_000;
@@ -182,6 +184,32 @@ fn oldest_of_too_many_jobs_is_forgotten(kind: Kind) {
     let ScriptReply::History(past) = reply else { panic!("history replies {reply:?}") };
     let names: BTreeSet<_> = past[0].past.jobs.keys().cloned().collect();
     assert_eq!(names, (2..count).map(|number| number.to_string()).collect());
+}
+
+/// The time to live of a history is renewed at least once an hour, however often holds end.
+fn history_of_a_busy_resource_lasts(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "busy history", Wake::Nobody);
+    let left = |clients: &mut Clients| -> i64 {
+        let key = clients.side.keys(&resource())[6].clone();
+        redis::cmd("PTTL").arg(key).query(&mut clients.side.connection).unwrap()
+    };
+    let run = |clients: &mut Clients, number| {
+        clients.acquire(number, Write, "");
+        clients.end(number, "exit 0", 32);
+    };
+    run(&mut clients, 1);
+    let key = clients.side.keys(&resource())[6].clone();
+    redis::cmd("PEXPIRE").arg(&key).arg(HOUR).exec(&mut clients.side.connection).unwrap();
+    // Half an hour before the next hour of the clock, and a moment after it.
+    let hour = Duration::from_secs(3600).as_micros() as u64;
+    let to_next = hour - clients.now().as_micros() % hour;
+    clients.advance(us(to_next) - us(hour / 2).min(us(to_next - 1)));
+    run(&mut clients, 2);
+    assert!(left(&mut clients) <= HOUR, "an end in the same hour leaves it");
+    clients.advance(us(hour / 2));
+    run(&mut clients, 3);
+    assert!(left(&mut clients) > HOUR, "{}", left(&mut clients));
 }
 
 /// As many jobs as a resource remembers, all within their periods, and one more.

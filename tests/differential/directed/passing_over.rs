@@ -17,6 +17,8 @@ on_each_server!(
     unsubscribed_waiter_is_passed_over_and_gets_its_place_back,
     waiters_behind_a_passed_over_waiter_are_granted,
     waiter_is_granted_by_its_own_renewal_without_a_subscriber,
+    waiter_passes_over_the_dead_ahead_of_it_by_its_renewal,
+    waiter_behind_a_holder_or_a_live_waiter_passes_over_nobody,
     broken_holder_is_notified,
     subscriber_of_a_pattern_does_not_make_a_dead_waiter_look_alive,
     user_without_pubsub_permission_passes_over_a_dead_waiter,
@@ -109,6 +111,40 @@ fn waiter_is_granted_by_its_own_renewal_without_a_subscriber(kind: Kind) {
 }
 
 /// A monitoring client receives every message through PSUBSCRIBE, but the waiter has no subscriber.
+/// Session 3 could be granted beside the holder if the dead session 2 were not ahead of it.
+fn waiter_passes_over_the_dead_ahead_of_it_by_its_renewal(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "dead ahead", Wake::Publish);
+    clients.acquire(1, Read, "");
+    clients.acquire(2, Write, "");
+    clients.acquire(3, Read, "[0,1]");
+    clients.acquire(4, Write, "[7,8]");
+    let mut alive = subscribe(&server, &clients, id(4));
+    assert!(is_waiting(&clients.renew(4, true)), "session 2 does not listen yet, so it counts as alive");
+    clients.renew(2, true);
+    assert_eq!(clients.holders_and_waiters(), (vec![1], vec![2, 3, 4]));
+    assert!(is_granted(&clients.renew(3, true)));
+    // Session 4 waits for the holder, whoever has left.
+    assert_eq!(clients.holders_and_waiters(), (vec![1, 3], vec![4]));
+    assert!(is_granted(&clients.renew(3, true)), "the grant is claimed");
+    assert!(is_released(&clients.release(1)));
+    assert_eq!(next_message(&mut alive), "granted");
+}
+
+fn waiter_behind_a_holder_or_a_live_waiter_passes_over_nobody(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "nobody is passed", Wake::Publish);
+    clients.acquire(1, Write, "[0,1]");
+    clients.acquire(2, Write, "[0,5]");
+    clients.renew(2, true);
+    clients.acquire(3, Write, "[0,9]");
+    let _alive = subscribe(&server, &clients, id(3));
+    clients.renew(3, true);
+    clients.acquire(4, Read, "[9,9]");
+    assert!(is_waiting(&clients.renew(4, true)) && is_waiting(&clients.renew(3, true)));
+    assert_eq!(clients.holders_and_waiters(), (vec![1], vec![2, 3, 4]));
+}
+
 fn subscriber_of_a_pattern_does_not_make_a_dead_waiter_look_alive(kind: Kind) {
     let server = Server::start(kind);
     let mut monitor = server.client();

@@ -11,7 +11,7 @@ use super::exchange::{Asked, Exchange, Outcome};
 use super::negotiation::{Command, Negotiation, State};
 use super::piecemeal::{Next, Piecemeal};
 use super::release::Release;
-use super::retry::suggests_wrong_server;
+use super::retry::{spread, suggests_wrong_server};
 use super::verdict::Verdict;
 use crate::clock::Boottime;
 use crate::lock::past::End;
@@ -57,7 +57,8 @@ impl HoldConversation {
         if exchange.target.kind == Kind::Cluster {
             check_slots(&resources)?;
         }
-        let until = now + connect_timeout;
+        // The rest is for taking the request back if the server does not answer.
+        let until = now + connect_timeout / 10 * 9;
         let negotiation = Negotiation::new(terms, request.claims.len(), replicas, until);
         Ok(Self { exchange, negotiation, resources, request, terms, connect_timeout, piecemeal: None })
     }
@@ -78,7 +79,10 @@ impl HoldConversation {
         now: Boottime,
     ) -> Option<Release<&mut Exchange>> {
         let (call, held) = self.farewell(end)?;
-        Some(Release::new(&mut self.exchange, call, held, self.connect_timeout, now))
+        // A server that has not answered the request in time gets what is left of the time.
+        let is_failed = matches!(self.negotiation.state(), State::Failed { .. });
+        let limit = if is_failed { self.connect_timeout / 20 } else { self.connect_timeout };
+        Some(Release::new(&mut self.exchange, call, held, limit, now))
     }
 
     /// Does the same for a hold without a command, and takes the connection with it.
@@ -248,7 +252,8 @@ impl HoldConversation {
         let is_sent = self.exchange.is_open();
         let is_final = !retry.covers(failure.kind(), &self.exchange.target.kind);
         if !is_final && until.is_none_or(|until| now < until) {
-            let pause = self.negotiation.retry_after(self.exchange.failures().saturating_add(1));
+            let failures = self.exchange.failures().saturating_add(1);
+            let pause = spread(self.negotiation.retry_after(failures), self.request.session, failures);
             self.negotiation.on_disconnect(is_sent);
             self.exchange.reconnect(failure, now + pause, Action::Close);
             return;

@@ -179,7 +179,7 @@ impl Negotiation {
     /// How persistently to retry after a failure, and until when.
     pub(super) fn persistence(&self) -> (Retry, Option<Boottime>) {
         match self.state {
-            State::Asking { until, .. } => (Retry::WhileUp, Some(until)),
+            State::Asking { until, .. } => (Retry::UntilUp, Some(until)),
             State::Held { .. } => (Retry::Always, None),
             _ => (Retry::WhileDown, None),
         }

@@ -14,7 +14,7 @@ use super::exchange::{Asked, Exchange, Outcome};
 use super::negotiation::{Command, State};
 use super::question::Answer;
 use super::release::Parting;
-use super::retry::suggests_wrong_server;
+use super::retry::{spread, suggests_wrong_server};
 use super::verdict::Verdict;
 use crate::clock::Boottime;
 use crate::lock::request::{Job, Request, SessionId};
@@ -237,7 +237,7 @@ impl SharedConversation {
             return self.fail(id, failure, now);
         }
         let failures = session.trouble.as_ref().map_or(1, |trouble| trouble.failures.saturating_add(1));
-        session.turn = Turn::Retry { at: now + session.negotiation.retry_after(failures) };
+        session.turn = Turn::Retry { at: now + spread(session.negotiation.retry_after(failures), id, failures) };
         session.trouble = Some(Box::new(Trouble { failures, failure }));
         self.schedule(id);
     }
@@ -286,7 +286,7 @@ impl SharedConversation {
             if !retry.covers(failure.kind(), kind) || until.is_some_and(|until| until <= now) {
                 ended.push(*id);
             }
-            let own = session.negotiation.retry_after(failures);
+            let own = spread(session.negotiation.retry_after(failures), *id, failures);
             pause = Some(pause.map_or(own, |pause: Duration| pause.min(own)));
         }
         self.heard = None;

@@ -60,7 +60,7 @@ local grant_all_alone = n > 1 and function(at, names, claims, fixed, lease, is_k
   local reply, slots = { 'granted', lease }, {}
   for i = 1, #at do
     local r, claim, its_names = at[i], claims[i], (i == 1 or #names <= FEW) and names or { names[1] }
-    claim[INDEX] = i - 1
+    claim[INDEX], now = i - 1, r.now
     local more = pack(is_kept and last or nil, its_names, last)
     reply[i + 2] = next_token(r.token)
     hold_alone(r.s, reply[i + 2], r.seq, r.past, lease, more, pack({ { unpack(claim, INDEX, TEXT) } }) .. fixed)
@@ -85,7 +85,7 @@ if alone == 'm' then
       local _, jobs = last_outcome(past)
       if jobs == '' and call('EXISTS', KEYS[7 * i - 4]) == 0 then
         read_clock(clock)
-        at[i] = { s = s, token = token, seq = seq, past = past }
+        at[i] = { s = s, token = token, seq = seq, past = past, now = now }
       end
     end
   end
@@ -154,6 +154,7 @@ local kin = kin_of(session, ancestors)
 local QUIET = 3000000
 
 local function is_alive(r, id, known)
+  now = r.now
   if publish == '' or kin[id] or known[TTL] == 0 or known[HELD] == KEPT then
     return true
   end
@@ -252,71 +253,15 @@ if others then
   return finish(others)
 end
 
-local function must_wait()
-  for i = 1, #claims do
-    if blocked(where[i], claims[i], kin, place > 0 and place or nil) then
-      return true
-    end
-  end
-  return false
-end
-
--- Maximum number of waiters that one call looks at in search of a dead waiter. Otherwise a long
--- queue would keep the server from other clients.
-local LOOKS = 500
-local looks = 0
-
--- Returns the first waiter that blocks the request, and its resource. Returns nil if a holder
--- blocks the request too: the release of that holder passes over dead waiters anyway.
-local function first_waiter_in_the_way()
-  local found, its
-  for i = 1, #claims do
-    local r, claim = where[i], claims[i]
-    if held_against(r, claim, kin) then
-      return nil
-    end
-    local modes = CLASH[claim[MODE]] .. (claim[MODE] == 's' and 's' or '')
-    local at = first_place(r)
-    while not found and claim[NESTED] == 0 and looks < LOOKS do
-      looks = looks + 1
-      local entry = waiter(r, at)
-      if not entry or place > 0 and entry.score >= place then
-        break
-      end
-      for j = 1, (r.left[entry.id] or kin[entry.id]) and 0 or #entry, 3 do
-        if find(modes, entry[j], 1, true) and overlaps(entry[j + 1], entry[j + 2], claim[LO], claim[HI]) then
-          found, its = entry.id, r
-        end
-      end
-      at = at + 1
-    end
-  end
-  return found, its
-end
-
--- Maximum number of dead waiters that one call drops. The client repeats the call for the others.
-local DEAD = 100
-
--- A killed waiter must not block other requests until its heartbeat ends. Other waiters are granted
--- what the dead waiters free only when this request has its grant or its place, because its place
--- may be ahead of theirs.
+-- Other waiters are granted what the dead waiters free only when this request has its grant or its
+-- place, because its place may be ahead of theirs.
 local freed = {}
-local in_the_way, dropped = must_wait(), 0
-while in_the_way do
-  local id, r = first_waiter_in_the_way()
-  local known = id and record(r, id)
-  -- A waiter that does not listen yet cannot be told from a dead one, and neither can any waiter if
-  -- the user may not count subscribers: a message to find out would wake a live waiter each time.
-  if not known or known[LISTENING] ~= 1 or publish == '' or subscribers(known[CHANNEL]) ~= 0 then
-    break
-  end
-  local more = dropped == DEAD and { 'need' } or needed({ id }, true)
-  if more then
-    settle(freed)
-    return finish(more)
-  end
-  leave({ id }, r, freed)
-  in_the_way, dropped = must_wait(), dropped + 1
+local in_the_way, dead = pass_over_the_dead(claims, where, kin, function()
+  return place > 0 and place or nil
+end, freed)
+if dead then
+  settle(freed)
+  return finish(dead)
 end
 
 -- Lists some of the sessions that conflict on a resource: holders first, then waiters, and the
@@ -503,6 +448,7 @@ if is_sole then
     reply = grant_all_alone(at, names, claims, fixed, lease, kept > 0)
   else
     local r, last = at[1], past_of(at[1])[OUTCOME]
+    now = r.now
     local token = next_token(r.token)
     hold_alone(r.s, token, r.seq, r.past, lease, kept > 0 and pack(last) or '', request)
     reply = granted(lease, { { [TOKEN] = token, [SLOT] = claims[1][MODE] == 's' and 0 or nil } }, last)
@@ -512,6 +458,7 @@ if is_sole then
 end
 for i = 1, #at do
   local r = at[i]
+  now = r.now
   for j = 1, #lists[r] do
     if claims[lists[r][j][INDEX] + 1][SLOTS] > 0 then
       r.slots = lists[r][j][SLOTS]
@@ -533,7 +480,7 @@ for i = 1, #at do
   local r = at[i]
   local known = r.records[session]
   if ttl > 0 then
-    call('ZADD', r.e, now + known[HEARTBEAT], session)
+    call('ZADD', r.e, r.now + known[HEARTBEAT], session)
     count(r, 'leases', 1)
   end
   local members = queued(session, known)

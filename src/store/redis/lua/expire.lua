@@ -9,7 +9,7 @@ if ARGV[3] == 'dry' then
   for i = 1, #ARGV[4], 32 do
     local id = sub(ARGV[4], i, i + 31)
     local known = record(resources[1], id)
-    if known and expires(known) and expiry_of(resources[1], id) <= now then
+    if known and expires(known) and expiry_of(resources[1], id) <= resources[1].now then
       over[#over + 1] = id
     end
   end

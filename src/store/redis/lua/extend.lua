@@ -16,6 +16,6 @@ end
 local by = tonumber(ARGV[4])
 by = math.min(by > 0 and by or known[KEEP_FOR], KEPT_MAX)
 for i = 1, #at do
-  call('ZADD', at[i].e, math.max(expiry_of(at[i], session), now + by), session)
+  call('ZADD', at[i].e, math.max(expiry_of(at[i], session), at[i].now + by), session)
 end
 return finish(stands(session))

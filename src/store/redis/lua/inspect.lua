@@ -22,7 +22,7 @@ local function list(r, from, told_of)
   local seen, shown = {}, 0
   local function tell(id, place)
     local known = not seen[id] and record(r, id)
-    if known and not (is_live and expires(known) and expiry_of(r, id) <= now) then
+    if known and not (is_live and expires(known) and expiry_of(r, id) <= r.now) then
       seen[id], left, shown = true, left - #known[CLAIMS], shown + 1
       told_of[#told_of + 1] = told(id, { r }, expiry_of(r, id), place)
     end
@@ -83,7 +83,7 @@ local function list(r, from, told_of)
   return ''
 end
 
-local reply, from = { 'listing', now, '' }, ARGV[6]
+local reply, from = { 'listing', latest, '' }, ARGV[6]
 for i = 1, n do
   if reply[3] == '' and left > 0 then
     local told_of = { resources[i].name, resources[i].count.waiters or 0 }

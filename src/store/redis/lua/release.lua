@@ -63,6 +63,7 @@ local release_all_alone = n > 1 and function(at)
   local reply = { 'released' }
   for i = 1, #at do
     local r = at[i]
+    now = r.now
     release_alone(r.s, r.h, r.token, r.seq, r.parsed_past, r.since, r.request)
     reply[2 + r.index] = r.token
   end
@@ -95,7 +96,7 @@ if counters and not walks and counters.w and not counters.nested and counters.se
   local r = {
     s = KEYS[1], d = KEYS[2], e = KEYS[3], q = KEYS[4], l = KEYS[5], u = KEYS[6],
     token = next_token(token), seq = seq, parsed_past = read_past(past), slots = slots, epoch = epoch,
-    count = counters,
+    count = counters, now = now,
   }
   -- The epoch comes before all expiries and all places.
   local over, first = call('ZRANGE', r.e, '-inf', now, 'BYSCORE', 'LIMIT', 0, 2), call('ZRANGE', r.q, 0, 1)
@@ -181,14 +182,15 @@ local run = outcome ~= '' and { outcome = outcome, success = success, limit = li
 
 -- The end of a run leaves a kept hold if the hold has to stay. A release that tells how the run
 -- ended does not end that kept hold, because it may be a repetition.
-local stays_until = own[SINCE] + math.min(own[HOLD_AT_LEAST], KEPT_MAX)
-if run and own[KEEP_FOR] == 0 and own[HELD] > WAITS and stays_until > now then
+local least = math.min(own[HOLD_AT_LEAST], KEPT_MAX)
+local stays_until = own[SINCE] + least
+if run and own[KEEP_FOR] == 0 and own[HELD] > WAITS and stays_until > at[1].now then
   for i = 1, own[HELD] ~= KEPT and #at or 0 do
     local r = at[i]
     local its = r.records[session]
     count(r, 'leases', expires(its) and 0 or 1)
     its[HELD] = KEPT
-    call('ZADD', r.e, stays_until, session)
+    call('ZADD', r.e, its[SINCE] + least, session)
     note_run(r, its, outcome, success, limit)
     put(r, session, its)
   end

@@ -35,8 +35,7 @@ if n == 1 then
       local keys = call('EXISTS', KEYS[5], KEYS[6], q)
       -- The first write takes no memory, so the server accepts the next at maxmemory.
       if not walks and #over == 1 and over[1] == epoch and keys == (counters.places and 3 or 2)
-        and call('PERSIST', q)
-        and (call('ZADD', e, 'XX', 'GT', 'CH', now + held[TTL], session) == 1 or call('ZSCORE', e, session)) then
+        and call('PERSIST', q) and call('ZADD', e, 'XX', 'GT', 'CH', now + held[TTL], session) == 1 then
         local reply, slots = { 'granted', held[TTL] }, {}
         for i = 1, #held[CLAIMS] do
           local claim = held[CLAIMS][i]
@@ -69,7 +68,7 @@ local function renew_all_alone(at)
   local reply = { 'granted', at[1].ttl }
   for i = 1, #at do
     local r = at[i]
-    reply[3 + r.index] = r.token
+    reply[3 + r.index], now = r.token, r.now
     if r.kept then
       reply[2] = r.expiry - now
     else
@@ -111,10 +110,11 @@ drop_lost(session)
 at = places(session)
 -- A session that has to call again shows that it is alive, unless its own lease is over.
 for i = 1, more and #at or 0 do
-  if expires(at[i].records[session]) and expiry_of(at[i], session) <= now then
+  if expires(at[i].records[session]) and expiry_of(at[i], session) <= at[i].now then
     return finish(more)
   end
 end
+local left = math.huge
 for i = 1, #at do
   local r = at[i]
   local known = r.records[session]
@@ -123,7 +123,9 @@ for i = 1, #at do
     call('ZADD', r.e, known[SINCE] + math.min(known[KEEP_FOR], KEPT_MAX), session)
     put(r, session, known)
   elseif known[TTL] > 0 and known[HELD] ~= KEPT then
-    call('ZADD', r.e, 'GT', now + (known[HELD] == HOLDS and known[TTL] or known[HEARTBEAT]), session)
+    local lease = math.max(known[HELD] == HOLDS and known[TTL] or known[HEARTBEAT], expiry_of(r, session) - r.now)
+    call('ZADD', r.e, r.now + lease, session)
+    left = math.min(left, lease)
   end
   if known[HELD] == WAITS and known[LISTENING] ~= listening then
     known[LISTENING] = listening
@@ -131,7 +133,22 @@ for i = 1, #at do
   end
 end
 local known = #at > 0 and at[1].records[session]
-if more and not (known and known[HELD] > WAITS) then
+if known and known[HELD] > WAITS then
+  return finish(stands(session, left < math.huge and left or nil))
+end
+if more then
   return finish(more)
 end
-return finish(stands(session, known and known[HELD] ~= KEPT and known[TTL] or nil))
+-- A waiter passes over the dead waiters ahead of it as a new request does.
+if known and publish ~= '' then
+  local claims, where = claims_of(session, at)
+  local freed = {}
+  local _, dead = pass_over_the_dead(claims, where, kin_of(session, known[ANCESTORS]), function(claim)
+    return rank(known, claim)
+  end, freed)
+  settle(freed)
+  if dead then
+    return finish(dead)
+  end
+end
+return finish(stands(session))

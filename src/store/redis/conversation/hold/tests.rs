@@ -148,7 +148,7 @@ fn release_of_an_unanswered_request_is_sent_if_the_request_may_have_left() {
     let rows: Vec<(&str, Option<Make>, [bool; 2])> = vec![
         ("no event", None, [false, true]),
         ("closed connection", Some(|| failed(ErrorKind::Closed(Stage::Used))), [false, true]),
-        ("refused connection", Some(|| failed(ErrorKind::Refused)), [false, false]),
+        ("refused connection", Some(|| failed(ErrorKind::Refused)), [false, true]),
         ("rejected login", Some(|| failed(ErrorKind::WrongPassword)), [false, true]),
         ("busy", Some(busy), [false, false]),
         ("error reply", Some(|| error_reply("NOPERM x")), [false, false]),
@@ -169,14 +169,31 @@ fn release_of_an_unanswered_request_is_sent_if_the_request_may_have_left() {
 }
 
 #[test]
-fn unanswered_request_fails_after_the_connect_timeout() {
+fn unanswered_request_fails_in_time_for_its_release() {
     let mut conversation = asking(SINGLE);
-    let until = START + CONNECT_TIMEOUT;
+    let until = START + CONNECT_TIMEOUT / 10 * 9;
     assert_eq!(conversation.timeout(), Some(until));
     assert_eq!(at(&mut conversation, until), "report timeout");
     assert_eq!(after(&mut conversation, timed_out(), until), "");
     assert_eq!(standing(&conversation), "failed");
     assert!(conversation.is_over() && conversation.timeout().is_none());
+    let release = conversation.release(None, until).unwrap();
+    assert!(release.question.timeout().is_some_and(|at| at <= START + CONNECT_TIMEOUT));
+}
+
+#[test]
+fn absent_server_is_tried_again_until_the_limit_and_then_told() {
+    let mut conversation = locating(SINGLE);
+    let mut now = START;
+    while now < START + CONNECT_TIMEOUT / 2 {
+        conversation.on(failed(ErrorKind::Refused), now);
+        assert_eq!(standing(&conversation), "asking");
+        now = conversation.timeout().unwrap();
+        at(&mut conversation, now);
+    }
+    conversation.on(timed_out(), START + CONNECT_TIMEOUT);
+    assert!(conversation.standing().is_err_and(|error| error.to_string().contains("refused")));
+    assert!(conversation.release(None, now).is_none(), "nobody has the request");
 }
 
 #[test]
@@ -188,6 +205,14 @@ fn silent_server_is_left_after_a_sixth_of_the_lease() {
     assert_eq!(at(&mut conversation, limit), "report timeout");
     assert_eq!(after(&mut conversation, timed_out(), limit), "close, open 1, subscribe, renew");
     assert_eq!(standing(&conversation), "granted");
+}
+
+/// Each session waits for its own part of a pause.
+#[track_caller]
+fn assert_grow(pauses: &[Duration]) {
+    let whole = [0, 50, 100, 200].map(Duration::from_millis);
+    let is_part = |(pause, whole): (&Duration, Duration)| (whole / 2..=whole).contains(pause);
+    assert!(pauses.len() == 4 && pauses.iter().zip(whole).all(is_part), "{pauses:?}");
 }
 
 #[test]
@@ -202,7 +227,7 @@ fn backoff_grows_with_each_failure_and_ends_with_an_answer() {
         now = at_next;
         at(&mut conversation, now);
     }
-    assert_eq!(pauses, [0, 50, 100, 200].map(Duration::from_millis));
+    assert_grow(&pauses);
     conversation.on(Event::Connecting(node(1)), now);
     conversation.on(granted(), now);
     assert!(conversation.exchange.outage().is_none());
@@ -225,7 +250,7 @@ fn backoff_grows_while_a_replica_knows_no_session_and_refuses_the_request() {
         at(&mut conversation, now);
         conversation.on(Event::Connecting(node(1)), now);
     }
-    assert_eq!(pauses, [0, 50, 100, 200].map(Duration::from_millis));
+    assert_grow(&pauses);
     after(&mut conversation, reply(&["waiting", "40", "1", "0"]), now);
     assert!(conversation.exchange.outage().is_none());
 }

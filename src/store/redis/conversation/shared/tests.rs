@@ -158,7 +158,7 @@ fn failure_concerns_one_session_or_all() {
         (
             "refused connection",
             || failed(ErrorKind::Refused),
-            [("close", "1 failed, 2 failed"), (both_renew, ""), (both_renew, "")],
+            [("close, open 1, acquire, acquire", ""), (both_renew, ""), (both_renew, "")],
         ),
     ];
     for (event_name, event, expected) in rows {

@@ -26,7 +26,7 @@ local function grant(id, at, kin, waited)
   for i = 1, #at do
     local r = at[i]
     local known = r.records[id]
-    known[LAST] = last
+    now, known[LAST] = r.now, last
     end_streak(r, known)
     local claims, fresh = known[CLAIMS], nil
     local old_los, old_his
@@ -150,6 +150,7 @@ local function note_leaving(r, id, known, leaving, run)
     return
   end
   local past = changed_past(r)
+  now = r.now
   count_end(past, known[SINCE])
   add_to(past, WAITED, known[SINCE] - known[ASKED])
   if known[HELD] == KEPT and known[KEEP_FOR] == 0 then

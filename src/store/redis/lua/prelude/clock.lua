@@ -1,18 +1,17 @@
 -- The clock, and the tokens that follow it.
 
--- Sets `now` to the instant of the call, or to the last instant at which a script granted, queued
--- or dropped a session, if that is later: time never goes back for a resource.
+-- Sets `now` to the instant of the call for a resource: that of the server, or the last instant at
+-- which a script granted, queued or dropped a session of the resource, if that is later. So time
+-- never goes back for a resource. No resource is judged by the clock of another one.
 local function read_clock(clock)
-  if not now then
-    now = tonumber(ARGV[1])
-    if not now then
+  if not server_now then
+    server_now = tonumber(ARGV[1])
+    if not server_now then
       local time = call('TIME')
-      now = time[1] * 1000000 + time[2]
+      server_now = time[1] * 1000000 + time[2]
     end
   end
-  if clock > now then
-    now = clock
-  end
+  now = clock > server_now and clock or server_now
 end
 
 -- The token after the last one of a resource.

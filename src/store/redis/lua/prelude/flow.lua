@@ -172,6 +172,7 @@ local function mend(channel)
       call('PEXPIRE', r.u, 0)
       call('PEXPIRE', r.d, 0)
       if r.clock then
+        now = r.now
         leave_alone(r.s, r.token, r.seq, past_of(r))
       end
     end
@@ -277,6 +278,7 @@ end
 -- Adds what has ended to the history of a resource, or replaces an entry with an index. Of a crowd,
 -- only those entries are added that the history keeps. A resource that is not quiet keeps an h.
 local function remember_entries(r)
+  now = r.now
   if r.forgets then
     redis.pcall('LTRIM', r.h, 1, 0)
     if r.epoch then
@@ -300,6 +302,7 @@ end
 local function finish(reply)
   for i = 1, n do
     local r = resources[i]
+    now = r.now
     if r.epoch and not next(r.count) then
       close(r)
       leave_alone(r.s, r.token, r.seq, past_of(r))
@@ -343,7 +346,7 @@ local function stands(id, left)
         disown(at[i])
         return mend()
       end
-      local its = expiry - now
+      local its = expiry - at[i].now
       left = (not left or its < left) and its or left
     end
     return granted(left or 0, claims, known[LAST])
@@ -351,11 +354,11 @@ local function stands(id, left)
   local soonest
   for i = 1, n do
     local expiry = tonumber(call('ZRANGE', resources[i].e, 1, 1, 'WITHSCORES')[2])
-    expiry = expiry and math.ceil(expiry)
-    if expiry and (not soonest or expiry < soonest) then
-      soonest = expiry
+    local left = expiry and math.ceil(expiry) - resources[i].now
+    if left and (not soonest or left < soonest) then
+      soonest = left
     end
   end
   local place = call('ZCOUNT', at[1].q, '(-inf', rank(known, claims[1]))
-  return { 'waiting', known[SEQ], place, soonest and soonest - now or 0 }
+  return { 'waiting', known[SEQ], place, soonest or 0 }
 end

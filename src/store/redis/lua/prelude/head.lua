@@ -2,6 +2,8 @@
 
 local resources, by_name = {}, {}
 local caller
+-- The latest of the instants of the resources, to which replies refer.
+local latest = 0
 -- Whether the keys of any resource do not belong together.
 local damaged = false
 -- What this call has left of its work, how many expired sessions it drops, and how many waiters
@@ -115,14 +117,15 @@ local function begin(session)
       end
     end
     read_clock(r.clock or 0)
+    r.now, latest = now, math.max(latest, now)
     resources[i], by_name[r.name] = r, r
   end
   for i = 1, n do
     local r = resources[i]
     if r.epoch then
       -- The epoch comes before all expiries.
-      r.page = call('ZRANGE', r.e, '-inf', now, 'BYSCORE', 'LIMIT', 0, crowd + 1, 'WITHSCORES')
-    elseif r.holder and r.expiry > 0 and r.expiry <= now then
+      r.page = call('ZRANGE', r.e, '-inf', r.now, 'BYSCORE', 'LIMIT', 0, crowd + 1, 'WITHSCORES')
+    elseif r.holder and r.expiry > 0 and r.expiry <= r.now then
       r.page = { '', '-inf', r.holder, r.expiry }
     else
       r.page = {}

@@ -17,8 +17,8 @@ local function jobs_of(r)
 end
 
 -- Whether the success of a job must not be forgotten yet.
-local function is_bound(job)
-  return now < job[SUCCESS] + job[PERIOD]
+local function is_bound(r, job)
+  return r.now < job[SUCCESS] + job[PERIOD]
 end
 
 -- Keeps the jobs that are worth remembering. A change adds one job at most, and then the oldest of
@@ -27,11 +27,11 @@ local function keep_jobs(r, jobs)
   local known, oldest, its_last = 0, nil, nil
   for name, job in pairs(jobs) do
     local last = math.max(job[SUCCESS], job[COUNT] > 0 and job[LAST_SKIP] or 0)
-    if last + KEEP <= now then
+    if last + KEEP <= r.now then
       jobs[name] = nil
     else
       known = known + 1
-      if not is_bound(job) and (not oldest or last < its_last or last == its_last and before(name, oldest)) then
+      if not is_bound(r, job) and (not oldest or last < its_last or last == its_last and before(name, oldest)) then
         oldest, its_last = name, last
       end
     end
@@ -71,7 +71,7 @@ local function is_done(r, known)
       last, by = job, name
     end
   end
-  if not last or last[SUCCESS] == 0 or now >= last[SUCCESS] + period then
+  if not last or last[SUCCESS] == 0 or r.now >= last[SUCCESS] + period then
     return false
   end
   if last[PERIOD] < period then
@@ -89,7 +89,7 @@ local function is_without_place(r, known)
   end
   local jobs, bound = jobs_of(r), 0
   for _, job in pairs(jobs) do
-    bound = bound + (is_bound(job) and 1 or 0)
+    bound = bound + (is_bound(r, job) and 1 or 0)
   end
   return bound >= JOBS_MAX and not jobs[known[JOB]]
 end
@@ -127,6 +127,7 @@ end
 -- last.
 local function note_busy(r, known, claims)
   local past = changed_past(r)
+  now = r.now
   add_to(past, BUSY, 1)
   local jobs = jobs_of(r)
   local job = jobs[known[JOB]] or no_job()
@@ -159,6 +160,7 @@ end
 
 -- Notes how the hold or the command of a session ended.
 local function note_run(r, known, outcome, success, limit)
+  now = r.now
   local token = 0
   for i = 1, #known[CLAIMS] do
     local its = known[CLAIMS][i][TOKEN]

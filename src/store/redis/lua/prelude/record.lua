@@ -88,7 +88,7 @@ end
 -- Writes the counters of a resource that is not quiet.
 local function put_state(r)
   r.past = r.parsed_past and packed_past(r.parsed_past) or r.past
-  local state = struct.pack(STATE_OF_SEVERAL, now, r.token, r.seq, #r.past, r.past)
+  local state = struct.pack(STATE_OF_SEVERAL, r.now, r.token, r.seq, #r.past, r.past)
   call('SET', r.s, SEVERAL .. state .. pack(r.slots, r.epoch, r.count, r.walks))
   if r.has_links then
     call('HSET', r.d, '#with', pack(r.with))

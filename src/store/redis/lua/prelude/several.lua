@@ -23,11 +23,11 @@ local states_of_all = n > 1 and function(session)
     local _, claims = cmsgpack.unpack_one(request)
     at[i] = {
       s = s, h = KEYS[7 * i], raw = raw, token = token, seq = seq, past = past, since = since, ttl = ttl, expiry = expiry,
-      kept = kept, index = claims[1][INDEX], request = request,
+      kept = kept, index = claims[1][INDEX], request = request, now = now,
     }
   end
   for i = 1, n do
-    if at[i].expiry > 0 and at[i].expiry <= now then
+    if at[i].expiry > 0 and at[i].expiry <= at[i].now then
       return nil
     end
   end
