@@ -122,7 +122,7 @@ impl Messages {
 
     pub(crate) fn taken_away(&self) -> String {
         let by = match self.has_leases {
-            true => "by 'rlock cleanup --break' or with the server's data",
+            true => "by 'rlock cleanup --break', a failover, lost data or a step of the server's clock",
             false => "as 'rlock cleanup --break' does",
         };
         let were = if resources(&self.claims).len() == 1 { "was" } else { "were" };

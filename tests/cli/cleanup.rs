@@ -108,7 +108,10 @@ fn assert_ended_by_break(mut holder: Running) {
     wait_until("the holder ends though its input is open", || !holder.runs());
     let ran = holder.end();
     // A server does not tell a break from a loss of its data.
-    let how = ["as 'rlock cleanup --break' does", "by 'rlock cleanup --break' or with the server's data"];
+    let how = [
+        "as 'rlock cleanup --break' does",
+        "by 'rlock cleanup --break', a failover, lost data or a step of the server's clock",
+    ];
     let said = how.map(|how| format!("lost: 'k' was taken away, {how}; the command is stopped"));
     assert!(said.contains(&ran.failed(76).to_owned()), "{ran:?}");
 }

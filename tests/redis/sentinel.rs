@@ -1,5 +1,8 @@
 //! Sentinels and a failover: one master, one replica, three Sentinels.
 
+use std::ffi::OsStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::support::servers::Kind;
 use crate::support::servers::sentinels::Sentinels;
 use crate::support::{Lab, RLOCK, wait_until};
@@ -88,6 +91,51 @@ fn grant_unknown_to_the_new_master_exits_76() {
     });
 }
 
+/// While the Sentinels promote the replica as an administrator wishes, the old master serves its
+/// clients for some seconds. Each command checks by flock(2) that no other one runs, in a long hold
+/// and in short ones, with leases that end before and after the old master becomes a replica.
+#[test]
+fn commands_exclude_each_other_during_planned_failovers() {
+    crate::support::needs::skip_unless!(crate::support::needs::programs(&["flock"]));
+    each(|kind| {
+        let mut sentinels = Sentinels::start(kind);
+        let lab = Lab::at(sentinels.url());
+        let is_over = AtomicBool::new(false);
+        let work = |ttl: &str, seconds: &str| {
+            let lock = lab.folder().join(ttl);
+            let (mut done, mut codes) = (0, Vec::new());
+            while !is_over.load(Ordering::Relaxed) {
+                let rlock = ["exec", "-q", "--ttl", ttl, "--grace", "300ms", ttl, "--", "flock", "-n", "-E", "99"];
+                let ran = lab.run(rlock.iter().map(OsStr::new).chain([
+                    lock.as_os_str(),
+                    OsStr::new("sleep"),
+                    OsStr::new(seconds),
+                ]));
+                done += u32::from(ran.code() == Some(0));
+                codes.extend(ran.code().filter(|code| *code == 99));
+            }
+            assert!(codes.is_empty() && done > 0, "{kind:?} {ttl}: {codes:?}, {done} runs");
+        };
+        std::thread::scope(|scope| {
+            let work = &work;
+            for ttl in ["3s", "10s", "30s"] {
+                for seconds in ["5", "0.2", "0.2"] {
+                    scope.spawn(move || work(ttl, seconds));
+                }
+            }
+            let switches = scope.spawn(|| {
+                for _ in 0..2 {
+                    wait_until("the replica can be promoted", || sentinels.could_fail_over());
+                    sentinels.switch();
+                }
+            });
+            let result = switches.join();
+            is_over.store(true, Ordering::Relaxed);
+            result.expect("the Sentinels switch");
+        });
+    });
+}
+
 /// The message names a master that the Sentinels do not know.
 #[test]
 fn unknown_master_exits_69_and_is_named() {
@@ -95,5 +143,5 @@ fn unknown_master_exits_69_and_is_named() {
     let sentinels = Sentinels::start(Kind::Redis7);
     let url = sentinels.url().replace("/rlock", "/nobody");
     let ran = Lab::at(url).run(["exec", "k", "--", "true"]);
-    assert!(ran.failed(69).contains("knows no master of the name 'nobody'"), "{ran:?}");
+    assert!(ran.failed(69).contains("knows no primary of the name 'nobody'"), "{ran:?}");
 }

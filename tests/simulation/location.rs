@@ -27,6 +27,9 @@ pub(super) struct Location {
 /// How long Sentinels take to notice a failover.
 pub(super) const NOTICE_WITHIN: Duration = Duration::from_millis(500);
 
+/// How long a client waits for Sentinels while it is connected.
+const CHECK_LIMIT: Duration = Duration::from_millis(500);
+
 /// The servers of an episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Servers {
@@ -104,12 +107,16 @@ impl World {
         }
     }
 
-    /// Ends the lookup of a connection: asks one Sentinel after another, and the node that it names
-    /// for its role.
+    /// Ends the lookup of a connection: asks the Sentinels, or one node after another, and the node
+    /// that they name for its role.
     pub(super) fn look_up(&mut self, id: usize, seek: &Seek) {
         let Seek::Start(attempt) = seek else { return };
-        let sentinels = self.location.known.len();
-        let named = (0..sentinels).map(|step| self.location.known[(attempt + step) % sentinels]);
+        let count = self.location.known.len();
+        let named: Vec<_> = if self.location.has_sentinels() {
+            vec![self.newest()]
+        } else {
+            (0..count).map(|step| self.location.known[(attempt + step) % count]).collect()
+        };
         let mut failure = ErrorKind::Refused;
         let mut found = None;
         for node in named {
@@ -130,6 +137,24 @@ impl World {
                 self.lead(id, node);
             }
             None => self.fail(id, failure),
+        }
+    }
+
+    /// What a majority of the Sentinels says by the newest of their epochs.
+    fn newest(&mut self) -> usize {
+        let count = self.location.known.len();
+        let silent = self.random.below(count as u64) as usize;
+        let answers = (0..count).filter(|sentinel| *sentinel != silent);
+        let newest = answers.max_by_key(|sentinel| self.location.noticed[*sentinel]);
+        self.location.known[newest.expect("there are three Sentinels")]
+    }
+
+    /// Asks the Sentinels for a client which node is the primary.
+    pub(super) fn check_master(&mut self, id: usize) {
+        let took = self.lookup_time();
+        if took <= CHECK_LIMIT {
+            let primary = self.newest();
+            self.at(self.now + took, Happening::Checked(id, primary));
         }
     }
 

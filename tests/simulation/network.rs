@@ -108,8 +108,17 @@ impl World {
         (id, node.map(|node| self.location.address(node)))
     }
 
+    /// Reports to a client that its server is not the primary any more.
+    pub(super) fn leave_unless_primary(&mut self, id: usize, primary: usize) {
+        let node = self.connections.get(&id).and_then(|connection| connection.node);
+        if node.is_some_and(|node| node != primary) {
+            self.note(|| format!("network: the server of connection {id} is not the primary any more"));
+            self.fail(id, ErrorKind::NotTheMaster);
+        }
+    }
+
     /// How long it takes to ask a Sentinel and then a node for its role.
-    fn lookup_time(&mut self) -> Duration {
+    pub(super) fn lookup_time(&mut self) -> Duration {
         let delays = (0..6).map(|_| self.weather.delay(&mut self.random));
         delays.sum()
     }

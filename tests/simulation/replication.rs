@@ -73,7 +73,7 @@ pub(super) enum Failover {
     Crash,
     /// The primary is cut off from the other nodes, but not from all clients.
     Partition,
-    /// An administrator demotes the primary.
+    /// An administrator has another node promoted.
     Order,
 }
 
@@ -288,6 +288,8 @@ impl World {
         }
         let closes = self.location.has_sentinels();
         let at = match failover {
+            // The Sentinels leave the old primary in its role for some seconds.
+            Failover::Order if closes => self.now + self.between(Duration::ZERO, MS(10_000)),
             Failover::Order => self.now,
             Failover::Crash | Failover::Partition => {
                 self.now.max(self.nodes[old].down_until) + self.between(Duration::ZERO, MS(2000))

@@ -110,6 +110,11 @@ impl Transport for Route<'_> {
                 }
             }
             Action::Close => self.close(),
+            Action::CheckMaster => {
+                if let Some(id) = self.connection {
+                    self.site.world().check_master(id);
+                }
+            }
             Action::Send(command) => self.send(ToServer::Command(wire::read(&command))),
             Action::Subscribe(channel) => self.send(ToServer::Subscribe(channel)),
             Action::Unsubscribe(channel) => self.send(ToServer::Unsubscribe(channel)),

@@ -35,6 +35,8 @@ pub(super) enum Happening {
     Turn(usize),
     /// The lookup of the node of a connection ends.
     Lookup(usize, Seek),
+    /// The Sentinels have told a client that is connected to a node which one is the primary.
+    Checked(usize, usize),
     /// A Sentinel notices the new primary.
     Noticed {
         sentinel: usize,
@@ -188,6 +190,7 @@ impl World {
             Happening::AtNode(node, connection, frame) => self.at_node(node, connection, frame),
             Happening::Turn(node) => self.turn(node),
             Happening::Lookup(connection, seek) => self.look_up(connection, &seek),
+            Happening::Checked(connection, primary) => self.leave_unless_primary(connection, primary),
             Happening::Noticed { sentinel, failover, node } => self.notice(sentinel, failover, node),
             Happening::Migrates(slot) => self.move_key(slot),
             Happening::Replication(event) => self.on_replication(event),

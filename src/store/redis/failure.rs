@@ -287,7 +287,7 @@ impl ErrorKind {
             Self::TooOld => {
                 "lacks a command that rlock needs; use Redis 6.2 or Valkey 7.2 or newer, without renamed commands"
             }
-            Self::ReadOnly => "is a replica, which can't be written to; name the master, or use redis+sentinel://",
+            Self::ReadOnly => "is a replica, which can't be written to; name the primary, or use redis+sentinel://",
             Self::Loading => "is still loading data; try again soon",
             Self::ClusterDown => "is in a Cluster that does not serve now; see the output of 'cluster info'",
             Self::NotACluster => "is no node of a Cluster; write redis:// in place of redis+cluster://",
@@ -295,7 +295,7 @@ impl ErrorKind {
             Self::Migrating => "is moving the data to another node of the Cluster; try again soon",
             Self::OutOfMemory => "has no memory left; raise maxmemory, or remove data",
             Self::Busy => "is busy with a script of another client; wait, or end the script by 'script kill'",
-            Self::MasterDown => "is a replica that has lost its master; name the master, or bring the master back",
+            Self::MasterDown => "is a replica that has lost its primary; name the primary, or bring it back",
             Self::CannotSave => "takes no writes: the data can't be saved; see the server's log and disk",
             Self::TooFewReplicas => {
                 "takes no writes: fewer replicas than min-replicas-to-write are connected; bring the replicas back"
@@ -308,7 +308,7 @@ impl ErrorKind {
             Self::NoDatabase => "has no database of that number; give a smaller number",
             Self::UnknownMaster(name) => {
                 return format!(
-                    "knows no master of the name '{name}'; correct the name, see the output of 'sentinel masters'"
+                    "knows no primary of the name '{name}'; correct the name, see the output of 'sentinel masters'"
                 )
                 .into();
             }
@@ -318,9 +318,7 @@ impl ErrorKind {
             Self::NotASentinel => {
                 "is no Sentinel; correct the host and the port, or write redis:// for a single server"
             }
-            Self::NotTheMaster => {
-                "was named as the master by a Sentinel, but is a replica; wait for the failover to end"
-            }
+            Self::NotTheMaster => "is not the primary that the Sentinels name; wait for the failover to end",
             Self::Other(text) => return format!("sent an unknown error: {text}; see the server's log").into(),
         };
         words.into()

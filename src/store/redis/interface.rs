@@ -66,6 +66,9 @@ pub(super) enum Action {
     Open(Seek),
     /// Close the connection; nothing more arrives on it.
     Close,
+    /// Ask the Sentinels whether the server is still the master, before anything else is sent.
+    /// [`Event::Failed`] follows if it is not, and nothing if it is or if no Sentinel answers.
+    CheckMaster,
     /// Send a command. Its reply arrives in the order of the commands.
     Send(Cmd),
     /// Subscribe to a channel. Only a failure is reported.

@@ -93,8 +93,10 @@ pub(in crate::store) struct Target {
     pub(super) kind: Kind,
     /// The server, or the nodes where to look for it: at least one.
     pub(super) nodes: Vec<Node>,
-    /// The nodes that did not lead to the server when they were last asked, one bit each.
+    /// The nodes of a Cluster that did not answer when they were last asked, one bit each.
     pub(super) failed: Arc<AtomicU64>,
+    /// The epoch of the Sentinels' configuration that named the master, or 0.
+    pub(super) epoch: Arc<AtomicU64>,
     /// The options of TLS, if the store speaks it.
     pub(super) tls: Option<TlsFiles>,
     /// The contents of these files, once they are read.

@@ -18,13 +18,16 @@ use crate::lock::request::SessionId;
 use crate::store::redis::codec::{Call, NEEDED_MAX, ScriptReply, Setting};
 use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::interface::{Action, Redirect, Seek};
-use crate::store::redis::target::{Node, Target};
+use crate::store::redis::target::{Kind, Node, Target};
 
 /// Maximum number of consecutive redirects. Nodes that agree need one or two.
 const REDIRECTS_MAX: u32 = 8;
 
 /// The pause after TRYAGAIN.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+/// The least time between two questions to the Sentinels.
+const CHECK_AFTER: Duration = Duration::from_millis(500);
 
 /// One connection at a time, and what is in flight on it.
 pub(in crate::store::redis) struct Exchange {
@@ -46,6 +49,8 @@ pub(in crate::store::redis) struct Exchange {
     /// A script call that is sent again at an instant, after TRYAGAIN.
     delayed: Option<(Boottime, Asked, Call)>,
     outage: Option<Outage>,
+    /// When the Sentinels were last asked whether the server is still the master.
+    checked: Boottime,
     actions: VecDeque<Action>,
 }
 
@@ -122,6 +127,7 @@ impl Exchange {
             sources: Vec::new(),
             delayed: None,
             outage: None,
+            checked: Boottime::default(),
             actions: VecDeque::new(),
         }
     }
@@ -222,6 +228,16 @@ impl Exchange {
     pub(super) fn on_connecting(&mut self, node: Node) {
         self.node = Some(node);
         self.connection = Connection::Open;
+    }
+
+    /// Asks the Sentinels, if there are any, whether the server is still the master: after a planned
+    /// failover, the old one serves its clients for some seconds.
+    pub(super) fn check_master(&mut self, now: Boottime) {
+        let is_due = self.checked + CHECK_AFTER <= now;
+        if is_due && self.is_open() && matches!(self.target.kind, Kind::Sentinel { .. }) {
+            self.checked = now;
+            self.act(Action::CheckMaster);
+        }
     }
 
     /// Calls a script. The reply supersedes the reply to a delayed call, so the exchange drops the

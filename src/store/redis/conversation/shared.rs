@@ -122,7 +122,10 @@ impl SharedConversation {
                     self.exchange.act(Action::Subscribe(channel));
                     continue;
                 }
-                Command::Renew { subscribed } => Some(Call::renew(id, session.resources.clone(), subscribed)),
+                Command::Renew { subscribed } => {
+                    self.exchange.check_master(now);
+                    Some(Call::renew(id, session.resources.clone(), subscribed))
+                }
                 Command::Acquire { place, subscribed } => {
                     session.request.as_ref().map(|request| Call::acquire(request, place, subscribed))
                 }

@@ -26,6 +26,7 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) const TTL: Duration = Duration::from_secs(30);
 
 pub(super) const SINGLE: &str = "redis://h:1";
+pub(super) const SENTINELS: &str = "redis+sentinel://s1:1,s2:1/m";
 pub(super) const CLUSTER: &str = "redis+cluster://h:1";
 
 pub(super) fn exchange(url: &str) -> Exchange {
@@ -132,6 +133,7 @@ pub(super) fn drain(next: impl FnMut() -> Option<Action>) -> Vec<String> {
 
 pub(super) fn described(action: &Action) -> String {
     match action {
+        Action::CheckMaster => "check the master".to_owned(),
         Action::Open(Seek::Start(attempt)) => format!("open {attempt}"),
         Action::Open(Seek::Redirect(redirect)) if redirect.asking => format!("open {} asking", redirect.node),
         Action::Open(Seek::Redirect(redirect)) => format!("open {}", redirect.node),

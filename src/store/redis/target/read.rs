@@ -93,6 +93,7 @@ impl Target {
             db: 0,
             client_name: None,
             failed: Arc::default(),
+            epoch: Arc::default(),
             password_in_url: false,
             scheme,
         };
@@ -166,7 +167,7 @@ impl Target {
         let (master, db) = parts.path.split_once('/').unwrap_or((parts.path, ""));
         let master = decoded(master)?;
         if master.is_empty() || master.chars().any(char::is_control) {
-            return Err(usage("lacks the name of the master: write it as in redis+sentinel://host:26379/master-name"));
+            return Err(usage("lacks the name of the primary: write it as in redis+sentinel://host:26379/master-name"));
         }
         self.kind = Kind::Sentinel { master };
         self.db = parts.db(db)?;

@@ -1,5 +1,5 @@
-//! Finds the address of a server: resolves its name, asks the Sentinels, or tries the nodes of a
-//! Cluster.
+//! Finds the address of a server: resolves its name, has `sentinels` ask for it, or tries the nodes
+//! of a Cluster.
 //!
 //! A lookup that may block runs in a thread, which closes a pipe when it ends. The connection over
 //! which a server was found is handed over.
@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
-use redis::{ServerError, Value};
 use rustix::event::PollFlags;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
@@ -20,8 +19,9 @@ use rustix::io::Errno;
 use super::blocking;
 use super::link::{Address, Link};
 use super::pool::Pool;
+use super::sentinels;
 use crate::clock::Boottime;
-use crate::store::redis::failure::{ErrorKind, Failure, Right, Stage};
+use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::Seek;
 use crate::store::redis::target::{Kind, Node, Target};
 use crate::words::reason;
@@ -59,25 +59,37 @@ pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Boottime) -> Re
             return search(target.shown_node(&node), move || {
                 let address = Address { node: node.clone(), sockets: Vec::new(), open: None };
                 Link::open(&target, address).map(|link| by(link, &node))
-            });
+            })
+            .map(Located::Pending);
+        }
+        Seek::Start(_) if matches!(target.kind, Kind::Sentinel { .. }) => {
+            let searched = Arc::clone(target);
+            return search(target.shown(), move || sentinels::connect(&searched, deadline)).map(Located::Pending);
         }
         Seek::Start(attempt) => {
-            let several = target.kind == Kind::Cluster && target.nodes.len() > 1;
-            let is_sought = several || matches!(target.kind, Kind::Sentinel { .. });
+            let is_sought = target.kind == Kind::Cluster && target.nodes.len() > 1;
             (target.nodes[attempt % target.nodes.len()].clone(), is_sought)
         }
     };
-    if !is_sought {
-        if let Some(address) = known(&node) {
-            return Ok(Located::Ready(address));
-        }
-        let server = target.shown_node(&node);
-        return search(server.clone(), move || resolve(&node).map_err(|kind| kind.of(&server)));
+    if is_sought {
+        let searched = Arc::clone(target);
+        return search(target.shown(), move || in_turn(&searched, &node, deadline)).map(Located::Pending);
     }
-    let searched = Arc::clone(target);
-    search(target.shown(), move || {
-        let find = if searched.kind == Kind::Cluster { node_of_cluster } else { master };
-        in_turn(&searched, &node, deadline, find)
+    match known(&node) {
+        Some(address) => Ok(Located::Ready(address)),
+        None => {
+            let server = target.shown_node(&node);
+            search(server.clone(), move || resolve(&node).map_err(|kind| kind.of(&server))).map(Located::Pending)
+        }
+    }
+}
+
+/// Begins to ask whether `node` is still the master that the Sentinels name, until `deadline`. The
+/// result is an address without sockets, or the failure that it is not.
+pub(super) fn check_master(target: &Arc<Target>, node: &Node, deadline: Boottime) -> Result<Lookup, Failure> {
+    let (searched, node) = (Arc::clone(target), node.clone());
+    search(target.shown_node(&node), move || {
+        sentinels::check(&searched, &node, deadline).map(|()| Address { node, sockets: Vec::new(), open: None })
     })
 }
 
@@ -97,10 +109,7 @@ fn known(node: &Node) -> Option<Address> {
     Some(Address { node: node.clone(), sockets, open: None })
 }
 
-fn search(
-    server: String,
-    find: impl FnOnce() -> Result<Address, Failure> + Send + 'static,
-) -> Result<Located, Failure> {
+fn search(server: String, find: impl FnOnce() -> Result<Address, Failure> + Send + 'static) -> Result<Lookup, Failure> {
     let (sender, found) = channel();
     let waits = Arc::new(());
     let begin = |(end, running): (PipeReader, PipeWriter)| {
@@ -112,7 +121,7 @@ fn search(
         THREADS.run(&waits, run).map(|()| end)
     };
     match pipe().and_then(begin) {
-        Ok(end) => Ok(Located::Pending(Lookup { end, _waits: waits, found, server })),
+        Ok(end) => Ok(Lookup { end, _waits: waits, found, server }),
         Err(error) => Err(ErrorKind::ConnectionFailed(format!("cannot look for it: {}", reason(&error))).of(&server)),
     }
 }
@@ -140,17 +149,11 @@ impl Lookup {
     }
 }
 
-/// Tries the nodes of the URL, beginning with `first`, until one leads to the server. If none does,
-/// a lasting failure is reported rather than a passing one.
+/// Tries the nodes of a Cluster, beginning with `first`, until one answers. If none does, a lasting failure is reported rather than a passing one.
 ///
 /// The nodes that did not lead there last time come last, so that a silent node costs the lookups
 /// of many sessions its share of the time only once.
-fn in_turn(
-    target: &Target,
-    first: &Node,
-    deadline: Boottime,
-    find: fn(&Target, &Node, Boottime) -> Result<Address, Failure>,
-) -> Result<Address, Failure> {
+fn in_turn(target: &Target, first: &Node, deadline: Boottime) -> Result<Address, Failure> {
     let start = target.nodes.iter().position(|node| node == first).unwrap_or(0);
     let count = target.nodes.len();
     let mut worst: Option<Failure> = None;
@@ -160,7 +163,7 @@ fn in_turn(
         let left = u32::try_from(count - step).unwrap_or(u32::MAX);
         let began = Boottime::now();
         let share = began + (deadline - began) / left;
-        match find(target, &target.nodes[node], share) {
+        match node_of_cluster(target, &target.nodes[node], share) {
             Ok(address) => {
                 target.failed.fetch_and(!bit(node), Ordering::Relaxed);
                 return Ok(address);
@@ -188,71 +191,13 @@ fn node_of_cluster(target: &Target, node: &Node, deadline: Boottime) -> Result<A
     Ok(by(link, node))
 }
 
-/// The master that the Sentinel at `node` names.
-fn master(target: &Target, node: &Node, deadline: Boottime) -> Result<Address, Failure> {
-    let Kind::Sentinel { master } = &target.kind else { unreachable!("only a URL with Sentinels names a master") };
-    let sentinel = target.shown_node(node);
-    let address = resolve(node).map_err(|kind| kind.of(&sentinel))?;
-    let mut link = Link::open_sentinel(target, &address)?;
-    let mut question = redis::cmd("SENTINEL");
-    question.arg("get-master-addr-by-name").arg(master);
-    let reply = blocking::ask(&mut link, &question, deadline)?;
-    let found = master_node(reply, master).map_err(|kind| kind.of(&sentinel))?;
-
-    let server = target.shown_node(&found);
-    let address = resolve(&found).map_err(|kind| kind.of(&server))?;
-    let mut link = Link::open(target, address)?;
-    let role = blocking::ask(&mut link, &redis::cmd("ROLE"), deadline)?;
-    match is_master(role) {
-        Ok(true) => Ok(by(link, &found)),
-        Ok(false) => Err(ErrorKind::NotTheMaster.of(&server)),
-        Err(kind) => Err(kind.of(&server)),
-    }
-}
-
-fn by(link: Link, node: &Node) -> Address {
+/// The address of a server that the search has connected to.
+pub(super) fn by(link: Link, node: &Node) -> Address {
     Address { node: node.clone(), sockets: Vec::new(), open: Some(Box::new(link)) }
 }
 
-fn master_node(reply: Result<Value, ServerError>, name: &str) -> Result<Node, ErrorKind> {
-    let parts = match reply {
-        Ok(Value::Nil) => return Err(ErrorKind::UnknownMaster(name.to_owned())),
-        Ok(Value::Array(parts)) => parts,
-        Err(error) => {
-            return Err(match ErrorKind::from_reply(&error) {
-                ErrorKind::TooOld => ErrorKind::NotASentinel,
-                ErrorKind::NoPassword => ErrorKind::NoSentinelPassword,
-                kind => kind,
-            });
-        }
-        _ => return Err(ErrorKind::NotASentinel),
-    };
-    let text = |part: &Value| match part {
-        Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
-        _ => None,
-    };
-    let node = match &parts[..] {
-        [host, port] => text(host).zip(text(port).and_then(|port| port.parse().ok())),
-        _ => None,
-    };
-    node.map(|(host, port)| Node::Tcp { host, port }).ok_or(ErrorKind::NotASentinel)
-}
-
-/// A Sentinel that has not noticed a failover names a server that is no master any more.
-fn is_master(reply: Result<Value, ServerError>) -> Result<bool, ErrorKind> {
-    match reply {
-        Ok(Value::Array(parts)) => Ok(parts.first() == Some(&Value::BulkString(b"master".to_vec()))),
-        Err(error) => match ErrorKind::from_reply(&error) {
-            // Without the right to ask, the first write tells.
-            ErrorKind::NoRight(Right::Command(_)) => Ok(true),
-            kind => Err(kind),
-        },
-        _ => Err(ErrorKind::NotRedis),
-    }
-}
-
 /// Resolves a name, which may block for as long as the resolver of the system does.
-fn resolve(node: &Node) -> Result<Address, ErrorKind> {
+pub(super) fn resolve(node: &Node) -> Result<Address, ErrorKind> {
     if let Some(address) = known(node) {
         return Ok(address);
     }

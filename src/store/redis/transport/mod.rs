@@ -6,6 +6,7 @@
 //! - `stream`: a socket with or without TLS (`tls`).
 //! - `link`: adds the wire protocol and the login.
 //! - `locate`: finds the address of a server, in the threads of a `pool` where that may block.
+//!   `sentinels`: asks them for the master.
 //! - `route`: joins these steps into one connection that a conversation directs.
 //!
 //! None of these blocks; `blocking` waits.
@@ -15,5 +16,6 @@ mod link;
 mod locate;
 mod pool;
 pub(super) mod route;
+mod sentinels;
 mod stream;
 mod tls;

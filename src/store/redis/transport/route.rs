@@ -12,11 +12,15 @@ use redis::Cmd;
 use rustix::event::PollFlags;
 
 use super::link::{Address, Expected, Link};
-use super::locate::{Located, Lookup, locate};
+use super::locate::{Located, Lookup, check_master, locate};
 use crate::clock::Boottime;
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event, Seek, Transport};
 use crate::store::redis::target::{Kind, Node, Target};
+
+/// How long the Sentinels may take to say whether a server is still the master. A holder renews in
+/// time even if none of them answers.
+const CHECK_LIMIT: Duration = Duration::from_millis(500);
 
 /// A connection to one server, and perhaps an older one set aside.
 pub(in crate::store::redis) struct Route {
@@ -49,6 +53,8 @@ enum State {
     Closed,
     Locating(Lookup),
     Open(Box<Link>),
+    /// The Sentinels are asked whether the server is still the master.
+    Checking(Lookup, Box<Link>),
 }
 
 impl Route {
@@ -65,14 +71,14 @@ impl Route {
     pub(in crate::store::redis) fn descriptor(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         match &self.connection.state {
             State::Closed => None,
-            State::Locating(lookup) => Some(lookup.descriptor()),
+            State::Locating(lookup) | State::Checking(lookup, _) => Some(lookup.descriptor()),
             State::Open(link) => Some(link.descriptor()),
         }
     }
 
     /// The end of the validity of the server's certificate since 1970, if there is one.
     pub(in crate::store::redis) fn certificate_end(&self) -> Option<Duration> {
-        let State::Open(link) = &self.connection.state else { return None };
+        let (State::Open(link) | State::Checking(_, link)) = &self.connection.state else { return None };
         link.certificate_end()
     }
 
@@ -85,6 +91,17 @@ impl Route {
                 self.connection.state = State::Locating(lookup);
                 Ok(None)
             }
+        }
+    }
+
+    fn check_master(&mut self) {
+        let (State::Open(_), Some(node)) = (&self.connection.state, &self.connection.node) else { return };
+        // Without a thread to ask, the connection goes on as if no Sentinel had answered.
+        let Ok(lookup) = check_master(&self.target, node, Boottime::now() + CHECK_LIMIT.min(self.limit)) else {
+            return;
+        };
+        if let State::Open(link) = std::mem::take(&mut self.connection.state) {
+            self.connection.state = State::Checking(lookup, link);
         }
     }
 
@@ -114,7 +131,7 @@ impl Route {
     /// The failure when nothing arrived in time.
     fn timeout_failure(&self) -> Failure {
         match &self.connection.state {
-            State::Open(link) => link.timeout_failure(),
+            State::Open(link) | State::Checking(_, link) => link.timeout_failure(),
             State::Locating(lookup) => lookup.timeout_failure(),
             State::Closed => {
                 let node = self.connection.node.as_ref().unwrap_or(&self.target.nodes[0]);
@@ -133,6 +150,7 @@ impl Transport for Route {
                 Err(failure) => conversation.on(Event::Failed(failure), now),
             },
             Action::Close => self.connection.close(),
+            Action::CheckMaster => self.check_master(),
             Action::Send(command) => {
                 self.connection.announce();
                 self.connection.send(command, Expected::Command);
@@ -185,7 +203,7 @@ impl Connection {
     fn send(&mut self, command: Cmd, expected: Expected) {
         match &mut self.state {
             State::Open(link) => link.send(&command, expected),
-            State::Closed | State::Locating(_) => self.outbox.push((command, expected)),
+            State::Closed | State::Locating(_) | State::Checking(..) => self.outbox.push((command, expected)),
         }
     }
 
@@ -198,7 +216,23 @@ impl Connection {
                 None => Ok(None),
                 Some(address) => self.connect(target, address?, reply_max).map(Some),
             },
+            State::Checking(lookup, _) => match lookup.result() {
+                None => Ok(None),
+                Some(checked) => {
+                    checked?;
+                    self.go_on()
+                }
+            },
         }
+    }
+
+    /// Sends what has waited for the Sentinels.
+    fn go_on(&mut self) -> Result<Option<Event>, Failure> {
+        let State::Checking(_, mut link) = std::mem::take(&mut self.state) else { return Ok(None) };
+        self.outbox.drain(..).for_each(|(command, expected)| link.send(&command, expected));
+        let event = link.advance();
+        self.state = State::Open(link);
+        event
     }
 }
 

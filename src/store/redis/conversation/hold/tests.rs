@@ -197,6 +197,23 @@ fn absent_server_is_tried_again_until_the_limit_and_then_told() {
 }
 
 #[test]
+fn sentinels_are_asked_again_at_each_renewal_and_sign_of_life() {
+    let mut waiter = asking(SENTINELS);
+    let joined = after(&mut waiter, reply(&["waiting", "40", "1", "0"]), START);
+    assert_eq!(joined, "subscribe, check the master, renew");
+    // A message soon after the last question is no reason for another one.
+    let soon = START + Duration::from_millis(100);
+    after(&mut waiter, reply(&["waiting", "40", "1", "0"]), soon);
+    assert_eq!(after(&mut waiter, message(), soon), "renew");
+
+    let mut holder = held(SENTINELS);
+    assert_eq!(at(&mut holder, START + TTL / 3), "subscribe, check the master, renew");
+    let later = START + TTL / 3 + Duration::from_secs(1);
+    assert_eq!(after(&mut holder, failed(ErrorKind::NotTheMaster), later), "close, open 1, subscribe, renew");
+    assert_eq!(standing(&holder), "granted");
+}
+
+#[test]
 fn silent_server_is_left_after_a_sixth_of_the_lease() {
     let mut conversation = renewing(SINGLE);
     let sent = START + TTL / 3;

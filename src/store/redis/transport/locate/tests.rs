@@ -5,6 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
+use redis::Value;
 use rustix::event::{PollFd, poll};
 use rustix::io::retry_on_intr;
 
@@ -110,32 +111,96 @@ fn unresolvable_name_is_reported() {
     assert!(matches!(failure.kind(), ErrorKind::Unresolved(why) if !why.contains("lookup")), "{failure}");
 }
 
-#[test]
-fn master_is_named_by_a_sentinel_and_confirms_its_role() {
-    const MASTER: &[(&str, &str)] = &[("ROLE", "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"), ("PING", "+PONG\r\n")];
-    const REPLICA: &[(&str, &str)] = &[("ROLE", "*5\r\n$5\r\nslave\r\n$1\r\nx\r\n:1\r\n$9\r\nconnected\r\n:0\r\n")];
-    let says = |port: u16| -> u16 {
-        let reply = format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.to_string().len());
-        server(vec![("get-master-addr-by-name\r\n$6\r\nmaster\r\n", &*reply.leak())].leak())
+/// Starts a Sentinel that takes the server at this port for the master, by a configuration of this
+/// epoch; 0 for one that refuses to tell it.
+fn sentinel(master: u16, epoch: u64) -> u16 {
+    let address = format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{master}\r\n", master.to_string().len());
+    let fields = match epoch {
+        0 => "-NOPERM no right to run 'sentinel|master'\r\n".to_owned(),
+        _ => format!("*2\r\n$12\r\nconfig-epoch\r\n${}\r\n{epoch}\r\n", epoch.to_string().len()),
     };
-    let replica = server(REPLICA);
-    let master = server(MASTER);
-    let lost = says(deserted());
-    let late = says(replica);
-    let right = says(master);
-    let url =
-        format!("redis+sentinel://127.0.0.1:{},127.0.0.1:{lost},127.0.0.1:{late},127.0.0.1:{right}/master", deserted());
-    let mut address = found(&url, PATIENCE).unwrap();
-    assert_eq!(address.node, Node::Tcp { host: "127.0.0.1".to_owned(), port: master });
-    // The connection is passed on as it is.
-    let mut link = *address.open.take().unwrap();
-    let reply = blocking::ask(&mut link, &redis::cmd("PING"), Boottime::now() + PATIENCE).unwrap();
-    assert_eq!(reply, Ok(Value::SimpleString("PONG".into())));
-    assert!(matches!(link.advance(), Ok(None)));
+    let answers = [("\r\nMASTER\r\n$6\r\nmaster", &*fields.leak()), ("get-master-addr-by-name", &*address.leak())];
+    server(answers.to_vec().leak())
+}
 
-    let url = format!("redis+sentinel://127.0.0.1:{late}/master");
-    let failure = found(&url, PATIENCE).err().unwrap();
+fn sentinels(ports: &[u16]) -> Arc<Target> {
+    let nodes: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    target(&format!("redis+sentinel://{}/master", nodes.join(",")))
+}
+
+fn found_by(target: &Arc<Target>) -> Result<Address, Failure> {
+    let Located::Pending(lookup) = locate(target, Seek::Start(0), Boottime::now() + PATIENCE)? else { panic!() };
+    wait(&lookup)
+}
+
+const MASTER: &[(&str, &str)] = &[("ROLE", "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"), ("PING", "+PONG\r\n")];
+const REPLICA: &[(&str, &str)] = &[("ROLE", "*5\r\n$5\r\nslave\r\n$1\r\nx\r\n:1\r\n$9\r\nconnected\r\n:0\r\n")];
+
+fn node(port: u16) -> Node {
+    Node::Tcp { host: "127.0.0.1".to_owned(), port }
+}
+
+#[test]
+fn master_is_named_by_the_sentinel_with_the_newest_epoch_and_confirms_its_role() {
+    let (old, master) = (server(MASTER), server(MASTER));
+    for epochs in [[3, 7, 3], [7, 3, 0], [0, 3, 7]] {
+        let of = |epoch| sentinel(if epoch == 7 { master } else { old }, epoch);
+        // A majority has to know it: the third Sentinel may answer too late.
+        let also = sentinel(master, 7);
+        let mut address =
+            found_by(&sentinels(&[deserted(), of(epochs[0]), of(epochs[1]), of(epochs[2]), also])).unwrap();
+        assert_eq!(address.node, node(master));
+        // The connection is passed on as it is.
+        let mut link = *address.open.take().unwrap();
+        let reply = blocking::ask(&mut link, &redis::cmd("PING"), Boottime::now() + PATIENCE).unwrap();
+        assert_eq!(reply, Ok(Value::SimpleString("PONG".into())));
+        assert!(matches!(link.advance(), Ok(None)));
+    }
+    let failure = found_by(&sentinels(&[sentinel(server(REPLICA), 7)])).err().unwrap();
     assert_eq!((failure.kind(), failure.is_transient()), (&ErrorKind::NotTheMaster, true));
+}
+
+#[test]
+fn silent_sentinel_is_not_awaited_for_long() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let master = server(MASTER);
+    let began = Boottime::now();
+    let target = sentinels(&[silent.local_addr().unwrap().port(), deserted(), sentinel(master, 1)]);
+    assert_eq!(found_by(&target).unwrap().node, node(master));
+    assert!(Boottime::now() - began < PATIENCE / 2);
+    let alone = sentinels(&[silent.local_addr().unwrap().port()]);
+    let Ok(Located::Pending(lookup)) = locate(&alone, Seek::Start(0), Boottime::now() + Duration::from_millis(100))
+    else {
+        panic!()
+    };
+    assert!(matches!(wait(&lookup).err().unwrap().kind(), ErrorKind::TimedOut(_)));
+}
+
+/// The columns: what the Sentinels say when the server is looked for, and what they say later.
+#[test]
+fn server_is_the_master_until_a_newer_epoch_names_another_one() {
+    let (old, new) = (server(MASTER), server(MASTER));
+    for (before, after, is_master) in [
+        ((old, 3), (old, 3), true),
+        ((old, 3), (old, 4), true),
+        ((old, 3), (new, 4), false),
+        // A Sentinel that is behind.
+        ((old, 3), (new, 2), true),
+        ((old, 3), (new, 3), true),
+        // A user without the right to ask for the epoch.
+        ((old, 0), (new, 0), false),
+        ((old, 0), (old, 0), true),
+    ] {
+        let mut target = sentinels(&[sentinel(before.0, before.1)]);
+        let found = found_by(&target).unwrap().node;
+        Arc::get_mut(&mut target).unwrap().nodes = vec![node(sentinel(after.0, after.1))];
+        let checked = wait(&check_master(&target, &found, Boottime::now() + PATIENCE).unwrap());
+        assert_eq!(checked.is_ok(), is_master, "{before:?} {after:?}");
+        assert!(checked.err().is_none_or(|failure| *failure.kind() == ErrorKind::NotTheMaster));
+    }
+    let target = sentinels(&[deserted()]);
+    let checked = wait(&check_master(&target, &node(old), Boottime::now() + PATIENCE).unwrap());
+    assert!(checked.is_ok(), "without an answer, nothing changes");
 }
 
 #[test]
@@ -148,7 +213,7 @@ fn unusable_sentinel_is_reported_with_its_reason() {
             ErrorKind::NotASentinel,
         ),
     ] {
-        let port = server(vec![("SENTINEL", reply)].leak());
+        let port = server(vec![("MASTER", reply), ("get-master-addr-by-name", reply)].leak());
         // An error that no retry can fix is reported, whatever the later nodes reply.
         let url = format!("redis+sentinel://127.0.0.1:{port},127.0.0.1:{}/mine", deserted());
         assert_eq!(found(&url, PATIENCE).err().unwrap().kind(), &kind);

@@ -1,0 +1,152 @@
+//! Asks the Sentinels which server is the master.
+//!
+//! A Sentinel learns of a failover up to some seconds after another one, and the old master serves
+//! its clients until a Sentinel makes it a replica. So all Sentinels are asked at the same time, and
+//! the answer with the newest epoch counts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use redis::{ServerError, Value};
+
+use super::blocking;
+use super::link::{Address, Link};
+use super::locate::{by, resolve};
+use super::pool::Pool;
+use crate::clock::Boottime;
+use crate::store::redis::failure::{ErrorKind, Failure, Right, Stage};
+use crate::store::redis::target::{Kind, Node, Target};
+
+/// How long the first answer waits for the others if a majority does not answer.
+const OTHERS_AFTER: Duration = Duration::from_millis(300);
+
+/// The threads that ask a Sentinel each. The threads of the lookups wait for these.
+static THREADS: Pool = Pool::new(32);
+
+/// What a Sentinel answers.
+struct Answer {
+    master: Node,
+    /// The epoch of its configuration, which rises with each failover; 0 if the Sentinel does not
+    /// tell it.
+    epoch: u64,
+}
+
+/// Connects to the master.
+pub(super) fn connect(target: &Arc<Target>, deadline: Boottime) -> Result<Address, Failure> {
+    let Answer { master, epoch } = newest(target, deadline)?;
+    target.epoch.store(epoch, Ordering::Relaxed);
+    let server = target.shown_node(&master);
+    let address = resolve(&master).map_err(|kind| kind.of(&server))?;
+    let mut link = Link::open(target, address)?;
+    let role = blocking::ask(&mut link, &redis::cmd("ROLE"), deadline)?;
+    match is_master(role) {
+        Ok(true) => Ok(by(link, &master)),
+        Ok(false) => Err(ErrorKind::NotTheMaster.of(&server)),
+        Err(kind) => Err(kind.of(&server)),
+    }
+}
+
+/// Fails if another server than `node` is the master by now. Sentinels that do not answer by
+/// `deadline` change nothing.
+pub(super) fn check(target: &Arc<Target>, node: &Node, deadline: Boottime) -> Result<(), Failure> {
+    let Ok(Answer { master, epoch }) = newest(target, deadline) else { return Ok(()) };
+    let is_news = epoch == 0 || target.epoch.load(Ordering::Relaxed) < epoch;
+    if is_news && master != *node { Err(ErrorKind::NotTheMaster.of(&target.shown_node(node))) } else { Ok(()) }
+}
+
+/// The answer with the newest epoch, of a majority of the Sentinels or of those that answer soon.
+fn newest(target: &Arc<Target>, deadline: Boottime) -> Result<Answer, Failure> {
+    let (sender, answers) = channel();
+    let waits = Arc::new(());
+    for node in &target.nodes {
+        let (target, node, sender) = (Arc::clone(target), node.clone(), sender.clone());
+        let run = move || drop(sender.send(ask(&target, &node, deadline)));
+        // A Sentinel for which there is no thread counts as silent.
+        let _ = THREADS.run(&waits, run);
+    }
+    drop(sender);
+    let majority = target.nodes.len() / 2 + 1;
+    let (mut best, mut heard, mut until): (Option<Answer>, _, _) = (None, 0, deadline);
+    let mut worst: Option<Failure> = None;
+    while heard < majority {
+        match answers.recv_timeout(until - Boottime::now()) {
+            Ok(Ok(answer)) => {
+                heard += 1;
+                until = until.min(Boottime::now() + OTHERS_AFTER);
+                if best.as_ref().is_none_or(|best| best.epoch < answer.epoch) {
+                    best = Some(answer);
+                }
+            }
+            // A lasting failure says more than a passing one.
+            Ok(Err(failure)) if worst.as_ref().is_none_or(Failure::is_transient) => worst = Some(failure),
+            Ok(Err(_)) => {}
+            Err(_) => break,
+        }
+    }
+    best.ok_or_else(|| worst.unwrap_or_else(|| ErrorKind::TimedOut(Stage::Connecting).of(&target.shown())))
+}
+
+/// Asks the Sentinel at `node`.
+fn ask(target: &Target, node: &Node, deadline: Boottime) -> Result<Answer, Failure> {
+    let Kind::Sentinel { master: name } = &target.kind else {
+        unreachable!("only a URL with Sentinels names a master")
+    };
+    let sentinel = target.shown_node(node);
+    let address = resolve(node).map_err(|kind| kind.of(&sentinel))?;
+    let mut link = Link::open_sentinel(target, &address)?;
+    let mut question = |words: &str| {
+        let mut question = redis::cmd("SENTINEL");
+        question.arg(words).arg(name);
+        blocking::ask(&mut link, &question, deadline)
+    };
+    // The epoch comes first: one that is newer than the address would hide the next master.
+    let epoch = epoch(question("MASTER")?);
+    let master = master_node(question("get-master-addr-by-name")?, name).map_err(|kind| kind.of(&sentinel))?;
+    Ok(Answer { master, epoch })
+}
+
+/// The epoch in what a Sentinel knows of the master. A user without the right to ask gets none.
+fn epoch(reply: Result<Value, ServerError>) -> u64 {
+    let fields: Option<BTreeMap<String, String>> = reply.ok().and_then(|reply| redis::from_redis_value(reply).ok());
+    fields.and_then(|fields| fields.get("config-epoch")?.parse().ok()).unwrap_or(0)
+}
+
+fn master_node(reply: Result<Value, ServerError>, name: &str) -> Result<Node, ErrorKind> {
+    let parts = match reply {
+        Ok(Value::Nil) => return Err(ErrorKind::UnknownMaster(name.to_owned())),
+        Ok(Value::Array(parts)) => parts,
+        Err(error) => {
+            return Err(match ErrorKind::from_reply(&error) {
+                ErrorKind::TooOld => ErrorKind::NotASentinel,
+                ErrorKind::NoPassword => ErrorKind::NoSentinelPassword,
+                kind => kind,
+            });
+        }
+        _ => return Err(ErrorKind::NotASentinel),
+    };
+    let text = |part: &Value| match part {
+        Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
+        _ => None,
+    };
+    let node = match &parts[..] {
+        [host, port] => text(host).zip(text(port).and_then(|port| port.parse().ok())),
+        _ => None,
+    };
+    node.map(|(host, port)| Node::Tcp { host, port }).ok_or(ErrorKind::NotASentinel)
+}
+
+/// A Sentinel that has not noticed a failover names a server that is no master any more.
+fn is_master(reply: Result<Value, ServerError>) -> Result<bool, ErrorKind> {
+    match reply {
+        Ok(Value::Array(parts)) => Ok(parts.first() == Some(&Value::BulkString(b"master".to_vec()))),
+        Err(error) => match ErrorKind::from_reply(&error) {
+            // Without the right to ask, the first write tells.
+            ErrorKind::NoRight(Right::Command(_)) => Ok(true),
+            kind => Err(kind),
+        },
+        _ => Err(ErrorKind::NotRedis),
+    }
+}
