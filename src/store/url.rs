@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 use std::time::Duration;
 
 use super::embedded::Embedded;
@@ -63,14 +63,14 @@ fn complete(mut target: Target, secrets: &Secrets, limit: Duration) -> Result<Ta
     let secrets = if target.lacks_password() { secrets.clone() } else { Secrets::default() };
     if secrets.file().is_none() && !target.speaks_tls() {
         let password = secrets.read()?;
-        return target.with_password(password);
+        return target.with_password(password, None, limit);
     }
     let server = target.shown();
     let files: Vec<_> =
         target.files().into_iter().chain(secrets.file()).map(|file| format!("'{}'", file.display())).collect();
     let read = move || {
         let password = secrets.read()?;
-        target.with_password(password)?.with_tls()
+        target.with_password(password, secrets.file().and_then(|file| absolute(file).ok()), limit)?.with_tls()
     };
     match files::within(limit, read) {
         Ok(Some(target)) => target,

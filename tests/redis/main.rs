@@ -17,6 +17,7 @@ mod forgotten_connections;
 mod inspect_cleanup;
 mod kinds;
 mod leases;
+mod passwords;
 mod pitfalls;
 mod sentinel;
 mod sessions;

@@ -72,6 +72,8 @@ pub(super) enum ErrorKind {
     ReplyTooLong,
     /// The password is wrong.
     WrongPassword,
+    /// The server refuses a password that may have been right before, or may have changed since.
+    StalePassword,
     /// The server has no password, and the URL gives one.
     NeedlessPassword,
     /// The server rejected the login for another reason. Its text may quote the password.
@@ -191,6 +193,7 @@ impl ErrorKind {
                 | Self::TooManyClients
                 | Self::QueueFull
                 | Self::NotTheMaster
+                | Self::StalePassword
         )
     }
 
@@ -278,7 +281,9 @@ impl ErrorKind {
             Self::NoPassword => {
                 "asks for a password; set RLOCK_PASSWORD or RLOCK_PASSWORD_FILE, or put the password into the URL in RLOCK_STORE"
             }
-            Self::WrongPassword => "refused the password, or the user; correct the password, or the user name",
+            Self::WrongPassword | Self::StalePassword => {
+                "refused the password, or the user; correct the password, or the user name"
+            }
             Self::NeedlessPassword => {
                 "has no password but was given one; leave the password out, or set one at the server"
             }

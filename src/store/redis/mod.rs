@@ -18,6 +18,7 @@
 mod client;
 pub mod codec;
 mod conversation;
+mod credentials;
 mod examine;
 mod failure;
 pub mod findings;

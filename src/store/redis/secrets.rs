@@ -41,7 +41,7 @@ impl Secrets {
     }
 }
 
-fn first_line(path: &Path) -> Result<Password, Error> {
+pub(super) fn first_line(path: &Path) -> Result<Password, Error> {
     let shown = path.display();
     let content = files::read(path, PASSWORD_BYTES_MAX).map_err(|error| {
         let why = reason(&error);

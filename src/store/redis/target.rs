@@ -11,11 +11,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use rustls::ClientConfig;
 
 use super::super::Error;
 use super::super::percent::encode;
+use super::credentials::Credentials;
 
 mod read;
 
@@ -101,7 +103,10 @@ pub(in crate::store) struct Target {
     pub(super) tls: Option<TlsFiles>,
     /// The contents of these files, once they are read.
     pub(super) tls_config: Option<Arc<ClientConfig>>,
+    /// The login as it is given. The password may change, see `credentials`.
     pub(super) login: Login,
+    /// The password for the next login.
+    pub(super) credentials: Arc<Credentials>,
     pub(super) sentinel_login: Login,
     /// The number of the database.
     pub(super) db: u32,
@@ -193,12 +198,19 @@ impl Target {
         self
     }
 
-    /// Adds a password if the URL has none.
+    /// Adds a password if the URL has none, and the file that it comes from. A login that has worked
+    /// before is tried again for as long as `limit`.
     ///
     /// A user without a password is rejected: most likely it is a password in the wrong place, and
     /// messages would show it.
-    pub(in crate::store) fn with_password(mut self, password: Option<Password>) -> Result<Self, Error> {
+    pub(in crate::store) fn with_password(
+        mut self,
+        password: Option<Password>,
+        file: Option<PathBuf>,
+        limit: Duration,
+    ) -> Result<Self, Error> {
         self.login.password = self.login.password.or(password);
+        self.credentials = Arc::new(Credentials::new(self.login.password.clone(), file, limit));
         if self.login.username.is_some() && self.login.password.is_none() {
             return Err(usage(
                 "has a user without a password: set RLOCK_PASSWORD or RLOCK_PASSWORD_FILE, \

@@ -89,6 +89,7 @@ impl Target {
             tls: is_tls.then(TlsFiles::default),
             tls_config: None,
             login: Login::default(),
+            credentials: Arc::default(),
             sentinel_login: Login::default(),
             db: 0,
             client_name: None,

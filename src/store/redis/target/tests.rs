@@ -149,14 +149,14 @@ fn invalid_url_is_rejected_with_advice() {
 #[test]
 fn password_in_the_url_precedes_any_other() {
     let other = || Some(Password::new(b"other".to_vec()));
-    let own = read("redis://:own@h").unwrap().with_password(other()).unwrap();
+    let own = read("redis://:own@h").unwrap().with_password(other(), None, Duration::ZERO).unwrap();
     assert_eq!(password(&own), Some(&b"own"[..]));
     let none = read("redis://user@h").unwrap();
     assert!(none.lacks_password() && !none.password_in_url());
-    let completed = none.clone().with_password(other()).unwrap();
+    let completed = none.clone().with_password(other(), None, Duration::ZERO).unwrap();
     assert_eq!((password(&completed), completed.password_in_url()), (Some(&b"other"[..]), false));
     // The user name may be a password, so the error does not show it.
-    let error = none.with_password(None).unwrap_err().to_string();
+    let error = none.with_password(None, None, Duration::ZERO).unwrap_err().to_string();
     assert!(error.contains("RLOCK_PASSWORD") && !error.contains("user@"), "{error}");
 }
 

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Parser, PushKind, ServerError, Value};
@@ -12,9 +13,11 @@ use rustix::event::PollFlags;
 
 use super::stream::{Received, Stream};
 use super::tls;
+use crate::clock::Boottime;
+use crate::store::redis::credentials::Credentials;
 use crate::store::redis::failure::{ErrorKind, Failure, Right, Stage};
 use crate::store::redis::interface::Event;
-use crate::store::redis::target::{Kind, Login, Node, Target};
+use crate::store::redis::target::{Kind, Login, Node, Password, Target};
 
 /// The first byte of a TLS server that received plain text: an alert, or a part of a handshake.
 const TLS_RECORDS: [u8; 2] = [0x15, 0x16];
@@ -40,6 +43,8 @@ pub(super) struct Link {
     inbox: Inbox,
     /// The commands whose replies are still to come.
     expected: VecDeque<Expected>,
+    /// The password of the login, unless the server is a Sentinel.
+    credentials: Option<(Arc<Credentials>, Password)>,
     /// Whether the server has answered.
     is_used: bool,
     /// Whether `advance` has read since it last gave `None`.
@@ -89,7 +94,9 @@ impl Link {
             return Ok(*link);
         }
         let mut link = Self::begin(target, &address)?;
-        link.log_in(&target.login);
+        let password = target.credentials.password();
+        link.log_in(target.login.username.as_deref(), password.as_ref());
+        link.credentials = password.map(|password| (Arc::clone(&target.credentials), password));
         if let Some(name) = &target.client_name {
             link.send(redis::cmd("CLIENT").arg("SETNAME").arg(name), Expected::Name);
         }
@@ -106,7 +113,8 @@ impl Link {
     /// Begins to connect to a Sentinel.
     pub(super) fn open_sentinel(target: &Target, address: &Address) -> Result<Self, Failure> {
         let mut link = Self::begin(target, address)?;
-        link.log_in(&target.sentinel_login);
+        let Login { username, password } = &target.sentinel_login;
+        link.log_in(username.as_deref(), password.as_ref());
         Ok(link)
     }
 
@@ -127,15 +135,16 @@ impl Link {
                 value_max: REPLY_MAX,
             },
             expected: VecDeque::new(),
+            credentials: None,
             is_used: false,
             has_read: false,
         })
     }
 
-    fn log_in(&mut self, login: &Login) {
-        let Some(password) = &login.password else { return };
+    fn log_in(&mut self, username: Option<&str>, password: Option<&Password>) {
+        let Some(password) = password else { return };
         let mut auth = redis::cmd("AUTH");
-        if let Some(username) = &login.username {
+        if let Some(username) = username {
             auth.arg(username);
         }
         self.send(auth.arg(password.reveal()), Expected::Auth);
@@ -216,9 +225,26 @@ impl Link {
         match (self.expected.pop_front(), reply) {
             (Some(Expected::Command) | None, reply) => Ok(Some(Event::Reply(reply))),
             (Some(Expected::Subscription(channel)), Err(error)) => Ok(Some(Event::SubscribeFailed(channel, error))),
+            (Some(Expected::Auth), reply) => {
+                let failure = reply.err().and_then(|error| Expected::Auth.failed(&error));
+                self.on_login(failure).map_or(Ok(None), |kind| Err(self.failure(kind)))
+            }
             (Some(expected), Err(error)) => expected.failed(&error).map_or(Ok(None), |kind| Err(self.failure(kind))),
             (Some(_), Ok(_)) => Ok(None),
         }
+    }
+
+    /// The server has answered the login. Returns the failure to report.
+    fn on_login(&self, failure: Option<ErrorKind>) -> Option<ErrorKind> {
+        let Some((credentials, password)) = &self.credentials else { return failure };
+        match failure {
+            None => credentials.accepted(),
+            Some(ErrorKind::WrongPassword) if credentials.refused(password, Boottime::now()) => {
+                return Some(ErrorKind::StalePassword);
+            }
+            Some(_) => {}
+        }
+        failure
     }
 
     fn on_push(&mut self, kind: &PushKind, data: &[Value]) -> Result<Option<Event>, Failure> {

@@ -51,20 +51,21 @@ pub(super) struct Lookup {
 /// Begins to look for a server. A lookup of several steps ends at `deadline`. Each step has its
 /// share of the time that is left, so that a silent server does not keep the next from being asked.
 pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Boottime) -> Result<Located, Failure> {
+    let is_refused = target.credentials.is_refused();
     let (node, is_sought) = match seek {
         Seek::Redirect(redirect) => (redirect.node, false),
         // The path of a socket may be on a mount that does not answer, and connect(2) waits for it.
         Seek::Start(_) if matches!(&target.nodes[..], [Node::Unix(path)] if !is_at_hand(path)) => {
-            let (target, node) = (Arc::clone(target), target.nodes[0].clone());
-            return search(target.shown_node(&node), move || {
+            let node = target.nodes[0].clone();
+            return search(target, target.shown_node(&node), move |target| {
                 let address = Address { node: node.clone(), sockets: Vec::new(), open: None };
-                Link::open(&target, address).map(|link| by(link, &node))
+                Link::open(target, address).map(|link| by(link, &node))
             })
             .map(Located::Pending);
         }
         Seek::Start(_) if matches!(target.kind, Kind::Sentinel { .. }) => {
-            let searched = Arc::clone(target);
-            return search(target.shown(), move || sentinels::connect(&searched, deadline)).map(Located::Pending);
+            let search = search(target, target.shown(), move |target| sentinels::connect(target, deadline));
+            return search.map(Located::Pending);
         }
         Seek::Start(attempt) => {
             let is_sought = target.kind == Kind::Cluster && target.nodes.len() > 1;
@@ -72,14 +73,15 @@ pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Boottime) -> Re
         }
     };
     if is_sought {
-        let searched = Arc::clone(target);
-        return search(target.shown(), move || in_turn(&searched, &node, deadline)).map(Located::Pending);
+        let search = search(target, target.shown(), move |target| in_turn(target, &node, deadline));
+        return search.map(Located::Pending);
     }
     match known(&node) {
-        Some(address) => Ok(Located::Ready(address)),
-        None => {
+        Some(address) if !is_refused => Ok(Located::Ready(address)),
+        _ => {
             let server = target.shown_node(&node);
-            search(server.clone(), move || resolve(&node).map_err(|kind| kind.of(&server))).map(Located::Pending)
+            search(target, server.clone(), move |_| resolve(&node).map_err(|kind| kind.of(&server)))
+                .map(Located::Pending)
         }
     }
 }
@@ -87,9 +89,9 @@ pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Boottime) -> Re
 /// Begins to ask whether `node` is still the master that the Sentinels name, until `deadline`. The
 /// result is an address without sockets, or the failure that it is not.
 pub(super) fn check_master(target: &Arc<Target>, node: &Node, deadline: Boottime) -> Result<Lookup, Failure> {
-    let (searched, node) = (Arc::clone(target), node.clone());
-    search(target.shown_node(&node), move || {
-        sentinels::check(&searched, &node, deadline).map(|()| Address { node, sockets: Vec::new(), open: None })
+    let node = node.clone();
+    search(target, target.shown_node(&node), move |target| {
+        sentinels::check(target, &node, deadline).map(|()| Address { node, sockets: Vec::new(), open: None })
     })
 }
 
@@ -109,13 +111,20 @@ fn known(node: &Node) -> Option<Address> {
     Some(Address { node: node.clone(), sockets, open: None })
 }
 
-fn search(server: String, find: impl FnOnce() -> Result<Address, Failure> + Send + 'static) -> Result<Lookup, Failure> {
+/// Begins to look for a server by `find`. A password that was refused is read again before.
+fn search(
+    target: &Arc<Target>,
+    server: String,
+    find: impl FnOnce(&Arc<Target>) -> Result<Address, Failure> + Send + 'static,
+) -> Result<Lookup, Failure> {
     let (sender, found) = channel();
     let waits = Arc::new(());
+    let (target, named) = (Arc::clone(target), server.clone());
     let begin = |(end, running): (PipeReader, PipeWriter)| {
         let run = move || {
+            let renewed = target.credentials.renew().map_err(|kind| kind.of(&named));
             // Nobody may wait for the result any more.
-            let _ = sender.send(find());
+            let _ = sender.send(renewed.and_then(|()| find(&target)));
             drop(running);
         };
         THREADS.run(&waits, run).map(|()| end)

@@ -16,7 +16,7 @@ use crate::clock::Boottime;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn target(url: &str) -> Target {
-    Target::parse(url).unwrap().unwrap()
+    Target::parse(url).unwrap().unwrap().with_password(None, None, Duration::ZERO).unwrap()
 }
 
 struct Server {
