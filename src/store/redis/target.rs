@@ -18,6 +18,7 @@ use rustls::ClientConfig;
 use super::super::Error;
 use super::super::percent::encode;
 use super::credentials::Credentials;
+use super::order::Order;
 
 mod read;
 
@@ -99,6 +100,8 @@ pub(in crate::store) struct Target {
     pub(super) failed: Arc<AtomicU64>,
     /// The epoch of the Sentinels' configuration that named the master, or 0.
     pub(super) epoch: Arc<AtomicU64>,
+    /// The order in which the addresses of a name are tried.
+    pub(super) order: Arc<Order>,
     /// The options of TLS, if the store speaks it.
     pub(super) tls: Option<TlsFiles>,
     /// The contents of these files, once they are read.

@@ -95,6 +95,7 @@ impl Target {
             client_name: None,
             failed: Arc::default(),
             epoch: Arc::default(),
+            order: Arc::default(),
             password_in_url: false,
             scheme,
         };

@@ -4,19 +4,20 @@
 use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Parser, PushKind, ServerError, Value};
 use rustix::event::PollFlags;
 
-use super::stream::{Received, Stream};
+use super::stream::{Received, Stream, connect_tcp, connect_unix};
 use super::tls;
 use crate::clock::Boottime;
 use crate::store::redis::credentials::Credentials;
 use crate::store::redis::failure::{ErrorKind, Failure, Right, Stage};
 use crate::store::redis::interface::Event;
+use crate::store::redis::order::Order;
 use crate::store::redis::target::{Kind, Login, Node, Password, Target};
 
 /// The first byte of a TLS server that received plain text: an alert, or a part of a handshake.
@@ -29,10 +30,20 @@ const REPLY_MAX: usize = 1 << 20;
 pub(super) struct Address {
     /// The node as the URL or a redirect names it.
     pub(super) node: Node,
-    /// The addresses of its host, which are tried in turn.
-    pub(super) sockets: Vec<SocketAddr>,
-    /// The connection that the search has opened to it, if any.
-    pub(super) open: Option<Box<Link>>,
+    /// How to reach it.
+    pub(super) way: Way,
+}
+
+/// How to reach a server.
+pub(super) enum Way {
+    /// By the path of the node.
+    Path,
+    /// By the only address of its host.
+    Socket(SocketAddr),
+    /// Over a connection to this one of the addresses of its host.
+    Connected(OwnedFd, SocketAddr),
+    /// Over a connection on which the search has spoken to it.
+    Open(Box<Link>),
 }
 
 /// A connection to a server.
@@ -45,6 +56,8 @@ pub(super) struct Link {
     expected: VecDeque<Expected>,
     /// The password of the login, unless the server is a Sentinel.
     credentials: Option<(Arc<Credentials>, Password)>,
+    /// The address of the server, if its host has several.
+    order: Option<(Arc<Order>, SocketAddr)>,
     /// Whether the server has answered.
     is_used: bool,
     /// Whether `advance` has read since it last gave `None`.
@@ -90,10 +103,10 @@ impl Link {
     /// Begins to connect and queues the login. The first write follows as soon as the kernel
     /// allows.
     pub(super) fn open(target: &Target, address: Address) -> Result<Self, Failure> {
-        if let Some(link) = address.open {
-            return Ok(*link);
-        }
-        let mut link = Self::begin(target, &address)?;
+        let mut link = match address.way {
+            Way::Open(link) => return Ok(*link),
+            way => Self::begin(target, &address.node, way)?,
+        };
         let password = target.credentials.password();
         link.log_in(target.login.username.as_deref(), password.as_ref());
         link.credentials = password.map(|password| (Arc::clone(&target.credentials), password));
@@ -111,17 +124,25 @@ impl Link {
     }
 
     /// Begins to connect to a Sentinel.
-    pub(super) fn open_sentinel(target: &Target, address: &Address) -> Result<Self, Failure> {
-        let mut link = Self::begin(target, address)?;
+    pub(super) fn open_sentinel(target: &Target, address: Address) -> Result<Self, Failure> {
+        let mut link = Self::begin(target, &address.node, address.way)?;
         let Login { username, password } = &target.sentinel_login;
         link.log_in(username.as_deref(), password.as_ref());
         Ok(link)
     }
 
-    fn begin(target: &Target, address: &Address) -> Result<Self, Failure> {
-        let server = target.shown_node(&address.node);
-        let stream =
-            tls::client(target, &address.node).and_then(|tls| Stream::open(&address.node, &address.sockets, tls));
+    fn begin(target: &Target, node: &Node, way: Way) -> Result<Self, Failure> {
+        let server = target.shown_node(node);
+        let connected = if let Way::Connected(_, address) = way { Some(address) } else { None };
+        let socket = match (way, node) {
+            (Way::Open(link), _) => return Ok(*link),
+            (Way::Connected(socket, _), _) => Ok(socket),
+            (Way::Socket(address), _) => connect_tcp(address),
+            (Way::Path, Node::Unix(path)) => connect_unix(path),
+            (Way::Path, Node::Tcp { .. }) => Err(ErrorKind::Unresolved("it has no address".to_owned())),
+        };
+        let tls = tls::client(target, node);
+        let stream = tls.and_then(|tls| Ok(Stream::over(socket?, connected.is_some(), tls)));
         Ok(Self {
             stream: stream.map_err(|kind| kind.of(&server))?,
             server,
@@ -136,6 +157,7 @@ impl Link {
             },
             expected: VecDeque::new(),
             credentials: None,
+            order: connected.map(|address| (Arc::clone(&target.order), address)),
             is_used: false,
             has_read: false,
         })
@@ -216,7 +238,11 @@ impl Link {
 
     /// The event that a reply or push is, if its conversation has to know of it.
     fn sort(&mut self, value: Value) -> Result<Option<Event>, Failure> {
-        self.is_used = true;
+        if !std::mem::replace(&mut self.is_used, true)
+            && let Some((order, address)) = &self.order
+        {
+            order.answered(*address);
+        }
         let reply = match value {
             Value::Push { kind, data } => return self.on_push(&kind, &data),
             Value::ServerError(error) => Err(error),

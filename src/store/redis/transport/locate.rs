@@ -17,8 +17,9 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 use super::blocking;
-use super::link::{Address, Link};
+use super::link::{Address, Link, Way};
 use super::pool::Pool;
+use super::race::connect_first;
 use super::sentinels;
 use crate::clock::Boottime;
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
@@ -58,7 +59,7 @@ pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Boottime) -> Re
         Seek::Start(_) if matches!(&target.nodes[..], [Node::Unix(path)] if !is_at_hand(path)) => {
             let node = target.nodes[0].clone();
             return search(target, target.shown_node(&node), move |target| {
-                let address = Address { node: node.clone(), sockets: Vec::new(), open: None };
+                let address = Address { node: node.clone(), way: Way::Path };
                 Link::open(target, address).map(|link| by(link, &node))
             })
             .map(Located::Pending);
@@ -80,8 +81,10 @@ pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Boottime) -> Re
         Some(address) if !is_refused => Ok(Located::Ready(address)),
         _ => {
             let server = target.shown_node(&node);
-            search(target, server.clone(), move |_| resolve(&node).map_err(|kind| kind.of(&server)))
-                .map(Located::Pending)
+            search(target, server.clone(), move |target| {
+                resolve(target, &node, deadline).map_err(|kind| kind.of(&server))
+            })
+            .map(Located::Pending)
         }
     }
 }
@@ -91,7 +94,7 @@ pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Boottime) -> Re
 pub(super) fn check_master(target: &Arc<Target>, node: &Node, deadline: Boottime) -> Result<Lookup, Failure> {
     let node = node.clone();
     search(target, target.shown_node(&node), move |target| {
-        sentinels::check(target, &node, deadline).map(|()| Address { node, sockets: Vec::new(), open: None })
+        sentinels::check(target, &node, deadline).map(|()| Address { node, way: Way::Path })
     })
 }
 
@@ -104,11 +107,11 @@ fn is_at_hand(path: &Path) -> bool {
 
 /// The address of a node that needs no lookup.
 fn known(node: &Node) -> Option<Address> {
-    let sockets = match node {
-        Node::Unix(_) => Vec::new(),
-        Node::Tcp { host, port } => vec![SocketAddr::new(host.parse::<IpAddr>().ok()?, *port)],
+    let way = match node {
+        Node::Unix(_) => Way::Path,
+        Node::Tcp { host, port } => Way::Socket(SocketAddr::new(host.parse::<IpAddr>().ok()?, *port)),
     };
-    Some(Address { node: node.clone(), sockets, open: None })
+    Some(Address { node: node.clone(), way })
 }
 
 /// Begins to look for a server by `find`. A password that was refused is read again before.
@@ -194,7 +197,7 @@ fn bit(node: usize) -> u64 {
 }
 
 fn node_of_cluster(target: &Target, node: &Node, deadline: Boottime) -> Result<Address, Failure> {
-    let address = resolve(node).map_err(|kind| kind.of(&target.shown_node(node)))?;
+    let address = resolve(target, node, deadline).map_err(|kind| kind.of(&target.shown_node(node)))?;
     let mut link = Link::open(target, address)?;
     blocking::log_in(&mut link, deadline)?;
     Ok(by(link, node))
@@ -202,11 +205,13 @@ fn node_of_cluster(target: &Target, node: &Node, deadline: Boottime) -> Result<A
 
 /// The address of a server that the search has connected to.
 pub(super) fn by(link: Link, node: &Node) -> Address {
-    Address { node: node.clone(), sockets: Vec::new(), open: Some(Box::new(link)) }
+    Address { node: node.clone(), way: Way::Open(Box::new(link)) }
 }
 
-/// Resolves a name, which may block for as long as the resolver of the system does.
-pub(super) fn resolve(node: &Node) -> Result<Address, ErrorKind> {
+/// Resolves a name, which may block for as long as the resolver of the system does. Of several
+/// addresses, the first one that accepts a connection counts, beginning with the one that answered
+/// last.
+pub(super) fn resolve(target: &Target, node: &Node, deadline: Boottime) -> Result<Address, ErrorKind> {
     if let Some(address) = known(node) {
         return Ok(address);
     }
@@ -214,7 +219,18 @@ pub(super) fn resolve(node: &Node) -> Result<Address, ErrorKind> {
     use_built_in_services();
     let sockets =
         (host.as_str(), *port).to_socket_addrs().map_err(|error| ErrorKind::Unresolved(resolver_words(&error)))?;
-    Ok(Address { node: node.clone(), sockets: sockets.collect(), open: None })
+    let mut sockets: Vec<_> = sockets.collect();
+    let way = match &sockets[..] {
+        [] => return Err(ErrorKind::Unresolved("it has no address".to_owned())),
+        [socket] => Way::Socket(*socket),
+        _ => {
+            target.order.sort(&mut sockets);
+            let (connection, address) = connect_first(&sockets, deadline)?;
+            target.order.accepted(address);
+            Way::Connected(connection, address)
+        }
+    };
+    Ok(Address { node: node.clone(), way })
 }
 
 /// The reason of the resolver, without its prefix.

@@ -6,7 +6,7 @@
 //! - `stream`: a socket with or without TLS (`tls`).
 //! - `link`: adds the wire protocol and the login.
 //! - `locate`: finds the address of a server, in the threads of a `pool` where that may block.
-//!   `sentinels`: asks them for the master.
+//!   `race`: connects to one of several addresses. `sentinels`: asks them for the master.
 //! - `route`: joins these steps into one connection that a conversation directs.
 //!
 //! None of these blocks; `blocking` waits.
@@ -15,6 +15,7 @@ pub(super) mod blocking;
 mod link;
 mod locate;
 mod pool;
+mod race;
 pub(super) mod route;
 mod sentinels;
 mod stream;

@@ -39,7 +39,7 @@ pub(super) fn connect(target: &Arc<Target>, deadline: Boottime) -> Result<Addres
     let Answer { master, epoch } = newest(target, deadline)?;
     target.epoch.store(epoch, Ordering::Relaxed);
     let server = target.shown_node(&master);
-    let address = resolve(&master).map_err(|kind| kind.of(&server))?;
+    let address = resolve(target, &master, deadline).map_err(|kind| kind.of(&server))?;
     let mut link = Link::open(target, address)?;
     let role = blocking::ask(&mut link, &redis::cmd("ROLE"), deadline)?;
     match is_master(role) {
@@ -95,8 +95,8 @@ fn ask(target: &Target, node: &Node, deadline: Boottime) -> Result<Answer, Failu
         unreachable!("only a URL with Sentinels names a master")
     };
     let sentinel = target.shown_node(node);
-    let address = resolve(node).map_err(|kind| kind.of(&sentinel))?;
-    let mut link = Link::open_sentinel(target, &address)?;
+    let address = resolve(target, node, deadline).map_err(|kind| kind.of(&sentinel))?;
+    let mut link = Link::open_sentinel(target, address)?;
     let mut question = |words: &str| {
         let mut question = redis::cmd("SENTINEL");
         question.arg(words).arg(name);

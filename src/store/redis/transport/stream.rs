@@ -17,7 +17,6 @@ use rustls::ClientConnection;
 
 use super::tls::{end_of, from_tls};
 use crate::store::redis::failure::{ErrorKind, Stage};
-use crate::store::redis::target::Node;
 
 /// The number of bytes after which a read stops, although the kernel may have more. A peer that
 /// never stops sending then leaves the poll loop time for signals and timers.
@@ -25,8 +24,6 @@ const READ_MAX: usize = 16 * 1024;
 
 pub(super) struct Stream {
     socket: OwnedFd,
-    /// The addresses to try next, in reverse order.
-    others: Vec<SocketAddr>,
     /// Whether bytes have passed, so that the other side has accepted the connection.
     is_connected: bool,
     tls: Option<Box<ClientConnection>>,
@@ -44,19 +41,14 @@ pub(super) enum Received {
 }
 
 impl Stream {
-    /// Begins to connect to the socket of a unix node, or to the first of `sockets` that accepts.
-    pub(super) fn open(node: &Node, sockets: &[SocketAddr], tls: Option<ClientConnection>) -> Result<Self, ErrorKind> {
-        let mut others: Vec<_> = sockets.iter().rev().copied().collect();
-        let socket = match node {
-            Node::Unix(path) => connect_unix(path)?,
-            Node::Tcp { .. } => connect_next(&mut others)?,
-        };
+    /// Speaks over a socket that is connected, or about to be.
+    pub(super) fn over(socket: OwnedFd, is_connected: bool, tls: Option<ClientConnection>) -> Self {
         let tls = tls.map(|mut tls| {
             // No limit, as without TLS: its owner waits for replies before it sends more.
             tls.set_buffer_limit(None);
             Box::new(tls)
         });
-        Ok(Self { socket, others, is_connected: false, tls, outgoing: Vec::new(), sent: 0 })
+        Self { socket, is_connected, tls, outgoing: Vec::new(), sent: 0 }
     }
 
     /// How far the connection has come while the server has not answered.
@@ -107,7 +99,7 @@ impl Stream {
                     self.sent = 0;
                     return Ok(false);
                 }
-                Err(error) => self.go_on_after(error)?,
+                Err(error) => return Err(ErrorKind::from_kernel(error, self.stage())),
             }
         }
     }
@@ -154,25 +146,14 @@ impl Stream {
                 Err(Errno::AGAIN) => return Ok(Received::Nothing),
                 Err(Errno::INTR) => {}
                 Err(Errno::CONNRESET) => return Ok(Received::End),
-                Err(error) => {
-                    self.go_on_after(error)?;
-                    return Ok(Received::Nothing);
-                }
+                Err(error) => return Err(ErrorKind::from_kernel(error, self.stage())),
             }
         }
     }
-
-    /// Connects to the next address if this one was not reached.
-    fn go_on_after(&mut self, error: Errno) -> Result<(), ErrorKind> {
-        if self.is_connected || self.others.is_empty() {
-            return Err(ErrorKind::from_kernel(error, self.stage()));
-        }
-        self.socket = connect_next(&mut self.others)?;
-        Ok(())
-    }
 }
 
-fn connect_unix(path: &Path) -> Result<OwnedFd, ErrorKind> {
+/// Connects to a socket in the file system.
+pub(super) fn connect_unix(path: &Path) -> Result<OwnedFd, ErrorKind> {
     let connected = || {
         let socket = socket(AddressFamily::UNIX)?;
         connect(&socket, &SocketAddrUnix::new(path)?).map(|()| socket)
@@ -183,26 +164,18 @@ fn connect_unix(path: &Path) -> Result<OwnedFd, ErrorKind> {
     })
 }
 
-/// Begins to connect to the last address that works, and removes the addresses that it tried.
-fn connect_next(addresses: &mut Vec<SocketAddr>) -> Result<OwnedFd, ErrorKind> {
-    let mut failure = ErrorKind::Unresolved("it has no address".to_owned());
-    while let Some(address) = addresses.pop() {
-        match connect_tcp(address) {
-            Ok(socket) => return Ok(socket),
-            Err(error) => failure = ErrorKind::from_kernel(error, Stage::Connecting),
+/// Begins to connect to an address.
+pub(super) fn connect_tcp(address: SocketAddr) -> Result<OwnedFd, ErrorKind> {
+    let begun = || {
+        let socket = socket(if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 })?;
+        // Each write is a whole request whose reply somebody awaits.
+        sockopt::set_tcp_nodelay(&socket, true)?;
+        match connect(&socket, &address) {
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),
+            Err(error) => Err(error),
         }
-    }
-    Err(failure)
-}
-
-fn connect_tcp(address: SocketAddr) -> Result<OwnedFd, Errno> {
-    let socket = socket(if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 })?;
-    // Each write is a whole request whose reply somebody awaits.
-    sockopt::set_tcp_nodelay(&socket, true)?;
-    match connect(&socket, &address) {
-        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),
-        Err(error) => Err(error),
-    }
+    };
+    begun().map_err(|error| ErrorKind::from_kernel(error, Stage::Connecting))
 }
 
 fn socket(family: AddressFamily) -> Result<OwnedFd, Errno> {

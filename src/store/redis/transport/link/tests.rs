@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::super::blocking;
+use super::super::race::connect_first;
 use super::*;
 use crate::clock::Boottime;
 
@@ -41,13 +42,13 @@ impl Server {
 }
 
 fn address(target: &Target) -> Address {
-    Address { node: target.nodes[0].clone(), sockets: Vec::new(), open: None }
+    Address { node: target.nodes[0].clone(), way: Way::Path }
 }
 
 fn tcp(listener: &TcpListener) -> (Target, Address) {
     let bound = listener.local_addr().unwrap();
     let target = target(&format!("redis://127.0.0.1:{}", bound.port()));
-    let address = Address { node: target.nodes[0].clone(), sockets: vec![bound], open: None };
+    let address = Address { node: target.nodes[0].clone(), way: Way::Socket(bound) };
     (target, address)
 }
 
@@ -418,27 +419,42 @@ fn deserted() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
+/// The first address of several accepts a connection and says nothing.
 #[test]
-fn addresses_are_tried_in_order() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (target, mut address) = tcp(&listener);
-    let nowhere = SocketAddr::from((std::net::Ipv6Addr::from_bits(0x100 << 112), 1));
-    address.sockets.splice(0..0, [nowhere, deserted()]);
-    let mut link = Link::open(&target, address).unwrap();
+fn address_that_answers_is_the_first_of_the_next_connection() {
+    let [silent, listener] = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    let addresses = [&silent, &listener].map(|listener| listener.local_addr().unwrap());
+    let (target, _) = tcp(&listener);
+    let link = |tried: &[SocketAddr]| {
+        let (socket, address) = connect_first(tried, Boottime::now() + PATIENCE).unwrap();
+        target.order.accepted(address);
+        Link::open(&target, Address { node: target.nodes[0].clone(), way: Way::Connected(socket, address) }).unwrap()
+    };
+    let order = || {
+        let mut order = addresses;
+        target.order.sort(&mut order);
+        order
+    };
+    let mut first = link(&order());
+    assert!(blocking::ask(&mut first, &ping(), Boottime::now()).is_err_and(|failure| failure.is_transient()));
+    assert_eq!(order(), [addresses[1], addresses[0]]);
+
+    let mut second = link(&order());
     let server = std::thread::spawn(move || {
         let mut stream: TcpStream = listener.accept().unwrap().0;
         read_exactly(&mut stream, "*1\r\n$4\r\nPING\r\n");
         stream.write_all(b"+PONG\r\n").unwrap();
     });
-    let reply = blocking::ask(&mut link, &ping(), Boottime::now() + PATIENCE).unwrap();
+    let reply = blocking::ask(&mut second, &ping(), Boottime::now() + PATIENCE).unwrap();
     assert_eq!(reply, Ok(Value::SimpleString("PONG".into())));
     server.join().unwrap();
+    assert_eq!(order(), [addresses[1], addresses[0]]);
 }
 
 #[test]
 fn refused_connection_is_reported() {
     let target = target("redis://127.0.0.1:1");
-    let address = Address { node: target.nodes[0].clone(), sockets: vec![deserted()], open: None };
+    let address = Address { node: target.nodes[0].clone(), way: Way::Socket(deserted()) };
     let refused =
         Link::open(&target, address).and_then(|mut link| blocking::ask(&mut link, &ping(), Boottime::now() + PATIENCE));
     let failure = refused.unwrap_err();
@@ -470,7 +486,7 @@ fn connection_of_the_lookup_is_used() {
     let server = Server::new();
     let (link, mut stream) = server.link("", "");
     let target = target("redis://elsewhere");
-    let address = Address { node: target.nodes[0].clone(), sockets: Vec::new(), open: Some(Box::new(link)) };
+    let address = Address { node: target.nodes[0].clone(), way: Way::Open(Box::new(link)) };
     let mut link = Link::open(&target, address).unwrap();
     link.send(&ping(), Expected::Command);
     assert_eq!(link.advance().unwrap(), None);

@@ -1,5 +1,5 @@
 //! A stream against sockets that the tests simulate. The tests of `link` and `tls` cover full
-//! queues, several addresses and TLS.
+//! queues and TLS.
 
 use std::net::{TcpListener, TcpStream};
 
@@ -8,8 +8,7 @@ use super::*;
 fn connected() -> (Stream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let node = Node::Tcp { host: "127.0.0.1".to_owned(), port: address.port() };
-    let stream = Stream::open(&node, &[address], None).unwrap();
+    let stream = Stream::over(connect_tcp(address).unwrap(), false, None);
     (stream, listener.accept().unwrap().0)
 }
 
@@ -61,10 +60,8 @@ fn one_read_of_a_flood_is_bounded() {
 fn missing_socket_and_socket_without_listener_fail_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
-    let kind = |path: &Path| Stream::open(&Node::Unix(path.to_owned()), &[], None).err();
+    let kind = |path: &Path| connect_unix(path).err();
     assert_eq!(kind(&path), Some(ErrorKind::NoSocket));
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert_eq!(kind(&path), Some(ErrorKind::Refused));
-    let nowhere = Node::Tcp { host: "h".to_owned(), port: 1 };
-    assert!(matches!(Stream::open(&nowhere, &[], None).err(), Some(ErrorKind::Unresolved(_))));
 }

@@ -14,7 +14,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tempfile::TempDir;
 
 use super::super::blocking;
-use super::super::link::{Address, Link};
+use super::super::link::{Address, Link, Way};
 use super::*;
 use crate::clock::Boottime;
 use crate::needs::{self, skip_unless};
@@ -105,7 +105,7 @@ fn serve<T: Send + 'static>(serve: impl FnOnce(TcpStream) -> T + Send + 'static)
 
 fn link(server: SocketAddr, query: &str) -> Result<Link, Failure> {
     let target = target(server, query).with_tls().unwrap();
-    Link::open(&target, Address { node: target.nodes[0].clone(), sockets: vec![server], open: None })
+    Link::open(&target, Address { node: target.nodes[0].clone(), way: Way::Socket(server) })
 }
 
 fn target(server: SocketAddr, query: &str) -> Target {

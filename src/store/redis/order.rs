@@ -1,0 +1,62 @@
+//! Orders the addresses of a name that has several: the one that answered last comes first, and one
+//! that accepted a connection and said nothing comes last.
+
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What is known of the addresses, which all connections to a store share.
+#[derive(Debug, Default)]
+pub(super) struct Order(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    answered: Option<SocketAddr>,
+    silent: Option<SocketAddr>,
+}
+
+impl Order {
+    /// Orders the addresses in which to try them.
+    pub(super) fn sort(&self, addresses: &mut [SocketAddr]) {
+        let State { answered, silent } = *self.state();
+        addresses.sort_by_key(|address| (silent == Some(*address), answered != Some(*address)));
+    }
+
+    /// An address has accepted a connection.
+    pub(super) fn accepted(&self, address: SocketAddr) {
+        let mut state = self.state();
+        state.silent = Some(address);
+    }
+
+    /// The server at an address has answered.
+    pub(super) fn answered(&self, address: SocketAddr) {
+        *self.state() = State { answered: Some(address), silent: None };
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_that_answered_comes_first_and_a_silent_one_last() {
+        let [a, b, c] = [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let order = Order::default();
+        let sorted = || {
+            let mut addresses = [a, b, c];
+            order.sort(&mut addresses);
+            addresses
+        };
+        assert_eq!(sorted(), [a, b, c]);
+        order.answered(b);
+        assert_eq!(sorted(), [b, a, c]);
+        order.accepted(b);
+        assert_eq!(sorted(), [a, c, b], "it has accepted a connection, and has not answered");
+        order.accepted(a);
+        order.answered(a);
+        assert_eq!(sorted(), [a, b, c]);
+    }
+}
