@@ -230,6 +230,39 @@ fn silent_node_of_the_url_is_skipped() {
     }
 }
 
+/// The URL names one node, which dies. A holder at another node whose connection breaks afterwards
+/// finds the Cluster by the nodes that it has heard of.
+#[test]
+fn holder_outlives_the_only_node_of_its_url() {
+    each_new(|kind| {
+        let mut cluster = Cluster::start(kind, 3);
+        let names = names(&cluster);
+        for node in 0..3 {
+            cluster.node(node).ask::<()>(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+        }
+        let url = format!("redis+cluster://127.0.0.1:{}", cluster.node(0).port());
+        let lab = Lab::at(url);
+        let near = Lab::at(format!("redis+cluster://127.0.0.1:{}", cluster.node(2).port()));
+        let near = near.with("RLOCK_NAMESPACE", lab.namespace());
+        let mut holder = lab.hold_by(["exec", "--ttl", "6s", &names[2]]);
+        near.until_subscribed(&names[2], 1);
+        cluster.node_mut(0).kill();
+        let connections = cluster.node(2).ask::<u64>(&["CLIENT", "KILL", "TYPE", "normal"]);
+        assert!(connections > 0, "{kind:?}: the connection of the holder is cut");
+        let began = std::time::Instant::now();
+        wait_until("the lease would be over", || began.elapsed() > std::time::Duration::from_secs(8));
+        assert!(holder.runs() && near.counts(&names[2]) == (1, 0), "{kind:?}");
+
+        // A listing has the parts of the nodes that live, and names the other.
+        let ran = near.run(["inspect"]);
+        assert!(ran.stdout.contains(&names[2]), "{kind:?} {ran:?}");
+        let said = ran.stderr.trim_end();
+        assert!(said.starts_with("rlock: what is in the slots 0-5460 is missing: 'redis://127.0.0.1:"), "{said}");
+        assert!(said.lines().count() == 1 && ran.code() == Some(69), "{kind:?} {ran:?}");
+        holder.end().silently(0);
+    });
+}
+
 /// "a Cluster is Redis 7.0 or later": an older Cluster is refused with the reason.
 #[test]
 fn cluster_of_redis_6_exits_69_as_too_old() {

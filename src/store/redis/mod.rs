@@ -25,6 +25,7 @@ pub mod findings;
 mod hold;
 mod interface;
 pub mod keys;
+mod nodes;
 mod order;
 mod scripts;
 mod secrets;

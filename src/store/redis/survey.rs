@@ -5,13 +5,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use redis::{Cmd, Value, from_redis_value_ref};
+use redis::{Cmd, Value};
 
 use super::Redis;
 use super::client::Client;
 use super::codec::{Call, ScriptReply};
 use super::failure::{ErrorKind, Failure};
 use super::findings::Findings;
+use super::nodes::primaries;
 use super::target::{Kind, Node, Target};
 use crate::lock::past::Remembered;
 use crate::lock::resource::Resource;
@@ -114,11 +115,14 @@ impl Redis {
         if !self.is_cluster() {
             return self.scan(client, look);
         }
-        for master in masters(client)? {
+        for (primary, slots) in primaries_of(client)? {
             let mut alone = Target::clone(&self.target);
-            alone.nodes = vec![master];
+            (alone.nodes, alone.known) = (vec![primary], Arc::default());
             let mut client = Client::new(Arc::new(alone), self.setting(), self.connect_timeout);
-            self.scan(&mut client, look)?;
+            // The other nodes are listed even if one can't be used.
+            if let Err(failure) = self.scan(&mut client, look) {
+                self.unusable.push(format!("what is in the slots {slots} is missing: {failure}"));
+            }
         }
         Ok(())
     }
@@ -159,26 +163,12 @@ fn first_of_single(client: &mut Client, command: Cmd) -> Result<Value, Failure> 
     if mode.is_some_and(|mode| mode == "cluster") { Err(client.failure(ErrorKind::IsACluster)) } else { Ok(value) }
 }
 
-/// The nodes of a Cluster that have slots.
-fn masters(client: &mut Client) -> Result<Vec<Node>, Failure> {
+/// The primaries of a Cluster that have slots, each with its slots in words.
+fn primaries_of(client: &mut Client) -> Result<Vec<(Node, String)>, Failure> {
     let mut slots = redis::cmd("CLUSTER");
     slots.arg("SLOTS");
-    let value = client.command(slots)?;
-    let ranges: Vec<Vec<Value>> = read(client, value)?;
-    let mut masters = Vec::new();
-    for range in &ranges {
-        // A range is its first slot, its last slot, its master and the replicas. Each node is its
-        // address, its port and more.
-        let Some(Value::Array(master)) = range.get(2) else { continue };
-        let [host, port, ..] = master.as_slice() else { continue };
-        let address = (from_redis_value_ref::<Option<String>>(host), from_redis_value_ref::<u16>(port));
-        let (Ok(host), Ok(port)) = address else { continue };
-        let Some(node) = client.node().sibling(host.as_deref().unwrap_or_default(), port) else { continue };
-        if !masters.contains(&node) {
-            masters.push(node);
-        }
-    }
-    Ok(masters)
+    let reply = client.command(slots)?;
+    Ok(primaries(&reply, client.node()))
 }
 
 fn read<T: redis::FromRedisValue>(client: &Client, value: Value) -> Result<T, Failure> {

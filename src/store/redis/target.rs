@@ -18,6 +18,7 @@ use rustls::ClientConfig;
 use super::super::Error;
 use super::super::percent::encode;
 use super::credentials::Credentials;
+use super::nodes::Known;
 use super::order::Order;
 
 mod read;
@@ -96,8 +97,8 @@ pub(in crate::store) struct Target {
     pub(super) kind: Kind,
     /// The server, or the nodes where to look for it: at least one.
     pub(super) nodes: Vec<Node>,
-    /// The nodes of a Cluster that did not answer when they were last asked, one bit each.
-    pub(super) failed: Arc<AtomicU64>,
+    /// The nodes of a Cluster that were heard of.
+    pub(super) known: Arc<Known>,
     /// The epoch of the Sentinels' configuration that named the master, or 0.
     pub(super) epoch: Arc<AtomicU64>,
     /// The order in which the addresses of a name are tried.

@@ -93,7 +93,7 @@ impl Target {
             sentinel_login: Login::default(),
             db: 0,
             client_name: None,
-            failed: Arc::default(),
+            known: Arc::default(),
             epoch: Arc::default(),
             order: Arc::default(),
             password_in_url: false,

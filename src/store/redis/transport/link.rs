@@ -17,6 +17,7 @@ use crate::clock::Boottime;
 use crate::store::redis::credentials::Credentials;
 use crate::store::redis::failure::{ErrorKind, Failure, Right, Stage};
 use crate::store::redis::interface::Event;
+use crate::store::redis::nodes::{Known, all_of};
 use crate::store::redis::order::Order;
 use crate::store::redis::target::{Kind, Login, Node, Password, Target};
 
@@ -49,6 +50,9 @@ pub(super) enum Way {
 /// A connection to a server.
 pub(super) struct Link {
     server: String,
+    node: Node,
+    /// The nodes of a Cluster that were heard of.
+    known: Arc<Known>,
     stream: Stream,
     parser: Parser,
     inbox: Inbox,
@@ -81,6 +85,8 @@ pub(super) enum Expected {
     IsCluster,
     /// The name of this client in the lists of the server.
     Name,
+    /// The question for the nodes of the Cluster.
+    Nodes,
 }
 
 /// The bytes that are received and not yet parsed.
@@ -146,6 +152,8 @@ impl Link {
         Ok(Self {
             stream: stream.map_err(|kind| kind.of(&server))?,
             server,
+            node: node.clone(),
+            known: Arc::clone(&target.known),
             parser: Parser::new(),
             inbox: Inbox {
                 bytes: Vec::new(),
@@ -256,6 +264,10 @@ impl Link {
                 self.on_login(failure).map_or(Ok(None), |kind| Err(self.failure(kind)))
             }
             (Some(expected), Err(error)) => expected.failed(&error).map_or(Ok(None), |kind| Err(self.failure(kind))),
+            (Some(Expected::Nodes), Ok(reply)) => {
+                self.known.add(all_of(&reply, &self.node));
+                Ok(None)
+            }
             (Some(_), Ok(_)) => Ok(None),
         }
     }
@@ -324,6 +336,8 @@ impl Expected {
             (Self::IsCluster, ErrorKind::NoRight(Right::Command(_))) => None,
             // Other errors are about every client, such as too many of them.
             (Self::Name, ErrorKind::NoRight(_) | ErrorKind::TooOld | ErrorKind::Other(_)) => None,
+            // Without an answer, the nodes of the URL and of redirects are known.
+            (Self::Nodes, _) => None,
             // The channel stays subscribed, and its messages are ignored.
             (Self::Unsubscription, ErrorKind::NoRight(_) | ErrorKind::TooOld) => None,
             (_, kind) => Some(kind),

@@ -9,7 +9,6 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use rustix::event::PollFlags;
@@ -53,8 +52,11 @@ pub(super) struct Lookup {
 /// share of the time that is left, so that a silent server does not keep the next from being asked.
 pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Boottime) -> Result<Located, Failure> {
     let is_refused = target.credentials.is_refused();
-    let (node, is_sought) = match seek {
-        Seek::Redirect(redirect) => (redirect.node, false),
+    let node = match seek {
+        Seek::Redirect(redirect) => {
+            target.known.add([redirect.node.clone()]);
+            redirect.node
+        }
         // The path of a socket may be on a mount that does not answer, and connect(2) waits for it.
         Seek::Start(_) if matches!(&target.nodes[..], [Node::Unix(path)] if !is_at_hand(path)) => {
             let node = target.nodes[0].clone();
@@ -68,15 +70,18 @@ pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Boottime) -> Re
             let search = search(target, target.shown(), move |target| sentinels::connect(target, deadline));
             return search.map(Located::Pending);
         }
-        Seek::Start(attempt) => {
-            let is_sought = target.kind == Kind::Cluster && target.nodes.len() > 1;
-            (target.nodes[attempt % target.nodes.len()].clone(), is_sought)
+        Seek::Start(attempt) if target.kind == Kind::Cluster => {
+            let nodes = target.known.in_turn(&target.nodes, attempt);
+            match <[Node; 1]>::try_from(nodes) {
+                Ok([node]) => node,
+                Err(nodes) => {
+                    let search = search(target, target.shown(), move |target| in_turn(target, &nodes, deadline));
+                    return search.map(Located::Pending);
+                }
+            }
         }
+        Seek::Start(_) => target.nodes[0].clone(),
     };
-    if is_sought {
-        let search = search(target, target.shown(), move |target| in_turn(target, &node, deadline));
-        return search.map(Located::Pending);
-    }
     match known(&node) {
         Some(address) if !is_refused => Ok(Located::Ready(address)),
         _ => {
@@ -161,39 +166,22 @@ impl Lookup {
     }
 }
 
-/// Tries the nodes of a Cluster, beginning with `first`, until one answers. If none does, a lasting failure is reported rather than a passing one.
-///
-/// The nodes that did not lead there last time come last, so that a silent node costs the lookups
-/// of many sessions its share of the time only once.
-fn in_turn(target: &Target, first: &Node, deadline: Boottime) -> Result<Address, Failure> {
-    let start = target.nodes.iter().position(|node| node == first).unwrap_or(0);
-    let count = target.nodes.len();
+/// Tries nodes of a Cluster until one answers. If none does, a lasting failure is reported rather
+/// than a passing one.
+fn in_turn(target: &Target, nodes: &[Node], deadline: Boottime) -> Result<Address, Failure> {
     let mut worst: Option<Failure> = None;
-    let mut order: Vec<_> = (0..count).map(|step| (start + step) % count).collect();
-    order.sort_by_key(|node| target.failed.load(Ordering::Relaxed) & bit(*node) != 0);
-    for (step, node) in order.into_iter().enumerate() {
-        let left = u32::try_from(count - step).unwrap_or(u32::MAX);
+    for (step, node) in nodes.iter().enumerate() {
+        let left = u32::try_from(nodes.len() - step).unwrap_or(u32::MAX);
         let began = Boottime::now();
-        let share = began + (deadline - began) / left;
-        match node_of_cluster(target, &target.nodes[node], share) {
-            Ok(address) => {
-                target.failed.fetch_and(!bit(node), Ordering::Relaxed);
-                return Ok(address);
-            }
-            Err(failure) => {
-                target.failed.fetch_or(bit(node), Ordering::Relaxed);
-                if worst.as_ref().is_none_or(Failure::is_transient) {
-                    worst = Some(failure);
-                }
-            }
+        let found = node_of_cluster(target, node, began + (deadline - began) / left);
+        target.known.tried(node, found.is_ok());
+        match found {
+            Ok(address) => return Ok(address),
+            Err(failure) if worst.as_ref().is_none_or(Failure::is_transient) => worst = Some(failure),
+            Err(_) => {}
         }
     }
     Err(worst.unwrap_or_else(|| ErrorKind::TimedOut(Stage::Connecting).of(&target.shown())))
-}
-
-/// The bit of a node. The nodes behind the first 64 have none.
-fn bit(node: usize) -> u64 {
-    u32::try_from(node).ok().and_then(|node| 1_u64.checked_shl(node)).unwrap_or_default()
 }
 
 fn node_of_cluster(target: &Target, node: &Node, deadline: Boottime) -> Result<Address, Failure> {

@@ -116,6 +116,10 @@ impl Route {
         let mut subscribe = redis::cmd(if self.is_cluster() { "SSUBSCRIBE" } else { "SUBSCRIBE" });
         subscribe.arg(&channel);
         self.connection.send(subscribe, Expected::Subscription(channel));
+        // Whoever subscribes stays for a while, and may outlive the node of the URL.
+        if self.is_cluster() && self.target.known.is_fresh() {
+            self.connection.send(redis::cmd("CLUSTER").arg("SLOTS").clone(), Expected::Nodes);
+        }
     }
 
     fn unsubscribe(&mut self, channel: &str) {
