@@ -333,8 +333,8 @@ fn latency(facts: &ServerFacts, ttl: Duration) -> Check {
     let (Some(middle), Some(longest)) = (facts.pings.get(facts.pings.len() / 2), facts.pings.last()) else {
         return Check::unknown(
             "latency",
-            "the server does not answer PING",
-            "allow the command with ACL SETUSER USER +ping",
+            "the server does not tell its time, by which the latency is measured",
+            "allow the command with ACL SETUSER USER +time",
         );
     };
     let shown = |length: &Duration| format!("{:.1}ms", length.as_secs_f64() * 1000.0);

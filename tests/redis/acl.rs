@@ -83,6 +83,27 @@ fn user_with_the_minimal_rule_can_run_everything_that_names_its_keys() {
     });
 }
 
+/// doctor works with the rule, and finds a right that is missing before two sessions meet.
+#[test]
+fn doctor_finds_the_right_that_the_rule_lacks() {
+    each(|kind| {
+        let (server, _all, few) = labs(kind);
+        set_user(&mut server.client(), &rule());
+        let ran = few.run(["doctor"]);
+        assert_eq!(ran.code(), Some(0), "{kind:?} {ran:?}");
+        let line = |ran: &Ran, name: &str| {
+            ran.stdout.lines().find(|line| line.contains(name)).map(str::to_owned).unwrap_or_else(|| panic!("{ran:?}"))
+        };
+        assert!(line(&ran, "locks").contains("ok") && line(&ran, "latency").contains("ok"), "{kind:?} {ran:?}");
+        server.ask::<()>(&["ACL", "SETUSER", "rlock", "-hset"]);
+        // A free resource does not need it.
+        few.run(["exec", "free", "--", "true"]).silently(0);
+        let ran = few.run(["doctor"]);
+        let said = line(&ran, "locks");
+        assert!(said.contains("the command 'hset'") && ran.code() == Some(69), "{kind:?} {ran:?}");
+    });
+}
+
 /// A command that needs one right more works with the rule that the manual page gives for it, and
 /// fails without that rule.
 #[test]
@@ -205,6 +226,9 @@ fn assert_right_is_needed(kind: Kind, rule: &[&str], right: &str) {
             said.contains(&format!("'{}'", server.url())) && said.contains("does not let this user"),
             "{kind:?}, {right}: {said}"
         );
+        if let Some(name) = right.strip_prefix('+') {
+            assert!(said.contains(&format!("the command '{name}'")), "{kind:?}, {right}: {said}");
+        }
         if words[1] == "known" {
             // Rights are tried when a resource is used for the first time. Whatever the denied
             // request has left behind is in nobody's way.

@@ -200,6 +200,27 @@ fn redis_5_exits_69_as_too_old() {
     assert_unusable(&Lab::at(fake.url()), &fake.url(), "use Redis 6.2 or Valkey 7.2 or newer");
 }
 
+/// Without HELLO there are no messages, so nobody can wait. A holder does without messages.
+#[test]
+fn server_without_hello_keeps_its_holders_and_takes_no_waiters() {
+    each(|kind| {
+        let server = Setup::new(kind).tcp().options(&["--rename-command", "HELLO", ""]).start();
+        let lab = Lab::at(server.url());
+        let mut holder = lab.hold_by(["exec", "--ttl", "3s", "--grace", "300ms", "k"]);
+        let locks = LockServer::start(&lab, [""; 0]);
+        let mut client = locks.unix();
+        assert_eq!(client.ask("LOCK s"), "ok");
+        let start = Instant::now();
+        let waiter = Running::start(&mut lab.rlock(["exec", "k", "--", "true"]));
+        let said = waiter.end().failed(69).to_owned();
+        assert!(said.contains("lacks a command that rlock needs"), "{kind:?}: {said}");
+        wait_until("the leases would be over", || start.elapsed() > Duration::from_secs(7));
+        assert!(holder.runs() && lab.counts("k") == (1, 0), "{kind:?}");
+        assert_eq!(client.ask("UNLOCK"), "ok");
+        holder.end().silently(0);
+    });
+}
+
 /// A read-only replica cannot grant locks.
 #[test]
 fn replica_exits_69_as_read_only() {

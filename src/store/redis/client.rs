@@ -54,6 +54,11 @@ impl Client {
         self.route.certificate_end()
     }
 
+    /// How calls are made.
+    pub(super) fn setting(&self) -> &Setting {
+        &self.exchange.setting
+    }
+
     /// A failure of the server that was asked last.
     pub(super) fn failure(&self, kind: ErrorKind) -> Failure {
         self.exchange.failure(kind)
@@ -64,7 +69,7 @@ impl Client {
         let until = Boottime::now() + self.limit;
         let mut question = Question::call(&mut self.exchange, call, self.retry, until);
         blocking::run(&mut self.route, &mut question);
-        match question.into_result()?.1 {
+        match question.into_result().map_err(|failure| self.with_right(failure))?.1 {
             Answer::Reply(reply) => Ok(reply),
             Answer::Value(_) => Err(self.exchange.failure(ErrorKind::UnexpectedReply)),
         }

@@ -80,6 +80,8 @@ pub(super) enum ErrorKind {
     LoginFailed,
     /// The user lacks a right.
     NoRight(Right),
+    /// The server was started without its engine for Lua scripts.
+    NoLua,
     /// The server lacks a command that rlock needs.
     TooOld,
     /// The server is a read-only replica.
@@ -289,6 +291,9 @@ impl ErrorKind {
             }
             Self::LoginFailed => "refused the login for another reason; see the server's log and ACL rules",
             Self::NoRight(right) => return right.words().into(),
+            Self::NoLua => {
+                "has no scripting engine for Lua, which rlock needs; load the server's Lua module, see the output of 'module list'"
+            }
             Self::TooOld => {
                 "lacks a command that rlock needs; use Redis 6.2 or Valkey 7.2 or newer, without renamed commands"
             }

@@ -69,7 +69,14 @@ impl Handle for RedisHold {
 
     fn check(&mut self) -> Result<Standing, Error> {
         self.route.drive(&mut self.conversation, Boottime::now());
-        self.conversation.standing()
+        match self.conversation.failure() {
+            // The request is over, so there is time to find the right that the user lacks.
+            Some(failure) => {
+                let (exchange, route) = (self.conversation.exchange.another(), self.route.another(REPLY_MAX));
+                Err(Client::over(exchange, route, INSPECT_LIMIT).with_right(failure.clone()).into())
+            }
+            None => self.conversation.standing(),
+        }
     }
 
     fn release(&mut self, end: Option<End>) -> Result<Released, Error> {

@@ -64,6 +64,11 @@ impl Keyspace {
         shown.join(", ")
     }
 
+    /// A key or a channel of the namespace that no resource has.
+    pub(super) fn unused(&self, end: &str) -> String {
+        format!("{}}}{end}", self.start)
+    }
+
     /// The channel on which a session learns of its grant. `first` is the first resource of its
     /// request.
     pub fn channel(&self, first: &Resource, session: SessionId) -> String {

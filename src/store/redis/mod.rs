@@ -27,6 +27,7 @@ mod interface;
 pub mod keys;
 mod nodes;
 mod order;
+mod rights;
 mod scripts;
 mod secrets;
 mod separate;

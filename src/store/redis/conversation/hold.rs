@@ -63,6 +63,11 @@ impl HoldConversation {
         Ok(Self { exchange, negotiation, resources, request, terms, connect_timeout, piecemeal: None })
     }
 
+    /// Why the server can't be used, once that is known.
+    pub(in crate::store::redis) fn failure(&self) -> Option<&Failure> {
+        if let State::Failed { failure, .. } = self.negotiation.state() { Some(failure) } else { None }
+    }
+
     /// How the request stands.
     ///
     /// # Errors

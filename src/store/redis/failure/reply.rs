@@ -67,6 +67,8 @@ impl ErrorKind {
         {
             // The last two are from servers that know the command but not a newer option of it.
             Self::TooOld
+        } else if has("Could not find scripting engine") {
+            Self::NoLua
         } else if has("No such master with that name") {
             Self::UnknownMaster(String::new())
         } else if let Some((_, format)) = text.split_once("RLOCKFORMAT ") {

@@ -58,6 +58,7 @@ fn error_replies_have_the_same_kind_in_all_versions() {
         ("ERR DB index is out of range", ErrorKind::NoDatabase),
         ("ERR SELECT is not allowed in cluster mode", ErrorKind::IsACluster),
         ("ERR This instance has cluster support disabled", ErrorKind::NotACluster),
+        ("ERR Could not find scripting engine 'lua'", ErrorKind::NoLua),
         ("ERR unknown command `HELLO`, with args beginning with: `3`, ", ErrorKind::TooOld),
         ("ERR unknown command 'nosuch', with args beginning with: 'a' 'b' ", ErrorKind::TooOld),
         ("ERR Unknown subcommand or wrong number of arguments for 'MYID'. Try CLUSTER HELP.", ErrorKind::TooOld),

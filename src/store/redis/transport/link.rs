@@ -62,6 +62,8 @@ pub(super) struct Link {
     credentials: Option<(Arc<Credentials>, Password)>,
     /// The address of the server, if its host has several.
     order: Option<(Arc<Order>, SocketAddr)>,
+    /// The error with which the server has refused RESP3.
+    refused_hello: Option<ServerError>,
     /// Whether the server has answered.
     is_used: bool,
     /// Whether `advance` has read since it last gave `None`.
@@ -79,6 +81,8 @@ pub(super) enum Expected {
     Unsubscription,
     /// A command that has to succeed before the others make sense, such as SELECT or ASKING.
     Added,
+    /// The change to RESP3, without which there are no messages between replies.
+    Hello,
     /// The password.
     Auth,
     /// A command that only a node of a Cluster accepts.
@@ -166,6 +170,7 @@ impl Link {
             expected: VecDeque::new(),
             credentials: None,
             order: connected.map(|address| (Arc::clone(&target.order), address)),
+            refused_hello: None,
             is_used: false,
             has_read: false,
         })
@@ -263,6 +268,11 @@ impl Link {
                 let failure = reply.err().and_then(|error| Expected::Auth.failed(&error));
                 self.on_login(failure).map_or(Ok(None), |kind| Err(self.failure(kind)))
             }
+            (Some(Expected::Hello), Err(error)) => {
+                self.refused_hello = Some(error);
+                // The subscription behind it makes the connection useless for other commands.
+                Err(self.failure(ErrorKind::Closed(Stage::Used)))
+            }
             (Some(expected), Err(error)) => expected.failed(&error).map_or(Ok(None), |kind| Err(self.failure(kind))),
             (Some(Expected::Nodes), Ok(reply)) => {
                 self.known.add(all_of(&reply, &self.node));
@@ -305,6 +315,11 @@ impl Link {
             _ => {}
         }
         Ok(None)
+    }
+
+    /// The error with which the server has refused RESP3, if it did.
+    pub(super) fn refused_hello(&self) -> Option<&ServerError> {
+        self.refused_hello.as_ref()
     }
 
     /// Whether no reply is still to come.

@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::{Cmd, ServerError};
 use rustix::event::PollFlags;
 
 use super::link::{Address, Expected, Link};
@@ -31,6 +31,8 @@ pub(in crate::store::redis) struct Route {
     reply_max: usize,
     connection: Connection,
     aside: Connection,
+    /// The error with which the server has refused RESP3. It refuses subscriptions then.
+    refused_hello: Option<ServerError>,
 }
 
 /// A connection with what it still has to receive.
@@ -59,7 +61,14 @@ enum State {
 
 impl Route {
     pub(in crate::store::redis) fn new(target: Arc<Target>, limit: Duration, reply_max: usize) -> Self {
-        Self { target, limit, reply_max, connection: Connection::default(), aside: Connection::default() }
+        Self {
+            target,
+            limit,
+            reply_max,
+            connection: Connection::default(),
+            aside: Connection::default(),
+            refused_hello: None,
+        }
     }
 
     /// A route to the same server that has no connection yet.
@@ -110,7 +119,7 @@ impl Route {
             // RESP3 lets messages arrive between replies.
             let mut hello = redis::cmd("HELLO");
             hello.arg(3);
-            self.connection.send(hello, Expected::Added);
+            self.connection.send(hello, Expected::Hello);
         }
         self.connection.announce();
         let mut subscribe = redis::cmd(if self.is_cluster() { "SSUBSCRIBE" } else { "SUBSCRIBE" });
@@ -159,7 +168,10 @@ impl Transport for Route {
                 self.connection.announce();
                 self.connection.send(command, Expected::Command);
             }
-            Action::Subscribe(channel) => self.subscribe(channel),
+            Action::Subscribe(channel) => match self.refused_hello.clone() {
+                Some(error) => conversation.on(Event::SubscribeFailed(channel, error), now),
+                None => self.subscribe(channel),
+            },
             Action::Unsubscribe(channel) => self.unsubscribe(&channel),
             Action::ReportTimeout => conversation.on(Event::TimedOut(self.timeout_failure()), now),
             Action::SetAside => self.aside = std::mem::take(&mut self.connection),
@@ -177,7 +189,14 @@ impl Transport for Route {
     }
 
     fn next_event(&mut self, _now: Boottime) -> Option<Event> {
-        self.connection.advance(&self.target, self.reply_max).unwrap_or_else(|failure| Some(Event::Failed(failure)))
+        self.connection.advance(&self.target, self.reply_max).unwrap_or_else(|failure| {
+            if let State::Open(link) = &self.connection.state
+                && let Some(error) = link.refused_hello()
+            {
+                self.refused_hello = Some(error.clone());
+            }
+            Some(Event::Failed(failure))
+        })
     }
 }
 
