@@ -105,6 +105,51 @@ fn lock_survives_the_migration_of_its_slot() {
     });
 }
 
+/// The slot of a held lock moves to a node whose clock is behind. The renewals there lower no expiry,
+/// so nobody else gets the lock.
+#[test]
+fn lock_survives_the_migration_to_a_node_whose_clock_is_behind() {
+    crate::support::needs::skip_unless!(crate::support::needs::programs(&["cc"]));
+    each_new(|kind| {
+        std::thread::scope(|scope| {
+            for behind in [1, 10, 60] {
+                scope.spawn(move || migrate_behind(kind, behind));
+            }
+        });
+    });
+}
+
+fn migrate_behind(kind: Kind, behind: i64) {
+    let cluster = Cluster::with_clocks(kind, &[0, -behind]);
+    let names: Vec<_> = (0..).map(|number| format!("k{number}")).take(100).collect();
+    let name = names.iter().find(|name| cluster.owner(cluster.slot(name)) == 0).expect("a name is on each node");
+    let clocks = [0, 1].map(|node| cluster.node(node).ask::<(i64, i64)>(&["TIME"]).0);
+    assert!((clocks[0] - clocks[1] - behind).abs() <= 5, "{kind:?}: {clocks:?}");
+    let lab = Lab::at(cluster.url());
+    let mut holder = lab.hold_by(["exec", name, "--ttl", "3s", "--grace", "200ms"]);
+    let migration = cluster.migrate(cluster.slot(name), 0, 1);
+    let is_excluded = |what: &str| {
+        let ran = lab.run(["exec", "-nq", "--connect-timeout", "1s", name, "--", "true"]);
+        // Nobody can lock the name while its keys are on two nodes.
+        assert!(matches!(ran.code(), Some(69 | 75)), "{kind:?} {behind} {what}: {ran:?}");
+    };
+    for key in migration.keys() {
+        migration.move_key(&key);
+        for _ in 0..4 {
+            is_excluded(&key);
+        }
+    }
+    migration.finish();
+    let began = std::time::Instant::now();
+    while began.elapsed() < Duration::from_secs(7) {
+        is_excluded("after the migration");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(holder.runs(), "{kind:?} {behind}");
+    holder.end().silently(0);
+    lab.run(["exec", "-n", name, "--", "true"]).silently(0);
+}
+
 /// During a migration a node redirects requests for a key that does not exist, even within a script
 /// that has just emptied the key. The release and the grant to the only waiter leave no key empty
 /// in between.

@@ -27,9 +27,6 @@ pub(super) struct Location {
 /// How long Sentinels take to notice a failover.
 pub(super) const NOTICE_WITHIN: Duration = Duration::from_millis(500);
 
-/// How long a client waits for Sentinels while it is connected.
-const CHECK_LIMIT: Duration = Duration::from_millis(500);
-
 /// The servers of an episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Servers {
@@ -150,9 +147,9 @@ impl World {
     }
 
     /// Asks the Sentinels for a client which node is the primary.
-    pub(super) fn check_master(&mut self, id: usize) {
+    pub(super) fn check_master(&mut self, id: usize, limit: Duration) {
         let took = self.lookup_time();
-        if took <= CHECK_LIMIT {
+        if took <= limit {
             let primary = self.newest();
             self.at(self.now + took, Happening::Checked(id, primary));
         }

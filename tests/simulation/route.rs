@@ -110,9 +110,9 @@ impl Transport for Route<'_> {
                 }
             }
             Action::Close => self.close(),
-            Action::CheckMaster => {
+            Action::CheckMaster(limit) => {
                 if let Some(id) = self.connection {
-                    self.site.world().check_master(id);
+                    self.site.world().check_master(id, limit);
                 }
             }
             Action::Send(command) => self.send(ToServer::Command(wire::read(&command))),

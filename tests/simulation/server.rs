@@ -221,9 +221,11 @@ impl Server {
                     let channel = Channel { is_listening: *listening, ..channel.clone() };
                     self.listen(*session, channel);
                 }
+                let is_at_heartbeat = self.is_at_heartbeat(*session, now);
                 let mut reply = self.apply(Op::Renew(*session), caller, now, also);
                 // A waiter passes over the dead ahead of it as a new request does.
                 while reply == Reply::Waiting
+                    && is_at_heartbeat
                     && let Some(dead) = self.dead_waiter_ahead(*session)
                 {
                     self.apply(Op::Reap(dead), caller, now, also);
@@ -340,6 +342,15 @@ impl Server {
         let ranks = [false, true].map(|is_nested| Rank::waiting(seq, is_nested));
         let has_it = |name| !sure(self.data.table.sessions_of(name, |rank| ranks.contains(&rank))).is_empty();
         claims.iter().any(|claim| has_it(&claim.resource))
+    }
+
+    /// Whether a waiter shows its regular sign of life, so that it was not away.
+    fn is_at_heartbeat(&self, id: SessionId, now: StoreTime) -> bool {
+        let session = self.session(id);
+        let Some((session, terms)) = session.and_then(|session| Some((session, session.terms?))) else { return false };
+        let left = session.expiry.map_or(Duration::ZERO, |expiry| expiry - now);
+        let silent = terms.heartbeat.saturating_sub(left);
+        terms.heartbeat * 3 / 10 <= silent && silent <= terms.heartbeat / 2
     }
 
     /// A dead waiter that is ahead of this one and may be all that it waits for.

@@ -29,8 +29,8 @@ struct State {
     has_worked: bool,
     /// The password that was refused last, unless one was accepted since.
     refused: Option<Password>,
-    /// When the first login was refused since the last one was accepted.
-    since: Option<Boottime>,
+    /// When the first login and the last one were refused, since one was accepted.
+    since: Option<(Boottime, Boottime)>,
 }
 
 impl Credentials {
@@ -56,7 +56,9 @@ impl Credentials {
     pub(super) fn refused(&self, password: &Password, now: Boottime) -> bool {
         let mut state = self.state();
         state.refused = Some(password.clone());
-        let since = *state.since.get_or_insert(now);
+        // After a pause this is another outage.
+        let since = state.since.filter(|(_, last)| now < *last + self.limit).map_or(now, |(first, _)| first);
+        state.since = Some((since, now));
         if state.has_worked { now < since + self.limit } else { self.file.is_some() }
     }
 
@@ -129,7 +131,7 @@ mod tests {
         let credentials = Credentials::new(Some(password("old")), Some(file.path().to_owned()), LIMIT);
         for _ in 0..2 {
             credentials.accepted();
-            for (after, again) in [(0, true), (4, true), (5, false)] {
+            for (after, again) in [(0, true), (4, true), (5, false), (9, false), (14, true)] {
                 let at = NOW + Duration::from_secs(after);
                 assert_eq!((credentials.refused(&password("old"), at), credentials.renew()), (again, Ok(())));
             }

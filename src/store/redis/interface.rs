@@ -4,6 +4,8 @@
 //! A conversation has no clock and no socket. It takes in each [`Event`] with the instant at which
 //! the event arrived, and hands out an [`Action`] for everything that has to happen.
 
+use std::time::Duration;
+
 use redis::{Cmd, ServerError, Value};
 
 use super::failure::Failure;
@@ -66,9 +68,10 @@ pub(super) enum Action {
     Open(Seek),
     /// Close the connection; nothing more arrives on it.
     Close,
-    /// Ask the Sentinels whether the server is still the master, before anything else is sent.
-    /// [`Event::Failed`] follows if it is not, and nothing if it is or if no Sentinel answers.
-    CheckMaster,
+    /// Ask the Sentinels for at most so long whether the server is still the master, before
+    /// anything else is sent. [`Event::Failed`] follows if it is not, and nothing if it is or if no
+    /// Sentinel answers.
+    CheckMaster(Duration),
     /// Send a command. Its reply arrives in the order of the commands.
     Send(Cmd),
     /// Subscribe to a channel. Only a failure is reported.
@@ -105,8 +108,8 @@ pub(super) enum Event {
 /// Which server to find.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Seek {
-    /// The server of the URL, or any node of the Cluster. Each attempt begins with another Sentinel
-    /// or node, so that a useless one is left behind.
+    /// The server of the URL, or any node of the Cluster. Each attempt begins with another node, so
+    /// that a useless one is left behind.
     Start(usize),
     /// The node that a redirect names.
     Redirect(Redirect),

@@ -5,13 +5,22 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use redis::{Value, from_redis_value_ref};
 
 use super::target::Node;
+use crate::clock::Boottime;
 
 /// Maximum number of nodes that a process keeps beside those of the URL.
 const NODES_MAX: usize = 64;
+
+/// Maximum number of nodes that a lookup tries, if the URL names fewer: each of them has a share of
+/// the time.
+const TRIED_MAX: usize = 8;
+
+/// How long the answer about all nodes is good.
+const ASKED_AFTER: Duration = Duration::from_secs(60);
 
 /// The nodes that were heard of, beside those of the URL. All connections to a store share them.
 #[derive(Debug, Default)]
@@ -20,37 +29,59 @@ pub(super) struct Known(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     nodes: Vec<Node>,
-    /// Whether a node was asked for all of them.
-    is_asked: bool,
+    /// When a node was last asked for all of them.
+    asked: Option<Boottime>,
     /// Those that did not answer when they were last asked, among all nodes.
     failed: Vec<Node>,
 }
 
 impl Known {
-    /// Takes note of nodes.
-    pub(super) fn add(&self, nodes: impl IntoIterator<Item = Node>) {
+    /// Takes note of a node that another one has named.
+    pub(super) fn add(&self, node: Node) {
         let mut state = self.state();
-        for node in nodes {
-            if state.nodes.len() < NODES_MAX && !state.nodes.contains(&node) {
-                state.nodes.push(node);
-            }
+        if state.nodes.len() < NODES_MAX && !state.nodes.contains(&node) {
+            state.nodes.push(node);
         }
     }
 
-    /// Whether nobody has asked for the nodes yet. The caller is going to.
-    pub(super) fn is_fresh(&self) -> bool {
-        !std::mem::replace(&mut self.state().is_asked, true)
+    /// Takes note of all nodes of the Cluster.
+    pub(super) fn set(&self, nodes: impl IntoIterator<Item = Node>) {
+        let mut all: Vec<Node> = Vec::new();
+        for node in nodes {
+            if all.len() < NODES_MAX && !all.contains(&node) {
+                all.push(node);
+            }
+        }
+        // A node that is left out of its Cluster knows of none.
+        if !all.is_empty() {
+            self.state().nodes = all;
+        }
     }
 
-    /// All nodes, those of the URL first, beginning with one that the number `attempt` chooses. Those that did not answer
-    /// last time come last, so that a silent node costs the lookups of many sessions only once.
+    /// Whether it is time to ask for all nodes at `now`. The caller is going to.
+    pub(super) fn is_due(&self, now: Boottime) -> bool {
+        let mut state = self.state();
+        let is_due = state.asked.is_none_or(|asked| asked + ASKED_AFTER <= now);
+        if is_due {
+            state.asked = Some(now);
+        }
+        is_due
+    }
+
+    /// The nodes to try: those of the URL, and then others, each part beginning with one that the
+    /// number `attempt` chooses. Those that did not answer last time come last, so that a silent
+    /// node costs the lookups of many sessions only once.
     pub(super) fn in_turn(&self, named: &[Node], attempt: usize) -> Vec<Node> {
         let state = self.state();
-        let mut nodes: Vec<_> =
-            named.iter().chain(state.nodes.iter().filter(|node| !named.contains(node))).cloned().collect();
-        let count = nodes.len();
-        nodes.rotate_left(attempt % count.max(1));
+        let rotated = |mut nodes: Vec<Node>| {
+            let count = nodes.len().max(1);
+            nodes.rotate_left(attempt % count);
+            nodes
+        };
+        let others = state.nodes.iter().filter(|node| !named.contains(node)).cloned().collect();
+        let mut nodes = [rotated(named.to_vec()), rotated(others)].concat();
         nodes.sort_by_key(|node| state.failed.contains(node));
+        nodes.truncate(named.len().max(TRIED_MAX));
         nodes
     }
 
@@ -129,19 +160,37 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_kept_once_and_tried_after_those_that_answered() {
+    fn nodes_of_the_url_come_first_and_those_that_did_not_answer_last() {
         let (known, named) = (Known::default(), [node(1), node(2)]);
-        assert_eq!([known.is_fresh(), known.is_fresh()], [true, false]);
-        known.add([node(3), node(2), node(3)]);
+        [3, 2, 4, 3].into_iter().for_each(|port| known.add(node(port)));
         let ports = |attempt| known.in_turn(&named, attempt).iter().map(Node::to_string).collect::<Vec<_>>().join(" ");
-        assert_eq!([ports(0), ports(1), ports(4)], ["h:1 h:2 h:3", "h:2 h:3 h:1", "h:2 h:3 h:1"]);
+        assert_eq!([ports(0), ports(1), ports(4)], ["h:1 h:2 h:3 h:4", "h:2 h:1 h:4 h:3", "h:1 h:2 h:3 h:4"]);
         known.tried(&node(2), false);
         known.tried(&node(3), true);
-        assert_eq!(ports(1), "h:3 h:1 h:2");
+        assert_eq!(ports(1), "h:1 h:4 h:3 h:2");
         known.tried(&node(2), true);
-        assert_eq!(ports(1), "h:2 h:3 h:1");
-        known.add((10..500).map(node));
-        assert_eq!(known.in_turn(&[node(1)], 0).len(), 1 + NODES_MAX);
+        known.set([5, 1, 5].map(node));
+        known.set([]);
+        assert_eq!(ports(0), "h:1 h:2 h:5");
+    }
+
+    #[test]
+    fn number_of_nodes_is_limited() {
+        let known = Known::default();
+        (10..500).for_each(|port| known.add(node(port)));
+        assert_eq!(known.state().nodes.len(), NODES_MAX);
+        known.set((10..500).map(node));
+        assert_eq!(known.state().nodes.len(), NODES_MAX);
+        assert_eq!(known.in_turn(&[node(1)], 0).len(), TRIED_MAX);
+        let named: Vec<_> = (1..20).map(node).collect();
+        assert_eq!(known.in_turn(&named, 0).len(), 19, "all nodes of the URL are tried");
+    }
+
+    #[test]
+    fn all_nodes_are_asked_for_again_after_a_while() {
+        let (known, now) = (Known::default(), Boottime::since_boot(Duration::from_secs(100)));
+        let due = [0, 1, 60, 61, 120].map(|after| known.is_due(now + Duration::from_secs(after)));
+        assert_eq!(due, [true, false, true, false, true]);
     }
 
     #[test]

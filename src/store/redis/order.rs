@@ -1,5 +1,5 @@
-//! Orders the addresses of a name that has several: the one that answered last comes first, and one
-//! that accepted a connection and said nothing comes last.
+//! Orders the addresses of a name that has several: the one that answered last comes first, and
+//! those that accepted a connection and said nothing come last.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,25 +11,36 @@ pub(super) struct Order(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     answered: Option<SocketAddr>,
-    silent: Option<SocketAddr>,
+    /// Those that have accepted a connection and not answered since, the first one first.
+    silent: Vec<SocketAddr>,
 }
+
+/// Maximum number of silent addresses that are known.
+const SILENT_MAX: usize = 64;
 
 impl Order {
     /// Orders the addresses in which to try them.
     pub(super) fn sort(&self, addresses: &mut [SocketAddr]) {
-        let State { answered, silent } = *self.state();
-        addresses.sort_by_key(|address| (silent == Some(*address), answered != Some(*address)));
+        let State { answered, silent } = &*self.state();
+        let turn = |address: &SocketAddr| silent.iter().position(|other| other == address).map_or(0, |place| place + 1);
+        addresses.sort_by_key(|address| (turn(address), *answered != Some(*address)));
     }
 
     /// An address has accepted a connection.
     pub(super) fn accepted(&self, address: SocketAddr) {
         let mut state = self.state();
-        state.silent = Some(address);
+        state.silent.retain(|other| *other != address);
+        state.silent.push(address);
+        if state.silent.len() > SILENT_MAX {
+            state.silent.remove(0);
+        }
     }
 
     /// The server at an address has answered.
     pub(super) fn answered(&self, address: SocketAddr) {
-        *self.state() = State { answered: Some(address), silent: None };
+        let mut state = self.state();
+        state.answered = Some(address);
+        state.silent.retain(|other| *other != address);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -56,7 +67,8 @@ mod tests {
         order.accepted(b);
         assert_eq!(sorted(), [a, c, b], "it has accepted a connection, and has not answered");
         order.accepted(a);
+        assert_eq!(sorted(), [c, b, a], "the one that was tried last comes last");
         order.answered(a);
-        assert_eq!(sorted(), [a, b, c]);
+        assert_eq!(sorted(), [a, c, b]);
     }
 }

@@ -1,5 +1,5 @@
-//! Finds the right that a user lacks, by commands in forms that change nothing: Redis 6.2 and 7.0 do
-//! not tell which command of a script they refuse.
+//! Finds the right that a user lacks, by commands in forms that change nothing: Redis 6.2 and 7.0
+//! do not tell which command of a script they refuse.
 
 use redis::Cmd;
 

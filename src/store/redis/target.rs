@@ -10,7 +10,6 @@ use std::mem::discriminant;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use rustls::ClientConfig;
@@ -99,8 +98,6 @@ pub(in crate::store) struct Target {
     pub(super) nodes: Vec<Node>,
     /// The nodes of a Cluster that were heard of.
     pub(super) known: Arc<Known>,
-    /// The epoch of the Sentinels' configuration that named the master, or 0.
-    pub(super) epoch: Arc<AtomicU64>,
     /// The order in which the addresses of a name are tried.
     pub(super) order: Arc<Order>,
     /// The options of TLS, if the store speaks it.
@@ -202,8 +199,8 @@ impl Target {
         self
     }
 
-    /// Adds a password if the URL has none, and the file that it comes from. A login that has worked
-    /// before is tried again for as long as `limit`.
+    /// Adds a password if the URL has none, and the file that it comes from. A login that has
+    /// worked before is tried again for as long as `limit`.
     ///
     /// A user without a password is rejected: most likely it is a password in the wrong place, and
     /// messages would show it.

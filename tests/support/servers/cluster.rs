@@ -1,5 +1,7 @@
 //! A Redis Cluster for a test, with slots that migrate step by step.
 
+use std::process::Command;
+
 use super::{Kind, Role, Server, Setup, ask, wait_until};
 
 /// The number of slots of a Cluster.
@@ -13,7 +15,24 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Starts `nodes` nodes and waits until each of them reports that the Cluster is complete.
     pub(crate) fn start(kind: Kind, nodes: usize) -> Self {
-        let nodes: Vec<_> = (0..nodes).map(|_| node(kind)).collect();
+        Self::of((0..nodes).map(|_| node(kind)).collect())
+    }
+
+    /// Starts a node for each of these numbers, with a clock that is so many seconds ahead.
+    pub(crate) fn with_clocks(kind: Kind, ahead: &[i64]) -> Self {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let library = folder.path().join("clock.so");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/clock.c");
+        let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
+        assert!(built.expect("there is a C compiler").success());
+        let node = |ahead: &i64| {
+            let setup = node_setup(kind).environment("LD_PRELOAD", &library);
+            setup.environment("CLOCK_AHEAD", ahead.to_string()).start()
+        };
+        Self::of(ahead.iter().map(node).collect())
+    }
+
+    fn of(nodes: Vec<Server>) -> Self {
         for (index, node) in nodes.iter().enumerate() {
             let mut client = node.client();
             // Otherwise two nodes may claim the same epoch and need time to agree.
@@ -160,9 +179,13 @@ impl Migration<'_> {
 }
 
 fn node(kind: Kind) -> Server {
+    node_setup(kind).start()
+}
+
+fn node_setup(kind: Kind) -> Setup {
     let mut setup = Setup::new(kind).tcp();
     setup.role = Role::Node;
-    setup.start()
+    setup
 }
 
 /// The slot ranges with their masters: first slot, last slot, address. Replicas, which come later

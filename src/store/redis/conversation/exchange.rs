@@ -26,14 +26,15 @@ const REDIRECTS_MAX: u32 = 8;
 /// The pause after TRYAGAIN.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// The least time between two questions to the Sentinels.
-const CHECK_AFTER: Duration = Duration::from_millis(500);
+/// How long the Sentinels may take to say whether a server is still the master, and the least time
+/// between two such questions.
+const CHECK_LIMIT: Duration = Duration::from_millis(500);
 
 /// One connection at a time, and what is in flight on it.
 pub(in crate::store::redis) struct Exchange {
     pub(super) target: Arc<Target>,
     pub(in crate::store::redis) setting: Setting,
-    /// The number of failed connections, which chooses the Sentinel or node to begin with.
+    /// The number of failed connections, which chooses the node to begin with.
     attempt: usize,
     redirect: Option<Redirect>,
     /// The number of consecutive redirects.
@@ -219,6 +220,8 @@ impl Exchange {
         let is_due = matches!(self.connection, Connection::Closed { retry_at } if retry_at <= now);
         if is_due {
             self.connection = Connection::Locating;
+            // The search asks the Sentinels, too.
+            self.checked = now;
             let seek = self.redirect.clone().map_or(Seek::Start(self.attempt), Seek::Redirect);
             self.act(Action::Open(seek));
         }
@@ -230,13 +233,14 @@ impl Exchange {
         self.connection = Connection::Open;
     }
 
-    /// Asks the Sentinels, if there are any, whether the server is still the master: after a planned
-    /// failover, the old one serves its clients for some seconds.
-    pub(super) fn check_master(&mut self, now: Boottime) {
-        let is_due = self.checked + CHECK_AFTER <= now;
+    /// Asks the Sentinels, if there are any, whether the server is still the master: after a
+    /// planned failover, the old one serves its clients for some seconds. Whoever asks waits for a
+    /// reply for `patience` at most, so the Sentinels have a part of this time.
+    pub(super) fn check_master(&mut self, patience: Duration, now: Boottime) {
+        let is_due = self.checked + CHECK_LIMIT <= now;
         if is_due && self.is_open() && matches!(self.target.kind, Kind::Sentinel { .. }) {
             self.checked = now;
-            self.act(Action::CheckMaster);
+            self.act(Action::CheckMaster(CHECK_LIMIT.min(patience / 2)));
         }
     }
 

@@ -148,7 +148,7 @@ impl HoldConversation {
             // The renewal in flight reports whatever has happened by now.
             Command::Renew { .. } if self.exchange.in_flight().any(is_renewal) => {}
             Command::Renew { subscribed } => {
-                self.exchange.check_master(now);
+                self.exchange.check_master(self.negotiation.reply_timeout(self.connect_timeout), now);
                 self.exchange.call(asked, Call::renew(session, self.resources.clone(), subscribed), now);
             }
             Command::Acquire { place, subscribed } => {

@@ -162,7 +162,9 @@ impl<E: DerefMut<Target = Exchange>> Question<E> {
                 Action::SetAside
             }
             _ => {
-                self.in_doubt |= self.exchange.is_open() && self.exchange.in_flight().next().is_some();
+                // What waited for the Sentinels has not left.
+                let has_left = self.exchange.is_open() && *failure.kind() != ErrorKind::NotTheMaster;
+                self.in_doubt |= has_left && self.exchange.in_flight().next().is_some();
                 if let OldConnection::Open { .. } = self.old {
                     self.old = OldConnection::None;
                 }

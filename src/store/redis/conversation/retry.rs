@@ -13,8 +13,8 @@ pub(in crate::store::redis) enum Retry {
     Never,
     /// While the failure may pass and does not suggest that the URL names the wrong server.
     WhileUp,
-    /// Like [`WhileUp`](Self::WhileUp), and while nobody is there: the server may be about to start,
-    /// or to come back.
+    /// Like [`WhileUp`](Self::WhileUp), and while nobody is there: the server may be about to
+    /// start, or to come back.
     UntilUp,
     /// While the failure may pass: this server has answered before, so it is the right one.
     WhileDown,

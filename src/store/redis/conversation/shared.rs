@@ -116,16 +116,16 @@ impl SharedConversation {
     fn send(&mut self, id: SessionId, commands: Vec<Command>, now: Boottime) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         for command in commands {
+            if let Command::Renew { .. } | Command::Acquire { .. } = command {
+                self.exchange.check_master(session.negotiation.reply_timeout(self.connect_timeout), now);
+            }
             let call = match command {
                 Command::Subscribe => {
                     let channel = self.exchange.setting.keyspace.channel(&session.resources[0], id);
                     self.exchange.act(Action::Subscribe(channel));
                     continue;
                 }
-                Command::Renew { subscribed } => {
-                    self.exchange.check_master(now);
-                    Some(Call::renew(id, session.resources.clone(), subscribed))
-                }
+                Command::Renew { subscribed } => Some(Call::renew(id, session.resources.clone(), subscribed)),
                 Command::Acquire { place, subscribed } => {
                     session.request.as_ref().map(|request| Call::acquire(request, place, subscribed))
                 }

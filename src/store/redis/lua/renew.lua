@@ -108,13 +108,32 @@ end
 local more = catch_up_beside(#at > 0)
 drop_lost(session)
 at = places(session)
+
+-- Whether a waiter shows its regular sign of life. One that was away passes over nobody: other
+-- waiters may be about to come back, too.
+local function is_at_heartbeat(known)
+  local silent = at[1].now - expiry_of(at[1], session) + known[HEARTBEAT]
+  return silent >= 0.3 * known[HEARTBEAT] and silent <= 0.5 * known[HEARTBEAT]
+end
+
+-- A waiter passes over the dead waiters ahead of it as a new request does.
+local known = #at > 0 and at[1].records[session]
+if known and known[HELD] == WAITS and not more and publish ~= '' and is_at_heartbeat(known) then
+  local claims, where = claims_of(session, at)
+  local freed, _ = {}
+  _, more = pass_over_the_dead(claims, where, kin_of(session, known[ANCESTORS]), function(claim)
+    return rank(known, claim)
+  end, freed)
+  settle(freed)
+  at = places(session)
+end
 -- A session that has to call again shows that it is alive, unless its own lease is over.
 for i = 1, more and #at or 0 do
   if expires(at[i].records[session]) and expiry_of(at[i], session) <= at[i].now then
     return finish(more)
   end
 end
-local left = math.huge
+local left
 for i = 1, #at do
   local r = at[i]
   local known = r.records[session]
@@ -123,32 +142,17 @@ for i = 1, #at do
     call('ZADD', r.e, known[SINCE] + math.min(known[KEEP_FOR], KEPT_MAX), session)
     put(r, session, known)
   elseif known[TTL] > 0 and known[HELD] ~= KEPT then
-    local lease = math.max(known[HELD] == HOLDS and known[TTL] or known[HEARTBEAT], expiry_of(r, session) - r.now)
-    call('ZADD', r.e, r.now + lease, session)
-    left = math.min(left, lease)
+    -- After a step back of the clock, the lease lasts longer than the holder is told.
+    left = known[HELD] == HOLDS and known[TTL] or known[HEARTBEAT]
+    call('ZADD', r.e, r.now + math.max(left, expiry_of(r, session) - r.now), session)
   end
   if known[HELD] == WAITS and known[LISTENING] ~= listening then
     known[LISTENING] = listening
     put(r, session, known)
   end
 end
-local known = #at > 0 and at[1].records[session]
-if known and known[HELD] > WAITS then
-  return finish(stands(session, left < math.huge and left or nil))
-end
-if more then
+known = #at > 0 and at[1].records[session]
+if more and not (known and known[HELD] > WAITS) then
   return finish(more)
 end
--- A waiter passes over the dead waiters ahead of it as a new request does.
-if known and publish ~= '' then
-  local claims, where = claims_of(session, at)
-  local freed = {}
-  local _, dead = pass_over_the_dead(claims, where, kin_of(session, known[ANCESTORS]), function(claim)
-    return rank(known, claim)
-  end, freed)
-  settle(freed)
-  if dead then
-    return finish(dead)
-  end
-end
-return finish(stands(session))
+return finish(stands(session, known and known[HELD] == HOLDS and left or nil))

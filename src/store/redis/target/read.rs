@@ -94,7 +94,6 @@ impl Target {
             db: 0,
             client_name: None,
             known: Arc::default(),
-            epoch: Arc::default(),
             order: Arc::default(),
             password_in_url: false,
             scheme,

@@ -33,6 +33,14 @@ pub(super) struct Address {
     pub(super) node: Node,
     /// How to reach it.
     pub(super) way: Way,
+    /// The epoch of the Sentinels' configuration that names it, or 0.
+    pub(super) epoch: u64,
+}
+
+impl Address {
+    pub(super) fn new(node: &Node, way: Way) -> Self {
+        Self { node: node.clone(), way, epoch: 0 }
+    }
 }
 
 /// How to reach a server.
@@ -45,6 +53,8 @@ pub(super) enum Way {
     Connected(OwnedFd, SocketAddr),
     /// Over a connection on which the search has spoken to it.
     Open(Box<Link>),
+    /// By no way that is known: nobody who was asked has answered.
+    Unknown,
 }
 
 /// A connection to a server.
@@ -149,7 +159,9 @@ impl Link {
             (Way::Connected(socket, _), _) => Ok(socket),
             (Way::Socket(address), _) => connect_tcp(address),
             (Way::Path, Node::Unix(path)) => connect_unix(path),
-            (Way::Path, Node::Tcp { .. }) => Err(ErrorKind::Unresolved("it has no address".to_owned())),
+            (Way::Path, Node::Tcp { .. }) | (Way::Unknown, _) => {
+                Err(ErrorKind::Unresolved("it has no address".to_owned()))
+            }
         };
         let tls = tls::client(target, node);
         let stream = tls.and_then(|tls| Ok(Stream::over(socket?, connected.is_some(), tls)));
@@ -275,7 +287,7 @@ impl Link {
             }
             (Some(expected), Err(error)) => expected.failed(&error).map_or(Ok(None), |kind| Err(self.failure(kind))),
             (Some(Expected::Nodes), Ok(reply)) => {
-                self.known.add(all_of(&reply, &self.node));
+                self.known.set(all_of(&reply, &self.node));
                 Ok(None)
             }
             (Some(_), Ok(_)) => Ok(None),

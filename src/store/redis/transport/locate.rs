@@ -54,14 +54,14 @@ pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Boottime) -> Re
     let is_refused = target.credentials.is_refused();
     let node = match seek {
         Seek::Redirect(redirect) => {
-            target.known.add([redirect.node.clone()]);
+            target.known.add(redirect.node.clone());
             redirect.node
         }
         // The path of a socket may be on a mount that does not answer, and connect(2) waits for it.
         Seek::Start(_) if matches!(&target.nodes[..], [Node::Unix(path)] if !is_at_hand(path)) => {
             let node = target.nodes[0].clone();
             return search(target, target.shown_node(&node), move |target| {
-                let address = Address { node: node.clone(), way: Way::Path };
+                let address = Address::new(&node, Way::Path);
                 Link::open(target, address).map(|link| by(link, &node))
             })
             .map(Located::Pending);
@@ -94,12 +94,19 @@ pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Boottime) -> Re
     }
 }
 
-/// Begins to ask whether `node` is still the master that the Sentinels name, until `deadline`. The
-/// result is an address without sockets, or the failure that it is not.
-pub(super) fn check_master(target: &Arc<Target>, node: &Node, deadline: Boottime) -> Result<Lookup, Failure> {
+/// Begins to ask whether `node`, which the Sentinels have named by a configuration of this epoch,
+/// is still the master, until `deadline`. The result is [`Way::Path`] if it is, [`Way::Unknown`] if
+/// no Sentinel answers, or the failure that it is not.
+pub(super) fn check_master(
+    target: &Arc<Target>,
+    node: &Node,
+    epoch: u64,
+    deadline: Boottime,
+) -> Result<Lookup, Failure> {
     let node = node.clone();
     search(target, target.shown_node(&node), move |target| {
-        sentinels::check(target, &node, deadline).map(|()| Address { node, way: Way::Path })
+        let is_answered = sentinels::check(target, &node, epoch, deadline)?;
+        Ok(Address::new(&node, if is_answered { Way::Path } else { Way::Unknown }))
     })
 }
 
@@ -116,7 +123,7 @@ fn known(node: &Node) -> Option<Address> {
         Node::Unix(_) => Way::Path,
         Node::Tcp { host, port } => Way::Socket(SocketAddr::new(host.parse::<IpAddr>().ok()?, *port)),
     };
-    Some(Address { node: node.clone(), way })
+    Some(Address::new(node, way))
 }
 
 /// Begins to look for a server by `find`. A password that was refused is read again before.
@@ -177,6 +184,8 @@ fn in_turn(target: &Target, nodes: &[Node], deadline: Boottime) -> Result<Addres
         target.known.tried(node, found.is_ok());
         match found {
             Ok(address) => return Ok(address),
+            // A node that was heard of may be another server by now.
+            Err(_) if worst.is_some() && !target.nodes.contains(node) => {}
             Err(failure) if worst.as_ref().is_none_or(Failure::is_transient) => worst = Some(failure),
             Err(_) => {}
         }
@@ -193,7 +202,7 @@ fn node_of_cluster(target: &Target, node: &Node, deadline: Boottime) -> Result<A
 
 /// The address of a server that the search has connected to.
 pub(super) fn by(link: Link, node: &Node) -> Address {
-    Address { node: node.clone(), way: Way::Open(Box::new(link)) }
+    Address::new(node, Way::Open(Box::new(link)))
 }
 
 /// Resolves a name, which may block for as long as the resolver of the system does. Of several
@@ -218,7 +227,7 @@ pub(super) fn resolve(target: &Target, node: &Node, deadline: Boottime) -> Resul
             Way::Connected(connection, address)
         }
     };
-    Ok(Address { node: node.clone(), way })
+    Ok(Address::new(node, way))
 }
 
 /// The reason of the resolver, without its prefix.

@@ -11,16 +11,16 @@ use std::time::Duration;
 use redis::{Cmd, ServerError};
 use rustix::event::PollFlags;
 
-use super::link::{Address, Expected, Link};
+use super::link::{Address, Expected, Link, Way};
 use super::locate::{Located, Lookup, check_master, locate};
 use crate::clock::Boottime;
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event, Seek, Transport};
 use crate::store::redis::target::{Kind, Node, Target};
 
-/// How long the Sentinels may take to say whether a server is still the master. A holder renews in
-/// time even if none of them answers.
-const CHECK_LIMIT: Duration = Duration::from_millis(500);
+/// How long Sentinels that have not answered are left in peace. Each question holds back what is
+/// sent meanwhile.
+const SILENT_FOR: Duration = Duration::from_secs(5);
 
 /// A connection to one server, and perhaps an older one set aside.
 pub(in crate::store::redis) struct Route {
@@ -41,6 +41,10 @@ struct Connection {
     state: State,
     /// The node that is asked, or was asked last.
     node: Option<Node>,
+    /// The epoch of the Sentinels' configuration that named it, or 0.
+    epoch: u64,
+    /// Until when the Sentinels are not asked, because none of them has answered.
+    unchecked_until: Boottime,
     /// Whether each command needs ASKING before it.
     asking: bool,
     /// Whether HELLO 3 was sent.
@@ -103,12 +107,13 @@ impl Route {
         }
     }
 
-    fn check_master(&mut self) {
-        let (State::Open(_), Some(node)) = (&self.connection.state, &self.connection.node) else { return };
-        // Without a thread to ask, the connection goes on as if no Sentinel had answered.
-        let Ok(lookup) = check_master(&self.target, node, Boottime::now() + CHECK_LIMIT.min(self.limit)) else {
+    fn check_master(&mut self, limit: Duration, now: Boottime) {
+        let Connection { state: State::Open(_), node: Some(node), epoch, .. } = &self.connection else { return };
+        if now < self.connection.unchecked_until {
             return;
-        };
+        }
+        // Without a thread to ask, the connection goes on as if no Sentinel had answered.
+        let Ok(lookup) = check_master(&self.target, node, *epoch, now + limit) else { return };
         if let State::Open(link) = std::mem::take(&mut self.connection.state) {
             self.connection.state = State::Checking(lookup, link);
         }
@@ -125,8 +130,8 @@ impl Route {
         let mut subscribe = redis::cmd(if self.is_cluster() { "SSUBSCRIBE" } else { "SUBSCRIBE" });
         subscribe.arg(&channel);
         self.connection.send(subscribe, Expected::Subscription(channel));
-        // Whoever subscribes stays for a while, and may outlive the node of the URL.
-        if self.is_cluster() && self.target.known.is_fresh() {
+        // A session that subscribes stays for a while, and may outlive the node of the URL.
+        if self.is_cluster() && self.target.known.is_due(Boottime::now()) {
             self.connection.send(redis::cmd("CLUSTER").arg("SLOTS").clone(), Expected::Nodes);
         }
     }
@@ -163,7 +168,7 @@ impl Transport for Route {
                 Err(failure) => conversation.on(Event::Failed(failure), now),
             },
             Action::Close => self.connection.close(),
-            Action::CheckMaster => self.check_master(),
+            Action::CheckMaster(limit) => self.check_master(limit, now),
             Action::Send(command) => {
                 self.connection.announce();
                 self.connection.send(command, Expected::Command);
@@ -203,7 +208,7 @@ impl Transport for Route {
 impl Connection {
     fn connect(&mut self, target: &Target, address: Address, reply_max: usize) -> Result<Event, Failure> {
         let node = address.node.clone();
-        self.node = Some(node.clone());
+        (self.node, self.epoch) = (Some(node.clone()), address.epoch);
         let mut link = Link::open(target, address)?;
         link.raise_reply_max(reply_max);
         self.outbox.drain(..).for_each(|(command, expected)| link.send(&command, expected));
@@ -242,7 +247,9 @@ impl Connection {
             State::Checking(lookup, _) => match lookup.result() {
                 None => Ok(None),
                 Some(checked) => {
-                    checked?;
+                    if let Way::Unknown = checked?.way {
+                        self.unchecked_until = Boottime::now() + SILENT_FOR;
+                    }
                     self.go_on()
                 }
             },

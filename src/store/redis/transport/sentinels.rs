@@ -1,12 +1,11 @@
 //! Asks the Sentinels which server is the master.
 //!
 //! A Sentinel learns of a failover up to some seconds after another one, and the old master serves
-//! its clients until a Sentinel makes it a replica. So all Sentinels are asked at the same time, and
-//! the answer with the newest epoch counts.
+//! its clients until a Sentinel makes it a replica. So all Sentinels are asked at the same time,
+//! and the answer with the newest epoch counts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -37,24 +36,23 @@ struct Answer {
 /// Connects to the master.
 pub(super) fn connect(target: &Arc<Target>, deadline: Boottime) -> Result<Address, Failure> {
     let Answer { master, epoch } = newest(target, deadline)?;
-    target.epoch.store(epoch, Ordering::Relaxed);
     let server = target.shown_node(&master);
     let address = resolve(target, &master, deadline).map_err(|kind| kind.of(&server))?;
     let mut link = Link::open(target, address)?;
     let role = blocking::ask(&mut link, &redis::cmd("ROLE"), deadline)?;
     match is_master(role) {
-        Ok(true) => Ok(by(link, &master)),
+        Ok(true) => Ok(Address { epoch, ..by(link, &master) }),
         Ok(false) => Err(ErrorKind::NotTheMaster.of(&server)),
         Err(kind) => Err(kind.of(&server)),
     }
 }
 
-/// Fails if another server than `node` is the master by now. Sentinels that do not answer by
-/// `deadline` change nothing.
-pub(super) fn check(target: &Arc<Target>, node: &Node, deadline: Boottime) -> Result<(), Failure> {
-    let Ok(Answer { master, epoch }) = newest(target, deadline) else { return Ok(()) };
-    let is_news = epoch == 0 || target.epoch.load(Ordering::Relaxed) < epoch;
-    if is_news && master != *node { Err(ErrorKind::NotTheMaster.of(&target.shown_node(node))) } else { Ok(()) }
+/// Fails if another server than `node` is the master by now, by a newer configuration than that of
+/// `epoch`. Tells whether any Sentinel has answered by `deadline`.
+pub(super) fn check(target: &Arc<Target>, node: &Node, epoch: u64, deadline: Boottime) -> Result<bool, Failure> {
+    let Ok(newest) = newest(target, deadline) else { return Ok(false) };
+    let is_news = newest.epoch == 0 || epoch < newest.epoch;
+    if is_news && newest.master != *node { Err(ErrorKind::NotTheMaster.of(&target.shown_node(node))) } else { Ok(true) }
 }
 
 /// The answer with the newest epoch, of a majority of the Sentinels or of those that answer soon.

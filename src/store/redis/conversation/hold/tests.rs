@@ -198,11 +198,13 @@ fn absent_server_is_tried_again_until_the_limit_and_then_told() {
 
 #[test]
 fn sentinels_are_asked_again_at_each_renewal_and_sign_of_life() {
-    let mut waiter = asking(SENTINELS);
-    let joined = after(&mut waiter, reply(&["waiting", "40", "1", "0"]), START);
-    assert_eq!(joined, "subscribe, check the master, renew");
+    // The search for the server has just asked them.
+    let mut waiter = waiting(SENTINELS);
+    after(&mut waiter, reply(&["waiting", "40", "1", "0"]), START);
+    let sign_of_life = START + terms().heartbeat / 3;
+    assert_eq!(at(&mut waiter, sign_of_life), "check the master, renew");
     // A message soon after the last question is no reason for another one.
-    let soon = START + Duration::from_millis(100);
+    let soon = sign_of_life + Duration::from_millis(100);
     after(&mut waiter, reply(&["waiting", "40", "1", "0"]), soon);
     assert_eq!(after(&mut waiter, message(), soon), "renew");
 

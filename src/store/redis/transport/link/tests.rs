@@ -42,13 +42,13 @@ impl Server {
 }
 
 fn address(target: &Target) -> Address {
-    Address { node: target.nodes[0].clone(), way: Way::Path }
+    Address::new(&target.nodes[0], Way::Path)
 }
 
 fn tcp(listener: &TcpListener) -> (Target, Address) {
     let bound = listener.local_addr().unwrap();
     let target = target(&format!("redis://127.0.0.1:{}", bound.port()));
-    let address = Address { node: target.nodes[0].clone(), way: Way::Socket(bound) };
+    let address = Address::new(&target.nodes[0], Way::Socket(bound));
     (target, address)
 }
 
@@ -428,7 +428,7 @@ fn address_that_answers_is_the_first_of_the_next_connection() {
     let link = |tried: &[SocketAddr]| {
         let (socket, address) = connect_first(tried, Boottime::now() + PATIENCE).unwrap();
         target.order.accepted(address);
-        Link::open(&target, Address { node: target.nodes[0].clone(), way: Way::Connected(socket, address) }).unwrap()
+        Link::open(&target, Address::new(&target.nodes[0], Way::Connected(socket, address))).unwrap()
     };
     let order = || {
         let mut order = addresses;
@@ -454,7 +454,7 @@ fn address_that_answers_is_the_first_of_the_next_connection() {
 #[test]
 fn refused_connection_is_reported() {
     let target = target("redis://127.0.0.1:1");
-    let address = Address { node: target.nodes[0].clone(), way: Way::Socket(deserted()) };
+    let address = Address::new(&target.nodes[0], Way::Socket(deserted()));
     let refused =
         Link::open(&target, address).and_then(|mut link| blocking::ask(&mut link, &ping(), Boottime::now() + PATIENCE));
     let failure = refused.unwrap_err();
@@ -486,7 +486,7 @@ fn connection_of_the_lookup_is_used() {
     let server = Server::new();
     let (link, mut stream) = server.link("", "");
     let target = target("redis://elsewhere");
-    let address = Address { node: target.nodes[0].clone(), way: Way::Open(Box::new(link)) };
+    let address = Address::new(&target.nodes[0], Way::Open(Box::new(link)));
     let mut link = Link::open(&target, address).unwrap();
     link.send(&ping(), Expected::Command);
     assert_eq!(link.advance().unwrap(), None);

@@ -105,7 +105,7 @@ fn serve<T: Send + 'static>(serve: impl FnOnce(TcpStream) -> T + Send + 'static)
 
 fn link(server: SocketAddr, query: &str) -> Result<Link, Failure> {
     let target = target(server, query).with_tls().unwrap();
-    Link::open(&target, Address { node: target.nodes[0].clone(), way: Way::Socket(server) })
+    Link::open(&target, Address::new(&target.nodes[0], Way::Socket(server)))
 }
 
 fn target(server: SocketAddr, query: &str) -> Target {
