@@ -231,6 +231,14 @@ pub struct Remembered {
     pub entries: Vec<Entry>,
 }
 
+impl Remembered {
+    /// Adds entries that are older than those that are known.
+    pub fn add_older(&mut self, older: Self) {
+        self.past.ring.start = self.past.ring.start.saturating_sub(older.entries.len() as u64);
+        self.entries.splice(0..0, older.entries);
+    }
+}
+
 impl Past {
     /// The instant at which an idle resource forgets its past.
     pub fn keeps_until(&self) -> StoreTime {

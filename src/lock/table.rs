@@ -384,7 +384,13 @@ impl<R: Records> LockTable<R> {
         let (phase, expiry) = (session.phase, session.expiry);
         session.renew(now);
         let is_changed = (phase, expiry) != (session.phase, session.expiry);
-        let reply = standing(now, &session);
+        let mut reply = standing(now, &session);
+        // A lease that lasts longer, because no renewal lowers its expiry, is told as it was asked for.
+        if let (Phase::Held, Some(terms), Reply::Granted { lease: Some(lease), .. }) =
+            (session.phase, session.terms, &mut reply)
+        {
+            *lease = terms.ttl.min(*lease);
+        }
         if is_changed {
             self.records.put_session(id, session)?;
         }

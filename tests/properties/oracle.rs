@@ -542,7 +542,15 @@ impl Oracle {
         if !member.is_kept && member.expiry < before && member.expiry.is_some() {
             member.expiry = before;
         }
-        member.reply(now)
+        let is_held = member.holds() && !member.is_kept;
+        let ttl = member.request.terms.map(|terms| terms.ttl).filter(|_| is_held);
+        match member.reply(now) {
+            Reply::Granted { lease, tokens, slots, last } => {
+                let lease = lease.map(|lease| ttl.map_or(lease, |ttl| lease.min(ttl)));
+                Reply::Granted { lease, tokens, slots, last }
+            }
+            reply => reply,
+        }
     }
 
     fn leave(&mut self, now: StoreTime, ids: &[SessionId], why: Why, granted: &mut Vec<SessionId>) {

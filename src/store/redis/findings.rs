@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::codec::{Call, ScriptReply};
 use crate::clock::StoreTime;
 use crate::lock::op::ResourceListing;
+use crate::lock::past::Remembered;
 use crate::lock::records::Session;
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
@@ -81,6 +82,39 @@ impl Findings {
         let listing = |name: &Resource| ResourceListing::of(name.clone(), claims.remove(name).unwrap_or_default());
         self.names.iter().map(listing).collect()
     }
+}
+
+/// Lists what these resources remember, with at most `limit` entries of each. `call` executes a call,
+/// whose reply has about `most` names, jobs and entries. `None` if a reply makes no sense.
+///
+/// # Errors
+/// An error of `call`.
+pub fn remembered<E>(
+    resources: &[Resource],
+    limit: u32,
+    most: u32,
+    mut call: impl FnMut(Call) -> Result<ScriptReply, E>,
+) -> Result<Option<Vec<Remembered>>, E> {
+    let (mut rest, mut from) = (resources, 0);
+    let mut found: Vec<Remembered> = Vec::new();
+    while let [first, ..] = rest {
+        // The other resources wait until the first one is complete.
+        let named = if from > 0 { std::slice::from_ref(first) } else { rest };
+        let reply = call(Call::history_part(named.to_vec(), limit, most, from))?;
+        let ScriptReply::History { complete, next, remembered } = reply else { return Ok(None) };
+        let is_stuck = complete == 0 && (next == 0 || next == from);
+        if is_stuck || complete > named.len() {
+            return Ok(None);
+        }
+        let mut remembered = remembered.into_iter();
+        match found.last_mut() {
+            Some(last) if from > 0 => remembered.next().into_iter().for_each(|more| last.add_older(more)),
+            _ => {}
+        }
+        found.extend(remembered);
+        (rest, from) = (&rest[complete..], next);
+    }
+    Ok(Some(found))
 }
 
 #[cfg(test)]

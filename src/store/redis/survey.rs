@@ -9,9 +9,8 @@ use redis::{Cmd, Value};
 
 use super::Redis;
 use super::client::Client;
-use super::codec::{Call, ScriptReply};
 use super::failure::{ErrorKind, Failure};
-use super::findings::Findings;
+use super::findings::{Findings, remembered};
 use super::nodes::primaries;
 use super::target::{Kind, Node, Target};
 use crate::lock::past::Remembered;
@@ -26,6 +25,10 @@ const LISTED_AT_ONCE: usize = 200;
 
 /// After how many claims a reply ends. A session with one claim costs the server about 35 µs.
 const CLAIMS_AT_ONCE: u32 = 200;
+
+/// After how many names, jobs and entries a reply about the past ends. Each costs the server up to
+/// 30 µs.
+const REMEMBERED_AT_ONCE: u32 = 400;
 
 /// What to do with the resources that a scan finds.
 type Look<'a> = dyn FnMut(&mut Redis, &mut Client, &[Resource]) -> Result<(), Failure> + 'a;
@@ -68,9 +71,9 @@ impl Redis {
         found: &mut Vec<Remembered>,
     ) -> Result<(), Failure> {
         for resources in resources.chunks(self.listed_at_once()) {
-            match client.call(Call::history(resources.to_vec(), limit)) {
-                Ok(ScriptReply::History(remembered)) => found.extend(remembered),
-                Ok(_) => {}
+            let listed = remembered(resources, limit, REMEMBERED_AT_ONCE, |call| client.call(call));
+            match listed.and_then(|listed| listed.ok_or_else(|| client.failure(ErrorKind::UnexpectedReply))) {
+                Ok(listed) => found.extend(listed),
                 Err(failure) if !failure.concerns_one_resource() => return Err(failure),
                 Err(failure) if resources.len() == 1 => self.note_unusable(&resources[0], &failure),
                 Err(_) => {

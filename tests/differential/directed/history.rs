@@ -22,6 +22,7 @@ on_each_server!(
     success_is_kept_for_the_longest_period_that_was_asked,
     full_server_keeps_no_history,
     history_of_a_busy_resource_lasts,
+    resource_without_entries_leaves_no_key_of_its_history,
 );
 
 const HOUR: i64 = 3_600_000;
@@ -109,7 +110,7 @@ fn past_counts_the_ends_and_sums_their_times(kind: Kind) {
     let mut clients = Clients::new(&server, "past", Wake::Nobody);
     let past = |clients: &mut Clients| {
         let reply = clients.side.call(Call::history(vec![resource()], 0));
-        let ScriptReply::History(past) = reply else { panic!("history replies {reply:?}") };
+        let ScriptReply::History { remembered: past, .. } = reply else { panic!("history replies {reply:?}") };
         let Past { last, last_success, totals, .. } = past.into_iter().next().expect("it has a past").past;
         let Totals { ended, busy, lost, expired, waited, held } = totals;
         let last = last.map(|(ending, ended)| (ending.to_string(), ended - NOW));
@@ -181,7 +182,7 @@ fn oldest_of_too_many_jobs_is_forgotten(kind: Kind) {
         assert!(matches!(reply, ScriptReply::Busy { streak: Some(_), .. }), "{reply:?}");
     }
     let reply = clients.side.call(Call::history(vec![resource()], 0));
-    let ScriptReply::History(past) = reply else { panic!("history replies {reply:?}") };
+    let ScriptReply::History { remembered: past, .. } = reply else { panic!("history replies {reply:?}") };
     let names: BTreeSet<_> = past[0].past.jobs.keys().cloned().collect();
     assert_eq!(names, (2..count).map(|number| number.to_string()).collect());
 }
@@ -212,6 +213,27 @@ fn history_of_a_busy_resource_lasts(kind: Kind) {
     assert!(left(&mut clients) > HOUR, "{}", left(&mut clients));
 }
 
+/// While sessions wait, the key is there, with an entry or without.
+fn resource_without_entries_leaves_no_key_of_its_history(kind: Kind) {
+    let server = Server::shared(kind);
+    for (kept, is_left) in [(0, false), (2, true)] {
+        let mut clients = Clients::new(&server, &format!("no entries {kept}"), Wake::Nobody);
+        let key = clients.side.keys(&resource())[6].clone();
+        let exists = |clients: &mut Clients| -> bool {
+            redis::cmd("EXISTS").arg(&key).query(&mut clients.side.connection).unwrap()
+        };
+        clients.acquire(1, Write, "");
+        clients.acquire(2, Write, "");
+        assert!(exists(&mut clients));
+        clients.end(1, "exit 0", kept);
+        assert!(exists(&mut clients));
+        assert!(is_granted(&clients.renew(2, false)));
+        clients.end(2, "exit 0", kept);
+        assert_eq!(exists(&mut clients), is_left);
+        assert_eq!(history(&mut clients).len(), kept.try_into().unwrap_or(0));
+    }
+}
+
 /// As many jobs as a resource remembers, all within their periods, and one more.
 fn success_is_kept_for_the_longest_period_that_was_asked(kind: Kind) {
     let server = Server::shared(kind);
@@ -238,7 +260,7 @@ fn success_is_kept_for_the_longest_period_that_was_asked(kind: Kind) {
     clients.advance(us(100));
     succeeds(&mut clients, count);
     let reply = clients.side.call(Call::history(vec![resource()], 0));
-    let ScriptReply::History(past) = reply else { panic!("history replies {reply:?}") };
+    let ScriptReply::History { remembered: past, .. } = reply else { panic!("history replies {reply:?}") };
     let jobs = &past[0].past.jobs;
     assert_eq!(jobs.len(), JOBS_MAX);
     assert!(jobs.contains_key("7") && !jobs.contains_key("0"), "7 is kept for longer, and 0 comes first of the others");

@@ -88,7 +88,14 @@ pub enum ScriptReply {
         sessions: Vec<(SessionId, Session)>,
     },
     /// What the resources remember.
-    History(Vec<Remembered>),
+    History {
+        /// How many of the resources are complete.
+        complete: usize,
+        /// Where the next one goes on; 0 if it has not been listed yet.
+        next: u64,
+        /// What they remember, and the next one as far as it is listed.
+        remembered: Vec<Remembered>,
+    },
 }
 
 impl ScriptReply {
@@ -129,7 +136,11 @@ impl ScriptReply {
                 let (resources, sessions) = obstructions(resources)?;
                 Self::Listing { now: instant(now)?, next: bytes(next)?.to_vec(), resources, sessions }
             }
-            ("history", resources) => Self::History(resources.iter().map(past::remembered).collect::<Option<_>>()?),
+            ("history", [complete, next, resources @ ..]) => Self::History {
+                complete: number(complete)?.try_into().ok()?,
+                next: number(next)?,
+                remembered: resources.iter().map(past::remembered).collect::<Option<_>>()?,
+            },
             _ => return None,
         })
     }

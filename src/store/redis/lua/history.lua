@@ -1,10 +1,16 @@
--- history: maximum number of entries of each resource
+-- history: maximum number of entries of each resource | how many names, jobs and entries the reply
+-- may have | where the first resource goes on, or 0
 --
 -- Lists what the resources remember. Changes nothing.
 
-local limit = tonumber(ARGV[3])
-local reply = { 'history' }
+local limit, left, from = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+-- The reply has the number of resources that are complete, and where the next one goes on.
+local reply = { 'history', 0, 0 }
 for i = 1, n do
+  if left <= 0 or reply[3] > 0 then
+    break
+  end
+  left = left - 1
   local raw = call('GET', KEYS[7 * i - 6])
   if raw then
     local r = { records = {} }
@@ -18,7 +24,10 @@ for i = 1, n do
       past[OUTCOME], jobs, past[ENDED], past[ENTERED], past[SUCCEEDED], past[ENDS], past[HELD_FOR], counters[WAITED],
       counters[BUSY], counters[LOST], counters[EXPIRED],
     }
-    local list = limit > 0 and call('LRANGE', KEYS[7 * i], 0, limit - 1) or {}
+    -- New entries come first, so a part begins at the number of an entry and not at its index.
+    local first = i == 1 and from > 0 and past[ENTERED] - from or 0
+    local last = math.min(limit, first + math.max(left, 1)) - 1
+    local list = last >= first and call('LRANGE', KEYS[7 * i], first, last) or {}
     for j = 1, #list do
       -- An h without an entry has an empty one.
       if list[j] ~= '' then
@@ -27,7 +36,12 @@ for i = 1, n do
         entries[#entries + 1] = entry
       end
     end
-    reply[#reply + 1] = { ARGV[3 + i], remembered, entries }
+    reply[#reply + 1] = { ARGV[5 + i], remembered, entries }
+    left = left - #jobs - #list
+    if #list > last - first and last + 1 < limit then
+      reply[3] = math.max(past[ENTERED] - last - 1, 0)
+    end
   end
+  reply[2] = reply[3] > 0 and i - 1 or i
 end
 return reply

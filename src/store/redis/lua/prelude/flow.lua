@@ -303,7 +303,8 @@ local function finish(reply)
   for i = 1, n do
     local r = resources[i]
     now = r.now
-    if r.epoch and not next(r.count) then
+    local is_left = r.epoch and not next(r.count)
+    if is_left then
       close(r)
       leave_alone(r.s, r.token, r.seq, past_of(r))
     elseif r.epoch and r.is_changed then
@@ -312,6 +313,10 @@ local function finish(reply)
       leave_alone(r.s, r.token, r.seq, past_of(r))
     end
     remember_entries(r)
+    -- Only a resource that is not quiet needs an h without an entry.
+    if is_left and past_of(r)[ENTERED] == past_of(r)[FIRST] then
+      redis.pcall('PEXPIRE', r.h, 0)
+    end
   end
   return reply
 end
