@@ -246,8 +246,8 @@ impl Past {
         self.changed + if is_worth_more { RETENTION } else { RETENTION_OF_TOTALS }
     }
 
-    /// The job whose last success is the run for which a request asks with [`Job::once_per`], if that
-    /// run has taken place already.
+    /// The job whose last success is the run for which a request asks with [`Job::once_per`], if
+    /// that run has taken place already.
     pub fn done_by(&self, now: StoreTime, job: &Job) -> Option<&str> {
         let once = job.once_per?;
         let counts = |name: &String| !once.same_job || *name == job.name;

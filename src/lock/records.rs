@@ -168,13 +168,13 @@ pub trait Records {
     /// The session whose lease ended first, if a lease has ended by `now`.
     fn due(&self, now: StoreTime) -> Result<Option<SessionId>, Self::Error>;
 
-    /// Whether the past may grow. Without room the table adds to the past nothing but successes that
-    /// must not be forgotten.
+    /// Whether the past may grow. Without room the table adds to the past nothing but successes
+    /// that must not be forgotten.
     fn has_room(&self) -> Result<bool, Self::Error> {
         Ok(true)
     }
-    /// Lets some of the resources that were idle longest forget what they need not keep, until there
-    /// is room. Returns how many have forgotten something.
+    /// Lets some of the resources that were idle longest forget what they need not keep, until
+    /// there is room. Returns how many have forgotten something.
     fn forget_idle(&mut self, now: StoreTime) -> Result<usize, Self::Error>
     where
         Self: Sized,

@@ -5,8 +5,8 @@
 //! number with each operation.
 //!
 //! A storage without room lets the resources that were idle longest forget: their entries, streaks
-//! and successes whose period is over, and the whole past if nothing else is left. What it still has
-//! no room for is not added, except for a success, which is kept for as long as its period. A
+//! and successes whose period is over, and the whole past if nothing else is left. What it still
+//! has no room for is not added, except for a success, which is kept for as long as its period. A
 //! success takes less room than its session gave back.
 
 use std::time::Duration;

@@ -52,8 +52,9 @@ impl<R: Records> LockTable<R> {
         Self { records, claim_lease: Some(claim_lease), portion: None }
     }
 
-    /// Lets the operations from now on end at most so many due sessions all together, and none after
-    /// [`CLAIMS_MAX`](request::CLAIMS_MAX) claims. A session that is due counts until it is ended.
+    /// Lets the operations from now on end at most so many due sessions all together, and none
+    /// after [`CLAIMS_MAX`](request::CLAIMS_MAX) claims. A session that is due counts until it is
+    /// ended.
     pub fn expire_at_most(&mut self, sessions: usize) {
         self.portion = Some(sessions);
     }
@@ -385,7 +386,8 @@ impl<R: Records> LockTable<R> {
         session.renew(now);
         let is_changed = (phase, expiry) != (session.phase, session.expiry);
         let mut reply = standing(now, &session);
-        // A lease that lasts longer, because no renewal lowers its expiry, is told as it was asked for.
+        // A lease that lasts longer, because no renewal lowers its expiry, is told as it was asked
+        // for.
         if let (Phase::Held, Some(terms), Reply::Granted { lease: Some(lease), .. }) =
             (session.phase, session.terms, &mut reply)
         {

@@ -55,8 +55,9 @@ pub fn are_same_servers(one: &str, other: &str) -> bool {
     }
 }
 
-/// Adds the settings that a URL takes from its surroundings. All files are read here, so that no file
-/// system blocks a poll loop later; only a password that is refused is read again, in a thread.
+/// Adds the settings that a URL takes from its surroundings. All files are read here, so that no
+/// file system blocks a poll loop later; only a password that is refused is read again, in a
+/// thread.
 fn complete(mut target: Target, secrets: &Secrets, limit: Duration) -> Result<Target, Error> {
     target.anchor(std::env::current_dir)?;
     // A password file that is not needed is not read.

@@ -105,8 +105,8 @@ fn lock_survives_the_migration_of_its_slot() {
     });
 }
 
-/// The slot of a held lock moves to a node whose clock is behind. The renewals there lower no expiry,
-/// so nobody else gets the lock.
+/// The slot of a held lock moves to a node whose clock is behind. The renewals there lower no
+/// expiry, so nobody else gets the lock.
 #[test]
 fn lock_survives_the_migration_to_a_node_whose_clock_is_behind() {
     crate::support::needs::skip_unless!(crate::support::needs::programs(&["cc"]));

@@ -93,8 +93,8 @@ fn grant_unknown_to_the_new_master_exits_76() {
 
 /// While the Sentinels promote the replica as an administrator wishes, the old master serves its
 /// clients for some seconds. Each command checks by flock(2) that no other one runs, in a long hold
-/// and in short ones, with leases that end before and after the old master becomes a replica. A lease
-/// of 3 seconds may end before busy Sentinels tell of the new master.
+/// and in short ones, with leases that end before and after the old master becomes a replica. A
+/// lease of 3 seconds may end before busy Sentinels tell of the new master.
 #[test]
 fn commands_exclude_each_other_during_planned_failovers() {
     crate::support::needs::skip_unless!(crate::support::needs::programs(&["flock"]));

@@ -20,9 +20,9 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::clock::Boottime;
 use crate::processes;
 
-/// Maximum wait of a transaction for the end of other processes, all together. A process may hang in
-/// its end, on a dead disk or in a frozen container for example. A tree then counts as alive, and a
-/// process without a tree as dead.
+/// Maximum wait of a transaction for the end of other processes, all together. A process may hang
+/// in its end, on a dead disk or in a frozen container for example. A tree then counts as alive,
+/// and a process without a tree as dead.
 const LONGEST: Duration = Duration::from_millis(500);
 
 /// Whether the process is missing from this pid namespace or is only a zombie.
@@ -37,8 +37,8 @@ pub(super) fn is_gone(number: u32) -> bool {
     }
 }
 
-/// What tells when a process has ended whose end has begun; `None` for every other process. A number
-/// from another pid namespace may match an unrelated process here.
+/// What tells when a process has ended whose end has begun; `None` for every other process. A
+/// number from another pid namespace may match an unrelated process here.
 pub(super) fn end_of(number: u32) -> Option<OwnedFd> {
     let pid = i32::try_from(number).ok().and_then(Pid::from_raw)?;
     // The pidfd is opened before the check, so that the checked process and the awaited process are

@@ -79,8 +79,8 @@ impl TableFile {
         Ok(opened)
     }
 
-    /// The number of pages that the file may have: what the table may have at most, or what the file
-    /// system has room for.
+    /// The number of pages that the file may have: what the table may have at most, or what the
+    /// file system has room for.
     pub(super) fn pages_max(&self) -> usize {
         let len = stat(&self.file).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
         let free = rustix::fs::fstatvfs(&self.file).map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));

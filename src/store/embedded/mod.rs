@@ -111,8 +111,8 @@ pub struct Embedded {
     table: Option<TableFile>,
     gate: Gate,
     namespace: String,
-    /// The sessions of this process that a portion of a crowd has concerned: the work after it takes
-    /// them.
+    /// The sessions of this process that a portion of a crowd has concerned: the work after it
+    /// takes them.
     concerned: Vec<(SessionId, Wake)>,
     /// Whether this process gives the trees of killed holders time to end before it tells that a
     /// request is busy. A server has other clients to serve.

@@ -288,8 +288,8 @@ fn open(locked: &Locked<'_>) -> Result<TableFile, records::Error> {
 }
 
 /// The state of a holder's or waiter's process. A kept hold needs none. A waiter without its beacon
-/// counts as dead: no process can wake it, and it runs no command. It learns that it is lost when it
-/// looks.
+/// counts as dead: no process can wake it, and it runs no command. It learns that it is lost when
+/// it looks.
 pub(super) fn fate(directory: &Directory, records: &Transaction<'_>, id: SessionId) -> Result<Peer, records::Error> {
     let identity = records.beacon(id)?;
     Ok(match beacon::look(directory, id, identity.as_ref())? {
@@ -646,7 +646,8 @@ impl<'t> Work<'t> {
         self.apply(Op::Expire).map(drop)
     }
 
-    /// Lets idle resources forget what they need not keep. Returns how many have forgotten something.
+    /// Lets idle resources forget what they need not keep. Returns how many have forgotten
+    /// something.
     fn forget_idle(&mut self) -> Result<usize, records::Error> {
         let now = self.time()?;
         let forgotten = self.table.records_mut().forget_idle(now)?;

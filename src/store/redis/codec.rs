@@ -299,8 +299,8 @@ impl Call {
         Self::history_part(resources, limit, u32::MAX, 0)
     }
 
-    /// Does the same until the reply has about `most` names, jobs and entries; that is at least 1. The
-    /// first resource goes on at `from`, unless this is 0.
+    /// Does the same until the reply has about `most` names, jobs and entries; that is at least 1.
+    /// The first resource goes on at `from`, unless this is 0.
     pub fn history_part(resources: Vec<Resource>, limit: u32, most: u32, from: u64) -> Self {
         let arguments = [limit.into(), most.into(), from].map(Argument::Number).into();
         Self { resources, ..Self::new(&scripts::HISTORY, Vec::new(), arguments) }

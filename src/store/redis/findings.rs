@@ -84,8 +84,8 @@ impl Findings {
     }
 }
 
-/// Lists what these resources remember, with at most `limit` entries of each. `call` executes a call,
-/// whose reply has about `most` names, jobs and entries. `None` if a reply makes no sense.
+/// Lists what these resources remember, with at most `limit` entries of each. `call` executes a
+/// call, whose reply has about `most` names, jobs and entries. `None` if a reply makes no sense.
 ///
 /// # Errors
 /// An error of `call`.

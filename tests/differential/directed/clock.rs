@@ -111,8 +111,8 @@ fn expired_lease_is_not_renewed_by_renew_alone(kind: Kind) {
     }
 }
 
-/// The clock steps back after a renewal that left no trace in the clock of the resource, or the slot
-/// has moved to a node whose clock is behind.
+/// The clock steps back after a renewal that left no trace in the clock of the resource, or the
+/// slot has moved to a node whose clock is behind.
 fn renewal_never_lowers_an_expiry(kind: Kind) {
     let server = Server::shared(kind);
     let mut clients = Clients::new(&server, "lower", Wake::Nobody);

@@ -132,7 +132,7 @@ fn waiter_passes_over_the_dead_ahead_of_it_by_its_renewal(kind: Kind) {
     let reply = clients.renew(3, true);
     let ScriptReply::Granted { lease, .. } = &reply else { panic!("3 does not pass over 2: {reply:?}") };
     assert_eq!(*lease, Some(TERMS.ttl), "the grant is claimed at once");
-    // Session 4 waits for the holder, whoever has left.
+    // Session 4 waits for the holder, so nothing changes for it.
     assert_eq!(clients.holders_and_waiters(), (vec![1, 3], vec![4]));
     assert!(is_released(&clients.release(1)));
     assert_eq!(next_message(&mut alive), "granted");

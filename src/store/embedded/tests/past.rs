@@ -234,7 +234,7 @@ fn transaction(lab: &Lab) -> u64 {
 }
 
 #[test]
-fn crowd_of_due_sessions_is_ended_in_portions_by_whoever_comes() {
+fn crowd_of_due_sessions_is_ended_in_portions_by_the_next_operations() {
     let lab = Lab::new();
     for number in 0..250 {
         let mut request = keeps(1, ms(2000));

@@ -234,8 +234,8 @@ impl Exchange {
     }
 
     /// Asks the Sentinels, if there are any, whether the server is still the master: after a
-    /// planned failover, the old one serves its clients for some seconds. Whoever asks waits for a
-    /// reply for `patience` at most, so the Sentinels have a part of this time.
+    /// planned failover, the old one serves its clients for some seconds. The caller waits for
+    /// a reply for `patience` at most, so the Sentinels have a part of this time.
     pub(super) fn check_master(&mut self, patience: Duration, now: Boottime) {
         let is_due = self.checked + CHECK_LIMIT <= now;
         if is_due && self.is_open() && matches!(self.target.kind, Kind::Sentinel { .. }) {

@@ -133,7 +133,7 @@ pub(super) fn drain(next: impl FnMut() -> Option<Action>) -> Vec<String> {
 
 pub(super) fn described(action: &Action) -> String {
     match action {
-        Action::CheckMaster(_) => "check the master".to_owned(),
+        Action::CheckMaster(limit) => format!("check the master for {limit:?}"),
         Action::Open(Seek::Start(attempt)) => format!("open {attempt}"),
         Action::Open(Seek::Redirect(redirect)) if redirect.asking => format!("open {} asking", redirect.node),
         Action::Open(Seek::Redirect(redirect)) => format!("open {}", redirect.node),

@@ -53,7 +53,7 @@ pub(super) enum Way {
     Connected(OwnedFd, SocketAddr),
     /// Over a connection on which the search has spoken to it.
     Open(Box<Link>),
-    /// By no way that is known: nobody who was asked has answered.
+    /// No way is known: no server that was asked has answered.
     Unknown,
 }
 

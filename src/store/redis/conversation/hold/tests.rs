@@ -202,17 +202,30 @@ fn sentinels_are_asked_again_at_each_renewal_and_sign_of_life() {
     let mut waiter = waiting(SENTINELS);
     after(&mut waiter, reply(&["waiting", "40", "1", "0"]), START);
     let sign_of_life = START + terms().heartbeat / 3;
-    assert_eq!(at(&mut waiter, sign_of_life), "check the master, renew");
+    assert_eq!(at(&mut waiter, sign_of_life), "check the master for 500ms, renew");
     // A message soon after the last question is no reason for another one.
     let soon = sign_of_life + Duration::from_millis(100);
     after(&mut waiter, reply(&["waiting", "40", "1", "0"]), soon);
     assert_eq!(after(&mut waiter, message(), soon), "renew");
 
     let mut holder = held(SENTINELS);
-    assert_eq!(at(&mut holder, START + TTL / 3), "subscribe, check the master, renew");
+    assert_eq!(at(&mut holder, START + TTL / 3), "subscribe, check the master for 500ms, renew");
     let later = START + TTL / 3 + Duration::from_secs(1);
     assert_eq!(after(&mut holder, failed(ErrorKind::NotTheMaster), later), "close, open 1, subscribe, renew");
     assert_eq!(standing(&holder), "granted");
+}
+
+/// The other half is for the reply itself, which has a sixth of the lease.
+#[test]
+fn sentinels_have_half_of_the_time_for_a_reply() {
+    let ttl = Duration::from_secs(2);
+    let request = Request { terms: Some(Terms { ttl, ..terms() }), ..request() };
+    let mut holder = HoldConversation::new(exchange(SENTINELS), request, 0, CONNECT_TIMEOUT, START).unwrap();
+    at(&mut holder, START);
+    after(&mut holder, Event::Connecting(node(1)), START);
+    after(&mut holder, reply(&["granted", "2000000", "7", "8"]), START);
+    let actions = at(&mut holder, START + Duration::from_secs(1));
+    assert!(actions.contains(&format!("check the master for {:?}", ttl / 12)), "{actions}");
 }
 
 #[test]

@@ -48,7 +48,7 @@ local call, pack, unpacked = redis.call, cmsgpack.pack, cmsgpack.unpack
 local KEYS, ARGV = KEYS, ARGV
 
 local publish, n = ARGV[2], #KEYS / 7
--- The instant of the call by the clock of the server, and for the resource at hand: whoever goes on
--- to another resource takes its `now` first. Whether the server refused the last write of
+-- The instant of the call by the clock of the server, and for the resource at hand: code that goes
+-- on to another resource takes its `now` first. Whether the server refused the last write of
 -- `leave_alone` at first, because it is at maxmemory.
 local server_now, now, is_full
