@@ -2,6 +2,7 @@
 //! and completions are generated from them.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser as _, ValueParser};
 use clap::{Arg, ArgAction, ArgGroup, Command, ValueHint, value_parser};
@@ -108,6 +109,17 @@ pub(super) fn option(
 ) -> Arg {
     Arg::new(id).long(id).value_name(value_name).value_parser(parser.into()).value_hint(ValueHint::Other).help(help)
 }
+
+/// An option whose value may be absent, in which case its value is `None`. The value stands behind
+/// an `=`.
+fn optional(id: &'static str, parse: fn(&str) -> Result<Duration, String>, help: &'static str) -> Arg {
+    let parser = move |word: &str| if word == ABSENT { Ok(None) } else { parse(word).map(Some) };
+    // clap counts the place of an option only if the option has a value.
+    option(id, "DUR", parser, help).num_args(0..=1).require_equals(true).default_missing_value(ABSENT)
+}
+
+/// What stands for the absent value of an option. No user can mean it.
+const ABSENT: &str = "\u{1}";
 
 /// An option without a value.
 fn switch(id: &'static str, help: &'static str) -> Arg {
@@ -345,9 +357,7 @@ fn run_options() -> impl Iterator<Item = Arg> {
         option(id::CONFLICT_EXIT_CODE, "N", values::exit_code, "Exit with N when busy").short('E').default_value("75"),
         shell(id::ELSE, "When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why")
             .conflicts_with(id::CONFLICT_EXIT_CODE),
-        option(id::SKIP_OK, "DUR", values::duration, "When busy, exit with 0 silently [for less than DUR in a row]")
-            .num_args(0..=1)
-            .require_equals(true)
+        optional(id::SKIP_OK, values::duration, "When busy, exit with 0 silently [for less than DUR in a row]")
             .conflicts_with_all([id::CONFLICT_EXIT_CODE, id::ELSE]),
         switch(id::QUIET, "Say nothing when busy").short('q').conflicts_with(id::VERBOSE),
     ];
@@ -490,9 +500,7 @@ pub(super) fn inspect(command: Command) -> Command {
                 .conflicts_with(id::WATCH),
         )
         .arg(
-            option(id::WATCH, "DUR", values::interval, "Go on with each change; a server is asked each DUR [1s]")
-                .num_args(0..=1)
-                .require_equals(true)
+            optional(id::WATCH, values::interval, "Go on with each change; a server is asked each DUR [1s]")
                 .conflicts_with_all([id::HELD_LONGER_THAN, id::NO_SUCCESS_FOR, id::PROMETHEUS]),
         )
         .arg(verbose("Show times of day instead of ages, and session ids"))

@@ -97,7 +97,7 @@ fn two_writes(one: &str, other: &str) -> String {
 }
 
 /// The values of an argument, each with its position among the words.
-fn with_places<'a, T>(matches: &'a ArgMatches, id: &str) -> impl Iterator<Item = (usize, &'a T)>
+pub(super) fn with_places<'a, T>(matches: &'a ArgMatches, id: &str) -> impl Iterator<Item = (usize, &'a T)>
 where
     T: Clone + Send + Sync + 'static,
 {
@@ -139,7 +139,10 @@ fn merge_into(merged: &mut Vec<Claim>, claim: Claim) -> Result<(), Mistake> {
                 let text = format!("'{key}' cannot have both {one} and {other} slots: give one --slot {key}=N");
                 return Err(Mistake::plain(text));
             }
-            (Some(_), Some(_)) => return Ok(()),
+            (Some(_), Some(_)) => {
+                let text = format!("'{key}' has two slots in one request: give one --slot {key}=N");
+                return Err(Mistake::plain(text));
+            }
             (None, None) if earlier.span == claim.span => {
                 earlier.mode = earlier.mode.max(claim.mode);
                 return Ok(());
@@ -223,7 +226,6 @@ mod tests {
         assert_eq!(claims("exec --write a --read b --read a -- true"), ["write a whole", "read b whole"]);
         assert_eq!(claims("exec a --read a -- true"), ["write a whole"]);
         assert_eq!(claims("exec --write a --write a -- true"), ["write a whole"]);
-        assert_eq!(claims("exec --slot a=2 --slot a=2 -- true"), ["slot a=2 whole"]);
     }
 
     #[test]
@@ -279,6 +281,9 @@ mod tests {
         assert_eq!(mistake("exec a --slot a=2 -- true"), text);
         let text = "'a' cannot have both 2 and 3 slots: give one --slot a=N";
         assert_eq!(mistake("exec --slot a=2 --slot a=3 -- true"), text);
+        let text = "'a' has two slots in one request: give one --slot a=N";
+        assert_eq!(mistake("exec --slot a=2 --slot a=2 -- true"), text);
+        assert_eq!(mistake("acquire --slot a=2 --for 1s --slot a=2"), text);
     }
 
     #[test]

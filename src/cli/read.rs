@@ -22,12 +22,15 @@ use super::invocation::{
 };
 use super::pages::Page;
 use super::usage::Mistake;
+use super::values;
 
 pub(super) fn exec(matches: ArgMatches) -> Result<Invocation, Mistake> {
+    no_blank_before_value(&matches, id::SKIP_OK)?;
     run(claims::of_exec(&matches)?, matches)
 }
 
 pub(super) fn range(mode: Mode, matches: ArgMatches) -> Result<Invocation, Mistake> {
+    no_blank_before_value(&matches, id::SKIP_OK)?;
     run(vec![claims::of_range(&matches, mode)?], matches)
 }
 
@@ -41,13 +44,21 @@ fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistak
             "--once-per needs one write claim on one whole KEY: give each job a KEY of its own",
         ));
     }
+    let wait = wait(&matches)?;
+    let may_be_busy = wait.is_some() || matches.contains_id(id::MAX_WAITING);
+    let needs_limit = [id::SKIP_OK, id::ELSE].into_iter().find(|id| matches.contains_id(id));
+    if let Some(option) = needs_limit.filter(|_| !may_be_busy) {
+        return Err(Mistake::plain(format!(
+            "--{option} needs -n, -w DUR or --max-waiting N: without one of them, the request waits for ever"
+        )));
+    }
     Ok(Invocation::Exec(Box::new(Exec {
         claims,
         command,
         grace_yields,
         ttl: matches.remove_one(id::TTL),
         grace: given(&mut matches, id::GRACE),
-        wait: wait(&matches)?,
+        wait,
         conflict_exit_code: given(&mut matches, id::CONFLICT_EXIT_CODE),
         connect_timeout: given(&mut matches, id::CONNECT_TIMEOUT),
         replicas: given(&mut matches, id::REPLICAS),
@@ -56,7 +67,7 @@ fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistak
         max_waiting: matches.remove_one(id::MAX_WAITING),
         deadlock_timeout: given(&mut matches, id::DEADLOCK_TIMEOUT),
         history: matches.remove_one(id::HISTORY),
-        skip_ok: matches.contains_id(id::SKIP_OK).then(|| matches.remove_one(id::SKIP_OK)),
+        skip_ok: matches.remove_one(id::SKIP_OK),
         once_per: matches.remove_one(id::ONCE_PER),
         success_codes: matches.remove_many(id::SUCCESS_CODES).into_iter().flatten().collect(),
         hold_at_least: matches.remove_one(id::HOLD_AT_LEAST),
@@ -171,7 +182,25 @@ pub(super) fn wait(matches: &ArgMatches) -> Result<Option<Duration>, Mistake> {
     }
 }
 
+/// Refuses a bare KEY that reads as a duration, directly after an option whose value may be absent.
+/// It is nearly always the value, behind a blank in place of the `=`.
+fn no_blank_before_value(matches: &ArgMatches, option: &str) -> Result<(), Mistake> {
+    let is_absent = matches.get_one::<Option<Duration>>(option).is_some_and(Option::is_none);
+    let Some(at) = matches.index_of(option).filter(|_| is_absent) else { return Ok(()) };
+    let keys = claims::with_places::<Resource>(matches, id::KEY).map(|(place, key)| (place, key.as_str()));
+    let strays = matches.try_contains_id(id::STRAY).is_ok().then(|| claims::with_places::<String>(matches, id::STRAY));
+    let strays = strays.into_iter().flatten().map(|(place, stray)| (place, stray.as_str()));
+    let mut next = keys.chain(strays).filter(|(place, _)| *place == at + 1).map(|(_, word)| word);
+    match next.find(|word| values::duration(word).is_ok()) {
+        None => Ok(()),
+        Some(word) => Err(Mistake::plain(format!(
+            "'{word}' after --{option} is a KEY and not its DUR: write --{option}={word}, or put the KEY '{word}' first"
+        ))),
+    }
+}
+
 pub(super) fn inspect(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    no_blank_before_value(&matches, id::WATCH)?;
     let inspect = Inspect {
         resources: resources(&mut matches),
         form: match [id::JSON, id::NAMES, id::TREE, id::DOT].map(|id| matches.get_flag(id)) {
@@ -181,7 +210,7 @@ pub(super) fn inspect(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
             [.., true] => Form::Dot,
             _ => Form::Table,
         },
-        watch: matches.contains_id(id::WATCH).then(|| matches.remove_one(id::WATCH).unwrap_or(WATCH_EVERY)),
+        watch: matches.remove_one::<Option<Duration>>(id::WATCH).map(|every| every.unwrap_or(WATCH_EVERY)),
         verbose: matches.get_flag(id::VERBOSE),
         color: color(&mut matches),
         held_longer_than: matches.remove_one(id::HELD_LONGER_THAN),
@@ -395,10 +424,10 @@ mod tests {
             mistake("exec k --reason a\u{7}b -- c"),
             "--reason: the text 'a?b' has the control character U+0007: leave out control and format characters"
         );
-        let both = exec("exec k --meanwhile a_b --else c_d -- c");
+        let both = exec("exec -n k --meanwhile a_b --else c_d -- c");
         assert_eq!((both.meanwhile, both.otherwise), (Some("a b".into()), Some("c d".into())));
         assert!(mistake("exec k -E 0 --else a -- c").contains("--conflict-exit-code"));
-        let cron = exec("exec k --skip-ok --success-codes 3,5 --splay 1m --nested --status-file f -- c");
+        let cron = exec("exec k -n --skip-ok --success-codes 3,5 --splay 1m --nested --status-file f -- c");
         assert_eq!((cron.skip_ok, cron.success_codes, cron.splay), (Some(None), vec![3, 5], secs(60)));
         assert_eq!((cron.nested, cron.status_file), (true, Some(PathBuf::from("f"))));
         let cron = exec("exec --skip-ok=1h --once-per 2h --hold-at-least 3s --max-runtime 4s --max-waiting 5 k -- c");
@@ -588,6 +617,56 @@ mod tests {
         assert_eq!(parsed("man rlock-exec").unwrap(), print("rlock-exec"));
         assert_eq!(parsed("man range-read").unwrap(), print("rlock-range-read"));
         assert_eq!(parsed("man --dir d").unwrap(), Invocation::Man(Man::WriteAll(PathBuf::from("d"))));
+    }
+
+    /// Of several words that read as a duration, only the one directly after the option can be meant.
+    #[test]
+    fn blank_in_place_of_the_equals_sign_is_a_mistake() {
+        for line in [
+            "exec -n --skip-ok 6h backup -- c",
+            "exec -n backup --skip-ok 6h -- c",
+            "exec --read r -n --skip-ok 6h -c c",
+            "exec --skip-ok 6h -- c",
+            "range-read -n --skip-ok 6h 1 2 -- c",
+        ] {
+            let text =
+                "'6h' after --skip-ok is a KEY and not its DUR: write --skip-ok=6h, or put the KEY '6h' first";
+            assert_eq!(mistake(line), text, "{line}");
+        }
+        for line in ["inspect --watch 5s", "inspect k --watch 5s j", "inspect --json --watch 5s"] {
+            let text = "'5s' after --watch is a KEY and not its DUR: write --watch=5s, or put the KEY '5s' first";
+            assert_eq!(mistake(line), text, "{line}");
+        }
+        for line in [
+            "exec 6h -n --skip-ok -- c",
+            "exec -n --skip-ok --write 6h -- c",
+            "exec --skip-ok -w 6h k -- c",
+            "exec -n --skip-ok=1h 6h -- c",
+            "range-read k -n --skip-ok 1 2 -- c",
+            "range-read 1 -n --skip-ok 1 2 -- c",
+        ] {
+            assert!(exec(line).skip_ok.is_some(), "{line}");
+        }
+        for line in ["inspect 5s --watch", "inspect --watch k 5s", "inspect --watch=1s 5s"] {
+            assert!(parsed(line).is_ok(), "{line}");
+        }
+    }
+
+    /// "`--skip-ok` and `--else` need `-n`, `-w` or `--max-waiting`".
+    #[test]
+    fn option_for_busy_requests_needs_a_limit_of_the_wait() {
+        for (line, option) in [
+            ("exec k --skip-ok -- c", "--skip-ok"),
+            ("exec k --skip-ok=1h -- c", "--skip-ok"),
+            ("exec k --else a -- c", "--else"),
+            ("range-write k 1 2 --else a -- c", "--else"),
+        ] {
+            let text = "needs -n, -w DUR or --max-waiting N: without one of them, the request waits for ever";
+            assert_eq!(mistake(line), format!("{option} {text}"));
+            for limit in ["-n", "-w 1h", "--max-waiting 3"] {
+                exec(&line.replacen(" --", &format!(" {limit} --"), 1));
+            }
+        }
     }
 
     #[test]

@@ -205,6 +205,14 @@ fn limits_of_the_options_for_cron_are_usage_errors() {
             "--skip-ok and --conflict-exit-code exclude each other: give one of them",
         ),
         (&["exec", "k", "--skip-ok", "--else", "x"], "--skip-ok and --else exclude each other: give one of them"),
+        (
+            &["exec", "k", "--skip-ok"],
+            "--skip-ok needs -n, -w DUR or --max-waiting N: without one of them, the request waits for ever",
+        ),
+        (
+            &["exec", "-n", "--skip-ok", "6h", "k"],
+            "'6h' after --skip-ok is a KEY and not its DUR: write --skip-ok=6h, or put the KEY '6h' first",
+        ),
         (&["exec", "k", "--skip-ok=x"], "--skip-ok: 'x' is not a duration: write it as 90s, 5m, 1h30m or 500ms"),
         (&["exec", "--read", "k", "--once-per", "1h"], whole),
         (&["exec", "--write", "k", "--write", "j", "--once-per", "1h"], whole),

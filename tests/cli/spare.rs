@@ -249,7 +249,7 @@ fn lost_lock_ends_the_command_and_not_the_spare_work() {
 #[test]
 fn busy_request_with_else_ends_as_that_work_does() {
     on_both(|lab| {
-        run(lab, &["--else", "echo else >> log"], "exit 4").silently(4);
+        run(lab, &["-n", "--else", "echo else >> log"], "exit 4").silently(4);
         let holder = lab.hold("k");
         for options in [["-n", "--else"], ["-w1s", "--else"]] {
             let ran = run(lab, &[&options[..], &["echo \"$RLOCK_BUSY\"; exit 9"]].concat(), COMMAND);
@@ -262,9 +262,9 @@ fn busy_request_with_else_ends_as_that_work_does() {
         assert_eq!((ran.status.code(), log(lab)), (None, vec!["spare".to_owned(), "else".to_owned()]));
         holder.end().silently(0);
     });
-    let ran = Lab::at("redis://127.0.0.1:1").run(["exec", "k", "--else", "echo else", "--", "true"]);
+    let ran = Lab::at("redis://127.0.0.1:1").run(["exec", "-n", "k", "--else", "echo else", "--", "true"]);
     ran.failed(69);
-    let ran = Lab::new().run(["exec", "k", "-E", "0", "--else", "true", "--", "true"]);
+    let ran = Lab::new().run(["exec", "-n", "k", "-E", "0", "--else", "true", "--", "true"]);
     assert_eq!(ran.code(), Some(64));
 }
 

@@ -94,7 +94,7 @@ fn circle_at_a_server_behind_sentinels_is_found() {
 fn deadlock_is_neither_skipped_nor_busy_and_has_its_outcome() {
     let lab = Lab::new();
     let file = lab.folder().join("status");
-    for options in ["--skip-ok -q", "--else 'echo else'", "-E 9"] {
+    for options in ["-w 1h --skip-ok -q", "-w 1h --else 'echo else'", "-E 9"] {
         let inner = format!("exec {RLOCK} exec a {options} --status-file {} -- true", file.display());
         let mut first = holder(&lab, "a", &asks("b"));
         let mut last = holder(&lab, "b", &inner);
