@@ -1941,7 +1941,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__renew)
-            opts="-h --store --namespace --for --help"
+            opts="-h --store --namespace --for --export --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

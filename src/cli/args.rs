@@ -253,7 +253,10 @@ pub(super) fn acquire(command: Command) -> Command {
         .after_help(notes(
             "Prints the variables by which 'rlock exec', 'rlock renew' and 'rlock release' find the lock.\n\
              Exit: 0 locked; the other codes are those of rlock exec. More: rlock man acquire | man -l -",
-            &["eval \"$(rlock acquire deploy --for 30m --export)\"", "rlock acquire deploy --pid 4711"],
+            &[
+                "lock=$(rlock acquire deploy --for 30m --export) || exit; eval \"$lock\"",
+                "rlock acquire deploy --pid $$",
+            ],
         ))
         .args(claims())
         .arg(option(id::FOR, "DUR", values::hold, "Hold the lock for DUR, or until 'rlock release'; at most 7days"))
@@ -266,7 +269,7 @@ pub(super) fn acquire(command: Command) -> Command {
                 .default_value("TERM")
                 .conflicts_with(id::FOR),
         )
-        .arg(switch(id::EXPORT, "Print commands for a shell's eval instead of NAME=value"))
+        .arg(switch(id::EXPORT, "Print commands for a shell's eval instead of NAME=value; on failure (exit N)"))
         .args(run_options().filter(|arg| OF_ACQUIRE.contains(&arg.get_id().as_str())))
         .mut_arg(id::GRACE, |arg| arg.help("How early PID is told that a lease will end"))
 }
@@ -301,13 +304,14 @@ pub(super) fn is_of_exec(option: &str) -> bool {
 
 pub(super) fn renew(command: Command) -> Command {
     command
-        .override_usage("rlock renew [--for DUR] [SESSION]")
+        .override_usage("rlock renew [--for DUR] [SESSION] [--export]")
         .after_help(notes(
             "Exit: 0 renewed; 76 not held any more; 64 not a lock of 'rlock acquire --for'.",
             &["rlock renew --for 1h"],
         ))
         .arg(word(id::SESSION, values::session, "The session [default: the innermost of rlock acquire around]"))
         .arg(option(id::FOR, "DUR", values::hold, "Hold for DUR from now [default: as acquire did]; never shorter"))
+        .arg(switch(id::EXPORT, "Print nothing, or on failure (exit N), for a shell's eval"))
 }
 
 pub(super) fn release(command: Command) -> Command {
@@ -322,7 +326,7 @@ pub(super) fn release(command: Command) -> Command {
                 .action(ArgAction::Append)
                 .num_args(1..),
         )
-        .arg(switch(id::EXPORT, "Print the variables of the session around, for a shell's eval"))
+        .arg(switch(id::EXPORT, "Print the variables of the session around, for a shell's eval; on failure (exit N)"))
 }
 
 pub(super) fn held(command: Command) -> Command {

@@ -62,6 +62,14 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, Usage> 
     table::invocation(matches).map_err(|mistake| mistake.on(&page))
 }
 
+/// Whether a shell evaluates what these words print, even if they have a mistake. The words are
+/// those of [`parse`].
+#[must_use]
+pub fn is_for_eval(words: &[OsString]) -> bool {
+    let is_export = |word: &OsString| word == "--export" || word.as_encoded_bytes().starts_with(b"--export=");
+    words.iter().take_while(|word| *word != "--").any(is_export)
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use std::ffi::OsString;

@@ -629,8 +629,7 @@ mod tests {
             "exec --skip-ok 6h -- c",
             "range-read -n --skip-ok 6h 1 2 -- c",
         ] {
-            let text =
-                "'6h' after --skip-ok is a KEY and not its DUR: write --skip-ok=6h, or put the KEY '6h' first";
+            let text = "'6h' after --skip-ok is a KEY and not its DUR: write --skip-ok=6h, or put the KEY '6h' first";
             assert_eq!(mistake(line), text, "{line}");
         }
         for line in ["inspect --watch 5s", "inspect k --watch 5s j", "inspect --json --watch 5s"] {

@@ -46,6 +46,18 @@ use crate::words::{one_line, reason};
 
 /// Runs a command line and returns the exit code. All messages have been printed when it returns.
 pub(crate) fn main(words: &[OsString]) -> u8 {
+    let caller = std::process::id();
+    let code = answer(words);
+    // `eval` of nothing succeeds, so a failure must print a command that fails. A keeper that has
+    // failed leaves that to its caller.
+    if code != 0 && cli::is_for_eval(words) && std::process::id() == caller {
+        // If standard output cannot be written, the caller still gets the exit code.
+        let _ = cli::stdout::print_whole(variables::failed(code).as_bytes());
+    }
+    code
+}
+
+fn answer(words: &[OsString]) -> u8 {
     let invocation = match cli::parse(words.iter().cloned()) {
         Ok(invocation) => invocation,
         Err(Usage::Information(text)) => {

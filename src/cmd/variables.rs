@@ -81,6 +81,11 @@ pub(super) fn text(lines: &[Line], export: bool) -> String {
     text
 }
 
+/// The text for the `eval` of a shell after a failure: a command that fails with this code.
+pub(super) fn failed(code: u8) -> String {
+    format!("(exit {code})\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

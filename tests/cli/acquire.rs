@@ -347,3 +347,61 @@ fn lines_appended_to_a_file_serve_as_its_environment() {
         wait_until("the lock is free", || is_free(lab, "k"));
     });
 }
+
+/// "on failure they print `(exit N)` on standard output with their exit code, usage errors included"
+#[test]
+fn failure_with_export_prints_a_command_that_fails() {
+    on_both(|lab| {
+        let holder = lab.hold("k");
+        let gone = "0123456789abcdef0123456789abcdef";
+        let pid = std::process::id().to_string();
+        for (words, code) in [
+            (&["acquire", "k", "-n", "--for", "1h"][..], 75),
+            (&["acquire", "k", "-n", "--for", "1h", "-E", "9"], 9),
+            // The keeper has failed, and its caller prints.
+            (&["acquire", "k", "-n", "--pid", &pid], 75),
+            (&["acquire", "k", "-n", "--for", "1h", "--store", "gopher://h"], 64),
+            (&["acquire", "k", "-n"], 64),
+            (&["acquire", "k", "--for", "soon"], 64),
+            (&["acquire", "k", "--colour"], 64),
+            (&["aquire", "k", "--for", "1h"], 64),
+            (&["renew"], 64),
+            (&["renew", "soon"], 64),
+            (&["renew", gone], 76),
+            (&["release"], 64),
+            (&["release", gone], 76),
+        ] {
+            let ran = lab.run([words, &["--export"]].concat());
+            assert_eq!((ran.code(), ran.stdout), (Some(code), format!("(exit {code})\n")), "{words:?}");
+            assert_eq!(ran.stderr.lines().count(), 1, "{words:?}: {}", ran.stderr);
+            let ran = lab.run(words);
+            assert_eq!((ran.code(), ran.stdout.as_str()), (Some(code), ""), "{words:?}");
+        }
+        assert_eq!(lab.run(["acquire", "--help", "--export"]).code(), Some(0));
+        // The option of a command is its own.
+        assert_eq!(lab.run(["exec", "k", "-n", "-q", "--", "c", "--export"]).stdout, "");
+        holder.end().silently(0);
+    });
+    let ran =
+        Lab::at("redis://127.0.0.1:1").run(["acquire", "k", "--for", "1h", "--connect-timeout", "1ms", "--export"]);
+    assert_eq!((ran.code(), ran.stdout.as_str()), (Some(69), "(exit 69)\n"), "{ran:?}");
+}
+
+/// A script with `set -e` that forgets to look at the status of rlock.
+#[test]
+fn script_with_set_e_ends_where_eval_gets_a_failure() {
+    on_both(|lab| {
+        let holder = lab.hold("k");
+        let ran = script(lab, "eval \"$(rlock acquire k -n -q --for 1h --export)\"\necho deploy");
+        ran.silently(75);
+        holder.end().silently(0);
+        let held = "lock=$(rlock acquire k --for 1h --export) || exit; eval \"$lock\"; ";
+        script(lab, &format!("{held} eval \"$(rlock renew --export)\"; rlock held k; echo held")).printed("held\n");
+        lab.run(["cleanup", "--break", "k"]);
+        for late in ["renew", "release"] {
+            let take = format!("{held} rlock cleanup --break k >/dev/null; ");
+            let ran = script(lab, &format!("{take} eval \"$(rlock {late} --export)\"; echo deploy"));
+            assert_eq!((ran.code(), ran.stdout.as_str()), (Some(76), ""), "{ran:?}");
+        }
+    });
+}
