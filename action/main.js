@@ -15,7 +15,8 @@ function words() {
     return runner.fail(`the input 'mode' must be read, prewrite, write or slot=N, not '${mode}'`);
   }
   const claim = slots ? `--slot=${key}=${slots[1]}` : `--${mode}=${key}`;
-  return ['acquire', claim, `--for=${length}`, ...(wait === '' ? [] : [`--wait=${wait}`])];
+  // Without a store, as after a secret that is missing, the lock would be one of this machine only.
+  return ['acquire', '--no-default-store', claim, `--for=${length}`, ...(wait === '' ? [] : [`--wait=${wait}`])];
 }
 
 // Passes on the runner's signals, from before rlock exists. A lock that is granted nevertheless is

@@ -296,7 +296,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__acquire)
-            opts="-n -w -E -q -v -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --for --pid --lost-signal --export --no-wait --wait --max-waiting --deadlock-timeout --conflict-exit-code --quiet --ttl --connect-timeout --replicas --job --history --owner --reason --verbose --grace --help"
+            opts="-n -w -E -q -v -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --for --pid --lost-signal --export --no-wait --wait --max-waiting --deadlock-timeout --conflict-exit-code --quiet --ttl --connect-timeout --replicas --job --history --no-default-store --owner --reason --verbose --grace --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -624,7 +624,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__exec)
-            opts="-n -w -E -q -c -v -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --no-wait --wait --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --nested --owner --reason --shell --verbose --help"
+            opts="-n -w -E -q -c -v -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --no-wait --wait --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --nested --no-default-store --owner --reason --shell --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1328,7 +1328,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__prewrite)
-            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --nested --owner --reason --shell --verbose --help"
+            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --nested --no-default-store --owner --reason --shell --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1524,7 +1524,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__read)
-            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --nested --owner --reason --shell --verbose --help"
+            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --nested --no-default-store --owner --reason --shell --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1720,7 +1720,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__write)
-            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --nested --owner --reason --shell --verbose --help"
+            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --nested --no-default-store --owner --reason --shell --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

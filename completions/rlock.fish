@@ -80,6 +80,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -s c -l shell -d 'Run 
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s q -l quiet -d 'Say nothing when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l nested -d 'Run nothing unless a lock around this command covers the claims'
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l no-default-store -d 'Fail unless --store, RLOCK_STORE or /etc/rlock.conf names the store'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s v -l verbose -d 'Say what is being done'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
@@ -109,6 +110,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s c -l shell -d
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s q -l quiet -d 'Say nothing when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l nested -d 'Run nothing unless a lock around this command covers the claims'
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l no-default-store -d 'Fail unless --store, RLOCK_STORE or /etc/rlock.conf names the store'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s v -l verbose -d 'Say what is being done'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
@@ -138,6 +140,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s c -l shel
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s q -l quiet -d 'Say nothing when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l nested -d 'Run nothing unless a lock around this command covers the claims'
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l no-default-store -d 'Fail unless --store, RLOCK_STORE or /etc/rlock.conf names the store'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s v -l verbose -d 'Say what is being done'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
@@ -167,6 +170,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s c -l shell -
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s q -l quiet -d 'Say nothing when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l nested -d 'Run nothing unless a lock around this command covers the claims'
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l no-default-store -d 'Fail unless --store, RLOCK_STORE or /etc/rlock.conf names the store'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s v -l verbose -d 'Say what is being done'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
@@ -196,6 +200,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l grace -d 'How ea
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l export -d 'Print commands for a shell\'s eval instead of NAME=value; on failure (exit N)'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s q -l quiet -d 'Say nothing when busy'
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l no-default-store -d 'Fail unless --store, RLOCK_STORE or /etc/rlock.conf names the store'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s v -l verbose -d 'Say what is being done'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f

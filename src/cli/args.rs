@@ -14,6 +14,7 @@ use super::values;
 pub(super) mod id {
     pub(crate) const STORE: &str = "store";
     pub(crate) const NAMESPACE: &str = "namespace";
+    pub(crate) const NO_DEFAULT_STORE: &str = "no-default-store";
     pub(crate) const KEY: &str = "KEY";
     /// Words after the one bare KEY. They are always a mistake, which `claims` explains better than
     /// clap.
@@ -275,7 +276,7 @@ pub(super) fn acquire(command: Command) -> Command {
 }
 
 /// The options of `exec` that `acquire` has, too. The others are about a command.
-const OF_ACQUIRE: [&str; 15] = [
+const OF_ACQUIRE: [&str; 16] = [
     id::NO_WAIT,
     id::WAIT,
     id::OWNER,
@@ -291,6 +292,7 @@ const OF_ACQUIRE: [&str; 15] = [
     id::MAX_WAITING,
     id::JOB,
     id::HISTORY,
+    id::NO_DEFAULT_STORE,
 ];
 
 /// Whether `exec` has this option, `--name` or `-n`.
@@ -408,6 +410,7 @@ fn cron_options() -> impl Iterator<Item = Arg> {
         option(id::STATUS_FILE, "FILE", value_parser!(PathBuf), "Write to FILE how it went, as JSON")
             .value_hint(ValueHint::FilePath),
         switch(id::NESTED, "Run nothing unless a lock around this command covers the claims"),
+        switch(id::NO_DEFAULT_STORE, "Fail unless --store, RLOCK_STORE or /etc/rlock.conf names the store"),
     ];
     options.into_iter().map(|arg| arg.help_heading(heading::CRON))
 }

@@ -133,6 +133,8 @@ pub struct Exec {
     pub quiet: bool,
     /// Report the start of the wait and the grant.
     pub verbose: bool,
+    /// Fail in the default store.
+    pub no_default_store: bool,
 }
 
 /// `rlock acquire`.
@@ -174,6 +176,8 @@ pub struct Acquire {
     pub quiet: bool,
     /// See [`Exec::verbose`].
     pub verbose: bool,
+    /// See [`Exec::no_default_store`].
+    pub no_default_store: bool,
 }
 
 /// When a hold of `rlock acquire` ends, unless it is released or broken before.

@@ -79,6 +79,7 @@ fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistak
         otherwise: matches.remove_one(id::ELSE),
         quiet: matches.get_flag(id::QUIET),
         verbose: matches.get_flag(id::VERBOSE),
+        no_default_store: matches.get_flag(id::NO_DEFAULT_STORE),
         store: store(&mut matches),
     })))
 }
@@ -127,6 +128,7 @@ pub(super) fn acquire(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
         history: matches.remove_one(id::HISTORY),
         quiet: matches.get_flag(id::QUIET),
         verbose: matches.get_flag(id::VERBOSE),
+        no_default_store: matches.get_flag(id::NO_DEFAULT_STORE),
         store: store(&mut matches),
     }))
 }

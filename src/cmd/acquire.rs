@@ -110,7 +110,7 @@ fn lock(
     keep_for: Option<Duration>,
     hand_over: impl FnOnce(&str) -> Result<(), Failure>,
 ) -> anyhow::Result<(u8, Asked)> {
-    let named = Named::find(&acquire.store)?;
+    let named = Named::find_for_request(&acquire.store, acquire.no_default_store, acquire.quiet)?;
     let store = named.open(acquire.connect_timeout)?;
     if !acquire.quiet {
         context::warn_of_password(&acquire.store);

@@ -122,6 +122,11 @@ pub(super) fn run() -> Option<Run> {
     recognised(&|name| env::var(name).ok().filter(|value| !value.is_empty()))
 }
 
+/// Whether this process belongs to a CI run, of whichever system.
+pub(super) fn is_present() -> bool {
+    run().is_some() || env::var_os("CI").is_some_and(|value| value.eq_ignore_ascii_case("true"))
+}
+
 /// The CI run that these variables tell of.
 fn recognised(variable: Variables<'_>) -> Option<Run> {
     let is_marked = |system: &&System| {

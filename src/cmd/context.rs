@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Once;
 use std::time::Duration;
 
-use super::config;
+use super::{ci, config};
 use crate::cli::invocation::StoreOptions;
 use crate::cli::{parse_history, parse_ttl, text_for_people};
 use crate::failure::Failure;
@@ -180,6 +180,24 @@ impl Named {
             is_configured,
             secrets,
         })
+    }
+
+    /// Finds the same, for a request that other machines of a CI may make, too. With `no_default`,
+    /// the store must be named. Otherwise a line tells of the default store, unless it is `quiet`.
+    pub(super) fn find_for_request(options: &StoreOptions, no_default: bool, quiet: bool) -> Result<Self, Failure> {
+        let named = Self::find(options)?;
+        let is_default = named.store.is_none();
+        if is_default && no_default {
+            return Err(Failure::usage(format!(
+                "no store is named: set {STORE} to the URL of a store, or to {EMBEDDED} for locks on this machine only"
+            )));
+        }
+        // A nested rlock leaves the line to the one around it.
+        let is_nested = env::var_os(SESSION).is_some_and(|value| !value.is_empty());
+        if is_default && !quiet && !is_nested && ci::is_present() {
+            super::say(&format!("locks on this machine only; name a store, or '{EMBEDDED}'"));
+        }
+        Ok(named)
     }
 
     /// Opens the store, or the default one. Connecting may take `connect_timeout`.

@@ -60,7 +60,7 @@ fn outcome_of(failure: &Failure) -> Option<Outcome> {
 fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     // Opening a store reads files. While their file system does not answer, signals end rlock as
     // they end any program.
-    let named = Named::find(&exec.store)?;
+    let named = Named::find_for_request(&exec.store, exec.no_default_store, exec.quiet)?;
     let mut store = named.open(exec.connect_timeout)?;
     if !exec.quiet {
         context::warn_of_password(&exec.store);

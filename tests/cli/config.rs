@@ -13,7 +13,7 @@ use crate::support::{Lab, RLOCK, Ran};
 fn script(lab: &Lab, text: &str) -> Option<Ran> {
     let mut unshare = needs::mount_namespace_as_root()?;
     lab.settle(&mut unshare);
-    unshare.env_remove("RLOCK_STORE").env_remove("RLOCK_CONFIG").env("LAB", lab.folder());
+    unshare.env_remove("RLOCK_STORE").env_remove("RLOCK_CONFIG").env("LAB", lab.folder()).env("RLOCK", RLOCK);
     let prelude = format!(
         "mount -t tmpfs -o mode=755 none /run; mount -t tmpfs -o mode=755 none /etc; umask 022\n\
          echo root:x:0:0::/root:/bin/sh > /etc/passwd\n\
@@ -152,4 +152,38 @@ fn labs_use_no_configuration() {
     fs::write(&path, "broken").unwrap();
     lab.run(["exec", "k", "--", "true"]).silently(0);
     Ran::of(lab.rlock(["exec", "k", "--", "true"]).env("RLOCK_CONFIG", &path)).failed(69);
+}
+
+/// "fail unless a store is named by their input, RLOCK_STORE or /etc/rlock.conf of the runner;
+/// `store: embedded` says that this machine is meant".
+#[test]
+fn no_default_store_needs_a_store_by_option_variable_or_configuration() {
+    let text = "rlock range-read --no-default-store k 1 2 -- true 2>/dev/null || echo $?\n\
+                rlock acquire --no-default-store k --for 1m 2>/dev/null || echo $?\n\
+                rlock exec --no-default-store k -- true 2>&1 || echo $?; ls -d /run/rlock 2>/dev/null || echo none\n\
+                RLOCK_STORE=embedded shown exec --no-default-store k\n\
+                shown exec --store embedded --no-default-store k\n\
+                printf 'store = file://%s/d\\n' \"$LAB\" | conf; shown exec --no-default-store k";
+    let expected = "64\n64\nrlock: no store is named: set RLOCK_STORE to the URL of a store, or to embedded for \
+                    locks on this machine only\n64\nnone\nembedded no\nembedded no\nfile://$LAB/d no\n";
+    prints(text, expected);
+}
+
+/// "In a CI (CI=true is enough), not with -q, once per nesting, with the default store".
+#[test]
+fn default_store_in_a_ci_is_told_once() {
+    let line = "rlock: locks on this machine only; name a store, or 'embedded'\n";
+    let text = "exec 2>&1; rlock exec k -- echo no CI\n\
+                CI=true rlock exec k -c \"'$RLOCK' exec j -- echo nested\"\n\
+                GITLAB_CI=1 rlock range-write k 1 2 -- echo range\n\
+                CI=true rlock acquire k --for 1ms > /dev/null\n\
+                CI=true rlock acquire j --pid $$ > /dev/null\n\
+                CI=true rlock exec -q k -- echo quiet\n\
+                CI=false rlock exec k -- echo false\n\
+                CI=true RLOCK_STORE=embedded rlock exec k -- echo named\n\
+                CI=true rlock inspect --names\n\
+                printf 'store = embedded\\n' | conf; CI=true rlock exec k -- echo named";
+    let told = |what: &str| format!("{line}{what}");
+    let expected = ["no CI\n", &told("nested\n"), &told("range\n"), line, line, "quiet\nfalse\nnamed\nj\nnamed\n"];
+    prints(text, &expected.concat());
 }

@@ -125,6 +125,25 @@ fn store_of_the_input_reaches_the_later_steps_and_post() {
     job.lab.assert_idle();
 }
 
+/// An input from a secret that is missing is empty.
+#[test]
+fn job_without_a_store_fails_and_does_not_lock_on_the_machine_of_the_runner() {
+    skip_unless!(programs(&["node"]));
+    let inputs = [("key", "k"), ("mode", "write"), ("for", "1h"), ("store", "")];
+    for variable in [None, Some("")] {
+        let mut job = Job::new();
+        let mut main = job.node("main.js", &inputs);
+        main.env_remove("RLOCK_STORE").envs(variable.map(|value| ("RLOCK_STORE", value)));
+        let ran = Ran::of(&mut main);
+        assert_eq!(ran.code(), Some(64), "{ran:?}");
+        assert!(ran.stdout.starts_with("::error::rlock: "), "{ran:?}");
+        assert!(ran.stderr.contains("set RLOCK_STORE to "), "{ran:?}");
+        assert_ne!(job.value("OUTPUT", "acquired").as_deref(), Some("true"));
+        assert_eq!((job.values("ENV"), job.values("STATE")), (vec![], vec![]));
+        job.post().silently(0);
+    }
+}
+
 #[test]
 fn post_warns_when_the_lock_has_ended_before_the_job() {
     skip_unless!(programs(&["node"]));

@@ -50,20 +50,23 @@ fn buildkite_step_does_not_run_while_somebody_else_holds() {
     holder.end();
 }
 
+/// The lines of a part of GitLab's component.
+fn gitlab_lines(part: &str) -> String {
+    let read = "import sys, yaml
+job = list(yaml.safe_load_all(open(sys.argv[1])))[1]['.rlock']
+print('\\n'.join(job[sys.argv[2]]))";
+    let path = root().join("integrations/gitlab/templates/lock.yml");
+    let ran = Ran::of(Command::new("/usr/bin/python3").args(["-c", read]).arg(path).arg(part));
+    assert_eq!(ran.code(), Some(0), "{ran:?}");
+    ran.stdout
+}
+
 /// The runner joins before_script and script, and runs after_script in a shell of its own.
 #[test]
 fn gitlab_component_holds_the_lock_from_before_script_to_after_script() {
     skip_unless!(yaml_parser());
     let lab = Lab::new();
-    let read = "import sys, yaml
-job = list(yaml.safe_load_all(open(sys.argv[1])))[1]['.rlock']
-print('\\n'.join(job[sys.argv[2]]))";
-    let lines = |part: &str| {
-        let path = root().join("integrations/gitlab/templates/lock.yml");
-        let ran = Ran::of(Command::new("/usr/bin/python3").args(["-c", read]).arg(path).arg(part));
-        assert_eq!(ran.code(), Some(0), "{ran:?}");
-        ran.stdout
-    };
+    let lines = gitlab_lines;
     let folder = lab.folder().join("project").display().to_string();
     for key in ["deploy", "$(touch hit)", "-n"] {
         let variables = [
@@ -91,6 +94,7 @@ fn jenkins_step_holds_the_lock_around_its_body() {
     let scripts: Vec<_> = text.split('\'').filter(|part| part.starts_with("rlock ")).collect();
     let [acquire, release] = scripts[..] else { panic!("{scripts:?}") };
     let environment = [("LOCK_CLAIM", "--write=$(touch hit)"), ("LOCK_WAIT", "1m"), ("LOCK_FOR", "1h")];
+    assert_needs_a_store(&bash(&lab, &format!("unset RLOCK_STORE; {acquire}"), &environment));
     let lines = bash(&lab, acquire, &environment).stdout;
     let variables: Vec<_> = lines.lines().filter_map(|line| line.split_once('=')).collect();
     assert_eq!(lab.counts("$(touch hit)"), (1, 0));
@@ -108,15 +112,55 @@ fn ansible_tasks_acquire_and_release() {
 acquire, guarded = yaml.safe_load(open(sys.argv[1]))
 argvs = [task['ansible.builtin.command']['argv'] for task in (acquire, guarded['always'][0])]
 values = {'rlock_key': 'a key; touch hit', 'rlock_wait': '1m', 'rlock_for': '1h', 'rlock.stdout': 'SESSION'}
+stores = {task['environment'] for task in (acquire, guarded['always'][0])}
+assert stores == {\"{{ {'RLOCK_STORE': rlock_store} if rlock_store is defined else {} }}\"}
 for argv in argvs:
     print(json.dumps([re.sub(r'{{ ([a-z_.]+).*?}}', lambda found: values[found[1]], word) for word in argv]))";
     let path = root().join("integrations/ansible/locked.yml");
     let ran = Ran::of(Command::new("/usr/bin/python3").args(["-c", read]).arg(path));
     let argvs: Vec<Vec<String>> = ran.stdout.lines().map(|line| serde_json::from_str(line).expect("words")).collect();
     let [acquire, release] = &argvs[..] else { panic!("{ran:?}") };
+    assert_needs_a_store(&Ran::of(lab.rlock(&acquire[1..]).env_remove("RLOCK_STORE")));
     let printed = lab.run(&acquire[1..]).stdout;
     let session = printed.lines().find_map(|line| line.strip_prefix("RLOCK_SESSION=")).expect("a session");
     assert_eq!(lab.counts("a key; touch hit"), (1, 0));
     lab.run(release[1..].iter().map(|word| if word == "SESSION" { session } else { word })).silently(0);
+    lab.assert_idle();
+}
+
+#[track_caller]
+fn assert_needs_a_store(ran: &Ran) {
+    assert_eq!((ran.code(), ran.stdout.as_str()), (Some(64), ""), "{ran:?}");
+    assert!(ran.stderr.starts_with("rlock: no store is named: "), "{ran:?}");
+}
+
+/// "fail unless a store is named by their input, RLOCK_STORE or /etc/rlock.conf".
+#[test]
+fn buildkite_step_needs_a_store() {
+    let lab = Lab::new();
+    let without = "unset RLOCK_STORE; . \"$HOOKS/pre-command\"; echo step";
+    assert_needs_a_store(&bash(&lab, without, &[("BUILDKITE_PLUGIN_RLOCK_KEY", "k")]));
+    let url = lab.url();
+    let with = [("BUILDKITE_PLUGIN_RLOCK_KEY", "k"), ("BUILDKITE_PLUGIN_RLOCK_STORE", &url)];
+    bash(&lab, &format!("{without}; rlock held k; \"$HOOKS/pre-exit\""), &with).printed("step\n");
+    lab.assert_idle();
+}
+
+#[test]
+fn gitlab_job_needs_a_store() {
+    skip_unless!(yaml_parser());
+    let lab = Lab::new();
+    let (url, folder) = (lab.url(), lab.folder().join("project").display().to_string());
+    let variables = |store| {
+        let fixed = [("LOCK_KEY", "k"), ("LOCK_MODE", "write"), ("LOCK_WAIT", "1m"), ("LOCK_FOR", "1h")];
+        [&fixed[..], &[("CI_PROJECT_DIR", folder.as_str()), ("LOCK_STORE", store)]].concat()
+    };
+    let [before, after] =
+        ["before_script", "after_script"].map(|part| format!("unset RLOCK_STORE\n{}", gitlab_lines(part)));
+    assert_needs_a_store(&bash(&lab, &format!("{before}echo step"), &variables("")));
+    bash(&lab, &after, &variables("")).silently(0);
+    bash(&lab, &format!("{before}rlock held k && echo step"), &variables(&url)).printed("step\n");
+    assert_eq!(lab.counts("k"), (1, 0));
+    bash(&lab, &after, &variables(&url)).silently(0);
     lab.assert_idle();
 }
