@@ -52,7 +52,7 @@ impl Check {
         Self { verdict: Verdict::Warn, cure: Some(cure.into()), ..Self::ok(name, found) }
     }
 
-    pub(crate) fn fail(name: &'static str, found: impl Into<String>, cure: impl Into<String>) -> Self {
+    fn fail(name: &'static str, found: impl Into<String>, cure: impl Into<String>) -> Self {
         Self { verdict: Verdict::Fail, ..Self::warn(name, found, cure) }
     }
 
@@ -80,9 +80,32 @@ pub(crate) fn checks(facts: &Facts, ttl: Duration) -> Vec<Check> {
     }
 }
 
+/// What the system says when something is used up, and what to do.
+const USED_UP: [(&str, &str); 5] = [
+    ("no space left on device", "delete files on the file system, where df -h and df -i show what is used up"),
+    ("disk quota exceeded", "delete files, or raise the quota"),
+    ("too many open files", "raise the limit: ulimit -n 1024"),
+    ("too many open files in system", "end processes, or raise the limit: sysctl fs.file-max"),
+    ("cannot allocate memory", "end processes, or raise the limit: ulimit -v unlimited"),
+];
+
+/// The check that has met an error. The text of an error ends with what to do, unless the system
+/// only says what is used up.
+pub(crate) fn failed(name: &'static str, text: &str) -> Check {
+    if let Some((_, cure)) = USED_UP.iter().find(|(reason, _)| text.ends_with(reason)) {
+        return Check::fail(name, text, *cure);
+    }
+    let parts = text.split_once("; ").or_else(|| text.rsplit_once(": "));
+    let (found, cure) = parts.unwrap_or((text, "see STORES in rlock(1)"));
+    Check::fail(name, found, cure)
+}
+
 fn directory(facts: &DirectoryFacts) -> Check {
     let DirectoryFacts { path, user, owner, mode, .. } = facts;
-    let found = format!("'{}' belongs to uid {owner}, mode {:04o}", path.display(), mode & 0o7777);
+    let mut found = format!("'{}' belongs to uid {owner}, mode {:04o}", path.display(), mode & 0o7777);
+    if mode & 0o022 == 0 {
+        found += &format!("; only user {} locks here", shortened(&facts.owner_name));
+    }
     if mode & 0o002 != 0 {
         let cure = "everybody may take locks away: give the directory to a group, and run 'chmod o-w' on it";
         return Check::warn("directory", found, cure);
@@ -121,11 +144,19 @@ fn file_system(facts: &DirectoryFacts) -> Check {
 /// The room that a new table needs.
 const TABLE_BYTES_MIN: u64 = 256 << 10;
 
+/// Each process that holds or waits makes a file. With fewer inodes than these, a crowd uses up all.
+const INODES: u64 = 1000;
+
 fn room(facts: &DirectoryFacts) -> Check {
     let name = "room";
     let Some(free) = facts.free else {
         return Check::unknown(name, "the free space cannot be read", "see what df(1) tells of the directory");
     };
+    if let Some(left) = facts.files_left.filter(|left| *left < INODES) {
+        let found = format!("inodes left on the file system: {left}");
+        let cure = "delete files on the file system, see df -i, or name another directory with --store";
+        return if left == 0 { Check::fail(name, found, cure) } else { Check::warn(name, found, cure) };
+    }
     let (table, most) = (facts.table.unwrap_or(0), TABLE_BYTES_MAX as u64);
     let found = format!("{} free, and the table takes {} of at most {}", size(free), size(table), size(most));
     let all = table.saturating_add(free).min(most);
@@ -365,9 +396,11 @@ mod tests {
             path: "/run/rlock".into(),
             user: 0,
             owner: 0,
+            owner_name: "root".to_owned(),
             mode: 0o700,
             file_system: Some(0x0102_1994),
             free: Some(1 << 30),
+            files_left: Some(1 << 20),
             table: Some(1 << 15),
             files: 1024,
         }
@@ -426,6 +459,25 @@ mod tests {
     }
 
     #[test]
+    fn directory_of_one_user_is_named_as_such() {
+        for (mode, ending) in [(0o700, "mode 0700; only user root locks here"), (0o2770, "mode 2770")] {
+            let check = directory(&DirectoryFacts { mode, ..place() });
+            assert!(check.found.ends_with(ending), "{check:?}");
+        }
+    }
+
+    #[test]
+    fn error_of_the_system_gets_a_cure_where_something_is_used_up() {
+        let store = "the store in /d can't be used";
+        for (reason, cure) in USED_UP {
+            let check = failed("locks", &format!("{store}: {reason}"));
+            assert_eq!((check.found, check.cure), (format!("{store}: {reason}"), Some(cure.to_owned())));
+        }
+        let check = failed("store", "no: do this");
+        assert_eq!((check.found.as_str(), check.cure.as_deref()), ("no", Some("do this")));
+    }
+
+    #[test]
     fn each_check_of_a_directory_fails_for_its_fault() {
         for (name, expected, facts) in [
             ("directory", Verdict::Warn, DirectoryFacts { mode: 0o1777, ..place() }),
@@ -437,6 +489,9 @@ mod tests {
             ("room", Verdict::Ok, DirectoryFacts { free: Some(5 << 20), ..place() }),
             ("room", Verdict::Warn, DirectoryFacts { free: Some(500 << 10), table: Some(4 << 20), ..place() }),
             ("room", Verdict::Warn, DirectoryFacts { table: Some(TABLE_BYTES_MAX as u64), ..place() }),
+            ("room", Verdict::Fail, DirectoryFacts { files_left: Some(0), ..place() }),
+            ("room", Verdict::Warn, DirectoryFacts { files_left: Some(999), ..place() }),
+            ("room", Verdict::Ok, DirectoryFacts { files_left: None, ..place() }),
             ("room", Verdict::Unknown, DirectoryFacts { free: None, ..place() }),
             ("limits", Verdict::Fail, DirectoryFacts { files: 10, ..place() }),
             ("limits", Verdict::Warn, DirectoryFacts { files: 64, ..place() }),

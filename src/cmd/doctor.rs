@@ -11,7 +11,7 @@ use super::look::look;
 use crate::cli::invocation::Doctor;
 use crate::cli::stdout;
 use crate::clock::Boottime;
-use crate::doctor::{Check, Verdict, checks};
+use crate::doctor::{Check, Verdict, checks, failed};
 use crate::exit;
 use crate::identity;
 use crate::lock::lease::Lease;
@@ -37,29 +37,23 @@ pub(super) fn run(doctor: &Doctor) -> anyhow::Result<u8> {
 fn examine(doctor: &Doctor) -> anyhow::Result<Vec<Check>> {
     let ttl = context::ttl(doctor.ttl)?;
     let source = context::source(&doctor.store);
-    let cannot = |name, text: &str| {
-        // The text of an error ends with what to do.
-        let parts = text.split_once("; ").or_else(|| text.rsplit_once(": "));
-        let (found, cure) = parts.unwrap_or((text, "see STORES in rlock(1)"));
-        Check::fail(name, found, cure)
-    };
     let mut store = match context::open_store(&doctor.store) {
         Ok(store) => store,
-        Err(failure) => return Ok(vec![cannot("store", &failure.text)]),
+        Err(failure) => return Ok(vec![failed("store", &failure.text)]),
     };
     let (url, namespace) = (store.url(), store.namespace().to_owned());
     let mut found = vec![Check::ok("store", format!("{url}, namespace '{namespace}', chosen by {source}"))];
     match store.examine() {
         Ok(facts) => found.extend(checks(&facts, ttl)),
         Err(error) => {
-            found.push(cannot("connection", &error.to_string()));
+            found.push(failed("connection", &error.to_string()));
             return Ok(found);
         }
     }
     drop(store);
     found.push(match locks(doctor, ttl) {
         Ok(found) => Check::ok("locks", found),
-        Err(text) => cannot("locks", &text),
+        Err(text) => failed("locks", &text),
     });
     Ok(found)
 }

@@ -20,14 +20,18 @@ pub struct DirectoryFacts {
     pub path: PathBuf,
     /// The user of this process.
     pub user: u32,
-    /// The owner of the directory, and its permission bits.
+    /// The owner of the directory.
     pub owner: u32,
     /// The permission bits of the directory.
     pub mode: u32,
+    /// The name of the owner, or the number of an owner without a name.
+    pub owner_name: String,
     /// The type of the file system, as statfs(2) numbers it.
     pub file_system: Option<u32>,
     /// The bytes that the file system has left for this user.
     pub free: Option<u64>,
+    /// The number of files that this user can still make on the file system, if there is a limit.
+    pub files_left: Option<u64>,
     /// The size of the table in bytes.
     pub table: Option<u64>,
     /// The maximum number of open files of this process; `u64::MAX` for no limit.

@@ -1,8 +1,11 @@
 //! `rlock doctor`.
 
+use std::process::Command;
+
 use serde_json::Value;
 
-use crate::support::{Lab, on_both};
+use crate::support::needs;
+use crate::support::{Lab, RLOCK, Ran, on_both};
 
 fn checks(lab: &Lab) -> Vec<Value> {
     let ran = lab.run(["doctor", "--json"]);
@@ -43,4 +46,41 @@ fn unusable_store_fails_with_a_cure_and_exits_69() {
         let last = ran.stdout.lines().last().expect("there is a line");
         assert!(last.starts_with("fail ") && last.contains(name) && last.contains(": "), "{last}");
     }
+}
+
+/// "doctor has a cure line for inodes, descriptors and memory used up".
+#[test]
+fn resource_that_is_used_up_has_a_cure() {
+    let lab = Lab::new();
+    for (limit, reason, cure) in [
+        ("ulimit -n 4", "too many open files", "raise the limit: ulimit -n 1024"),
+        ("ulimit -v 65536", "cannot allocate memory", "end processes, or raise the limit: ulimit -v unlimited"),
+    ] {
+        let mut shell = Command::new("sh");
+        lab.settle(&mut shell);
+        let ran = Ran::of(shell.args(["-c", &format!("{limit}; exec '{RLOCK}' doctor")]));
+        assert_eq!((ran.code(), ran.stderr.as_str()), (Some(69), ""), "{ran:?}");
+        assert!(ran.stdout.ends_with(&format!(": {reason}: {cure}\n")), "{ran:?}");
+    }
+    let Some(mut unshare) = needs::mount_namespace_as_root() else { return };
+    lab.settle(&mut unshare);
+    let script = "mkdir \"$LAB/d\"; mount -t tmpfs -o nr_inodes=2 none \"$LAB/d\"; exec \"$RLOCK\" doctor --store \"file://$LAB/d\"";
+    unshare.args(["sh", "-ec", script]).env("LAB", lab.folder()).env("RLOCK", RLOCK);
+    let ran = Ran::of(&mut unshare);
+    assert_eq!((ran.code(), ran.stderr.as_str()), (Some(69), ""), "{ran:?}");
+    let cure = "no space left on device: delete files on the file system, where df -h and df -i show what is used up\n";
+    assert!(ran.stdout.ends_with(cure), "{ran:?}");
+}
+
+/// "doctor says 'only user NAME locks here' for a per-user store".
+#[test]
+fn store_of_one_user_is_told_from_a_shared_one() {
+    use std::os::unix::fs::PermissionsExt;
+    let lab = Lab::new();
+    let directory = |lab: &Lab| checks(lab)[1]["found"].as_str().expect("text").to_owned();
+    let user = Ran::of(Command::new("id").arg("-un")).stdout;
+    let ending = format!("; only user {} locks here", user.trim());
+    assert!(directory(&lab).ends_with(&ending), "{}", directory(&lab));
+    std::fs::set_permissions(lab.directory(), std::fs::Permissions::from_mode(0o2770)).expect("its permissions");
+    assert!(directory(&lab).ends_with("mode 2770"), "{}", directory(&lab));
 }

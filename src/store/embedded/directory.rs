@@ -186,13 +186,16 @@ impl Directory {
             user: geteuid().as_raw(),
             owner: stat.st_uid,
             mode: stat.st_mode,
+            owner_name: passwd::lookup(stat.st_uid).map_or_else(|| stat.st_uid.to_string(), |(name, _)| name),
             #[allow(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
                 reason = "the kernel's numbers have 32 bits"
             )]
             file_system: rustix::fs::fstatfs(&self.dir).ok().map(|found| found.f_type as u32),
-            free: room.map(|room| room.f_bavail.saturating_mul(room.f_frsize)),
+            free: room.as_ref().map(|room| room.f_bavail.saturating_mul(room.f_frsize)),
+            // File systems such as btrfs make inodes on demand, and state none.
+            files_left: room.filter(|room| room.f_files > 0).map(|room| room.f_favail),
             table: table.map(|table| u64::try_from(table.st_size).unwrap_or(0)),
             files: rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX),
         })
