@@ -2,7 +2,7 @@
 # resources where a KEY stands, and the shell's own completion of commands after `--`.
 
 # Prints how many KEYs a subcommand takes, then its options that take a value, each as often as it
-# takes one. `--` stands for the command.
+# takes one. `--` stands for the command. A word that is no subcommand takes nothing.
 _rlock_grammar() {
     case $1 in
         exec) echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c -- ;;
@@ -23,6 +23,7 @@ _rlock_grammar() {
         completions) echo 0 --store --namespace ;;
         man) echo 0 --store --namespace --dir ;;
         help) echo 0 ;;
+        *) echo 0 ;;
     esac
 }
 

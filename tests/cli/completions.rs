@@ -13,7 +13,7 @@ use crate::support::{Lab, RLOCK, Ran};
 const BASH_COMPLETION: &str = "/usr/share/bash-completion/bash_completion";
 
 /// Lines, each with what Tab makes of it in every shell. Backslashes are left out.
-const LINES: [(&str, &str); 32] = [
+const LINES: [(&str, &str); 34] = [
     // A KEY.
     ("rlock exec b", "rlock exec backup:one"),
     ("rlock exec backup:o", "rlock exec backup:one"),
@@ -41,6 +41,9 @@ const LINES: [(&str, &str); 32] = [
     ("rlock exec --wait b", "rlock exec --wait b"),
     ("rlock exec --range-write x b", "rlock exec --range-write x b"),
     ("rlock range-read x b", "rlock range-read x b"),
+    // A subcommand that does not exist.
+    ("rlock exce b", "rlock exce b"),
+    ("rlock exce x -- frob", "rlock exce x -- frob"),
     // The command.
     ("rlock exec x -- frob", "rlock exec x -- frobnicate"),
     ("rlock exec --write x -- cat unus", "rlock exec --write x -- cat unusual.txt"),

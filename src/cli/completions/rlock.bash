@@ -2,10 +2,11 @@
 # resources where a KEY stands, and the shell's own completion of commands after `--`.
 
 # Prints how many KEYs a subcommand takes, then its options that take a value, each as often as it
-# takes one. `--` stands for the command.
+# takes one. `--` stands for the command. A word that is no subcommand takes nothing.
 _rlock_grammar() {
     case $1 in
 @GRAMMAR@
+        *) echo 0 ;;
     esac
 }
 
