@@ -1,10 +1,11 @@
 //! The shell examples of rlock-recipes(7). Each block of the page is one script.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::process::Command;
 
-use crate::support::needs::{programs, skip_unless};
-use crate::support::{Lab, Ran, Running};
+use crate::support::needs::{programs, root, skip_unless};
+use crate::support::{Lab, RLOCK, Ran, Running};
 use crate::{labs_with, shell};
 
 /// The source of rlock-recipes(7).
@@ -14,9 +15,12 @@ const PAGE: &str = include_str!("../../src/cli/pages/recipes.txt");
 const PROGRAMS: [&str; 11] =
     ["work", "rest", "plan", "sync", "maintain", "report", "migrate", "dump", "lead", "repair", "index"];
 
-/// What each block of a section prints, in the order of the page. Each word stands for a line.
+/// A group that is nobody's.
+const JOBS: u32 = 64999;
+
+/// What each block of a section prints, in the order of the page. Each word is a line.
 const PRINTED: [(&str, &[&str]); 7] = [
-    ("FLOCK", &["work work rest work work work work work", "work rest", "work"]),
+    ("FLOCK", &["", "work work rest work work work work work", "work rest", "work"]),
     ("MAINTENANCE WINDOW", &["sync maintain", "report"]),
     ("HIERARCHY", &["migrate dump"]),
     ("ELECTION", &["lead"]),
@@ -61,7 +65,10 @@ fn labs() -> Vec<Lab> {
 /// Runs a block as a script of its own, which ends with the first command that fails.
 fn play(lab: &Lab, block: &str) -> Ran {
     let script = lab.folder().join("script");
-    fs::write(&script, block).expect("a file can be made");
+    // The machine that runs the tests stays as it is, and may have no such group.
+    let folder = lab.folder().display();
+    let block = block.replace("-g jobs ", "").replace("/etc/rlock.conf", &format!("{folder}/rlock.conf"));
+    fs::write(&script, block.replace("/var/lib/rlock", &format!("{folder}/shared"))).expect("a file can be made");
     fs::set_permissions(&script, Permissions::from_mode(0o755)).expect("its permissions");
     Ran::of(&mut shell(lab, "sh -e ./script"))
 }
@@ -84,7 +91,8 @@ fn every_shell_example_runs_without_a_message() {
         assert_eq!(blocks.len(), printed.len(), "{title}: {blocks:#?}");
         for (block, printed) in blocks.iter().zip(printed) {
             for lab in labs() {
-                play(&lab, block).printed(&format!("{}\n", printed.replace(' ', "\n")));
+                let lines: String = printed.split_whitespace().map(|word| format!("{word}\n")).collect();
+                play(&lab, block).printed(&lines);
                 lab.assert_idle();
             }
         }
@@ -98,11 +106,40 @@ fn every_section_with_shell_examples_is_run() {
     assert_eq!(found, PRINTED.map(|(title, _)| title));
 }
 
+/// "all other users but root get exit status 69".
+#[test]
+fn shared_store_is_for_its_group_whoever_locks() {
+    skip_unless!(root("give a directory to a group"));
+    let lab = Lab::new();
+    play(&lab, &blocks("FLOCK")[0]).silently(0);
+    let shared = lab.folder().join("shared");
+    assert_eq!(fs::metadata(&shared).expect("it was made").permissions().mode() & 0o7777, 0o2770);
+    chown(&shared, None, Some(JOBS)).expect("root can give the directory to a group");
+    fs::set_permissions(&shared, Permissions::from_mode(0o2770)).expect("its permissions");
+    fs::set_permissions(lab.folder(), Permissions::from_mode(0o755)).expect("its permissions");
+    Ran::of(Command::new("cp").arg(RLOCK).arg(lab.folder())).silently(0);
+    let rlock = |user: u32, group: u32, words: &[&str]| {
+        let mut command = Command::new("setpriv");
+        lab.settle(&mut command);
+        command.args([format!("--reuid={user}"), format!("--regid={group}"), "--clear-groups".to_owned()]);
+        command.arg(lab.folder().join("rlock")).args(words).current_dir("/");
+        command.env_remove("RLOCK_STORE").env("RLOCK_CONFIG", lab.folder().join("rlock.conf"));
+        command
+    };
+    let mut holder = Running::waiter(&mut rlock(65534, JOBS, &["exec", "k"]));
+    holder.expect_held();
+    for user in [65533, 0] {
+        Ran::of(&mut rlock(user, JOBS, &["exec", "-n", "-q", "k", "--", "true"])).silently(rlock::exit::BUSY.into());
+    }
+    Ran::of(&mut rlock(65533, 65533, &["exec", "k", "--", "true"])).failed(rlock::exit::UNAVAILABLE.into());
+    holder.end().silently(0);
+}
+
 #[test]
 fn self_locking_script_is_busy_while_another_runs() {
     for lab in labs() {
         let holder = lab.hold("KEY");
-        play(&lab, &blocks("FLOCK")[2]).failed(rlock::exit::BUSY.into());
+        play(&lab, &blocks("FLOCK")[3]).failed(rlock::exit::BUSY.into());
         holder.end().silently(0);
     }
 }
