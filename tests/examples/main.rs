@@ -3,6 +3,7 @@
 
 mod clients;
 mod jobs;
+mod pages;
 mod recipes;
 #[path = "../support/mod.rs"]
 mod support;
