@@ -429,6 +429,7 @@ mod tests {
         let both = exec("exec -n k --meanwhile a_b --else c_d -- c");
         assert_eq!((both.meanwhile, both.otherwise), (Some("a b".into()), Some("c d".into())));
         assert!(mistake("exec k -E 0 --else a -- c").contains("--conflict-exit-code"));
+        assert!(exec("exec k --no-default-store -- c").no_default_store && !exec("exec k -- c").no_default_store);
         let cron = exec("exec k -n --skip-ok --success-codes 3,5 --splay 1m --nested --status-file f -- c");
         assert_eq!((cron.skip_ok, cron.success_codes, cron.splay), (Some(None), vec![3, 5], secs(60)));
         assert_eq!((cron.nested, cron.status_file), (true, Some(PathBuf::from("f"))));
