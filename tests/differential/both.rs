@@ -7,7 +7,7 @@ use std::time::Duration;
 use rlock::clock::StoreTime;
 use rlock::lock::op::{Op, Reply, ResourceListing};
 use rlock::lock::past::{HISTORY_MAX, Past, Remembered, Streak};
-use rlock::lock::records::{Records as _, Session};
+use rlock::lock::records::{Phase, Records as _, Session};
 use rlock::lock::request::{Job, Request, SessionId};
 use rlock::lock::resource::Resource;
 use rlock::lock::table::LockTable;
@@ -108,7 +108,7 @@ impl Both {
         let broken = match &op {
             Op::Break(resource) => self.sessions_holding(resource),
             Op::BreakOne { resource, session } => {
-                self.sessions_holding(resource).into_iter().filter(|(id, _)| id == session).collect()
+                self.sessions_holding(resource).into_iter().filter(|(id, ..)| id == session).collect()
             }
             _ => Vec::new(),
         };
@@ -161,8 +161,8 @@ impl Both {
                 // If the same call dropped expired sessions first, the holders at the instant of
                 // the break are unknown.
                 let records_match = broken.is_empty() || !outcome.expired.is_empty() || {
-                    let plain: Vec<_> = actual.iter().map(|(id, session)| (*id, plain(session))).collect();
-                    plain == broken
+                    let plain = actual.iter().map(|(id, session)| (*id, session.phase, plain(session)));
+                    plain.collect::<Vec<_>>() == broken
                 };
                 next.is_empty() && *held == ids(actual) && records_match
             }
@@ -251,14 +251,14 @@ impl Both {
         }
     }
 
-    fn sessions_holding(&self, resource: &Resource) -> Vec<(SessionId, String)> {
+    fn sessions_holding(&self, resource: &Resource) -> Vec<(SessionId, Phase, String)> {
         let Ok(Some(state)) = self.table.records().resource(resource) else { return Vec::new() };
         let Ok(entries) = state.tree.entries(self.table.records(), resource);
         let mut ids: Vec<_> = entries.iter().filter(|entry| entry.rank.is_held()).map(|entry| entry.session).collect();
         ids.sort_unstable();
         ids.dedup();
         let sessions = ids.into_iter().map(|id| match self.table.records().session(id) {
-            Ok(Some(session)) => (id, plain(&session)),
+            Ok(Some(session)) => (id, session.phase, plain(&session)),
             other => panic!("holder {id} has the record {other:?}"),
         });
         sessions.collect()
