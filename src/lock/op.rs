@@ -50,7 +50,7 @@ pub enum Op {
     /// Leaves the queue because the wait took too long, and counts the request as busy. If the
     /// request was granted in the meantime, the session keeps the grant.
     GiveUp(SessionId),
-    /// Gives up the part of a held interval that lies outside `span`.
+    /// Gives up the parts outside `span` of the held intervals that contain it.
     Shrink {
         /// The session that holds the claim.
         session: SessionId,
