@@ -199,7 +199,6 @@ done
 tree: A read t1
 
 == A downgrade from prewrite to write is refused
-model only: the command line has only read and prewrite as lower modes
 
 A prewrite tree
 ----
