@@ -125,12 +125,12 @@ fn tell<'a>(
 }
 
 fn line(done: Done, session: &Session, record: &ClaimRecord) -> String {
-    let (done, what) = match session.phase {
-        Phase::Waiting => (done.to_hold, "the place in the queue"),
-        Phase::Granted => (done.to_unclaimed, "the unclaimed grant"),
-        Phase::Held | Phase::Kept => (done.to_hold, "the hold"),
+    let (done, what, since) = match session.phase {
+        Phase::Waiting => (done.to_hold, "the place in the queue", session.asked),
+        Phase::Granted => (done.to_unclaimed, "the unclaimed grant", session.since),
+        Phase::Held | Phase::Kept => (done.to_hold, "the hold", session.since),
     };
     let (mode, name, span) = (record.claim.mode, &record.claim.resource, &record.claim.span);
-    let (who, since) = (messages::process(&session.process), messages::time(session.since));
+    let (who, since) = (messages::process(&session.process), messages::time(since));
     format!("{done} {what} for {mode} on '{name}' ({span}) of {who}, since {since}")
 }

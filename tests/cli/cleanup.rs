@@ -1,5 +1,7 @@
 //! `rlock cleanup`.
 
+use std::time::Duration;
+
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -74,6 +76,8 @@ fn break_of_an_unclaimed_grant_lets_its_request_wait_again() {
         lab.until_waiting("k", 1);
         let mut next = lab.wait_by(["exec", "k"]);
         lab.until_waiting("k", 2);
+        // The wait is longer than a call to the server takes.
+        std::thread::sleep(Duration::from_millis(500));
         waiter.signal(Signal::STOP);
         holder.end().silently(0);
         let grant = first(lab, "holders");
@@ -89,6 +93,9 @@ fn break_of_an_unclaimed_grant_lets_its_request_wait_again() {
         next.expect_held();
         waiter.signal(Signal::CONT);
         lab.until_waiting("k", 1);
+        let back = first(lab, "waiters");
+        let since = |claim: &Value| claim["since"].as_str().expect("text").to_owned();
+        assert!(since(&back) < since(&grant), "the wait counts from the request: {back}");
         next.end().silently(0);
         waiter.expect_held();
         waiter.end().silently(0);

@@ -83,8 +83,9 @@ impl Both {
         let with_others = |first: &Resource| [std::slice::from_ref(first), own].concat();
         let mut call = match &op {
             Op::Acquire(request) => Call::acquire(request, 0, false),
-            Op::Return { request, .. } => {
-                Call::acquire(request, self.numbers.get(&request.session).copied().unwrap_or(0), false)
+            Op::Return { request, place } => {
+                let number = self.numbers.get(&request.session).copied().unwrap_or(0);
+                Call::acquire_after(now - place.asked, request, number, false)
             }
             Op::Renew(session) => Call::renew(*session, own.to_vec(), false),
             Op::Release { session, end } => {

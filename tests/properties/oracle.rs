@@ -698,6 +698,7 @@ impl Oracle {
         for member in &self.members {
             for (index, claim) in member.request.claims.iter().enumerate().filter(|(_, claim)| claim.resource == name) {
                 let (session, since, process) = (member.id(), member.since, member.request.process.clone());
+                let asked = member.asked;
                 let (mode, span, slots) = (claim.mode, claim.span.clone(), claim.slots);
                 let ancestors = member.request.ancestors.clone();
                 if let Some(tokens) = &member.tokens {
@@ -706,7 +707,8 @@ impl Oracle {
                         HolderListing { session, mode, span, slots, token, since, expiry, kept, ancestors, process };
                     holders.push(((token, since, session, index), holder));
                 } else {
-                    let waiter = WaiterListing { session, mode, span, slots, since, position: 0, ancestors, process };
+                    let (since, position) = (asked, 0);
+                    let waiter = WaiterListing { session, mode, span, slots, since, position, ancestors, process };
                     waiters.push(((member.place(index), index), waiter));
                 }
             }
