@@ -305,10 +305,10 @@ fn held_all(claims: &[Claim]) -> String {
     shown.chain(others).collect::<Vec<_>>().join(", ")
 }
 
-/// `claims` are those of the resource before the one that covers `span` shrinks to it.
+/// `claims` are those of the resource before those that contain `span` shrink to it.
 pub(crate) fn shrinks(claims: &[Claim], span: &Span) -> String {
-    let shrunk = claims.iter().find(|claim| claim.span.covers(span));
-    format!("shrinks {} to {span}", held_all(shrunk.map_or(claims, std::slice::from_ref)))
+    let shrunk: Vec<_> = claims.iter().filter(|claim| claim.shrinks_to(span)).cloned().collect();
+    format!("shrinks {} to {span}", held_all(&shrunk))
 }
 
 /// `claims` are those of the resource before the downgrade to `mode`.

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser as _, ValueParser};
+use clap::builder::{OsStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser as _, ValueParser};
 use clap::{Arg, ArgAction, ArgGroup, Command, ValueHint, value_parser};
 
 use super::help::notes;
@@ -608,10 +608,13 @@ pub(super) fn shrink(command: Command) -> Command {
 }
 
 pub(super) fn downgrade(command: Command) -> Command {
+    // The store judges `write` as it judges a prewrite for a read. Being an alias keeps the word out
+    // of help and completions, and the parser passes on what the user has typed.
+    let modes = [PossibleValue::new("read"), PossibleValue::new("prewrite").alias("write")];
     command
         .override_usage("rlock downgrade MODE [--resource KEY]")
         .after_help(notes("", &["rlock downgrade read"]))
-        .arg(word(id::MODE, PossibleValuesParser::new(["read", "prewrite"]), "The new mode").required(true))
+        .arg(word(id::MODE, PossibleValuesParser::new(modes), "The new mode").required(true))
         .arg(which())
 }
 

@@ -348,7 +348,7 @@ pub struct Shrink {
 pub struct Downgrade {
     /// The store to use.
     pub store: StoreOptions,
-    /// The mode to lower the hold to: read or prewrite.
+    /// The mode to lower the hold to. The store refuses write for a lower hold.
     pub mode: Mode,
     /// Selects one of the held resources; needed only if there are several.
     pub resource: Option<Resource>,

@@ -155,6 +155,7 @@ mod tests {
         assert_eq!(parser.shrink(words("[0,1) --resource k")), Ok((Span::parse("[0,1)").unwrap(), k.clone())));
         assert_eq!(parser.downgrade(words("read --resource k")), Ok((Mode::Read, k)));
         assert_eq!(parser.downgrade(words("prewrite")), Ok((Mode::Prewrite, None)));
-        assert_eq!(parser.downgrade(words("write")), Err("MODE must be read or prewrite, not 'write'".to_owned()));
+        assert_eq!(parser.downgrade(words("write")), Ok((Mode::Write, None)));
+        assert_eq!(parser.downgrade(words("slot")), Err("MODE must be read or prewrite, not 'slot'".to_owned()));
     }
 }

@@ -222,7 +222,7 @@ mod tests {
             ("shrink", "LO is missing; see 'rlock shrink --help'"),
             ("shrink 1 2 3", "unexpected argument '3'; see 'rlock shrink --help'"),
             ("downgrade", "MODE is missing; see 'rlock downgrade --help'"),
-            ("downgrade write", "MODE must be read or prewrite, not 'write'"),
+            ("downgrade slot", "MODE must be read or prewrite, not 'slot'"),
             ("completions", "SHELL is missing; see 'rlock completions --help'"),
             ("completions tcsh", "SHELL must be bash, zsh or fish, not 'tcsh'"),
         ] {

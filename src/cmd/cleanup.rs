@@ -11,7 +11,7 @@ use crate::cli::stdout;
 use crate::exit;
 use crate::failure::Failure;
 use crate::lock::op::HolderListing;
-use crate::lock::records::{ClaimRecord, Session};
+use crate::lock::records::{ClaimRecord, Phase, Session};
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::messages;
@@ -23,10 +23,20 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
     let mut store = context::open_store(&cleanup.store)?;
     let dry = cleanup.dry_run;
     let dead = store.cleanup(&cleanup.resources, dry).map_err(Failure::from)?;
-    tell(if dry { "would remove" } else { "removed" }, dead.iter().map(|(_, session)| session), None)?;
+    let removed = if dry { "would remove" } else { "removed" };
+    let removed = Done { to_hold: removed, to_unclaimed: removed, then: "" };
+    tell(removed, dead.iter().map(|(_, session)| session), None)?;
     if !cleanup.break_grants {
         return Ok(super::after_all_but(&store.take_unusable()));
     }
+    // No command runs under a grant that its rlock has not claimed, so the rlock is not told of a
+    // loss: it asks again.
+    let broke = if dry {
+        let then = "; its request would wait again";
+        Done { to_hold: "would break", to_unclaimed: "would take back", then }
+    } else {
+        Done { to_hold: "broke", to_unclaimed: "took back", then: "; its request waits again" }
+    };
     // A dry run removes nothing, so the store still lists the dead sessions. It also lists a
     // session again that holds several of the resources.
     let mut told: BTreeSet<_> = dead.iter().map(|(id, _)| *id).collect();
@@ -39,7 +49,7 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
         let broken = store.break_grants(resource, only.flatten(), dry).map_err(Failure::from)?;
         held.extend(broken.iter().flat_map(|(_, session)| context::held_by(session)));
         let live = broken.iter().filter(|(id, _)| told.insert(*id)).map(|(_, session)| session);
-        tell(if dry { "would break" } else { "broke" }, live, Some((resource, &cleanup.resources)))?;
+        tell(broke, live, Some((resource, &cleanup.resources)))?;
     }
     let free: Vec<_> = cleanup.resources.iter().filter(|resource| !held.contains(resource)).collect();
     let unusable = store.take_unusable();
@@ -77,13 +87,24 @@ fn find(store: &mut dyn Store, resource: &Resource, only: Holder) -> anyhow::Res
     Ok(found.into_iter().next())
 }
 
+/// The words for what was done.
+#[derive(Clone, Copy)]
+struct Done {
+    /// To a hold or to a place in the queue.
+    to_hold: &'static str,
+    /// To a grant from the queue that the session has not claimed.
+    to_unclaimed: &'static str,
+    /// What happens to the request of such a grant.
+    then: &'static str,
+}
+
 /// Prints a line for each claim: what was done, to which claim, of which session. Each call prints
 /// at once, so that a later failure leaves no change unreported.
 ///
 /// `broken` is the resource that was broken, and all resources to break. A claim on any other
 /// resource was removed with its session.
 fn tell<'a>(
-    done: &str,
+    done: Done,
     sessions: impl Iterator<Item = &'a Session>,
     broken: Option<(&Resource, &[Resource])>,
 ) -> anyhow::Result<()> {
@@ -95,16 +116,21 @@ fn tell<'a>(
             let line = line(done, session, record);
             let with = broken.filter(|_| !is_named(record));
             let with = with.map(|(resource, _)| format!(", held together with '{resource}'")).unwrap_or_default();
+            let then = if session.phase == Phase::Granted { done.then } else { "" };
             // Writing to a String cannot fail.
-            let _ = writeln!(report, "{}", one_line(&(line + &with)));
+            let _ = writeln!(report, "{}", one_line(&(line + &with + then)));
         }
     }
     stdout::print(report.as_bytes()).context("can't write to standard output")
 }
 
-fn line(done: &str, session: &Session, record: &ClaimRecord) -> String {
-    let what = if session.is_holder() { "the hold" } else { "the place in the queue" };
+fn line(done: Done, session: &Session, record: &ClaimRecord) -> String {
+    let (done, what, since) = match session.phase {
+        Phase::Waiting => (done.to_hold, "the place in the queue", session.asked),
+        Phase::Granted => (done.to_unclaimed, "the unclaimed grant", session.since),
+        Phase::Held | Phase::Kept => (done.to_hold, "the hold", session.since),
+    };
     let (mode, name, span) = (record.claim.mode, &record.claim.resource, &record.claim.span);
-    let (who, since) = (messages::process(&session.process), messages::time(session.since));
+    let (who, since) = (messages::process(&session.process), messages::time(since));
     format!("{done} {what} for {mode} on '{name}' ({span}) of {who}, since {since}")
 }

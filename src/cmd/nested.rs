@@ -12,9 +12,9 @@ use crate::store::{Grant, Store};
 pub(super) struct Cover {
     above: Vec<SessionId>,
     claims: Vec<Claim>,
-    /// The tokens of the holds, claim by claim. `None` for an upgrade, which gets a token of its
-    /// own.
-    tokens: Vec<Option<u64>>,
+    /// The tokens of the holds that include each claim. There is none for an upgrade, which gets a
+    /// token of its own.
+    tokens: Vec<Vec<u64>>,
 }
 
 impl Cover {
@@ -30,28 +30,28 @@ impl Cover {
         }
         // A server lists a lease that has ended until something removes it.
         let is_live = |holder: &HolderListing| holder.expiry.is_none_or(|expiry| seen.now < expiry);
-        let covers = |claim: &Claim, holder: &HolderListing| {
-            if !above.contains(&holder.session) || !is_live(holder) || !holder.span.covers(&claim.span) {
-                return None;
-            }
-            match claim.mode.below(holder.mode) {
-                Nesting::AtOnce => Some(Some(holder.token)),
-                Nesting::Waits if claim.mode == Mode::Write => Some(None),
-                Nesting::Waits | Nesting::Refused => None,
-            }
+        let is_above = |claim: &Claim, holder: &HolderListing| {
+            above.contains(&holder.session) && is_live(holder) && holder.span.covers(&claim.span)
         };
         let cover = |claim: &Claim| {
             let its = seen.resources.iter().filter(|listing| listing.name == claim.resource);
-            its.flat_map(|listing| &listing.holders).find_map(|holder| covers(claim, holder))
+            let (mut tokens, mut grows) = (Vec::new(), false);
+            for holder in its.flat_map(|listing| &listing.holders).filter(|holder| is_above(claim, holder)) {
+                match claim.mode.below(holder.mode) {
+                    Nesting::AtOnce => tokens.push(holder.token),
+                    Nesting::Waits => grows |= claim.mode == Mode::Write,
+                    Nesting::Refused => {}
+                }
+            }
+            if tokens.is_empty() && !grows { Err(uncovered(claim)) } else { Ok(tokens) }
         };
-        let tokens =
-            claims.iter().map(|claim| cover(claim).ok_or_else(|| uncovered(claim))).collect::<Result<_, _>>()?;
+        let tokens = claims.iter().map(cover).collect::<Result<_, _>>()?;
         Ok(Self { above: above.to_vec(), claims: claims.to_vec(), tokens })
     }
 
-    /// Checks that the holds were still there when the claims were granted. A claim below a hold
-    /// has the token of that hold; a claim on its own has a new one. An upgrade has a new token in
-    /// any case, so the store that `open` returns has to tell whether its prewrite still stands.
+    /// Checks that the claims were covered when they were granted. A claim below a hold has the token
+    /// of that hold. An upgrade and a claim on its own have new tokens, so the store that `open`
+    /// returns has to tell whether holds above still cover the claims.
     ///
     /// # Errors
     /// A hold had ended, or the store cannot be used.
@@ -60,14 +60,11 @@ impl Cover {
         grant: &Grant,
         open: impl FnOnce() -> Result<Box<dyn Store>, Failure>,
     ) -> Result<(), Failure> {
-        let stands = |(expected, token): (&Option<u64>, &u64)| expected.is_none_or(|expected| expected == *token);
-        if let Some(index) = self.tokens.iter().zip(&grant.tokens).position(|pair| !stands(pair)) {
-            return Err(uncovered(&self.claims[index]));
+        let is_below = |(tokens, token): (&Vec<u64>, &u64)| tokens.contains(token);
+        if self.tokens.iter().zip(&grant.tokens).all(is_below) {
+            return Ok(());
         }
-        if self.tokens.contains(&None) {
-            Self::find(open()?.as_mut(), &self.above, &self.claims)?;
-        }
-        Ok(())
+        Self::find(open()?.as_mut(), &self.above, &self.claims).map(drop)
     }
 }
 

@@ -72,7 +72,7 @@ impl ResourceListing {
                     mode,
                     span,
                     slots,
-                    since: session.since,
+                    since: session.asked,
                     position,
                     ancestors: session.ancestors.clone(),
                     process: session.process.clone(),

@@ -50,7 +50,7 @@ pub enum Op {
     /// Leaves the queue because the wait took too long, and counts the request as busy. If the
     /// request was granted in the meantime, the session keeps the grant.
     GiveUp(SessionId),
-    /// Gives up the part of a held interval that lies outside `span`.
+    /// Gives up the parts outside `span` of the held intervals that contain it.
     Shrink {
         /// The session that holds the claim.
         session: SessionId,
@@ -265,7 +265,7 @@ pub struct HolderListing {
     pub slots: Option<u32>,
     /// The fencing token.
     pub token: u64,
-    /// The instant at which the session became a holder or a waiter.
+    /// The instant at which the session became a holder.
     pub since: StoreTime,
     /// The instant at which the lease or the kept hold ends, if there is one.
     pub expiry: Option<StoreTime>,
@@ -288,7 +288,7 @@ pub struct WaiterListing {
     pub span: Span,
     /// The number of slots of the resource, for mode slot only.
     pub slots: Option<u32>,
-    /// The instant at which the session became a holder or a waiter.
+    /// The instant of the request, also if the session was passed over and has returned.
     pub since: StoreTime,
     /// The place of the request in the queue of this resource; the first place is 1.
     pub position: u32,

@@ -76,6 +76,13 @@ pub struct Claim {
     pub slots: Option<u32>,
 }
 
+impl Claim {
+    /// Whether a shrink to `span` concerns a hold of the claim. A slot has no parts to give up.
+    pub(crate) fn shrinks_to(&self, span: &Span) -> bool {
+        self.mode != Mode::Slot && self.span.covers(span)
+    }
+}
+
 /// The resources of some claims, each once, in the order of their first mention.
 pub fn resources<'c>(claims: impl IntoIterator<Item = &'c Claim>) -> Vec<&'c Resource> {
     let mut seen = BTreeSet::new();

@@ -421,22 +421,31 @@ impl<R: Records> LockTable<R> {
         if !session.claims.iter().any(|record| held(&record)) {
             return Ok(Reply::Refused(Refusal::NotHeld { resource: resource.clone() }));
         }
-        let holds_it = |record: &ClaimRecord| held(&record) && record.claim.span.covers(&span);
-        let Some(index) = session.claims.iter().position(holds_it) else {
-            return Ok(Reply::Refused(Refusal::NotInside { resource: resource.clone(), asked: span }));
-        };
-        if session.claims[index].claim.mode == Mode::Slot {
-            return Ok(Reply::Refused(Refusal::SlotIsWhole { resource: resource.clone() }));
+        let numbered = session.claims.iter().enumerate().filter(|(_, record)| held(record));
+        let shrunk = numbered.filter(|(_, record)| record.claim.shrinks_to(&span));
+        let shrunk: Vec<_> = shrunk.map(|(index, _)| index).collect();
+        if shrunk.is_empty() {
+            let resource = resource.clone();
+            // A slot contains every span, and has no parts to give up.
+            let is_slot = session.claims.iter().any(|record| held(&record) && record.claim.mode == Mode::Slot);
+            let refusal =
+                if is_slot { Refusal::SlotIsWhole { resource } } else { Refusal::NotInside { resource, asked: span } };
+            return Ok(Reply::Refused(refusal));
         }
-        let old = session.claims[index].claim.span.clone();
         let keeps = |entry: &Entry| *span.lower() <= entry.lower && entry.upper <= *span.upper();
-        if self.nested_waits(id, resource, &old, keeps)? {
-            return Ok(Reply::Refused(Refusal::NestedWaits { resource: resource.clone() }));
+        for index in &shrunk {
+            if self.nested_waits(id, resource, &session.claims[*index].claim.span, keeps)? {
+                return Ok(Reply::Refused(Refusal::NestedWaits { resource: resource.clone() }));
+            }
         }
-        self.change(id, &mut session, index, |claim| claim.span = span)?;
-        let modes = blocked_by(session.claims[index].claim.mode);
+        let mut freed = Vec::with_capacity(shrunk.len());
+        for index in shrunk {
+            let Claim { mode, span: old, .. } = session.claims[index].claim.clone();
+            self.change(id, &mut session, index, |claim| claim.span = span.clone())?;
+            freed.push(Freed { resource: resource.clone(), span: old, modes: blocked_by(mode) });
+        }
         self.records.put_session(id, session)?;
-        self.settle_all(now, vec![Freed { resource: resource.clone(), span: old, modes }], granted)?;
+        self.settle_all(now, freed, granted)?;
         Ok(Reply::Done)
     }
 

@@ -14,7 +14,7 @@ use super::line::Line;
 use super::rules::Rules;
 use crate::clock::Boottime;
 use crate::lock::mode::Mode;
-use crate::lock::request::{Claim, SessionId};
+use crate::lock::request::{self, Claim, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::messages::Messages;
@@ -337,12 +337,12 @@ impl Turn<'_> {
         let Some(hold) = self.client.holds.last() else {
             return self.say("error this connection holds no lock: send LOCK first");
         };
-        let key = match (key, hold.claims.as_slice()) {
-            (Some(key), claims) if !claims.iter().any(|claim| claim.resource == key) => {
+        let key = match (key, request::resources(&hold.claims).as_slice()) {
+            (Some(key), held) if !held.contains(&&key) => {
                 return self.say(format!("refused this connection holds nothing of '{key}': name what it holds"));
             }
             (Some(key), _) => key,
-            (None, [only]) => only.resource.clone(),
+            (None, [only]) => Resource::clone(only),
             (None, _) => return self.say("error this connection holds several resources: name one with --resource"),
         };
         self.ask(question(hold.session, key));
@@ -504,8 +504,12 @@ impl Turn<'_> {
         let Some(hold) = self.client.holds.last_mut() else { return };
         for claim in &mut hold.claims {
             match &question {
-                Question::Shrink(_, key, span) if claim.resource == *key => claim.span = span.clone(),
-                Question::Downgrade(_, key, mode) if claim.resource == *key => claim.mode = *mode,
+                Question::Shrink(_, key, span) if claim.resource == *key && claim.shrinks_to(span) => {
+                    claim.span = span.clone();
+                }
+                Question::Downgrade(_, key, mode) if claim.resource == *key && claim.mode.lowers_to(*mode) => {
+                    claim.mode = *mode;
+                }
                 _ => {}
             }
         }

@@ -1,5 +1,8 @@
 //! `rlock cleanup`.
 
+use std::time::Duration;
+
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::{Lab, Running, on_both, wait_until};
@@ -59,6 +62,45 @@ fn break_stops_the_holder_and_grants_the_waiter() {
         waiter.expect_held();
         assert_eq!(lab.counts("k"), (1, 0));
         waiter.end().silently(0);
+        lab.assert_idle();
+    });
+}
+
+/// "`--break` takes the grant back, and the request returns to its place in the queue": the waiter
+/// is stopped, so it has not claimed its grant.
+#[test]
+fn break_of_an_unclaimed_grant_lets_its_request_wait_again() {
+    on_both(|lab| {
+        let holder = lab.hold_by(["exec", "k", "--write", "j"]);
+        let mut waiter = lab.wait_by(["exec", "--write", "k", "--write", "j"]);
+        lab.until_waiting("k", 1);
+        let mut next = lab.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 2);
+        // The wait is longer than a call to the server takes.
+        std::thread::sleep(Duration::from_millis(500));
+        waiter.signal(Signal::STOP);
+        holder.end().silently(0);
+        let grant = first(lab, "holders");
+        assert_eq!(grant["pid"], waiter.pid(), "{grant}");
+        let shown = |done: &str, then: &str| {
+            let of = |key: &str| line(done, &format!("the unclaimed grant for write on '{key}' (whole)"), &grant);
+            let with = format!(", held together with 'k'{then}\n");
+            of("k").replace('\n', &format!("{then}\n")) + &of("j").replace('\n', &with)
+        };
+        let dry = shown("would take back", "; its request would wait again");
+        lab.run(["cleanup", "--break", "--dry-run", "k"]).printed(&dry);
+        lab.run(["cleanup", "--break", "k"]).printed(&shown("took back", "; its request waits again"));
+        next.expect_held();
+        waiter.signal(Signal::CONT);
+        lab.until_waiting("k", 1);
+        let back = first(lab, "waiters");
+        let since = |claim: &Value| claim["since"].as_str().expect("text").to_owned();
+        assert!(since(&back) < since(&grant), "the wait counts from the request: {back}");
+        next.end().silently(0);
+        waiter.expect_held();
+        waiter.end().silently(0);
+        let ended = lab.run(["history", "k"]);
+        assert_eq!(ended.stdout.lines().count(), 4, "the break of an unclaimed grant leaves no entry: {ended:?}");
         lab.assert_idle();
     });
 }

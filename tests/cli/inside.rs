@@ -80,6 +80,12 @@ fn shrink_or_downgrade_that_would_grow_the_grant_is_refused() {
         "what this session holds of 'k' can't be lowered from read to prewrite: a hold is lowered from write to prewrite \
          or read, or from prewrite to read",
     );
+    for held in ["read", "prewrite"] {
+        let text = format!("what this session holds of 'k' can't be lowered from {held} to write: ");
+        let ran = lab.run(["exec", &format!("--{held}"), "k", "--", RLOCK, "downgrade", "write"]);
+        assert!(ran.failed(65).starts_with(&format!("refused: {text}")), "{ran:?}");
+    }
+    lab.run(["exec", "k", "--", RLOCK, "downgrade", "write"]).silently(0);
     inside(
         &["exec", "--slot", "k=2"],
         &["shrink", "1", "2"],

@@ -1,12 +1,16 @@
 //! `exec --nested`, which runs nothing unless a hold around it covers its claims.
 
-use crate::acquire::{acquire, below};
+use crate::acquire::{acquire, below, printed};
 use crate::support::{Lab, RLOCK, Ran, Running, on_both};
 
-/// Runs `exec --nested` with these claims inside the command of an rlock with these.
-fn inside(lab: &Lab, outer: &[&str], inner: &[&str]) -> Ran {
-    let inner = [&[RLOCK, "exec", "--nested"], inner, &["--", "echo", "ran"]].concat();
-    lab.run([&["exec"], outer, &["--"], &inner].concat())
+/// Runs `exec --nested` with these claims inside the commands of rlocks with these holds.
+fn inside(lab: &Lab, holds: &[&[&str]], claims: &[&str]) -> Ran {
+    let mut words = Vec::new();
+    for hold in holds {
+        words.extend([&[RLOCK, "exec"], *hold, &["--"]].concat());
+    }
+    words.extend([&[RLOCK, "exec", "--nested"], claims, &["--", "echo", "ran"]].concat());
+    lab.run(&words[1..])
 }
 
 /// "`exec --nested` runs nothing and exits 76 unless its claims are covered by a live hold above."
@@ -24,7 +28,7 @@ fn nested_requests(lab: &Lab) {
         (&["--slot", "k=2"], &["--slot", "k=2"]),
         (&["--range-write", "k", "[0,9]"], &["--range-read", "k", "[1,2]"]),
     ] {
-        inside(lab, outer, claims).printed("ran\n");
+        inside(lab, &[outer], claims).printed("ran\n");
     }
     for (outer, claims, what) in [
         (&["k"][..], &["j"][..], "'j' for write"),
@@ -34,11 +38,59 @@ fn nested_requests(lab: &Lab) {
         (&["--range-write", "k", "[0,9]"], &["--range-read", "k", "[8,10]"], "[8,10] of 'k' for read"),
     ] {
         let text = format!("lost: no rlock around this command holds {what}; the command was not started");
-        inside(lab, outer, claims).said(76, &text);
+        inside(lab, &[outer], claims).said(76, &text);
     }
     let alone = lab.run(["exec", "--nested", "k", "--", "echo", "ran"]);
     assert!(alone.failed(76).starts_with("lost: no rlock around this command holds 'k' for write; "));
     lab.assert_idle();
+}
+
+/// "live holds of the rlocks around this command cover all claims, whichever of them does": the
+/// grant has the token of the innermost hold that covers the claim.
+#[test]
+fn nested_request_runs_below_whichever_hold_covers_it() {
+    on_both(|lab| {
+        let upgrade: &[&[&str]] = &[&["--prewrite", "k"], &["--write", "k"]];
+        let slot_below_read: &[&[&str]] = &[&["--read", "k"], &["--slot", "k=2"]];
+        let parts: &[&[&str]] = &[&["--range-prewrite", "k", "[0,9]"], &["--range-write", "k", "[2,3]"]];
+        for (holds, claims) in [
+            (upgrade, &["--read", "k"][..]),
+            (upgrade, &["--prewrite", "k"]),
+            (upgrade, &["--write", "k"]),
+            (upgrade, &["--slot", "k=2"]),
+            (slot_below_read, &["--read", "k"]),
+            (slot_below_read, &["--slot", "k=2"]),
+            (parts, &["--range-write", "k", "[2,3]"]),
+            (parts, &["--range-read", "k", "[2,3]", "--range-write", "k", "[5,6]"]),
+            (&[&["--prewrite", "k"], &["--read", "k"]], &["--write", "k"]),
+            (&[&["k"], &["j"]], &["--write", "k", "--write", "j"]),
+        ] {
+            inside(lab, holds, claims).printed("ran\n");
+        }
+        let beside: &[&[&str]] = &[&["--range-write", "k", "[0,5)"], &["--range-write", "k", "[5,9]"]];
+        let text = "lost: no rlock around this command holds [3,7] of 'k' for read; the command was not started";
+        inside(lab, beside, &["--range-read", "k", "[3,7]"]).said(76, text);
+        lab.assert_idle();
+    });
+}
+
+/// The nested write waits for a sibling below the write, which is released meanwhile. The prewrite
+/// around both still covers the claim.
+#[test]
+fn nested_write_whose_upgrade_has_ended_runs_below_the_prewrite() {
+    on_both(|lab| {
+        let outer = acquire(lab, &["--prewrite", "k", "--for", "1h"]);
+        let upgrade = printed(&Ran::of(&mut below(lab, &outer, &["acquire", "--write", "k", "--for", "1h"])));
+        let mut sibling = Running::waiter(&mut below(lab, &upgrade, &["exec", "--read", "k"]));
+        sibling.expect_held();
+        let waiter = Running::start(&mut below(lab, &upgrade, &["exec", "--nested", "k", "--", "echo", "ran"]));
+        lab.until_waiting("k", 1);
+        lab.run(["release", &upgrade["RLOCK_SESSION"]]).silently(0);
+        sibling.end().silently(0);
+        waiter.end().printed("ran\n");
+        lab.run(["release", &outer["RLOCK_SESSION"]]).silently(0);
+        lab.assert_idle();
+    });
 }
 
 #[test]

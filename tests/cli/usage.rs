@@ -69,7 +69,7 @@ fn unknown_option_exits_64_and_is_named() {
         ("inspect --break", "unexpected argument '--break'; see 'rlock inspect --help'"),
         ("exce k -- true", "no such subcommand 'exce': did you mean 'exec'?"),
         ("zzz k -- true", "no such subcommand 'zzz'; see 'rlock --help'"),
-        ("downgrade write", "MODE must be read or prewrite, not 'write'"),
+        ("downgrade slot", "MODE must be read or prewrite, not 'slot'"),
         ("completions tcsh", "SHELL must be bash, zsh or fish, not 'tcsh'"),
     ]);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rlock::clock::StoreTime;
 use rlock::lock::op::{Op, Reply, ResourceListing};
 use rlock::lock::past::{HISTORY_MAX, Past, Remembered, Streak};
-use rlock::lock::records::{Records as _, Session};
+use rlock::lock::records::{Phase, Records as _, Session};
 use rlock::lock::request::{Job, Request, SessionId};
 use rlock::lock::resource::Resource;
 use rlock::lock::table::LockTable;
@@ -83,8 +83,9 @@ impl Both {
         let with_others = |first: &Resource| [std::slice::from_ref(first), own].concat();
         let mut call = match &op {
             Op::Acquire(request) => Call::acquire(request, 0, false),
-            Op::Return { request, .. } => {
-                Call::acquire(request, self.numbers.get(&request.session).copied().unwrap_or(0), false)
+            Op::Return { request, place } => {
+                let number = self.numbers.get(&request.session).copied().unwrap_or(0);
+                Call::acquire_after(now - place.asked, request, number, false)
             }
             Op::Renew(session) => Call::renew(*session, own.to_vec(), false),
             Op::Release { session, end } => {
@@ -108,7 +109,7 @@ impl Both {
         let broken = match &op {
             Op::Break(resource) => self.sessions_holding(resource),
             Op::BreakOne { resource, session } => {
-                self.sessions_holding(resource).into_iter().filter(|(id, _)| id == session).collect()
+                self.sessions_holding(resource).into_iter().filter(|(id, ..)| id == session).collect()
             }
             _ => Vec::new(),
         };
@@ -161,8 +162,8 @@ impl Both {
                 // If the same call dropped expired sessions first, the holders at the instant of
                 // the break are unknown.
                 let records_match = broken.is_empty() || !outcome.expired.is_empty() || {
-                    let plain: Vec<_> = actual.iter().map(|(id, session)| (*id, plain(session))).collect();
-                    plain == broken
+                    let plain = actual.iter().map(|(id, session)| (*id, session.phase, plain(session)));
+                    plain.collect::<Vec<_>>() == broken
                 };
                 next.is_empty() && *held == ids(actual) && records_match
             }
@@ -251,14 +252,14 @@ impl Both {
         }
     }
 
-    fn sessions_holding(&self, resource: &Resource) -> Vec<(SessionId, String)> {
+    fn sessions_holding(&self, resource: &Resource) -> Vec<(SessionId, Phase, String)> {
         let Ok(Some(state)) = self.table.records().resource(resource) else { return Vec::new() };
         let Ok(entries) = state.tree.entries(self.table.records(), resource);
         let mut ids: Vec<_> = entries.iter().filter(|entry| entry.rank.is_held()).map(|entry| entry.session).collect();
         ids.sort_unstable();
         ids.dedup();
         let sessions = ids.into_iter().map(|id| match self.table.records().session(id) {
-            Ok(Some(session)) => (id, plain(&session)),
+            Ok(Some(session)) => (id, session.phase, plain(&session)),
             other => panic!("holder {id} has the record {other:?}"),
         });
         sessions.collect()

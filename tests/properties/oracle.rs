@@ -625,20 +625,22 @@ impl Oracle {
             return Reply::Refused(Refusal::NotHeld { resource });
         }
         let covers = |claim: &Claim| claim.resource == resource && claim.span.covers(&span);
-        let Some(index) = member.request.claims.iter().position(covers) else {
+        let held: Vec<(usize, Claim)> = member.request.claims.iter().cloned().enumerate().collect();
+        let mut held: Vec<_> = held.into_iter().filter(|(_, claim)| covers(claim)).collect();
+        if held.is_empty() {
             return Reply::Refused(Refusal::NotInside { resource, asked: span });
-        };
-        let claim = &member.request.claims[index];
-        if claim.mode == Mode::Slot {
+        }
+        held.retain(|(_, claim)| claim.mode != Mode::Slot);
+        if held.is_empty() {
             return Reply::Refused(Refusal::SlotIsWhole { resource });
         }
-        let old = claim.clone();
-        if self.relied_on(id, &resource, &old.span, |nested| span.covers(&nested.span)) {
+        if held.iter().any(|(_, claim)| self.relied_on(id, &resource, &claim.span, |nested| span.covers(&nested.span)))
+        {
             return Reply::Refused(Refusal::NestedWaits { resource });
         }
         let member = self.members.iter_mut().find(|member| member.id() == id).expect("the session was found above");
-        member.request.claims[index].span = span;
-        self.settle(now, vec![(old, None)], granted);
+        held.iter().for_each(|(index, _)| member.request.claims[*index].span = span.clone());
+        self.settle(now, held.into_iter().map(|(_, claim)| (claim, None)).collect(), granted);
         Reply::Done
     }
 
@@ -696,6 +698,7 @@ impl Oracle {
         for member in &self.members {
             for (index, claim) in member.request.claims.iter().enumerate().filter(|(_, claim)| claim.resource == name) {
                 let (session, since, process) = (member.id(), member.since, member.request.process.clone());
+                let asked = member.asked;
                 let (mode, span, slots) = (claim.mode, claim.span.clone(), claim.slots);
                 let ancestors = member.request.ancestors.clone();
                 if let Some(tokens) = &member.tokens {
@@ -704,7 +707,8 @@ impl Oracle {
                         HolderListing { session, mode, span, slots, token, since, expiry, kept, ancestors, process };
                     holders.push(((token, since, session, index), holder));
                 } else {
-                    let waiter = WaiterListing { session, mode, span, slots, since, position: 0, ancestors, process };
+                    let (since, position) = (asked, 0);
+                    let waiter = WaiterListing { session, mode, span, slots, since, position, ancestors, process };
                     waiters.push(((member.place(index), index), waiter));
                 }
             }

@@ -169,7 +169,7 @@ fn call(words: &[&[u8]]) -> Call {
         Script::Acquire => {
             let terms: Vec<&[u8]> = own[3].split(|byte| *byte == b' ').collect();
             let (request, channel) = request(own, &terms, &resources);
-            let (place, listening) = (number(terms[1]), number(terms[2]) == 1);
+            let (place, listening) = (number(terms[1]), number(terms[3]) == 1);
             Operation::Acquire { request: Box::new(request), channel, place, listening }
         }
         Script::Renew => Operation::Renew { session: session(own[0]), listening: number(own[1]) == 1 },
@@ -209,7 +209,7 @@ fn request(own: &[&[u8]], terms: &[&[u8]], resources: &[Resource]) -> (Request, 
         let [_, _, text] = [(); 3].map(|()| unpack_bytes(&mut packed));
         claims.push(Claim { resource, mode, span: span(text), slots });
     }
-    let (wait, max_waiting) = (number(terms[0]) == 1, Some(terms[3]).filter(|max| !max.is_empty()));
+    let (wait, max_waiting) = (number(terms[0]) == 1, Some(terms[4]).filter(|max| !max.is_empty()));
     unpack_array(&mut packed);
     let mut packed_length = || Duration::from_micros(unpack_number(&mut packed));
     let terms = Terms { ttl: length(own[1]), claim: packed_length(), heartbeat: packed_length() };

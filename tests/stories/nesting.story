@@ -286,6 +286,33 @@ E write tree [6,7] below B
 granted
 tree: A write [0,5] t1; D write [3,4] t1; B write (5,10] t2; E write [6,7] t2
 
+== Two intervals of one request that cover a claim only together are not enough
+
+A write tree [0,5] + write tree [5,10]
+----
+granted
+tree: A write [0,5] t1; A write [5,10] t1
+
+B write tree [3,8] below A
+----
+refused: an enclosing rlock holds [5,10] of 'tree', and [3,8] reaches past that: claim all of it there, or no more than that here
+tree: A write [0,5] t1; A write [5,10] t1
+
+C write tree [5,5] below A
+----
+granted
+tree: A write [0,5] t1; A write [5,10] t1; C write [5,5] t1
+
+C releases
+----
+done
+tree: A write [0,5] t1; A write [5,10] t1
+
+D write tree [3,5] + write tree [5,8] below A
+----
+granted
+tree: A write [0,5] t1; A write [5,10] t1; D write [3,5] t1; D write [5,8] t1
+
 == A whole claim below an interval reaches past the interval
 
 A write tree [0,10]

@@ -233,7 +233,6 @@ gpu: B slot of 1 t2
 log: B write t1
 
 == The claims of one request do not conflict with each other
-model only: a request of the command line has one claim for each resource
 
 A write tree [0,2] + read tree [1,3]
 ----
@@ -256,7 +255,6 @@ busy
 tree: A write [0,2] t1; A read [1,3] t1; B read [2.5,4] t2
 
 == Several intervals of one resource leave the span between them free
-model only: a request of the command line has one interval
 
 A write tree [0,1] + write tree [5,6]
 ----

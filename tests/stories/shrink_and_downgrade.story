@@ -199,7 +199,6 @@ done
 tree: A read t1
 
 == A downgrade from prewrite to write is refused
-model only: the command line has only read and prewrite as lower modes
 
 A prewrite tree
 ----
@@ -287,6 +286,132 @@ B releases
 done
 tree: A write [0,4] t1; C read [5,9] t2
 
+== A downgrade of the ancestor leaves the hold of a child unchanged
+
+A write tree
+----
+granted
+tree: A write t1
+
+B write tree below A
+----
+granted
+tree: A write t1; B write t1
+
+R read tree
+----
+waiting
+tree: A write t1; B write t1; R read waits 1st
+
+A downgrades tree to read
+----
+done
+tree: A read t1; B write t1; R read waits 1st
+
+C write tree below B
+----
+granted
+tree: A read t1; B write t1; C write t1; R read waits 1st
+
+D write tree below A
+----
+refused: an enclosing rlock holds 'tree' for read, which can't become write without risk of deadlock: claim --prewrite or --write there instead
+tree: A read t1; B write t1; C write t1; R read waits 1st
+
+C releases
+----
+done
+tree: A read t1; B write t1; R read waits 1st
+
+B releases
+----
+done
+tree: A read t1; R read t2
+
+E write tree below A
+----
+refused: an enclosing rlock holds 'tree' for read, which can't become write without risk of deadlock: claim --prewrite or --write there instead
+tree: A read t1; R read t2
+
+== The children of a shrunk or lowered ancestor keep what they hold and pass it on
+
+A write tree [0,10]
+----
+granted
+tree: A write [0,10] t1
+
+B write tree [0,10] below A
+----
+granted
+tree: A write [0,10] t1; B write [0,10] t1
+
+A shrinks tree to [0,1]
+----
+done
+tree: A write [0,1] t1; B write [0,10] t1
+
+A downgrades tree to read
+----
+done
+tree: A read [0,1] t1; B write [0,10] t1
+
+C write tree [5,6] below B
+----
+granted
+tree: A read [0,1] t1; B write [0,10] t1; C write [5,6] t1
+
+C releases
+----
+done
+tree: A read [0,1] t1; B write [0,10] t1
+
+B releases
+----
+done
+tree: A read [0,1] t1
+
+D write tree [5,6] below A
+----
+granted
+tree: A read [0,1] t1; D write [5,6] t2
+
+E write tree [0,1] below A
+----
+refused: an enclosing rlock holds 'tree' for read, which can't become write without risk of deadlock: claim --prewrite or --write there instead
+tree: A read [0,1] t1; D write [5,6] t2
+
+== A shrink below a nested hold changes the nested hold alone
+
+A write tree [0,10]
+----
+granted
+tree: A write [0,10] t1
+
+B write tree [0,10] below A
+----
+granted
+tree: A write [0,10] t1; B write [0,10] t1
+
+R read tree [8,9]
+----
+waiting
+tree: A write [0,10] t1; B write [0,10] t1; R read [8,9] waits 1st
+
+B shrinks tree to [0,4]
+----
+done
+tree: A write [0,10] t1; B write [0,4] t1; R read [8,9] waits 1st
+
+B downgrades tree to read
+----
+done
+tree: A write [0,10] t1; B read [0,4] t1; R read [8,9] waits 1st
+
+A shrinks tree to [0,4]
+----
+done
+tree: A write [0,4] t1; B read [0,4] t1; R read [8,9] t2
+
 == While an upgrade waits, the part that it relies on cannot be given up
 
 A prewrite tree [0,10]
@@ -323,6 +448,120 @@ R releases
 ----
 done
 tree: A prewrite [4,7] t1; B write [5,6] t3
+
+== A change is refused although another hold around the waiter covers it
+
+P prewrite tree [0,10]
+----
+granted
+tree: P prewrite [0,10] t1
+
+A write tree [0,10] below P
+----
+granted
+tree: P prewrite [0,10] t1; A write [0,10] t2
+
+B read tree [5,6] below A
+----
+granted
+tree: P prewrite [0,10] t1; A write [0,10] t2; B read [5,6] t2
+
+C write tree [5,6] below A
+----
+waiting
+tree: P prewrite [0,10] t1; A write [0,10] t2; B read [5,6] t2; C write [5,6] waits 1st
+
+A shrinks tree to [0,4]
+----
+refused: a nested rlock waits for 'tree' on the strength of this hold: let it finish or end it first
+tree: P prewrite [0,10] t1; A write [0,10] t2; B read [5,6] t2; C write [5,6] waits 1st
+
+A downgrades tree to read
+----
+refused: a nested rlock waits for 'tree' on the strength of this hold: let it finish or end it first
+tree: P prewrite [0,10] t1; A write [0,10] t2; B read [5,6] t2; C write [5,6] waits 1st
+
+A downgrades tree to prewrite
+----
+done
+tree: P prewrite [0,10] t1; A prewrite [0,10] t2; B read [5,6] t2; C write [5,6] waits 1st
+
+B releases
+----
+done
+tree: P prewrite [0,10] t1; A prewrite [0,10] t2; C write [5,6] t3
+
+== Every interval that contains the new one shrinks, and the others stay
+
+A write tree [0,10] + read tree [5,15] + write tree [20,30]
+----
+granted
+tree: A write [0,10] t1; A read [5,15] t1; A write [20,30] t1
+
+B write tree [0,1]
+----
+waiting
+tree: A write [0,10] t1; A read [5,15] t1; A write [20,30] t1; B write [0,1] waits 1st
+
+C write tree [12,13]
+----
+waiting
+tree: A write [0,10] t1; A read [5,15] t1; A write [20,30] t1; B write [0,1] waits 1st; C write [12,13] waits 2nd
+
+D write tree [25,26]
+----
+waiting
+tree: A write [0,10] t1; A read [5,15] t1; A write [20,30] t1; B write [0,1] waits 1st; C write [12,13] waits 2nd; D write [25,26] waits 3rd
+
+A shrinks tree to [6,7]
+----
+done
+tree: A write [6,7] t1; A read [6,7] t1; A write [20,30] t1; B write [0,1] t2; C write [12,13] t3; D write [25,26] waits 1st
+
+A shrinks tree to [22,30]
+----
+done
+tree: A write [6,7] t1; A read [6,7] t1; A write [22,30] t1; B write [0,1] t2; C write [12,13] t3; D write [25,26] waits 1st
+
+A shrinks tree to [27,28]
+----
+done
+tree: A write [6,7] t1; A read [6,7] t1; A write [27,28] t1; B write [0,1] t2; C write [12,13] t3; D write [25,26] t4
+
+== Two intervals that only together contain the new one do not shrink
+
+A write tree [0,5] + write tree [5,10]
+----
+granted
+tree: A write [0,5] t1; A write [5,10] t1
+
+A shrinks tree to [3,8]
+----
+refused: [3,8] is not inside what this session holds of 'tree': a hold can only shrink, 'rlock inspect' shows it
+tree: A write [0,5] t1; A write [5,10] t1
+
+A shrinks tree to [5,5]
+----
+done
+tree: A write [5,5] t1; A write [5,5] t1
+
+== A slot beside intervals of one request stays whole
+model only: the command line takes no slot beside another mode
+
+A slot tree=2 + read tree [0,10]
+----
+granted
+tree: A slot of 2 t1; A read [0,10] t1
+
+A shrinks tree to [1,2]
+----
+done
+tree: A slot of 2 t1; A read [1,2] t1
+
+A shrinks tree to [5,6]
+----
+refused: this session holds a slot of 'tree', which has no parts to give up
+tree: A slot of 2 t1; A read [1,2] t1
 
 == A change without a hold is refused, and a change by an ended session is lost
 model only: the command line reports the reply of the enclosing rlock

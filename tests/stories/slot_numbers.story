@@ -119,6 +119,64 @@ slots of A
 0
 gpu: A slot of 2 t1; C slot of 2 t2; D slot of 2 waits 1st
 
+== Shares of a released slot keep its number until both have ended
+store only: the command line has no options for this yet
+
+A slot gpu=2
+----
+granted
+gpu: A slot of 2 t1
+
+B slot gpu=2 below A
+----
+granted
+gpu: A slot of 2 t1; B slot of 2 t1
+
+C slot gpu=2 below A
+----
+granted
+gpu: A slot of 2 t1; B slot of 2 t1; C slot of 2 t1
+
+A releases
+----
+done
+gpu: B slot of 2 t1; C slot of 2 t1
+
+D slot gpu=2
+----
+waiting
+gpu: B slot of 2 t1; C slot of 2 t1; D slot of 2 waits 1st
+
+B releases
+----
+done
+gpu: C slot of 2 t1; D slot of 2 t2
+
+slots of C
+----
+0
+gpu: C slot of 2 t1; D slot of 2 t2
+
+slots of D
+----
+1
+gpu: C slot of 2 t1; D slot of 2 t2
+
+C releases
+----
+done
+gpu: D slot of 2 t2
+
+E slot gpu=2
+----
+granted
+gpu: D slot of 2 t2; E slot of 2 t3
+
+slots of E
+----
+0
+gpu: D slot of 2 t2; E slot of 2 t3
+
 == A request with several slots has a number for each
 store only: the command line has no options for this yet
 

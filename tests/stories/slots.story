@@ -330,3 +330,50 @@ E slot gpu=1 below C
 granted
 gpu: A write t1; B slot of 1 t1; C write t1; D slot of 1 t1; E slot of 1 t1
 
+== Each share of a released slot becomes a slot of its own
+
+A slot gpu=2
+----
+granted
+gpu: A slot of 2 t1
+
+B slot gpu=2 below A
+----
+granted
+gpu: A slot of 2 t1; B slot of 2 t1
+
+C slot gpu=2 below A
+----
+granted
+gpu: A slot of 2 t1; B slot of 2 t1; C slot of 2 t1
+
+D slot gpu=2 no-wait
+----
+granted
+gpu: A slot of 2 t1; B slot of 2 t1; C slot of 2 t1; D slot of 2 t2
+
+D releases
+----
+done
+gpu: A slot of 2 t1; B slot of 2 t1; C slot of 2 t1
+
+A releases
+----
+done
+gpu: B slot of 2 t1; C slot of 2 t1
+
+E slot gpu=2
+----
+waiting
+gpu: B slot of 2 t1; C slot of 2 t1; E slot of 2 waits 1st
+
+B releases
+----
+done
+gpu: C slot of 2 t1; E slot of 2 t3
+
+C releases
+----
+done
+gpu: E slot of 2 t3
+

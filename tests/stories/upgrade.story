@@ -231,6 +231,55 @@ C write tree below A no-wait
 granted
 tree: A prewrite t1; C write t3
 
+== A slot below a prewrite prevents the upgrade below the slot
+
+A prewrite tree
+----
+granted
+tree: A prewrite t1
+
+B slot tree=2 below A
+----
+granted
+tree: A prewrite t1; B slot of 2 t2
+
+C write tree below B
+----
+refused: an enclosing rlock holds 'tree' for slot, which can't become write without risk of deadlock: claim --prewrite or --write there instead
+tree: A prewrite t1; B slot of 2 t2
+
+D prewrite tree below B
+----
+granted
+tree: A prewrite t1; D prewrite t1; B slot of 2 t2
+
+E write tree below A
+----
+waiting
+tree: A prewrite t1; D prewrite t1; B slot of 2 t2; E write waits 1st
+
+B releases
+----
+done
+tree: A prewrite t1; D prewrite t1; E write waits 1st
+
+== A slot below a write prevents nothing
+
+A write tree
+----
+granted
+tree: A write t1
+
+B slot tree=2 below A
+----
+granted
+tree: A write t1; B slot of 2 t1
+
+C write tree below B
+----
+granted
+tree: A write t1; B slot of 2 t1; C write t1
+
 == Several upgrades of one prewrite are granted one after another
 
 A prewrite tree

@@ -313,7 +313,8 @@ impl Generator {
                     return Op::Acquire(self.request(random, table));
                 };
                 self.left.remove(&session);
-                Op::Return { request: self.requests[&session].clone(), place: Place { number, asked: self.now } }
+                let asked = StoreTime::from_micros(self.now.as_micros() - random.below(128));
+                Op::Return { request: self.requests[&session].clone(), place: Place { number, asked } }
             }
             8..11 if self.profile.is_free => {
                 // This place may be another's, or ahead of all others.

@@ -515,6 +515,16 @@ fn shrink_and_downgrade_change_the_innermost_hold() {
 }
 
 #[test]
+fn shrink_and_downgrade_leave_the_other_intervals_of_a_hold() {
+    let mut lab = Lab::holding("LOCK --range-prewrite t [0,9] --range-prewrite t [20,29] --range-read t [40,49]");
+    for (line, asked) in [("SHRINK 1 2", "shrink 1 t [1,2]"), ("DOWNGRADE prewrite", "downgrade 1 t prewrite")] {
+        assert_eq!(lab.line(line), [asked]);
+        assert_eq!(lab.on(Event::Answer(Answer::Changed(Changed::Done))), ["say ok"], "{line}");
+    }
+    assert_eq!(lab.line("UPGRADE"), ["acquire 2 below 1: write t [1,2], write t [20,29]"]);
+}
+
+#[test]
 fn downgraded_lock_can_no_longer_be_upgraded() {
     let mut lab = Lab::holding("LOCK --prewrite a");
     lab.line("DOWNGRADE read");

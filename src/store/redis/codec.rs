@@ -161,11 +161,16 @@ impl Call {
     /// Grants or queues a request. `place` is the place of a request that returns after it was
     /// passed over, else 0. `subscribed` says that the session is subscribed to its channel.
     pub fn acquire(request: &Request, place: u64, subscribed: bool) -> Self {
+        Self::acquire_after(Duration::ZERO, request, place, subscribed)
+    }
+
+    /// Like [`acquire`](Self::acquire), for a request that was made so long ago.
+    pub fn acquire_after(waited: Duration, request: &Request, place: u64, subscribed: bool) -> Self {
         let resources: Vec<Resource> = request::resources(&request.claims).into_iter().cloned().collect();
         let ancestors: String = request.ancestors.iter().map(SessionId::to_string).collect();
         let is_plain = request.job.once_per.is_none() && request.job.keep_for.is_none();
         let alone = match request.claims.as_slice() {
-            _ if !ancestors.is_empty() || !is_plain => "0",
+            _ if !ancestors.is_empty() || !is_plain || !waited.is_zero() => "0",
             [claim] if claim.mode == Mode::Slot => "s",
             [_] => "1",
             claims if claims.len() == resources.len() => "m",
@@ -175,13 +180,13 @@ impl Call {
         let (session, process) = (request.session, process(&request.process));
         let fixed = Fixed { terms, session, ancestors, process, job: request.job.clone() };
         let max_waiting = request.job.max_waiting.map(|max| max.to_string()).unwrap_or_default();
-        let (wait, listening) = (u8::from(request.wait), u8::from(subscribed));
+        let (wait, waited, listening) = (u8::from(request.wait), micros(waited), u8::from(subscribed));
         // A server takes longer for each argument, so the rarely used ones are one text.
         let arguments = vec![
             Argument::Session(request.session),
             Argument::length(terms.ttl),
             Argument::Word(alone),
-            Argument::Text(format!("{wait} {place} {listening} {max_waiting}")),
+            Argument::Text(format!("{wait} {place} {waited} {listening} {max_waiting}")),
             Argument::Request(pack::claims(&request.claims, &resources), Box::new(fixed)),
         ];
         Self { script: &scripts::ACQUIRE, form: Form::Operation, resources, arguments }
@@ -488,7 +493,7 @@ mod tests {
             vec!["EVALSHA".to_owned(), sent[1].clone(), "14".to_owned()],
             keys("a"),
             keys("b"),
-            ["5", "SPUBLISH", &id, "30", "0", "1 9 0 4", &(claims.concat() + &fixed), "a", "b"]
+            ["5", "SPUBLISH", &id, "30", "0", "1 9 0 0 4", &(claims.concat() + &fixed), "a", "b"]
                 .map(str::to_owned)
                 .to_vec(),
         ]

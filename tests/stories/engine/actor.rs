@@ -6,7 +6,6 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
 
-use rlock::lock::mode::Mode;
 use rlock::lock::request::Claim;
 use rlock::lock::span::Span;
 use rustix::process::{Pid, Signal, kill_process};
@@ -89,9 +88,6 @@ impl Drop for Actor {
 }
 
 /// The subcommand and the claims, as a user types them.
-///
-/// # Panics
-/// If the command line cannot express the claims.
 pub(super) fn words(claims: &[Claim]) -> Vec<String> {
     if let [Claim { resource, mode, span, slots: None }] = claims
         && !span.is_whole()
@@ -100,12 +96,10 @@ pub(super) fn words(claims: &[Claim]) -> Vec<String> {
     }
     let mut words = vec!["exec".to_owned()];
     for Claim { resource, mode, span, slots } in claims {
-        assert!(span.is_whole(), "a request with an interval has no other claim: mark the scene 'model only: …'");
-        words.push(format!("--{mode}"));
-        words.push(if *mode == Mode::Slot {
-            format!("{resource}={}", slots.unwrap_or(0))
-        } else {
-            resource.to_string()
+        words.extend(match slots {
+            _ if !span.is_whole() => vec![format!("--range-{mode}"), resource.to_string(), span.to_string()],
+            Some(slots) => vec![format!("--{mode}"), format!("{resource}={slots}")],
+            None => vec![format!("--{mode}"), resource.to_string()],
         });
     }
     words

@@ -151,8 +151,8 @@ impl HoldConversation {
                 self.exchange.check_master(self.negotiation.reply_timeout(self.connect_timeout), now);
                 self.exchange.call(asked, Call::renew(session, self.resources.clone(), subscribed), now);
             }
-            Command::Acquire { place, subscribed } => {
-                self.exchange.call(asked, Call::acquire(&self.request, place, subscribed), now);
+            Command::Acquire { place, waited, subscribed } => {
+                self.exchange.call(asked, Call::acquire_after(waited, &self.request, place, subscribed), now);
             }
             Command::Replicate(replicas) => {
                 // WAIT takes 0 for no limit.

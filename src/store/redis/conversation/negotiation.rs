@@ -34,6 +34,8 @@ pub(super) enum Command {
     Acquire {
         /// The place that it had in the queue, 0 if none is known.
         place: u64,
+        /// How long it has waited so far.
+        waited: Duration,
         /// Whether this connection is subscribed to the session's channel.
         subscribed: bool,
     },
@@ -61,6 +63,8 @@ pub(super) enum State {
     /// In the queue.
     Waiting {
         place: u64,
+        /// When the request was sent.
+        asked: Boottime,
         due: Boottime,
     },
     /// Granted, but not yet known to enough replicas.
@@ -252,7 +256,7 @@ impl Negotiation {
     pub(super) fn on_connect(&mut self) -> Vec<Command> {
         self.subscribed = false;
         match self.state {
-            State::Asking { .. } => vec![self.acquire(0)],
+            State::Asking { .. } => vec![self.acquire(0, Duration::ZERO)],
             State::Waiting { .. } | State::Replicating { .. } | State::Held { .. } => self.subscribe_and_renew(),
             _ => vec![],
         }
@@ -355,7 +359,7 @@ impl Negotiation {
                 self.granted(Lease::new(lease), grant, sent, now)
             }
             (Command::Acquire { .. } | Command::Renew { .. }, ScriptReply::Waiting { seq, position, next }) => {
-                self.queued(seq, position, next, now)
+                self.queued(seq, position, next, sent, now)
             }
             (Command::Acquire { .. }, ScriptReply::Busy { obstructions, streak }) => {
                 self.end(State::Busy { obstructions, streak })
@@ -364,8 +368,8 @@ impl Negotiation {
             (Command::Acquire { .. }, ScriptReply::Refused(refusal)) => self.end(State::Refused(refusal)),
             (Command::Renew { .. }, ScriptReply::Unknown) => match self.state {
                 // The server took the silent session for dead. The session returns to its place.
-                State::Asking { .. } => vec![self.acquire(0)],
-                State::Waiting { place, .. } => vec![self.acquire(place)],
+                State::Asking { .. } => vec![self.acquire(0, Duration::ZERO)],
+                State::Waiting { place, asked, .. } => vec![self.acquire(place, now - asked)],
                 _ => self.end(State::Lost),
             },
             _ => return Err(ErrorKind::UnexpectedReply),
@@ -383,8 +387,8 @@ impl Negotiation {
         }
     }
 
-    fn acquire(&self, place: u64) -> Command {
-        Command::Acquire { place, subscribed: self.subscribed }
+    fn acquire(&self, place: u64, waited: Duration) -> Command {
+        Command::Acquire { place, waited, subscribed: self.subscribed }
     }
 
     fn renew(&self) -> Command {
@@ -417,7 +421,14 @@ impl Negotiation {
         vec![Command::Replicate(self.replicas)]
     }
 
-    fn queued(&mut self, place: u64, position: u32, next: Option<Duration>, now: Boottime) -> Vec<Command> {
+    fn queued(
+        &mut self,
+        place: u64,
+        position: u32,
+        next: Option<Duration>,
+        sent: Boottime,
+        now: Boottime,
+    ) -> Vec<Command> {
         if self.grant().is_some() {
             // The server returned to an earlier state: it remembers the wait and not the grant.
             return self.end(State::Lost);
@@ -425,7 +436,8 @@ impl Negotiation {
         let stagger = STAGGER.saturating_mul(position.saturating_sub(1)).min(STAGGER_MAX);
         let beat = self.heartbeat / 3;
         let pause = next.map_or(beat, |next| beat.min(next.saturating_add(stagger)));
-        self.state = State::Waiting { place, due: now + pause };
+        let asked = if let State::Waiting { asked, .. } = self.state { asked } else { sent };
+        self.state = State::Waiting { place, asked, due: now + pause };
         if self.subscribed { vec![] } else { self.subscribe_and_renew() }
     }
 

@@ -126,8 +126,9 @@ impl SharedConversation {
                     continue;
                 }
                 Command::Renew { subscribed } => Some(Call::renew(id, session.resources.clone(), subscribed)),
-                Command::Acquire { place, subscribed } => {
-                    session.request.as_ref().map(|request| Call::acquire(request, place, subscribed))
+                Command::Acquire { place, waited, subscribed } => {
+                    let request = session.request.as_ref();
+                    request.map(|request| Call::acquire_after(waited, request, place, subscribed))
                 }
                 Command::Replicate(_) => None,
             };

@@ -3,11 +3,12 @@
 -- Grants or queues a request. A repeated call returns the state of the request. `alone` tells
 -- whether the fast path may grant the request: 's' for a slot, '1' for another claim, and 'm' for
 -- one claim on each of several resources. It is '0' if only the general path may grant the request:
--- because of its ancestors or its job, or because a resource has several claims. `terms` are four
--- texts with spaces between them: whether the request waits, its place, whether its session
--- listens, and max_waiting. A request that has no place yet does not wait if `max_waiting` sessions
--- wait for one of its resources; it may be empty. `request` has the packed claims, and then the
--- part of the records that never changes, packed.
+-- because of its ancestors or its job, because a resource has several claims, or because the
+-- request has waited before. `terms` are five texts with spaces between them: whether the request
+-- waits, its place, how long it has waited before it lost its place, whether its session listens,
+-- and max_waiting. A request that has no place yet does not wait if `max_waiting` sessions wait for
+-- one of its resources; it may be empty. `request` has the packed claims, and then the part of the
+-- records that never changes, packed.
 
 local session, ttl, alone, request = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[7]
 
@@ -99,8 +100,8 @@ end
 
 --- the general path ---
 
-local wait, place, listening, max_waiting = string.match(ARGV[6], '^(%d) (%d+) (%d) (%d*)$')
-wait, place, listening = wait == '1', tonumber(place), tonumber(listening)
+local wait, place, waited, listening, max_waiting = string.match(ARGV[6], '^(%d) (%d+) (%d+) (%d) (%d*)$')
+wait, place, waited, listening = wait == '1', tonumber(place), tonumber(waited), tonumber(listening)
 local asked, fixed = split_record(request)
 
 -- The record that the request gets.
@@ -432,8 +433,8 @@ end
 local kept = math.min(own[KEEP_FOR], KEPT_MAX)
 local lease = kept > 0 and kept or ttl
 -- Whether the session becomes the sole holder of each of its resources. The general path leaves a
--- resource in the state in which the fast path would leave it.
-local is_sole = ancestors == '' and not in_the_way
+-- resource in the state in which the fast path would leave it, which has no instant of a request.
+local is_sole = ancestors == '' and not in_the_way and waited == 0
 for i = 1, #at do
   is_sole = is_sole and #lists[at[i]] == 1 and not next(at[i].count)
 end
@@ -468,7 +469,7 @@ for i = 1, #at do
     open(r, now)
   end
   local named = #names > 1 and (i == 1 or #names <= FEW) and names or #names > 1 and { names[1] }
-  r.records[session] = with_fixed({ WAITS, now, in_the_way and seq or 0, listening, now, named, ttl, '', lists[r] }, fixed)
+  r.records[session] = with_fixed({ WAITS, now, in_the_way and seq or 0, listening, math.max(now - waited, 0), named, ttl, '', lists[r] }, fixed)
 end
 if not in_the_way then
   grant(session, at, kin, false)

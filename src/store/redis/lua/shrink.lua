@@ -1,6 +1,6 @@
 -- shrink: session | lower | upper | text
 --
--- Gives up the part of a hold on the first resource that lies outside a span.
+-- Gives up the parts outside a span of the held intervals of the first resource that contain it.
 
 local session, lo, hi, text = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local over = begin_change(session)
@@ -12,32 +12,39 @@ local known = record(r, session)
 if not known or known[HELD] == WAITS then
   return finish({ 'refused', 'none', r.name })
 end
-local claim
+local shrunk, refusal = {}, { 'refused', 'outside', r.name, text }
 for i = 1, #known[CLAIMS] do
-  local held = known[CLAIMS][i]
-  if not claim and covers(held[LO], held[HI], lo, hi) then
-    claim = held
+  local claim = known[CLAIMS][i]
+  if covers(claim[LO], claim[HI], lo, hi) then
+    if COLUMN[claim[MODE]] == 4 then
+      refusal = { 'refused', 'whole', r.name }
+    else
+      shrunk[#shrunk + 1] = claim
+    end
   end
 end
-if not claim then
-  return finish({ 'refused', 'outside', r.name, text })
-end
-if COLUMN[claim[MODE]] == 4 then
-  return finish({ 'refused', 'whole', r.name })
+if #shrunk == 0 then
+  return finish(refusal)
 end
 local function keeps(_, its_lo, its_hi)
   return covers(lo, hi, its_lo, its_hi)
 end
-if nested_waits(r, session, claim[LO], claim[HI], keeps) then
-  return finish({ 'refused', 'nested', r.name })
+for i = 1, #shrunk do
+  if nested_waits(r, session, shrunk[i][LO], shrunk[i][HI], keeps) then
+    return finish({ 'refused', 'nested', r.name })
+  end
 end
-local freed = { { r, claim[LO], claim[HI], FREED[claim[MODE]] } }
-local los, his = cuts(session, { claim }, true)
+local freed = {}
+local los, his = cuts(session, shrunk, true)
+for i = 1, #shrunk do
+  local claim = shrunk[i]
+  freed[i] = { r, claim[LO], claim[HI], FREED[claim[MODE]] }
+  claim[LO], claim[HI], claim[TEXT] = lo, hi, text
+end
 change('ZREM', r.l, los)
 change('ZREM', r.u, his)
-claim[LO], claim[HI], claim[TEXT] = lo, hi, text
 put(r, session, known)
-los, his = cuts(session, { claim }, true, r.epoch)
+los, his = cuts(session, shrunk, true, r.epoch)
 change('ZADD', r.l, los)
 change('ZADD', r.u, his)
 settle(freed)

@@ -18,7 +18,7 @@ fn negotiation(replicas: u32) -> Negotiation {
     Negotiation::new(terms, 1, replicas, START + secs(5))
 }
 
-const FIRST: Command = Command::Acquire { place: 0, subscribed: false };
+const FIRST: Command = Command::Acquire { place: 0, waited: Duration::ZERO, subscribed: false };
 const RENEW: Command = Command::Renew { subscribed: false };
 const BEAT: Command = Command::Renew { subscribed: true };
 
@@ -201,10 +201,13 @@ fn answer_to_another_question_is_unexpected() {
 fn waiter_that_was_dropped_as_dead_returns_to_its_place() {
     let mut negotiation = queued();
     assert_eq!(negotiation.on_connect(), [Command::Subscribe, BEAT]);
-    let back = Command::Acquire { place: 42, subscribed: true };
-    assert_eq!(answered(&mut negotiation, BEAT, ScriptReply::Unknown, START, START), [back]);
-    assert_eq!(answered(&mut negotiation, back, waiting(1, None), START, START), []);
-    assert!(is_waiting(&negotiation));
+    for waited in [secs(7), secs(20)] {
+        let back = Command::Acquire { place: 42, waited, subscribed: true };
+        let now = START + waited;
+        assert_eq!(answered(&mut negotiation, BEAT, ScriptReply::Unknown, now, now), [back]);
+        assert_eq!(answered(&mut negotiation, back, waiting(2, None), now, now), []);
+        assert!(is_waiting(&negotiation));
+    }
 }
 
 #[test]

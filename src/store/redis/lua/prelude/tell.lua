@@ -21,14 +21,17 @@ local function told(id, at, expiry, place)
   return reply
 end
 
--- Describes sessions with all of their claims, before the sessions leave.
+-- Describes sessions with all of their claims, before the sessions leave. In the reply, TO_KEEP
+-- stands for every grant that its session has not claimed.
 local function told_all(ids)
   local reply = {}
   for i = 1, #ids do
     local at = places(ids[i])
     if #at > 0 then
       local expiry = ended[ids[i]] or expiry_of(at[1], ids[i])
-      reply[#reply + 1] = told(ids[i], at, expiry)
+      local its = told(ids[i], at, expiry)
+      its[3] = is_unclaimed(at[1], ids[i], at[1].records[ids[i]]) and TO_KEEP or its[3]
+      reply[#reply + 1] = its
     end
   end
   return reply
