@@ -100,6 +100,13 @@ struct Wait {
     below: Set,
 }
 
+impl Wait {
+    /// For a waiter, the sessions that block it.
+    fn blockers(&self) -> impl Iterator<Item = &SessionId> {
+        self.all.iter().chain(self.slots.values().flat_map(|(_, takers)| takers))
+    }
+}
+
 /// What the sessions of a reading wait for. A session that waits for nobody is not in the graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Graph {
@@ -109,22 +116,12 @@ pub struct Graph {
 impl Graph {
     /// The graph of a reading.
     pub fn new(reading: &Reading) -> Self {
-        let mut claims: BTreeMap<&Resource, Vec<(SessionId, &Session, &ClaimRecord)>> = BTreeMap::new();
-        for (id, session) in reading {
-            for record in &session.claims {
-                claims.entry(&record.claim.resource).or_default().push((*id, session, record));
-            }
-        }
+        let claims = Claims::new(reading);
         let mut graph = Self::default();
-        for others in claims.values_mut() {
-            others.sort_by_key(|(id, _, record)| (record.rank, *id));
-            others.truncate(CLAIMS_MAX);
-        }
         for (id, session) in reading.iter().filter(|(_, session)| !session.is_holder()) {
             let mut wait = Wait::default();
             for record in &session.claims {
-                let others = claims.get(&record.claim.resource).map_or(&[][..], Vec::as_slice);
-                look_at_claim(reading, (*id, session), record, others, &mut wait);
+                claims.look_at(*id, session, record, &mut wait);
             }
             graph.add(*id, wait);
             for ancestor in &session.ancestors {
@@ -191,8 +188,7 @@ impl Graph {
     /// it.
     pub fn waits_for(&self, id: SessionId) -> Set {
         let Some(wait) = self.waits.get(&id) else { return Set::new() };
-        let takers = wait.slots.values().flat_map(|(_, takers)| takers);
-        wait.all.iter().chain(&wait.below).chain(takers).copied().collect()
+        wait.blockers().chain(&wait.below).copied().collect()
     }
 
     /// The groups of sessions that wait for each other, directly or through others. Every session
@@ -258,36 +254,66 @@ fn reached(from: SessionId, edges: impl Fn(SessionId) -> Set) -> Set {
     found
 }
 
-/// Adds what a waiting claim waits for, by the one rule and its exception.
-fn look_at_claim(
-    reading: &Reading,
-    (id, session): (SessionId, &Session),
-    record: &ClaimRecord,
-    others: &[(SessionId, &Session, &ClaimRecord)],
-    wait: &mut Wait,
-) {
-    let claim = &record.claim;
-    let mut takers = Set::new();
-    for (other, its_session, its) in others {
-        let is_ahead = its.rank.is_held() || its.rank < record.rank.waits_behind();
-        let is_strange = *other != id && !session.ancestors.contains(other);
-        if !is_ahead || !is_strange || !its.claim.span.overlaps(&claim.span) {
-            continue;
+/// The claims of a reading, on each resource in the order of their ranks.
+#[derive(Clone, Debug)]
+pub struct Claims<'r> {
+    reading: &'r Reading,
+    by_resource: BTreeMap<&'r Resource, Vec<(SessionId, &'r Session, &'r ClaimRecord)>>,
+}
+
+impl<'r> Claims<'r> {
+    /// The claims of a reading.
+    pub fn new(reading: &'r Reading) -> Self {
+        let mut by_resource: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (id, session) in reading {
+            for record in &session.claims {
+                by_resource.entry(&record.claim.resource).or_default().push((*id, session, record));
+            }
         }
-        let clashes = claim.mode.clashes_with(its.claim.mode);
-        let takes = claim.mode == Mode::Slot && its.claim.mode == Mode::Slot && !its.shares;
-        if !clashes && !takes || !its.rank.is_held() && is_overtaken(reading, session, its_session) {
-            continue;
+        for claims in by_resource.values_mut() {
+            claims.sort_by_key(|(id, _, record)| (record.rank, *id));
+            claims.truncate(CLAIMS_MAX);
         }
-        if clashes {
-            wait.all.insert(*other)
-        } else {
-            takers.insert(*other)
-        };
+        Self { reading, by_resource }
     }
-    let slots = claim.slots.unwrap_or(0);
-    if claim.mode == Mode::Slot && !record.shares && takers.len() >= slots as usize {
-        wait.slots.insert(claim.resource.clone(), (slots, takers));
+
+    /// The sessions that block a waiting claim of a session. They block it as the table decides,
+    /// with overtaking and shared slots.
+    pub fn blockers(&self, id: SessionId, claim: &Claim) -> BTreeSet<SessionId> {
+        let mut wait = Wait::default();
+        if let Some(session) = self.reading.get(&id).filter(|session| !session.is_holder()) {
+            for record in session.claims.iter().filter(|record| record.claim == *claim) {
+                self.look_at(id, session, record, &mut wait);
+            }
+        }
+        wait.blockers().copied().collect()
+    }
+
+    /// Adds what a waiting claim waits for, by the one rule and its exception.
+    fn look_at(&self, id: SessionId, session: &Session, record: &ClaimRecord, wait: &mut Wait) {
+        let claim = &record.claim;
+        let mut takers = Set::new();
+        for (other, its_session, its) in self.by_resource.get(&claim.resource).into_iter().flatten() {
+            let is_ahead = its.rank.is_held() || its.rank < record.rank.waits_behind();
+            let is_strange = *other != id && !session.ancestors.contains(other);
+            if !is_ahead || !is_strange || !its.claim.span.overlaps(&claim.span) {
+                continue;
+            }
+            let clashes = claim.mode.clashes_with(its.claim.mode);
+            let takes = claim.mode == Mode::Slot && its.claim.mode == Mode::Slot && !its.shares;
+            if !clashes && !takes || !its.rank.is_held() && is_overtaken(self.reading, session, its_session) {
+                continue;
+            }
+            if clashes {
+                wait.all.insert(*other)
+            } else {
+                takers.insert(*other)
+            };
+        }
+        let slots = claim.slots.unwrap_or(0);
+        if claim.mode == Mode::Slot && !record.shares && takers.len() >= slots as usize {
+            wait.slots.insert(claim.resource.clone(), (slots, takers));
+        }
     }
 }
 
@@ -391,7 +417,7 @@ impl Detector {
         let Some(own) = reading.get(&self.session) else { return names };
         let mut behind: BTreeMap<SessionId, Set> = BTreeMap::new();
         for (id, wait) in &graph.waits {
-            for other in wait.all.iter().chain(wait.slots.values().flat_map(|(_, takers)| takers)) {
+            for other in wait.blockers() {
                 behind.entry(*other).or_default().insert(*id);
             }
         }

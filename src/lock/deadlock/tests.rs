@@ -391,8 +391,18 @@ fn compare(seed: u64, steps: u32) -> u32 {
         let found: Set = Graph::new(&sessions).stuck().into_iter().filter(is_waiting).collect();
         assert_eq!(found, stuck, "seed {seed}, step {step}");
         let Reply::Listing(listings) = world.apply(Op::Inspect(Vec::new())) else { panic!("inspect lists") };
-        let listed = Graph::new(&reading_of(&listings, |id| sessions[&id].ancestors.clone()));
-        assert_eq!(listed, Graph::new(&sessions), "seed {seed}, step {step}: of the listing");
+        let listed = reading_of(&listings, |id| sessions[&id].ancestors.clone());
+        assert_eq!(Graph::new(&listed), Graph::new(&sessions), "seed {seed}, step {step}: of the listing");
+        let claims = Claims::new(&listed);
+        for id in sessions.keys().filter(|id| is_waiting(id)) {
+            let Ok(blockers) = world.table.blockers(*id);
+            let of_claims = listed[id].claims.iter().flat_map(|record| claims.blockers(*id, &record.claim));
+            let shown: Set = of_claims.collect();
+            assert!(
+                blockers.iter().all(|it| shown.contains(it)),
+                "seed {seed}, step {step}: {blockers:?} in {shown:?}"
+            );
+        }
         circles += settle(&mut world, &stuck, seed, step);
     }
     circles
