@@ -257,7 +257,7 @@ impl<'s> Comparison<'s> {
         if let Some(granted) = entry.granted.filter(|_| with_grant) {
             changes.push(self.change(What::Granted, granted, Some(request.clone()), None));
         }
-        changes.push(self.change(what, entry.ended, Some(request), ending));
+        changes.push(self.change(what, entry.ended.latest(), Some(request), ending));
     }
 
     fn change(&self, what: What, at: StoreTime, request: Option<Request>, ending: Option<Ending>) -> Change {
@@ -290,7 +290,7 @@ fn members(listing: &ResourceListing, now: StoreTime) -> BTreeMap<SessionId, Mem
         member.request.claims.push(claim);
         member.request.token = member.request.token.max(token);
     };
-    for it in listing.holders.iter().filter(|it| it.expiry.is_none_or(|expiry| now < expiry)) {
+    for it in listing.holders.iter().filter(|it| !it.is_over(now)) {
         let claim = (it.mode, it.span.clone(), it.slots);
         add(it.session, claim, &it.process, it.since, Some(it.token), it.expiry, it.kept);
     }
@@ -307,7 +307,7 @@ mod tests {
     use crate::clock::StoreTime;
     use crate::lock::mode::Mode;
     use crate::lock::op::{HolderListing, ResourceListing, WaiterListing};
-    use crate::lock::past::{Ending, Entry, Event, Past, Remembered};
+    use crate::lock::past::{Ended, Ending, Entry, Event, Past, Remembered};
     use crate::lock::request::{Claim, Process};
     use crate::lock::resource::Resource;
     use crate::lock::span::Span;
@@ -335,7 +335,7 @@ mod tests {
     fn entry(process: &Process, token: Option<u64>, event: Event) -> Entry {
         let claims = vec![Claim { resource: name(), mode: Mode::Write, span: Span::Whole, slots: None }];
         let granted = token.map(|_| ago(3));
-        Entry { event, process: process.clone(), claims, asked: ago(9), granted, ended: ago(2), token }
+        Entry { event, process: process.clone(), claims, asked: ago(9), granted, ended: Ended::At(ago(2)), token }
     }
 
     fn told(before: &Seen, after: &Seen) -> Vec<(What, u64, Option<u32>)> {

@@ -80,7 +80,7 @@ use super::{AcquireOptions, Changed, Error, Handle, Inspection, Notices, Obstruc
 use crate::lock::index::Rank;
 use crate::lock::mode::Mode;
 use crate::lock::op::{Op, Reply};
-use crate::lock::past::{End, Remembered};
+use crate::lock::past::{End, Ended, Remembered};
 use crate::lock::records::{Records, Session};
 use crate::lock::request::{Place, Request, SessionId};
 use crate::lock::resource::Resource;
@@ -334,6 +334,25 @@ impl Store for Embedded {
             let mut found = Vec::new();
             for name in resources.iter().chain(&all) {
                 found.extend(work.past(name, entries)?);
+            }
+            Ok(found)
+        })
+    }
+
+    fn unrecorded(&mut self, resources: &[Resource]) -> Result<Vec<(Session, Ended)>, Error> {
+        self.transact(None, |work| {
+            let now = work.time()?;
+            let mut found = Vec::new();
+            for (id, session) in work.records().sessions()? {
+                let concerned = |name: &Resource| session.claims.iter().any(|claim| claim.claim.resource == *name);
+                if !session.is_holder() || !resources.is_empty() && !resources.iter().any(concerned) {
+                    continue;
+                }
+                let over = session.expiry.filter(|expiry| *expiry <= now);
+                if over.is_some() || matches!(work.fate(id)?, Peer::Dead) {
+                    let end = if over.is_some() { over } else { work.tree_end(id)? };
+                    found.push((session, end.map_or(Ended::Noticed(now), Ended::At)));
+                }
             }
             Ok(found)
         })
