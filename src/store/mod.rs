@@ -63,7 +63,7 @@ pub struct AcquireOptions {
 /// The state of a request, as the store reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// The store has not answered yet.
+    /// The store has not answered yet, or has nothing new to tell of a request in the queue.
     Asking,
     /// The request is in the queue.
     Waiting,

@@ -7,8 +7,9 @@
 //!   LMDB.
 //! - `verify`: reads a whole table that another process may have damaged; `fault`: handles damage
 //!   that `verify` could not see.
-//! - `beacon`: tells which sessions live, and wakes and watches them; `ending`: waits until the
-//!   command of a dead holder is sure to die.
+//! - `beacon`: tells which sessions live, and wakes and watches them; `names`: notices releases of
+//!   holders whose processes go on; `ending`: waits until the command of a dead holder is sure to
+//!   die.
 //! - `transaction`: one operation from lock to wake-up; `snapshot`: builds an answer after the
 //!   transaction has given up the lock.
 //! - `boot`: carries the table over a boot of the machine.
@@ -51,6 +52,7 @@ mod gate;
 mod handle;
 mod lmdb;
 mod lock_file;
+mod names;
 mod records;
 mod sessions;
 mod snapshot;
@@ -377,7 +379,7 @@ impl Store for Embedded {
         let changes = self.directory.watch().ok();
         let answer = self.listings(None, resources, Interest::All)?.unwrap_or_default();
         let are_complete = changes.is_some() && !answer.is_incomplete;
-        let descriptors = answer.watched.into_iter().chain(changes).collect();
+        let descriptors = answer.watched.into_iter().map(|(_, pipe)| pipe).chain(changes).collect();
         let inspection = Inspection { now: answer.now, resources: answer.listings };
         Ok((inspection, Some(Notices { descriptors, are_complete })))
     }
