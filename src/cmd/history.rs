@@ -40,8 +40,8 @@ pub(super) fn run(options: &History) -> anyhow::Result<u8> {
     Ok(super::after_all_but(&unusable))
 }
 
-/// What the resources remember, with the selected entries. The holds that nobody has found ended yet
-/// count as well.
+/// What the resources remember, with the selected entries. Holds that have ended without a record
+/// of it count as well.
 fn remembered(store: &mut dyn Store, options: &History) -> Result<Vec<Remembered>, store::Error> {
     let is_filtered = options.failed || options.since.is_some();
     let last = options.last.filter(|_| !is_filtered).unwrap_or(HISTORY_MAX);
