@@ -96,6 +96,14 @@ impl AddAssign<Duration> for StoreTime {
     }
 }
 
+impl Sub<Duration> for StoreTime {
+    type Output = Self;
+
+    fn sub(self, length: Duration) -> Self {
+        Self(self.0.saturating_sub(micros(length)))
+    }
+}
+
 impl Sub for StoreTime {
     type Output = Duration;
 
@@ -126,6 +134,7 @@ mod tests {
         let at = StoreTime::from_micros;
         assert_eq!(at(5) - at(3), Duration::from_micros(2));
         assert_eq!(at(3) - at(5), Duration::ZERO);
+        assert_eq!(at(3) - Duration::from_micros(5), at(0));
         assert_eq!(at(3) + Duration::MAX, StoreTime::MAX);
         assert!(at(0) < StoreTime::of_machine());
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::clock::StoreTime;
 use crate::inspection;
-use crate::lock::past::{Ending, Entry, Event, Remembered};
+use crate::lock::past::{Ended, Ending, Entry, Event, Remembered};
 use crate::lock::request::Claim;
 use crate::messages;
 use statistics::{Spread, Statistics};
@@ -28,7 +28,7 @@ impl Selection {
     /// Removes all other entries.
     pub(crate) fn apply(&self, entries: &mut Vec<Entry>) {
         entries.retain(|entry| {
-            self.since.is_none_or(|since| entry.ended >= since) && (!self.failed || has_failed(entry.event))
+            self.since.is_none_or(|since| entry.ended.latest() >= since) && (!self.failed || has_failed(entry.event))
         });
         let surplus = entries.len().saturating_sub(self.last.unwrap_or(usize::MAX));
         entries.drain(..surplus);
@@ -64,6 +64,10 @@ fn entry(entry: &Entry) -> Value {
         Event::Ended(ending) => (ending.to_string(), None, None, None),
         Event::Skipped(count) => ("skipped".to_owned(), None, None, Some(count)),
     };
+    let noticed = match entry.ended {
+        Ended::At(_) => None,
+        Ended::Noticed(at) => Some(at),
+    };
     let process = &entry.process;
     json!({
         "outcome": outcome,
@@ -79,7 +83,8 @@ fn entry(entry: &Entry) -> Value {
         "claims": entry.claims.iter().map(claim).collect::<Vec<_>>(),
         "asked": messages::time(entry.asked),
         "granted": entry.granted.map(messages::time),
-        "ended": messages::time(entry.ended),
+        "ended": entry.ended.known().map(messages::time),
+        "noticed": noticed.map(messages::time),
         "token": entry.token,
     })
 }
@@ -120,7 +125,7 @@ pub(super) mod tests {
             claims: Vec::new(),
             asked: at(asked),
             granted: Some(at(granted)),
-            ended: at(ended),
+            ended: Ended::At(at(ended)),
             token: Some(1),
         }
     }
@@ -135,7 +140,7 @@ pub(super) mod tests {
         let ends = |selection: Selection| {
             let mut entries = entries.clone();
             selection.apply(&mut entries);
-            entries.iter().map(|entry| entry.ended.as_micros() / 1_000_000).collect::<Vec<_>>()
+            entries.iter().map(|entry| entry.ended.latest().as_micros() / 1_000_000).collect::<Vec<_>>()
         };
         assert_eq!(ends(Selection::default()), [0, 1, 2, 3, 4]);
         assert_eq!(ends(Selection { failed: true, ..Selection::default() }), [0, 2, 3]);

@@ -10,7 +10,7 @@ use crate::lock::request::Process;
 use crate::lock::span::Span;
 use crate::messages;
 use crate::store::{self, Inspection, Store};
-use crate::view::changes::Change;
+use crate::view::changes::{Change, What};
 
 /// What the listed resources remember, for [`as_json`].
 ///
@@ -75,8 +75,10 @@ pub(crate) fn change_as_json(change: &Change) -> Value {
         Some((word, number)) => (Some(word), number.parse::<u8>().ok()),
         None => (Some(text), None),
     });
+    let count = if let What::Missed(count) = change.what { Some(count) } else { None };
     json!({
         "event": change.what.as_str(),
+        "count": count,
         "at": messages::time(change.at),
         "resource": change.resource.as_str(),
         "session": request.and_then(|request| request.session).map(|session| session.to_string()),

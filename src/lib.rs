@@ -53,6 +53,7 @@ mod serve;
 mod start;
 mod streams;
 mod supervise;
+mod tree_end;
 mod view;
 mod words;
 

@@ -324,8 +324,9 @@ pub(super) fn resources_above() -> Result<Vec<Resource>, Failure> {
     Ok(lines.lines().filter_map(|name| Resource::new(name).ok()).collect())
 }
 
-/// Maximum number of resources above that a request names.
-const HELD_MAX: usize = 256;
+/// Maximum number of resources above that a request names. The environment has room for no more
+/// than some thousands.
+const HELD_MAX: usize = 1_000;
 
 /// The resources that the sessions above hold, as far as the environment names them.
 pub(super) fn held_above() -> Result<Vec<Resource>, Failure> {

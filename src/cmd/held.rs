@@ -23,7 +23,7 @@ pub(super) fn run(held: &HeldBy) -> anyhow::Result<u8> {
     let mut holders = seen.resources.iter().flat_map(|listing| &listing.holders);
     let is_held = holders.any(|holder| {
         // A server lists a lease that has ended until something removes it.
-        let is_live = holder.expiry.is_none_or(|expiry| seen.now < expiry);
+        let is_live = !holder.is_over(seen.now);
         is_live && above.contains(&holder.session) && satisfies(holder, held.mode)
     });
     Ok(if is_held { 0 } else { exit::NOT_HELD })

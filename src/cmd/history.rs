@@ -1,17 +1,17 @@
 //! `rlock history`: shows which requests have ended, when and how.
 
-use std::time::Duration;
-
 use anyhow::Context;
 
 use super::context;
 use super::look::look;
 use crate::cli::invocation::History;
 use crate::cli::stdout;
-use crate::clock::StoreTime;
 use crate::failure::Failure;
 use crate::history::{self, Selection};
-use crate::lock::past::{HISTORY_MAX, Past, Remembered};
+use crate::lock::past::{Ended, HISTORY_MAX, Past, Remembered};
+use crate::lock::records::Session;
+use crate::lock::remember::add_unrecorded;
+use crate::lock::resource::Resource;
 use crate::store::{self, Store};
 use crate::{view, words};
 
@@ -26,7 +26,8 @@ pub(super) fn run(options: &History) -> anyhow::Result<u8> {
             found.push(Remembered { name: name.clone(), past: Past::default(), entries: Vec::new() });
         }
     }
-    found.sort_by_key(|known| options.resources.iter().position(|name| *name == known.name));
+    let place = |name: &Resource| options.resources.iter().position(|asked| asked == name);
+    found.sort_by(|a, b| (place(&a.name), &a.name).cmp(&(place(&b.name), &b.name)));
     let text = match (options.json, options.stats) {
         (true, stats) => words::json(&history::as_json(&store.url(), &found, stats)) + "\n",
         (false, true) if !found.is_empty() => joined(&view::history::statistics(&found, &look(options.color, false))),
@@ -39,13 +40,19 @@ pub(super) fn run(options: &History) -> anyhow::Result<u8> {
     Ok(super::after_all_but(&unusable))
 }
 
-/// What the resources remember, with the selected entries.
+/// What the resources remember, with the selected entries. Holds that have ended without a record
+/// of it count as well.
 fn remembered(store: &mut dyn Store, options: &History) -> Result<Vec<Remembered>, store::Error> {
     let is_filtered = options.failed || options.since.is_some();
     let last = options.last.filter(|_| !is_filtered).unwrap_or(HISTORY_MAX);
+    // A hold that somebody finds ended in between is in both.
+    let unrecorded = store.unrecorded(&options.resources)?;
     let mut found = store.history(&options.resources, last.min(HISTORY_MAX))?;
+    for (session, ended) in &unrecorded {
+        add(&mut found, session, *ended, &options.resources);
+    }
     let since = match (options.since, found.first()) {
-        (Some(length), Some(known)) => Some(before(store.inspect(std::slice::from_ref(&known.name))?.now, length)),
+        (Some(length), Some(known)) => Some(store.inspect(std::slice::from_ref(&known.name))?.now - length),
         _ => None,
     };
     let last = options.last.map(|last| usize::try_from(last).unwrap_or(usize::MAX));
@@ -54,9 +61,20 @@ fn remembered(store: &mut dyn Store, options: &History) -> Result<Vec<Remembered
     Ok(found)
 }
 
-/// The instant this long before another, or the first one.
-fn before(now: StoreTime, length: Duration) -> StoreTime {
-    StoreTime::from_micros(now.as_micros().saturating_sub(crate::clock::micros(length)))
+/// Adds the end of a hold to what its resources remember, if they are wanted.
+fn add(found: &mut Vec<Remembered>, session: &Session, ended: Ended, wanted: &[Resource]) {
+    for name in session.resources() {
+        if !wanted.is_empty() && !wanted.contains(name) {
+            continue;
+        }
+        let index = found.iter().position(|known| known.name == *name).unwrap_or_else(|| {
+            found.push(Remembered { name: name.clone(), past: Past::default(), entries: Vec::new() });
+            found.len() - 1
+        });
+        add_unrecorded(&mut found[index], session, ended);
+        // The end may have been long before the ends that others have found.
+        found[index].entries.sort_by_key(|entry| entry.ended.latest());
+    }
 }
 
 fn joined(lines: &[String]) -> String {

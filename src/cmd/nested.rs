@@ -29,7 +29,7 @@ impl Cover {
             return Err(Failure { code: exit::UNAVAILABLE, text });
         }
         // A server lists a lease that has ended until something removes it.
-        let is_live = |holder: &HolderListing| holder.expiry.is_none_or(|expiry| seen.now < expiry);
+        let is_live = |holder: &HolderListing| !holder.is_over(seen.now);
         let is_above = |claim: &Claim, holder: &HolderListing| {
             above.contains(&holder.session) && is_live(holder) && holder.span.covers(&claim.span)
         };

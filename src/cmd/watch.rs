@@ -192,10 +192,9 @@ impl Shown {
         let look = look(watch.inspect.color, watch.inspect.verbose);
         let now = self.inspection.now + (Boottime::now() - self.at);
         let inspection = Inspection { now, resources: self.inspection.resources.clone() };
-        let count =
-            |of: fn(&crate::lock::op::ResourceListing) -> usize| inspection.resources.iter().map(of).sum::<usize>();
-        let held = count(|listing| listing.holders.len());
-        let waiting = count(|listing| listing.waiters.len());
+        let holders = inspection.resources.iter().flat_map(|listing| &listing.holders);
+        let held = holders.filter(|holder| !holder.is_over(now)).count();
+        let waiting: usize = inspection.resources.iter().map(|listing| listing.waiters.len()).sum();
         let heading = format!("{}   {held} held, {waiting} waiting   q ends", seconds(now));
         let width = look.width.unwrap_or(usize::MAX);
         let trouble = self.trouble.iter().map(|text| {

@@ -19,7 +19,7 @@ pub(crate) struct Statistics {
     pub(crate) longest_queue: usize,
     /// The times from the request to the grant. `None` if no hold ended.
     pub(crate) waits: Option<Spread>,
-    /// The times from the grant to the end. `None` if no hold ended.
+    /// The times from the grant to the end. `None` if no hold ended whose end is known.
     pub(crate) holds: Option<Spread>,
 }
 
@@ -53,7 +53,7 @@ impl Statistics {
             busy_share: (requests > 0).then(|| totals.busy as f64 / requests as f64),
             longest_queue: lengths.max().unwrap_or_default().unsigned_abs(),
             waits: Spread::of(held().map(|(asked, granted, _)| granted - asked).collect()),
-            holds: Spread::of(held().map(|(_, granted, ended)| ended - granted).collect()),
+            holds: Spread::of(held().filter_map(|(_, granted, ended)| Some(ended.known()? - granted)).collect()),
         }
     }
 }

@@ -16,19 +16,23 @@
 //! way. A session makes one request, so what both readings saw was so in between, too.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::index::Rank;
-use super::mode::{Mode, Nesting};
-use super::op::{HolderListing, ResourceListing};
+use super::mode::Mode;
+use super::op::ResourceListing;
 use super::overtaking::excludes;
 use super::records::{ClaimRecord, Phase, Session};
 use super::request::{Claim, Job, Process, SessionId};
 use super::resource::Resource;
 use super::span::Span;
 
-/// Maximum number of resources that a reading asks for.
+/// Maximum number of resources that a reading asks for beside those of the request, twice: those
+/// that each reading asks for, and a part of the rest.
 const NAMES_MAX: usize = 256;
+
+/// Maximum number of resources that the readings of a round ask for beside those of the request.
+const FOLLOWED_MAX: usize = 4_096;
 
 /// Maximum number of claims on a resource that count as reasons to wait. More would make the search
 /// slow. A request behind more claims still waits for the first of them.
@@ -67,8 +71,8 @@ pub fn reading_of(listings: &[ResourceListing], ancestors: impl Fn(SessionId) ->
             let held = |above: SessionId| listing.holders.iter().filter(move |it| it.session == above);
             let mut above = above.into_iter().flat_map(held).filter(|it| it.span.overlaps(span)).peekable();
             let is_nested = above.peek().is_some();
-            let includes = |it: &&HolderListing| mode.below(it.mode) == Nesting::AtOnce && it.span.covers(span);
-            let shares = mode == Mode::Slot && above.find(includes).is_some_and(|it| it.mode == Mode::Slot);
+            // A slot above is shared even if a nearer hold includes the claim.
+            let shares = mode == Mode::Slot && above.any(|it| it.mode == Mode::Slot);
             let rank = position.map_or(Rank::HELD, |position| Rank::waiting(position.into(), is_nested));
             let claim = Claim { resource: listing.name.clone(), mode, span: span.clone(), slots };
             ClaimRecord { claim, rank, token: 0, shares, slot: None }
@@ -100,6 +104,13 @@ struct Wait {
     below: Set,
 }
 
+impl Wait {
+    /// For a waiter, the sessions that block it.
+    fn blockers(&self) -> impl Iterator<Item = &SessionId> {
+        self.all.iter().chain(self.slots.values().flat_map(|(_, takers)| takers))
+    }
+}
+
 /// What the sessions of a reading wait for. A session that waits for nobody is not in the graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Graph {
@@ -109,22 +120,12 @@ pub struct Graph {
 impl Graph {
     /// The graph of a reading.
     pub fn new(reading: &Reading) -> Self {
-        let mut claims: BTreeMap<&Resource, Vec<(SessionId, &Session, &ClaimRecord)>> = BTreeMap::new();
-        for (id, session) in reading {
-            for record in &session.claims {
-                claims.entry(&record.claim.resource).or_default().push((*id, session, record));
-            }
-        }
+        let claims = Claims::new(reading);
         let mut graph = Self::default();
-        for others in claims.values_mut() {
-            others.sort_by_key(|(id, _, record)| (record.rank, *id));
-            others.truncate(CLAIMS_MAX);
-        }
         for (id, session) in reading.iter().filter(|(_, session)| !session.is_holder()) {
             let mut wait = Wait::default();
             for record in &session.claims {
-                let others = claims.get(&record.claim.resource).map_or(&[][..], Vec::as_slice);
-                look_at_claim(reading, (*id, session), record, others, &mut wait);
+                claims.look_at(*id, session, record, &mut wait);
             }
             graph.add(*id, wait);
             for ancestor in &session.ancestors {
@@ -191,8 +192,7 @@ impl Graph {
     /// it.
     pub fn waits_for(&self, id: SessionId) -> Set {
         let Some(wait) = self.waits.get(&id) else { return Set::new() };
-        let takers = wait.slots.values().flat_map(|(_, takers)| takers);
-        wait.all.iter().chain(&wait.below).chain(takers).copied().collect()
+        wait.blockers().chain(&wait.below).copied().collect()
     }
 
     /// The groups of sessions that wait for each other, directly or through others. Every session
@@ -228,7 +228,7 @@ impl Graph {
     /// The shortest way from a session of a circle back to itself.
     fn way_around(&self, id: SessionId, circle: &Set) -> Vec<SessionId> {
         let mut ways: BTreeMap<SessionId, SessionId> = BTreeMap::new();
-        let mut next = std::collections::VecDeque::from([id]);
+        let mut next = VecDeque::from([id]);
         while let Some(from) = next.pop_front() {
             for to in self.edges(from, circle) {
                 if ways.contains_key(&to) {
@@ -258,36 +258,66 @@ fn reached(from: SessionId, edges: impl Fn(SessionId) -> Set) -> Set {
     found
 }
 
-/// Adds what a waiting claim waits for, by the one rule and its exception.
-fn look_at_claim(
-    reading: &Reading,
-    (id, session): (SessionId, &Session),
-    record: &ClaimRecord,
-    others: &[(SessionId, &Session, &ClaimRecord)],
-    wait: &mut Wait,
-) {
-    let claim = &record.claim;
-    let mut takers = Set::new();
-    for (other, its_session, its) in others {
-        let is_ahead = its.rank.is_held() || its.rank < record.rank.waits_behind();
-        let is_strange = *other != id && !session.ancestors.contains(other);
-        if !is_ahead || !is_strange || !its.claim.span.overlaps(&claim.span) {
-            continue;
+/// The claims of a reading, on each resource in the order of their ranks.
+#[derive(Clone, Debug)]
+pub struct Claims<'r> {
+    reading: &'r Reading,
+    by_resource: BTreeMap<&'r Resource, Vec<(SessionId, &'r Session, &'r ClaimRecord)>>,
+}
+
+impl<'r> Claims<'r> {
+    /// The claims of a reading.
+    pub fn new(reading: &'r Reading) -> Self {
+        let mut by_resource: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (id, session) in reading {
+            for record in &session.claims {
+                by_resource.entry(&record.claim.resource).or_default().push((*id, session, record));
+            }
         }
-        let clashes = claim.mode.clashes_with(its.claim.mode);
-        let takes = claim.mode == Mode::Slot && its.claim.mode == Mode::Slot && !its.shares;
-        if !clashes && !takes || !its.rank.is_held() && is_overtaken(reading, session, its_session) {
-            continue;
+        for claims in by_resource.values_mut() {
+            claims.sort_by_key(|(id, _, record)| (record.rank, *id));
+            claims.truncate(CLAIMS_MAX);
         }
-        if clashes {
-            wait.all.insert(*other)
-        } else {
-            takers.insert(*other)
-        };
+        Self { reading, by_resource }
     }
-    let slots = claim.slots.unwrap_or(0);
-    if claim.mode == Mode::Slot && !record.shares && takers.len() >= slots as usize {
-        wait.slots.insert(claim.resource.clone(), (slots, takers));
+
+    /// The sessions that block a waiting claim of a session. They block it as the table decides,
+    /// with overtaking and shared slots.
+    pub fn blockers(&self, id: SessionId, claim: &Claim) -> BTreeSet<SessionId> {
+        let mut wait = Wait::default();
+        if let Some(session) = self.reading.get(&id).filter(|session| !session.is_holder()) {
+            for record in session.claims.iter().filter(|record| record.claim == *claim) {
+                self.look_at(id, session, record, &mut wait);
+            }
+        }
+        wait.blockers().copied().collect()
+    }
+
+    /// Adds what a waiting claim waits for, by the one rule and its exception.
+    fn look_at(&self, id: SessionId, session: &Session, record: &ClaimRecord, wait: &mut Wait) {
+        let claim = &record.claim;
+        let mut takers = Set::new();
+        for (other, its_session, its) in self.by_resource.get(&claim.resource).into_iter().flatten() {
+            let is_ahead = its.rank.is_held() || its.rank < record.rank.waits_behind();
+            let is_strange = *other != id && !session.ancestors.contains(other);
+            if !is_ahead || !is_strange || !its.claim.span.overlaps(&claim.span) {
+                continue;
+            }
+            let clashes = claim.mode.clashes_with(its.claim.mode);
+            let takes = claim.mode == Mode::Slot && its.claim.mode == Mode::Slot && !its.shares;
+            if !clashes && !takes || !its.rank.is_held() && is_overtaken(self.reading, session, its_session) {
+                continue;
+            }
+            if clashes {
+                wait.all.insert(*other)
+            } else {
+                takers.insert(*other)
+            };
+        }
+        let slots = claim.slots.unwrap_or(0);
+        if claim.mode == Mode::Slot && !record.shares && takers.len() >= slots as usize {
+            wait.slots.insert(claim.resource.clone(), (slots, takers));
+        }
     }
 }
 
@@ -319,14 +349,27 @@ pub struct Deadlock {
 }
 
 /// Follows one waiting request until it finds that the request waits for itself.
+///
+/// The names that could close a circle may be too many for one reading. The names of the request
+/// and the nearest others are then in each reading, and the rest in one after another. These
+/// readings are a round. Two rounds in a row count as two readings in a row: each name was read in
+/// both, so what both have seen was so between them.
 #[derive(Clone, Debug)]
 pub struct Detector {
     session: SessionId,
     /// The resources of the request, and those that its ancestors hold.
     own: Vec<Resource>,
+    /// The resources that each reading of the round asks for.
+    near: Vec<Resource>,
+    /// The resources that the later readings of the round ask for.
+    rest: VecDeque<Resource>,
     names: Vec<Resource>,
     before: Graph,
-    /// For each request of the circle, how many readings in a row have seen it there.
+    /// What the readings of the round have found so far, and what they have asked for.
+    round: Reading,
+    round_names: BTreeSet<Resource>,
+    round_before: Graph,
+    /// For each request of the circle, how many readings or rounds in a row have seen it there.
     seen: BTreeMap<SessionId, u32>,
 }
 
@@ -334,9 +377,20 @@ impl Detector {
     /// A detector for the request of `session`. `own` are the resources of the request and those
     /// that its ancestors hold, as far as they are known.
     pub fn new(session: SessionId, own: impl IntoIterator<Item = Resource>) -> Self {
-        let mut names = Vec::new();
-        own.into_iter().for_each(|name| add(&mut names, &name));
-        Self { session, own: names.clone(), names, before: Graph::default(), seen: BTreeMap::new() }
+        let mut seen = BTreeSet::new();
+        let own: Vec<_> = own.into_iter().filter(|name| seen.insert(name.clone())).collect();
+        Self {
+            session,
+            near: own.clone(),
+            rest: VecDeque::new(),
+            names: own.clone(),
+            own,
+            before: Graph::default(),
+            round: Reading::new(),
+            round_names: BTreeSet::new(),
+            round_before: Graph::default(),
+            seen: BTreeMap::new(),
+        }
     }
 
     /// The session that looks.
@@ -350,14 +404,57 @@ impl Detector {
     }
 
     /// Takes in a reading of [`names`](Self::names). Returns a deadlock that this reading and the
-    /// one before have seen.
+    /// one before have seen, or this round of readings and the one before.
     pub fn read(&mut self, reading: &Reading) -> Option<Deadlock> {
         let graph = Graph::new(reading);
-        let mut stable = graph.intersection(&self.before);
-        stable.waits.retain(|id, _| self.has_read_all_of(&reading[id]));
-        self.names = self.next_names(reading, &graph);
+        let names: BTreeSet<_> = std::mem::take(&mut self.names).into_iter().collect();
+        let circle = self.circle(reading, &graph, &self.before, &names);
+        let mut deadlock = circle.and_then(|circle| self.deadlock(reading, circle));
+        let is_last = self.rest.is_empty();
+        if is_last && self.round_names.is_empty() {
+            (self.near, self.rest) = self.next_names(reading, &graph);
+            self.round_before.clone_from(&graph);
+        } else {
+            merge(&mut self.round, reading.clone());
+            self.round_names.extend(names);
+            if is_last {
+                let (round, names) = (std::mem::take(&mut self.round), std::mem::take(&mut self.round_names));
+                let graph = Graph::new(&round);
+                if deadlock.is_none() {
+                    let circle = self.circle(&round, &graph, &self.round_before, &names);
+                    deadlock = circle.and_then(|circle| self.deadlock(&round, circle));
+                }
+                (self.near, self.rest) = self.next_names(&round, &graph);
+                self.round_before = graph;
+            }
+        }
         self.before = graph;
+        let page = self.rest.len().min(NAMES_MAX);
+        self.names = self.near.iter().cloned().chain(self.rest.drain(..page)).collect();
+        // Some circles show in whole rounds only.
+        if deadlock.is_none() && is_last {
+            self.seen.clear();
+        }
+        deadlock
+    }
+
+    /// The sessions in a circle with this one, in what both graphs have seen, with that graph.
+    /// `names` are the resources of the reading.
+    fn circle(
+        &self,
+        reading: &Reading,
+        graph: &Graph,
+        before: &Graph,
+        names: &BTreeSet<Resource>,
+    ) -> Option<(Graph, Set)> {
+        let mut stable = graph.intersection(before);
+        stable.waits.retain(|id, _| has_read_all_of(names, &reading[id]));
         let circle = stable.circle(self.session, &stable.stuck());
+        (!circle.is_empty()).then_some((stable, circle))
+    }
+
+    /// Decides which request of a circle has to end. A circle without nested requests is none.
+    fn deadlock(&mut self, reading: &Reading, (stable, circle): (Graph, Set)) -> Option<Deadlock> {
         let is_nested = |id: &SessionId| reading.get(id).is_some_and(|it| !it.is_holder() && !it.ancestors.is_empty());
         let mut nested: Vec<_> = circle.iter().copied().filter(is_nested).collect();
         nested.sort_by_key(|id| Reverse((reading[id].asked, *id)));
@@ -374,35 +471,28 @@ impl Detector {
         Some(Deadlock { links: links(reading, &way), ends })
     }
 
-    /// Whether a session is a holder, or a waiter that waits for what the reading says. A nested
-    /// waiter overtakes others because of what its ancestors hold, and because of what the others
-    /// wait for elsewhere. Without these names it could seem to wait for a waiter that it
-    /// overtakes.
-    fn has_read_all_of(&self, session: &Session) -> bool {
-        let has_read = |name: &Resource| self.names.contains(name);
-        session.is_holder() || session.resources().into_iter().chain(&session.job.held_above).all(has_read)
-    }
-
-    /// The resources of the request and those that could close a circle. A waiter that waits for
-    /// the family of this request may be nested itself. Then other waiters may wait for the
-    /// resources that its ancestors hold.
-    fn next_names(&self, reading: &Reading, graph: &Graph) -> Vec<Resource> {
-        let mut names = self.own.clone();
-        let Some(own) = reading.get(&self.session) else { return names };
+    /// The resources that could close a circle: those that each reading of the next round asks for,
+    /// and the rest. A waiter that waits for the family of this request may be nested itself. Then
+    /// other waiters may wait for the resources that its ancestors hold. A circle leads through
+    /// nested waiters, so their resources come first: a crowd of others must not hide them.
+    fn next_names(&self, reading: &Reading, graph: &Graph) -> (Vec<Resource>, VecDeque<Resource>) {
+        let mut near = self.own.clone();
+        let Some(own) = reading.get(&self.session) else { return (near, VecDeque::new()) };
         let mut behind: BTreeMap<SessionId, Set> = BTreeMap::new();
         for (id, wait) in &graph.waits {
-            for other in wait.all.iter().chain(wait.slots.values().flat_map(|(_, takers)| takers)) {
+            for other in wait.blockers() {
                 behind.entry(*other).or_default().insert(*id);
             }
         }
         let family = || own.ancestors.iter().chain([&self.session]).copied();
         let mut seen: Set = family().collect();
-        let mut next: std::collections::VecDeque<_> = family().collect();
+        let mut next: VecDeque<_> = family().collect();
+        let (mut nested, mut others) = (Vec::new(), Vec::new());
         while let Some(awaited) = next.pop_front() {
             for waiter in behind.get(&awaited).into_iter().flatten() {
                 let session = &reading[waiter];
-                session.claims.iter().for_each(|record| add(&mut names, &record.claim.resource));
-                session.job.held_above.iter().for_each(|name| add(&mut names, name));
+                let names = if session.ancestors.is_empty() { &mut others } else { &mut nested };
+                names.extend(session.resources().into_iter().chain(&session.job.held_above));
                 for met in std::iter::once(waiter).chain(&session.ancestors) {
                     if seen.insert(*met) {
                         next.push_back(*met);
@@ -410,13 +500,34 @@ impl Detector {
                 }
             }
         }
-        names
+        let mut known: BTreeSet<_> = self.own.iter().collect();
+        let mut rest: VecDeque<_> = nested.into_iter().chain(others).filter(|name| known.insert(*name)).collect();
+        rest.truncate(FOLLOWED_MAX);
+        near.extend(rest.drain(..rest.len().min(NAMES_MAX)).cloned());
+        (near, rest.into_iter().cloned().collect())
     }
 }
 
-fn add(names: &mut Vec<Resource>, name: &Resource) {
-    if names.len() < NAMES_MAX && !names.contains(name) {
-        names.push(name.clone());
+/// Whether a session is a holder, or a waiter that waits for what the reading of these names says.
+/// A nested waiter overtakes others because of what its ancestors hold, and because of what the
+/// others wait for elsewhere. Without these names it could seem to wait for a waiter that it
+/// overtakes.
+fn has_read_all_of(names: &BTreeSet<Resource>, session: &Session) -> bool {
+    let has_read = |name: &Resource| names.contains(name);
+    session.is_holder() || session.resources().into_iter().chain(&session.job.held_above).all(has_read)
+}
+
+/// Adds a later reading of some resources to one of others. A session that has been granted its
+/// request since is a holder.
+pub fn merge(reading: &mut Reading, later: Reading) {
+    for (id, mut session) in later {
+        if let Some(known) = reading.remove(&id).filter(|known| known.is_holder() == session.is_holder()) {
+            let read: BTreeSet<_> = session.resources().into_iter().cloned().collect();
+            session.claims.extend(known.claims.into_iter().filter(|record| !read.contains(&record.claim.resource)));
+            let names: BTreeSet<_> = session.job.held_above.iter().cloned().collect();
+            session.job.held_above.extend(known.job.held_above.into_iter().filter(|name| !names.contains(name)));
+        }
+        reading.insert(id, session);
     }
 }
 

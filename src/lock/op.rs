@@ -71,7 +71,12 @@ pub enum Op {
     /// Removes every session whose lease has ended. Every other operation does this first.
     Expire,
     /// Removes a session whose process is known to be dead. A kept hold stays.
-    Reap(SessionId),
+    Reap {
+        /// The session.
+        session: SessionId,
+        /// The instant of the end of its process tree, if it is known.
+        ended: Option<StoreTime>,
+    },
     /// Removes every holder of a resource, together with the other claims of these holders.
     Break(Resource),
     /// Removes one holder of a resource, together with its other claims.
@@ -275,6 +280,14 @@ pub struct HolderListing {
     pub ancestors: Vec<SessionId>,
     /// The rlock process of the session.
     pub process: Process,
+}
+
+impl HolderListing {
+    /// Whether the lease or the kept hold is over. A server lists it until somebody uses its
+    /// resource, but it blocks no request.
+    pub fn is_over(&self, now: StoreTime) -> bool {
+        self.expiry.is_some_and(|expiry| expiry <= now)
+    }
 }
 
 /// A waiting claim.

@@ -110,6 +110,32 @@ pub enum Event {
     Skipped(u32),
 }
 
+/// When a hold ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ended {
+    /// At this instant.
+    At(StoreTime),
+    /// At an unknown instant, no later than this one, at which the store noticed that the holder is
+    /// dead.
+    Noticed(StoreTime),
+}
+
+impl Ended {
+    /// The instant of the end, if it is known.
+    pub fn known(self) -> Option<StoreTime> {
+        match self {
+            Self::At(end) => Some(end),
+            Self::Noticed(_) => None,
+        }
+    }
+
+    /// The latest instant at which the hold may have ended.
+    pub fn latest(self) -> StoreTime {
+        let (Self::At(instant) | Self::Noticed(instant)) = self;
+        instant
+    }
+}
+
 /// An ended request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
@@ -123,8 +149,8 @@ pub struct Entry {
     pub asked: StoreTime,
     /// The instant of the grant. A skipped request had none.
     pub granted: Option<StoreTime>,
-    /// The instant of the end; of several skips, of the last.
-    pub ended: StoreTime,
+    /// When the hold ended; of several skips, the instant of the last.
+    pub ended: Ended,
     /// The highest token of the claims. A skipped request had none.
     pub token: Option<u64>,
 }
@@ -142,7 +168,7 @@ pub struct Totals {
     pub expired: u64,
     /// The time from the request to the grant, summed over the ended holds.
     pub waited: Duration,
-    /// The time from the grant to the end, summed over the ended holds.
+    /// The time from the grant to the end, summed over the ended holds whose ends are known.
     pub held: Duration,
 }
 
@@ -203,7 +229,7 @@ impl Streak {
 /// What a resource remembers of all its ended sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Past {
-    /// How the last hold ended whose end is known, and when.
+    /// How the last hold ended, if that is known, and [when at the latest](Ended::latest).
     pub last: Option<(Ending, StoreTime)>,
     /// The end of the last run that succeeded.
     pub last_success: Option<StoreTime>,

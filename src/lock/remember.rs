@@ -11,7 +11,9 @@
 
 use std::time::Duration;
 
-use super::past::{End, Ending, Entry, Event, HISTORY_MAX, Past, RETENTION, RETENTION_OF_TOTALS, Streak};
+use super::past::{
+    End, Ended, Ending, Entry, Event, HISTORY_MAX, Past, RETENTION, RETENTION_OF_TOTALS, Remembered, Streak, Totals,
+};
 use super::records::{Phase, Records, Session};
 use super::request::{self, Claim, Job, Process};
 use super::resource::Resource;
@@ -30,10 +32,25 @@ const FORGOTTEN_MAX: usize = 8;
 pub(super) enum Leaving {
     /// The session releases its grant, and may say how the command ended.
     Released(Option<End>),
-    /// The lease or the kept hold is over, or the process is dead.
+    /// The lease or the kept hold is over.
     Expired,
+    /// The process is dead. Its end is known if its guardian has noted it.
+    Dead(Option<StoreTime>),
     /// An operator takes the grant away.
     Broken,
+}
+
+impl Leaving {
+    /// When the hold of a session ends that leaves now. A lease ends at its end, which may be
+    /// noticed later.
+    fn ended(self, now: StoreTime, session: &Session) -> Ended {
+        match self {
+            Self::Expired => Ended::At(session.expiry.unwrap_or(now).min(now)),
+            Self::Dead(None) => Ended::Noticed(now),
+            Self::Dead(Some(end)) => Ended::At(end.max(session.since).min(now)),
+            Self::Released(_) | Self::Broken => Ended::At(now),
+        }
+    }
 }
 
 /// The past of a resource, unless it is forgotten.
@@ -107,9 +124,10 @@ impl<'a> Change<'a> {
         now: StoreTime,
         session: &Session,
         end: End,
+        ended: Ended,
     ) -> Result<(), R::Error> {
         let job = &session.job;
-        self.past.last = Some((end.ending, now));
+        self.past.last = Some((end.ending, ended.latest()));
         self.past.totals.lost += u64::from(end.ending == Ending::Lost);
         self.past.totals.expired += u64::from(end.ending == Ending::Expired);
         if end.is_success {
@@ -119,18 +137,30 @@ impl<'a> Change<'a> {
                 (past.success, past.period) = (Some(session.since), once.period.min(RETENTION));
             }
         }
-        let own = || session.claims.iter().filter(|record| record.claim.resource == *self.name);
-        let entry = Entry {
-            event: Event::Ended(end.ending),
-            process: session.process.clone(),
-            claims: own().map(|record| record.claim.clone()).collect(),
-            asked: session.asked,
-            granted: Some(session.since),
-            ended: now,
-            token: own().map(|record| record.token).max(),
-        };
+        let entry = entry_of(self.name, session, end.ending, ended);
         self.enter(records, job.history, entry).map(drop)
     }
+}
+
+/// The entry of an ended hold on a resource.
+fn entry_of(name: &Resource, session: &Session, ending: Ending, ended: Ended) -> Entry {
+    let own = || session.claims.iter().filter(|record| record.claim.resource == *name);
+    Entry {
+        event: Event::Ended(ending),
+        process: session.process.clone(),
+        claims: own().map(|record| record.claim.clone()).collect(),
+        asked: session.asked,
+        granted: Some(session.since),
+        ended,
+        token: own().map(|record| record.token).max(),
+    }
+}
+
+/// Counts an ended hold. Nothing is known of its length if its end is not known.
+fn count(totals: &mut Totals, session: &Session, ended: Ended) {
+    totals.ended += 1;
+    totals.waited += session.since - session.asked;
+    totals.held += ended.known().map_or(Duration::ZERO, |end| end - session.since);
 }
 
 /// Removes the oldest entries but so many.
@@ -142,37 +172,59 @@ fn trim<R: Records>(records: &mut R, name: &Resource, past: &mut Past, keep: u64
     Ok(())
 }
 
-/// Records that a session leaves. It is still in the table.
+/// What a session leaves behind: nothing, or the end of a hold, which may say how its run ended.
 ///
 /// A wait, and a grant that nobody has claimed, leave nothing behind: no command ran. Neither does
 /// the release of a grant without an [`End`], but for the totals.
+fn end_of(session: &Session, leaving: Leaving) -> Option<Option<End>> {
+    let known = |ending| Some(Some(End { ending, is_success: false }));
+    match (session.phase, leaving) {
+        (Phase::Waiting, _)
+        | (Phase::Granted, Leaving::Released(None) | Leaving::Expired | Leaving::Dead(_) | Leaving::Broken) => None,
+        // The release has recorded the run already.
+        (Phase::Kept, _) if session.job.keep_for.is_none() => Some(None),
+        (_, Leaving::Released(end)) => Some(end),
+        (Phase::Kept, Leaving::Expired) => known(Ending::Kept),
+        (_, Leaving::Expired | Leaving::Dead(_)) => known(Ending::Expired),
+        (_, Leaving::Broken) => known(Ending::Broken),
+    }
+}
+
+/// Adds the end of a hold that is over and that the table still has, because nobody has used its
+/// resources since. Later the table records the same.
+pub(crate) fn add_unrecorded(known: &mut Remembered, session: &Session, ended: Ended) {
+    let leaving = match ended {
+        Ended::At(_) if session.expiry.is_some() => Leaving::Expired,
+        ended => Leaving::Dead(ended.known()),
+    };
+    let Some(end) = end_of(session, leaving) else { return };
+    let Some(End { ending, .. }) = end else { return count(&mut known.past.totals, session, ended) };
+    let entry = entry_of(&known.name, session, ending, ended);
+    // The end may have been recorded since the hold was found.
+    if known.entries.iter().any(|it| it.process == entry.process && it.token == entry.token) {
+        return;
+    }
+    count(&mut known.past.totals, session, ended);
+    known.entries.push(entry);
+    let surplus = known.entries.len().saturating_sub(session.job.history.min(HISTORY_MAX) as usize);
+    known.entries.drain(..surplus);
+}
+
+/// Records that a session leaves. It is still in the table.
 pub(super) fn leaves<R: Records>(
     records: &mut R,
     now: StoreTime,
     session: &Session,
     leaving: Leaving,
 ) -> Result<(), R::Error> {
-    let known = |ending| Some(End { ending, is_success: false });
-    let end = match (session.phase, leaving) {
-        (Phase::Waiting, _) | (Phase::Granted, Leaving::Released(None) | Leaving::Expired | Leaving::Broken) => {
-            return Ok(());
-        }
-        // The release has recorded the run already.
-        (Phase::Kept, _) if session.job.keep_for.is_none() => None,
-        (_, Leaving::Released(end)) => end,
-        (Phase::Kept, Leaving::Expired) => known(Ending::Kept),
-        (_, Leaving::Expired) => known(Ending::Expired),
-        (_, Leaving::Broken) => known(Ending::Broken),
-    };
+    let Some(end) = end_of(session, leaving) else { return Ok(()) };
+    let ended = leaving.ended(now, session);
     make_room(records, now)?;
     for name in session.resources() {
         let mut change = Change::begin(records, now, name)?;
-        let totals = &mut change.past.totals;
-        totals.ended += 1;
-        totals.waited += session.since - session.asked;
-        totals.held += now - session.since;
+        count(&mut change.past.totals, session, ended);
         if let Some(end) = end {
-            change.note_end(records, now, session, end)?;
+            change.note_end(records, now, session, end, ended)?;
         }
         change.finish(records, now)?;
     }
@@ -184,7 +236,7 @@ pub(super) fn ran<R: Records>(records: &mut R, now: StoreTime, session: &Session
     make_room(records, now)?;
     for name in session.resources() {
         let mut change = Change::begin(records, now, name)?;
-        change.note_end(records, now, session, end)?;
+        change.note_end(records, now, session, end, Ended::At(now))?;
         change.finish(records, now)?;
     }
     Ok(())
@@ -231,7 +283,7 @@ fn skip<R: Records>(
         claims: claims.iter().filter(|claim| claim.resource == *change.name).cloned().collect(),
         asked: since,
         granted: None,
-        ended: now,
+        ended: Ended::At(now),
         token: None,
     };
     let entry = match entered.filter(|number| change.past.ring.contains(number)) {

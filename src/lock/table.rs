@@ -91,7 +91,7 @@ impl<R: Records> LockTable<R> {
             Op::Release { session, end } => self.release(now, session, end, &mut granted)?,
             Op::Cancel(session) => self.release(now, session, None, &mut granted)?,
             Op::GiveUp(session) => self.give_up(now, session, &mut granted)?,
-            Op::Reap(session) => self.reap(now, session, &mut granted)?,
+            Op::Reap { session, ended } => self.reap(now, session, ended, &mut granted)?,
             Op::Shrink { session, resource, span } => self.shrink(now, session, &resource, span, &mut granted)?,
             Op::Downgrade { session, resource, mode } => self.downgrade(now, session, &resource, mode, &mut granted)?,
             Op::Expire => Reply::Done,

@@ -14,7 +14,7 @@ use crate::clock::StoreTime;
 use crate::lock::deadlock::Reading;
 use crate::lock::mode::Mode;
 use crate::lock::op::{Refusal, ResourceListing};
-use crate::lock::past::{End, Ending, Remembered, Streak};
+use crate::lock::past::{End, Ended, Ending, Remembered, Streak};
 use crate::lock::records::Session;
 use crate::lock::request::{Request, SessionId};
 use crate::lock::resource::Resource;
@@ -63,7 +63,7 @@ pub struct AcquireOptions {
 /// The state of a request, as the store reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// The store has not answered yet.
+    /// The store has not answered yet, or has nothing new to tell of a request in the queue.
     Asking,
     /// The request is in the queue.
     Waiting,
@@ -225,6 +225,11 @@ pub trait Store {
     /// Returns what the named resources remember of ended sessions, or all resources if none is
     /// named, with at most so many of the last entries of each. Changes nothing.
     fn history(&mut self, resources: &[Resource], entries: u32) -> Result<Vec<Remembered>, Error>;
+
+    /// Returns the holders of the named resources, or of all resources if none is named, that have
+    /// ended without a release and are still in the table, because nobody has used their resources
+    /// since. Their ends are not in the history yet. Changes nothing.
+    fn unrecorded(&mut self, resources: &[Resource]) -> Result<Vec<(Session, Ended)>, Error>;
 
     /// Gathers the facts about the store's place, for `rlock doctor`.
     fn examine(&mut self) -> Result<facts::Facts, Error>;

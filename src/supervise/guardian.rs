@@ -22,7 +22,7 @@
 //! The guardian blocks all signals, and it is not in rlock's process group, so a SIGKILL to that
 //! group misses the guardian. Nor does its name contain `rlock`, so `pkill -9 rlock` misses it once
 //! it has its own command line. It keeps the beacon of an embedded store open, so that the lock is
-//! not granted to another request before the tree is gone.
+//! not granted to another request before the tree is gone. Then it notes the instant on the beacon.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
@@ -93,8 +93,9 @@ pub(super) fn start(ward: &Ward, kept: &[BorrowedFd<'_>]) -> io::Result<Pid> {
     // The clone copies the descriptor, so rlock need not keep it.
     let pidfd = pidfd_open(ward.rlock, PidfdFlags::empty()).ok();
     let life = pidfd.as_ref().map(AsRawFd::as_raw_fd);
-    let kept: Vec<RawFd> = kept.iter().map(AsRawFd::as_raw_fd).chain(life).collect();
-    let texts = [program::words(), vec![program::variable(ward, life)]];
+    let mut kept: Vec<RawFd> = kept.iter().map(AsRawFd::as_raw_fd).collect();
+    let texts = [program::words(), vec![program::variable(ward, life, &kept)]];
+    kept.extend(life);
     let [argv, environment] = [0, 1].map(|list| pointers(&texts[list]));
     let plan = Plan { group: ward.group, life, kept, argv, environment, _texts: texts };
     let plan: *const Plan = Box::leak(Box::new(plan));

@@ -23,11 +23,14 @@ pub(crate) struct Seen {
     /// The tokens of holds whose ends were told before the history knew them, as of a kept hold or
     /// of a dead process.
     pub(crate) told: Vec<(Resource, u64)>,
+    /// For each resource, how many more ended holds the store had counted than were told. Below 0
+    /// if they were told before the store counted them.
+    untold: BTreeMap<Resource, i64>,
 }
 
 impl Seen {
     pub(crate) fn new(inspection: Inspection, pasts: Vec<Remembered>) -> Self {
-        Self { inspection, pasts, told: Vec::new() }
+        Self { inspection, pasts, told: Vec::new(), untold: BTreeMap::new() }
     }
 }
 
@@ -49,6 +52,8 @@ pub(crate) enum What {
     Expired,
     /// The request was told that the resource is busy.
     Busy,
+    /// So many requests have come and gone, and nothing else is known of them.
+    Missed(u64),
 }
 
 impl What {
@@ -60,6 +65,7 @@ impl What {
             Self::Lost => "lost",
             Self::Expired => "expired",
             Self::Busy => "busy",
+            Self::Missed(_) => "missed",
         }
     }
 }
@@ -98,6 +104,9 @@ impl Change {
             let who = format!("{}{user}@{host}, pid {pid}", messages::owner_and_reason(process));
             text.push_str(&format!(" {}: {who}, {}", claims.join(", "), command(words)));
         }
+        if let What::Missed(count) = what {
+            text.push_str(&format!(": {count} {}", if *count == 1 { "request" } else { "requests" }));
+        }
         if let Some(ending) = ending.map(|ending| ending.to_string()).filter(|ending| ending != what.as_str()) {
             text.push_str(&format!("; {ending}"));
         }
@@ -114,10 +123,13 @@ pub(crate) fn changes(before: &Seen, after: &mut Seen) -> Vec<Change> {
     };
     let names: BTreeSet<_> = of(before).into_iter().chain(of(after)).collect();
     let mut told = before.told.clone();
-    let mut found = Vec::new();
+    let (mut found, mut untold) = (Vec::new(), BTreeMap::new());
     for name in &names {
-        found.extend(Comparison::of(name, before, after).changes(&mut told));
+        let (changes, left) = Comparison::of(name, before, after).changes(&mut told);
+        found.extend(changes);
+        untold.extend((left != 0).then(|| (name.clone(), left)));
     }
+    after.untold = untold;
     told.drain(..told.len().saturating_sub(TOLD_MAX));
     after.told = told;
     // A grant follows the end that made room for it.
@@ -146,6 +158,8 @@ struct Comparison<'s> {
     /// The numbers of holds that have ended, and of requests that were told to be busy.
     ended: u64,
     busy: u64,
+    /// See [`Seen::untold`]. Counts down with each end that is told.
+    untold: i64,
 }
 
 impl<'s> Comparison<'s> {
@@ -159,6 +173,8 @@ impl<'s> Comparison<'s> {
         let new_from = entries.len().saturating_sub(usize::try_from(count).unwrap_or(usize::MAX));
         let totals = |past: Option<&Remembered>| past.map_or_else(past::Totals::default, |past| past.past.totals);
         let (old, new) = (totals(old), totals(new));
+        let ended = new.ended.saturating_sub(old.ended);
+        let untold = before.untold.get(name).copied().unwrap_or_default();
         Self {
             name,
             now: after.inspection.now,
@@ -166,13 +182,16 @@ impl<'s> Comparison<'s> {
             after: listing(after).map(|listing| members(listing, after.inspection.now)).unwrap_or_default(),
             entries,
             new_from,
-            ended: new.ended.saturating_sub(old.ended),
+            ended,
             busy: new.busy.saturating_sub(old.busy),
+            untold: untold.saturating_add_unsigned(ended),
         }
     }
 
-    fn changes(mut self, told_early: &mut Vec<(Resource, u64)>) -> Vec<Change> {
+    /// The changes, and what is [untold](Seen::untold) after them.
+    fn changes(mut self, told_early: &mut Vec<(Resource, u64)>) -> (Vec<Change>, i64) {
         let mut changes = Vec::new();
+        let carried = self.untold.saturating_sub_unsigned(self.ended);
         for (id, member) in &self.after {
             let what = match (self.before.get(id).map(|before| before.is_held), member.is_held) {
                 (None, false) => What::Queued,
@@ -182,8 +201,10 @@ impl<'s> Comparison<'s> {
             changes.push(self.change(what, member.since, Some(member.request.clone()), None));
         }
         let mut told = BTreeSet::new();
+        let mut left = 0;
         for (id, member) in std::mem::take(&mut self.before) {
             if !self.after.contains_key(&id) {
+                left += i64::from(member.is_held);
                 self.gone(&member, &mut told, told_early, &mut changes);
             }
         }
@@ -199,16 +220,27 @@ impl<'s> Comparison<'s> {
             if let Some(early) = early {
                 told_early.swap_remove(early);
             } else if !told.contains(&index) && !is_listed(entry) {
+                self.untold -= i64::from(matches!(entry.event, past::Event::Ended(_)));
                 self.entry(entry, None, true, &mut changes);
                 if let past::Event::Skipped(count) = entry.event {
                     self.busy = self.busy.saturating_sub(count.into());
                 }
             }
         }
-        for _ in 0..self.busy.min(BUSY_MAX) {
+        let busy = self.busy.min(BUSY_MAX);
+        for _ in 0..busy {
             changes.push(self.change(What::Busy, self.now, None, None));
         }
-        changes
+        // A holder of this listing may have ended before the history was read. The next comparison
+        // shows whether it has left.
+        let holders = self.after.values().filter(|member| member.is_held).count() as i64;
+        let ends = (self.untold - holders).max(carried - left).min(self.untold).max(0);
+        let early = told_early.iter().filter(|(name, _)| name == self.name).count() as i64;
+        let missed = ends.unsigned_abs() + (self.busy - busy);
+        if missed > 0 {
+            changes.push(self.change(What::Missed(missed), self.now, None, None));
+        }
+        (changes, (self.untold - ends).max(-early))
     }
 
     /// Tells how a session has left.
@@ -227,6 +259,7 @@ impl<'s> Comparison<'s> {
         };
         if let Some(index) = self.entries.iter().rposition(is_its_own) {
             told.insert(index);
+            self.untold -= 1;
             return self.entry(&self.entries[index], member.request.session, !member.is_held, changes);
         }
         told_early.extend(member.request.token.map(|token| (self.name.clone(), token)));
@@ -243,6 +276,7 @@ impl<'s> Comparison<'s> {
             _ => (What::Released, self.now),
         };
         self.ended -= u64::from(member.is_held && self.ended > 0);
+        self.untold -= i64::from(member.is_held);
         changes.push(self.change(what, at, Some(member.request.clone()), None));
     }
 
@@ -257,7 +291,7 @@ impl<'s> Comparison<'s> {
         if let Some(granted) = entry.granted.filter(|_| with_grant) {
             changes.push(self.change(What::Granted, granted, Some(request.clone()), None));
         }
-        changes.push(self.change(what, entry.ended, Some(request), ending));
+        changes.push(self.change(what, entry.ended.latest(), Some(request), ending));
     }
 
     fn change(&self, what: What, at: StoreTime, request: Option<Request>, ending: Option<Ending>) -> Change {
@@ -290,7 +324,7 @@ fn members(listing: &ResourceListing, now: StoreTime) -> BTreeMap<SessionId, Mem
         member.request.claims.push(claim);
         member.request.token = member.request.token.max(token);
     };
-    for it in listing.holders.iter().filter(|it| it.expiry.is_none_or(|expiry| now < expiry)) {
+    for it in listing.holders.iter().filter(|it| !it.is_over(now)) {
         let claim = (it.mode, it.span.clone(), it.slots);
         add(it.session, claim, &it.process, it.since, Some(it.token), it.expiry, it.kept);
     }
@@ -307,7 +341,7 @@ mod tests {
     use crate::clock::StoreTime;
     use crate::lock::mode::Mode;
     use crate::lock::op::{HolderListing, ResourceListing, WaiterListing};
-    use crate::lock::past::{Ending, Entry, Event, Past, Remembered};
+    use crate::lock::past::{Ended, Ending, Entry, Event, Past, Remembered};
     use crate::lock::request::{Claim, Process};
     use crate::lock::resource::Resource;
     use crate::lock::span::Span;
@@ -335,7 +369,7 @@ mod tests {
     fn entry(process: &Process, token: Option<u64>, event: Event) -> Entry {
         let claims = vec![Claim { resource: name(), mode: Mode::Write, span: Span::Whole, slots: None }];
         let granted = token.map(|_| ago(3));
-        Entry { event, process: process.clone(), claims, asked: ago(9), granted, ended: ago(2), token }
+        Entry { event, process: process.clone(), claims, asked: ago(9), granted, ended: Ended::At(ago(2)), token }
     }
 
     fn told(before: &Seen, after: &Seen) -> Vec<(What, u64, Option<u32>)> {
@@ -466,6 +500,44 @@ mod tests {
         let found = changes(&at(vec![]), &mut at(vec![listing("a", 1, 5), listing("b", 1, 9)]));
         let names: Vec<_> = found.iter().map(|change| change.resource.as_str()).collect();
         assert_eq!(names, ["b", "a"]);
+    }
+
+    /// A store that keeps no history, or not enough of it, still counts.
+    #[test]
+    fn holds_that_left_no_entry_are_counted_as_missed() {
+        let counted = |holders, ended| {
+            let mut seen = seen(holders, vec![], &[]);
+            seen.pasts[0].past.totals.ended = ended;
+            seen
+        };
+        let missed = |found: &[(What, u64, Option<u32>)]| -> u64 {
+            found.iter().map(|(what, ..)| if let What::Missed(count) = what { *count } else { 0 }).sum()
+        };
+        assert_eq!(told(&counted(vec![], 0), &counted(vec![], 5)), [(What::Missed(5), 0, None)]);
+        let entries =
+            [7, 8].map(|number| entry(&holder(number).process, Some(number.into()), Event::Ended(Ending::Exit(0))));
+        let mut trimmed = seen(vec![], vec![], &entries);
+        (trimmed.pasts[0].past.ring, trimmed.pasts[0].past.totals.ended) = (3..5, 5);
+        assert_eq!(missed(&told(&counted(vec![], 0), &trimmed)), 3);
+        // One of them may be the holder that is listed, as in the first pair it is.
+        for (last, expected) in [(counted(vec![], 2), 1), (counted(vec![holder(1)], 2), 2)] {
+            let mut listed = counted(vec![holder(1)], 2);
+            let first = changes(&counted(vec![], 0), &mut listed);
+            let first = first.iter().map(|change| change.what).collect::<Vec<_>>();
+            assert_eq!(first, [What::Granted, What::Missed(1)]);
+            assert_eq!(missed(&told(&listed, &last)), expected - 1);
+        }
+        let many = told(&counted(vec![], 0), &with_busy(counted(vec![], 0), super::BUSY_MAX + 3));
+        assert_eq!((many.len() as u64, missed(&many)), (super::BUSY_MAX + 1, 3));
+    }
+
+    #[test]
+    fn missed_requests_have_a_line_with_their_number() {
+        let nothing = || seen(vec![], vec![], &[]);
+        let mut one = nothing();
+        one.pasts[0].past.totals.ended = 1;
+        let found = changes(&nothing(), &mut one);
+        assert!(found[0].line().ends_with(" missed 'k': 1 request"), "{}", found[0].line());
     }
 
     /// The table enters the end of a kept hold, and of a dead process, when somebody meets it.

@@ -5,7 +5,7 @@
 //! deadlock is a cycle. The boxes and arrows of its sessions are red.
 
 use super::columns::{cut, escaped};
-use super::edges::{Graph, Member, Part};
+use super::edges::{Graph, Member, Part, reading};
 use super::listing::command;
 use super::tree::claim;
 use crate::lock::op::ResourceListing;
@@ -17,7 +17,7 @@ const COMMAND: usize = 40;
 
 /// The graph of these resources.
 pub(crate) fn dot(listings: &[ResourceListing]) -> String {
-    let graph = Graph::of(listings);
+    let graph = Graph::of(listings, &reading(listings));
     let mut lines = vec![
         "digraph rlock {".to_owned(),
         "  rankdir=LR;".to_owned(),

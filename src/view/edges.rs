@@ -3,11 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::lock::deadlock;
-use crate::lock::mode::Mode;
+use crate::lock::deadlock::{self, Claims, Reading};
 use crate::lock::op::{HolderListing, ResourceListing, WaiterListing};
-use crate::lock::request::{Process, SessionId};
-use crate::lock::span::Span;
+use crate::lock::request::{Claim, Process, SessionId};
 
 /// A claim of a session.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +29,14 @@ pub(crate) struct Member<'l> {
     ancestors: &'l [SessionId],
 }
 
+/// The reading of a listing.
+pub(crate) fn reading(listings: &[ResourceListing]) -> Reading {
+    let holders = listings.iter().flat_map(|it| &it.holders).map(|it| (it.session, &it.ancestors));
+    let waiters = listings.iter().flat_map(|it| &it.waiters).map(|it| (it.session, &it.ancestors));
+    let ancestors: BTreeMap<_, _> = holders.chain(waiters).collect();
+    deadlock::reading_of(listings, |session| ancestors.get(&session).map_or_else(Vec::new, |it| it.to_vec()))
+}
+
 /// The listed sessions.
 #[derive(Clone, Debug)]
 pub(crate) struct Graph<'l> {
@@ -38,8 +44,8 @@ pub(crate) struct Graph<'l> {
 }
 
 impl<'l> Graph<'l> {
-    /// The graph of a listing.
-    pub(crate) fn of(listings: &'l [ResourceListing]) -> Self {
+    /// The graph of a listing, of which `reading` is the reading.
+    pub(crate) fn of(listings: &'l [ResourceListing], reading: &Reading) -> Self {
         let mut members = BTreeMap::new();
         let mut add = |session, process, ancestors, listing, part| {
             let member = || Member { process, parent: None, parts: Vec::new(), is_deadlocked: false, ancestors };
@@ -53,8 +59,7 @@ impl<'l> Graph<'l> {
                 add(it.session, &it.process, it.ancestors.as_slice(), listing, Part::Waiting(it));
             }
         }
-        let above = |session| members.get(&session).map_or_else(Vec::new, |member| member.ancestors.to_vec());
-        let circles = deadlock::Graph::new(&deadlock::reading_of(listings, above)).circles();
+        let circles = deadlock::Graph::new(reading).circles();
         let listed: BTreeSet<_> = members.keys().copied().collect();
         for (session, member) in &mut members {
             // The innermost ancestor comes first.
@@ -71,39 +76,35 @@ impl<'l> Graph<'l> {
     }
 }
 
-/// The sessions that a waiting claim waits for: conflicting holders, and conflicting waiters ahead
-/// of it unless it is nested. A session may come twice.
+/// The sessions that a waiting claim waits for, the holders first. A session may come twice.
 pub(crate) fn blockers<'l>(
+    claims: &Claims<'_>,
     listing: &'l ResourceListing,
-    waiter: &'l WaiterListing,
+    waiter: &WaiterListing,
 ) -> impl Iterator<Item = SessionId> + 'l {
-    let is_related = |session: &SessionId| *session == waiter.session || waiter.ancestors.contains(session);
-    let ahead = listing.waiters.iter().filter(move |it| it.position < waiter.position && !is_related(&it.session));
-    let takes_slot = waiter.mode == Mode::Slot;
-    let slots = listing.holders.iter().map(|it| it.mode).chain(ahead.clone().map(|it| it.mode));
-    let taken = if takes_slot { slots.filter(|mode| *mode == Mode::Slot).count() } else { 0 };
-    let is_full = takes_slot && waiter.slots.is_some_and(|slots| taken >= slots as usize);
-    let conflicts = move |mode: Mode, span: &Span| {
-        let clashes = if takes_slot && mode == Mode::Slot { is_full } else { waiter.mode.clashes_with(mode) };
-        clashes && waiter.span.overlaps(span)
-    };
-    let is_nested =
-        listing.holders.iter().any(|it| waiter.ancestors.contains(&it.session) && it.span.overlaps(&waiter.span));
-    let holders = listing.holders.iter().filter(move |it| !is_related(&it.session) && conflicts(it.mode, &it.span));
-    let ahead = ahead.filter(move |it| !is_nested && conflicts(it.mode, &it.span));
-    holders.map(|it| it.session).chain(ahead.map(|it| it.session))
+    let WaiterListing { mode, span, slots, .. } = waiter;
+    let claim = Claim { resource: listing.name.clone(), mode: *mode, span: span.clone(), slots: *slots };
+    let blockers = claims.blockers(waiter.session, &claim);
+    let holders = listing.holders.iter().map(|it| it.session);
+    holders.chain(listing.waiters.iter().map(|it| it.session)).filter(move |it| blockers.contains(it))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::listing::tests::{holder, resource, session, waiter};
-    use super::{Graph, blockers};
+    use super::{Claims, Graph, blockers, reading};
     use crate::lock::mode::Mode;
-    use crate::lock::op::{HolderListing, WaiterListing};
+    use crate::lock::op::{HolderListing, ResourceListing, WaiterListing};
     use crate::lock::span::Span;
 
-    fn of(listing: &crate::lock::op::ResourceListing, index: usize) -> Vec<u8> {
-        blockers(listing, &listing.waiters[index]).map(|session| session.0[0]).collect()
+    fn of(listing: &ResourceListing, index: usize) -> Vec<u8> {
+        first_of(std::slice::from_ref(listing), index)
+    }
+
+    /// The sessions that a waiter for the first of these resources waits for.
+    fn first_of(listings: &[ResourceListing], index: usize) -> Vec<u8> {
+        let (listing, reading) = (&listings[0], reading(listings));
+        blockers(&Claims::new(&reading), listing, &listing.waiters[index]).map(|session| session.0[0]).collect()
     }
 
     fn span(text: &str) -> Span {
@@ -158,9 +159,30 @@ mod tests {
         let listing = resource("k", vec![prewrite, read], vec![waiter(3, 1), inner]);
         assert_eq!(of(&listing, 1), [2]);
         let listings = [listing];
-        let graph = Graph::of(&listings);
+        let graph = Graph::of(&listings, &reading(&listings));
         assert_eq!(graph.members[&session(4)].parent, Some(session(1)), "9 is not listed");
         assert_eq!(graph.children(session(1)).map(|(id, _)| id).collect::<Vec<_>>(), [session(4)]);
         assert_eq!(graph.members[&session(1)].parent, None);
+    }
+
+    /// 4 runs below 1, and 3 waits for 1. So 4 overtakes 3, and waits for 2 alone.
+    #[test]
+    fn nested_waiter_does_not_wait_for_a_waiter_that_it_overtakes() {
+        let inner = WaiterListing { ancestors: vec![session(1)], ..waiter(4, 2) };
+        let a = resource("a", vec![holder(2)], vec![waiter(3, 1), inner]);
+        let b = resource("b", vec![holder(1)], vec![waiter(3, 1)]);
+        assert_eq!(first_of(&[a.clone(), b], 1), [2]);
+        assert_eq!(of(&a, 1), [2, 3], "nothing shows that 3 waits for 1");
+    }
+
+    /// 3 shares the slot of 1, so one of two slots is free for 6 once 4 is gone.
+    #[test]
+    fn shared_slot_takes_no_slot_of_its_own() {
+        let slot = |number| HolderListing { mode: Mode::Slot, slots: Some(2), ..holder(number) };
+        let waits = |number, position| WaiterListing { mode: Mode::Slot, slots: Some(2), ..waiter(number, position) };
+        let share = HolderListing { ancestors: vec![session(1)], ..slot(3) };
+        let listing = resource("k", vec![slot(1), share], vec![waiter(4, 1), waits(6, 2)]);
+        assert_eq!(of(&listing, 1), [4]);
+        assert_eq!(of(&listing, 0), [1, 3], "a writer waits for the share, too");
     }
 }

@@ -9,7 +9,7 @@ use super::columns::{Cell, Column, NONE, lines};
 use super::listing::command;
 use crate::history::has_failed;
 use crate::history::statistics::{Spread, Statistics};
-use crate::lock::past::{Entry, Event, Remembered};
+use crate::lock::past::{Ended, Entry, Event, Remembered};
 use crate::lock::request::Claim;
 use crate::messages;
 
@@ -47,8 +47,13 @@ fn row(name: &str, entry: &Entry, look: &Look) -> Vec<Cell> {
     let style = if has_failed(entry.event) { look.palette.alarm } else { Style::new() };
     let process = &entry.process;
     let claims: Vec<_> = entry.claims.iter().map(claim).collect();
-    let times = entry.granted.map(|granted| [granted - entry.asked, entry.ended - granted].map(length));
-    let [waited, held] = times.unwrap_or_else(|| [NONE, NONE].map(str::to_owned));
+    let none = || NONE.to_owned();
+    let waited = entry.granted.map_or_else(none, |granted| length(granted - entry.asked));
+    let held = entry.granted.zip(entry.ended.known()).map_or_else(none, |(granted, end)| length(end - granted));
+    let ended = match entry.ended {
+        Ended::At(end) => messages::time(end),
+        Ended::Noticed(at) => format!("by {}", messages::time(at)),
+    };
     let plain = [
         claims.join(", "),
         waited,
@@ -57,7 +62,7 @@ fn row(name: &str, entry: &Entry, look: &Look) -> Vec<Cell> {
         process.pid.to_string(),
         command(&process.command),
     ];
-    let first = [name, &messages::time(entry.ended)].map(|text| Cell::new(text, Style::new()));
+    let first = [name, &ended].map(|text| Cell::new(text, Style::new()));
     let plain = plain.iter().map(|text| Cell::new(text, Style::new()));
     first.into_iter().chain([Cell::new(&outcome, style)]).chain(plain).collect()
 }

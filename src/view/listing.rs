@@ -87,7 +87,7 @@ pub(super) fn holder_state(
     palette: &Palette,
     is_stopped: &mut dyn FnMut(&Process) -> bool,
 ) -> (String, Style) {
-    let is_over = holder.expiry.is_some_and(|expiry| expiry <= now);
+    let is_over = holder.is_over(now);
     // The process of a kept hold is gone, and another one may have its number.
     let is_stopped = !holder.kept && is_stopped(&holder.process);
     let (state, style) = match (is_over, holder.kept, is_stopped) {

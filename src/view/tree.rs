@@ -8,9 +8,10 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::Look;
 use super::columns::{cut, escaped};
-use super::edges::{Graph, Member, Part, blockers};
+use super::edges::{Graph, Member, Part, blockers, reading};
 use super::listing::{command, holder_state, waiter_state};
 use crate::clock::StoreTime;
+use crate::lock::deadlock::Claims;
 use crate::lock::mode::Mode;
 use crate::lock::op::{ResourceListing, WaiterListing};
 use crate::lock::request::{Process, SessionId};
@@ -27,7 +28,9 @@ pub(crate) fn tree(
     look: &Look,
     is_stopped: &mut dyn FnMut(&Process) -> bool,
 ) -> Vec<String> {
-    let mut tree = Tree { graph: Graph::of(listings), now, look, is_stopped, lines: Vec::new() };
+    let reading = reading(listings);
+    let (graph, claims) = (Graph::of(listings, &reading), Claims::new(&reading));
+    let mut tree = Tree { graph, claims: &claims, now, look, is_stopped, lines: Vec::new() };
     for listing in listings {
         tree.resource(listing);
     }
@@ -36,6 +39,7 @@ pub(crate) fn tree(
 
 struct Tree<'l, 'a> {
     graph: Graph<'l>,
+    claims: &'a Claims<'a>,
     now: StoreTime,
     look: &'a Look,
     is_stopped: &'a mut dyn FnMut(&Process) -> bool,
@@ -145,7 +149,7 @@ impl<'l> Tree<'l, '_> {
             })
         };
         let mut seen = BTreeSet::new();
-        let mut first = blockers(listing, waiter).filter(|session| seen.insert(*session));
+        let mut first = blockers(self.claims, listing, waiter).filter(|session| seen.insert(*session));
         let named: Vec<_> = first.by_ref().take(NAMED).filter_map(pid).collect();
         let more = if first.next().is_some() { " and more" } else { "" };
         let mut text = match named.is_empty() {

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::time::SystemTime;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::{Lab, Ran, Running, needs, on_both, wait_until};
@@ -88,9 +90,78 @@ fn cleanup_enters_what_ended_without_a_release() {
     });
 }
 
+/// This instant as rlock shows it.
+fn now() -> String {
+    humantime::format_rfc3339_millis(SystemTime::now()).to_string()
+}
+
+/// "History tells when a hold ended: its release, the lease's end, or the instant at which the
+/// guardian saw the tree gone". Nobody has to use the name before.
+#[test]
+fn end_of_a_killed_hold_is_known_before_anybody_uses_its_name() {
+    on_both(|lab| {
+        for (number, key) in ["k", "a"].into_iter().enumerate() {
+            lab.hold_by(["exec", key, "--ttl", "1s"]).kill();
+            wait_until("the hold has ended", || history(lab, &[key])["resources"][0]["entries"] != json!([]));
+            assert_eq!(history(lab, &[])["resources"].as_array().map(Vec::len), Some(number + 1));
+        }
+        let last = now();
+        let first = entries(lab, &["k", "--failed"]);
+        assert_eq!([&first[0]["outcome"], &first[0]["noticed"]], [&json!("expired"), &Value::Null]);
+        let names: Vec<_> =
+            history(lab, &[])["resources"].as_array().unwrap().iter().map(|it| it["name"].clone()).collect();
+        assert_eq!(names, ["a", "k"]);
+        let failures = |words: &[&str]| history(lab, words)["resources"][0]["stats"]["failures"].clone();
+        assert_eq!(failures(&["k", "--stats"]), json!(1));
+        run(lab, &[], "exit 0").silently(0);
+        lab.run(["cleanup"]);
+        assert_eq!(outcomes(lab, &[]), ["expired", "exit 0"]);
+        for key in ["k", "a"] {
+            let recorded = &entries(lab, &[key])[0];
+            let [granted, ended] = ["granted", "ended"].map(|name| recorded[name].as_str().expect("an instant"));
+            assert!(granted <= ended && ended <= last.as_str(), "{recorded} is of later than {last}");
+        }
+        // The clocks of the machine differ by some microseconds when they are read.
+        let known = |entry: &Value| {
+            let mut entry = entry.as_object().expect("an entry").clone();
+            entry.remove("ended");
+            entry
+        };
+        assert_eq!(known(&entries(lab, &["k"])[0]), known(&first[0]), "the store has recorded the same");
+    });
+}
+
+/// "else null, with the instant at which the death was noticed": no guardian is left to see it.
+#[test]
+fn end_without_a_guardian_is_null_with_the_instant_of_its_notice() {
+    let lab = Lab::new();
+    let mut process = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
+    assert_eq!(lab.run(["acquire", "k", "--pid", &process.id().to_string()]).code(), Some(0));
+    let keeper = lab.inspect(["k"])["resources"][0]["holders"][0]["pid"].as_i64().expect("there is a holder");
+    let keeper = Pid::from_raw(i32::try_from(keeper).unwrap()).unwrap();
+    kill_process(keeper, Signal::KILL).unwrap();
+    wait_until("the keeper has ended", || lab.counts("k") == (0, 0));
+    let noticed = |entry: &Value| {
+        assert_eq!([&entry["outcome"], &entry["ended"]], [&json!("expired"), &Value::Null]);
+        entry["noticed"].as_str().expect("an instant").to_owned()
+    };
+    let before = now();
+    assert!(noticed(&entries(&lab, &["k"])[0]) >= before);
+    lab.run(["cleanup"]);
+    let last = now();
+    let recorded = entries(&lab, &["k"]);
+    assert!(noticed(&recorded[0]) <= last, "{recorded:?} is of later than {last}");
+    let stats = history(&lab, &["k", "--stats"])["resources"][0]["stats"].clone();
+    assert_eq!([&stats["ended"], &stats["hold_ms"]], [&json!(1), &Value::Null]);
+    let table = lab.run(["history", "k"]).stdout;
+    assert!(table.contains(&format!(" by {} ", recorded[0]["noticed"].as_str().unwrap())), "{table}");
+    process.kill().unwrap();
+    process.wait().unwrap();
+}
+
 /// "JSON: {"store", "resources":[{"name", "entries":[{"outcome", "exit", "signal", "count",
 /// "owner", "reason", "user", "host", "pid", "command", "claims", "asked", "granted", "ended",
-/// "token"}]}]} … what doesn't apply is null."
+/// "noticed", "token"}]}]} … what doesn't apply is null."
 #[test]
 fn json_has_exactly_the_documented_fields() {
     on_both(|lab| {
@@ -106,7 +177,8 @@ fn json_has_exactly_the_documented_fields() {
         assert_eq!(found["store"], lab.url());
         assert_eq!(found["resources"][0]["name"], "k");
         let list = found["resources"][0]["entries"].as_array().expect("a list");
-        let names = "outcome exit signal count owner reason user host pid command claims asked granted ended token";
+        let names =
+            "outcome exit signal count owner reason user host pid command claims asked granted ended noticed token";
         for entry in list {
             let keys: BTreeSet<_> = entry.as_object().expect("an object").keys().map(String::as_str).collect();
             assert_eq!(keys, names.split(' ').collect());

@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 
 use crate::support::needs::left_out;
+use crate::support::servers::Kind;
 use crate::support::{Lab, Ran, on_both, wait_until};
 
 /// Parses metrics with the client library of Prometheus, strictly, and prints them as JSON.
@@ -189,6 +190,24 @@ fn hold_that_lasts_for_too_long_is_shown_alone() {
         assert!(rows.len() == 1 && rows[0].contains(" holds "), "{table}");
         old.end().silently(0);
     });
+}
+
+/// A hold whose lease is over is listed until somebody uses its resource, but nobody holds it.
+#[test]
+fn hold_whose_lease_is_over_counts_as_held_no_more() {
+    if !Kind::Redis7.is_present() {
+        return;
+    }
+    let lab = Lab::on(Kind::Redis7);
+    lab.hold_by(["exec", "k", "--ttl", "1s"]).kill();
+    let holder = || lab.inspect(["k"])["resources"][0]["holders"][0].clone();
+    wait_until("the lease is over", || holder()["expires_in_ms"] == 0);
+    lab.run(["inspect", "k", "--held-longer-than", "1ms"]).silently(0);
+    if let Some(found) = parsed(&metrics(&lab, &["k"])) {
+        assert_eq!(found["rlock_held resource=k mode=write"], 0.0);
+        assert_eq!(found.get("rlock_hold_start_timestamp_seconds resource=k"), None);
+    }
+    assert_eq!(holder()["expires_in_ms"], 0, "nobody has used the resource");
 }
 
 /// "rlock inspect --no-success-for DUR KEY…: exit 1 and a line for each KEY without a successful

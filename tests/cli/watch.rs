@@ -86,6 +86,27 @@ fn each_change_is_an_object_on_a_line() {
     });
 }
 
+/// Five holds that keep no history are told, or counted as missed, and none of them is both.
+#[test]
+fn holds_without_history_that_the_watch_has_missed_are_counted() {
+    on_both(|lab| {
+        let watch = Watch::start(lab, &["--json"]);
+        for _ in 0..5 {
+            lab.run(["exec", "k", "--history", "0", "--", "true"]).silently(0);
+        }
+        let told = || {
+            let events = events(&watch.lines());
+            let ends = events.iter().filter(|event| event["event"] == "released").count() as u64;
+            ends + events.iter().filter_map(|event| event["count"].as_u64()).sum::<u64>()
+        };
+        wait_until("the watch has told of all", || told() >= 5);
+        lab.run(["exec", "other", "--", "true"]).silently(0);
+        wait_until("the watch tells of another", || watch.all().contains("\"other\""));
+        assert_eq!(told(), 5, "{:#?}", watch.lines());
+        watch.running.signal(Signal::TERM);
+    });
+}
+
 /// A server goes on listing a kept hold that is over until somebody uses its resource.
 #[test]
 fn watch_sleeps_between_its_looks_after_the_end_of_a_kept_hold() {

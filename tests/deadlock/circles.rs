@@ -68,6 +68,26 @@ fn youngest_of_a_circle_exits_65_with_two_lines() {
     });
 }
 
+/// The nested request of the first holder runs below 401 names, and `a` is the last of them.
+#[test]
+fn circle_is_found_among_hundreds_of_names() {
+    on_each(|lab| {
+        let many = |prefix: &str| (0..200).map(|number| format!("--write {prefix}{number} ")).collect::<String>();
+        let nested = format!("exec {RLOCK} exec {}-c 'echo held; read go; {}'", many("inner"), asks("b"));
+        let mut outer = lab.rlock(["exec"]);
+        outer.args(many("outer").split_whitespace()).args(["--write", "a", "-c", &nested]);
+        let mut first = Running::start(outer.stdin(Stdio::piped()));
+        first.expect_held();
+        let mut second = holder(&lab, "b", &asks("a"));
+        first.write("go\n");
+        lab.until_waiting("b", 1);
+        second.write("go\n");
+        assert_eq!(second.end().code(), Some(65));
+        first.end().silently(0);
+        lab.assert_idle();
+    });
+}
+
 /// A Cluster has each resource in a slot of its own, on several nodes.
 #[test]
 fn circle_across_the_nodes_of_a_cluster_is_found() {

@@ -93,7 +93,7 @@ impl Both {
                 Call::release_after(*session, own.to_vec(), *end, &job)
             }
             Op::Cancel(session) => Call::release(*session, own.to_vec()),
-            Op::Reap(_) => return Err("a server sees no process die".to_owned()),
+            Op::Reap { .. } => return Err("a server sees no process die".to_owned()),
             Op::Extend { session, by } => Call::extend_hold(*session, own.to_vec(), *by),
             Op::GiveUp(session) => Call::give_up(*session, own.to_vec()),
             Op::Shrink { session, resource, span } => Call::shrink(*session, with_others(resource), span),

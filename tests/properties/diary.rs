@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rlock::clock::StoreTime;
-use rlock::lock::past::{End, Ending, Entry, Event, Past, Totals};
+use rlock::lock::past::{End, Ended, Ending, Entry, Event, Past, Totals};
 use rlock::lock::request::{Claim, Job, Process};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -93,17 +93,20 @@ impl Kept {
         self.reports.drain(..excess);
     }
 
-    pub(crate) fn count(&mut self, now: StoreTime, hold: &Hold<'_>) {
+    pub(crate) fn count(&mut self, now: StoreTime, hold: &Hold<'_>, ended: Ended) {
         let totals = &mut self.write(now).totals;
         totals.ended += 1;
         totals.waited += hold.since - hold.asked;
-        totals.held += now - hold.since;
+        if let Ended::At(end) = ended {
+            totals.held += end - hold.since;
+        }
         self.clear_up(now);
     }
 
-    pub(crate) fn end(&mut self, now: StoreTime, hold: &Hold<'_>, end: End) {
+    pub(crate) fn end(&mut self, now: StoreTime, hold: &Hold<'_>, end: End, ended: Ended) {
         let diary = self.write(now);
-        diary.last = Some((end.ending, now));
+        let (Ended::At(latest) | Ended::Noticed(latest)) = ended;
+        diary.last = Some((end.ending, latest));
         diary.totals.lost += u64::from(end.ending == Ending::Lost);
         diary.totals.expired += u64::from(end.ending == Ending::Expired);
         if end.is_success {
@@ -118,7 +121,7 @@ impl Kept {
             claims: hold.claims.clone(),
             asked: hold.asked,
             granted: Some(hold.since),
-            ended: now,
+            ended,
             token: hold.token,
         };
         self.enter(hold.job.history, entry, None);
@@ -142,7 +145,7 @@ impl Kept {
                 claims,
                 asked: skips.since,
                 granted: None,
-                ended: now,
+                ended: Ended::At(now),
                 token: None,
             };
             let name = Some(job.name.clone());

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
 use rlock::lock::op::{HolderListing, Op, Outcome, Refusal, Reply, ResourceListing, WaiterListing};
-use rlock::lock::past::{End, Ending, Streak};
+use rlock::lock::past::{End, Ended, Ending, Streak};
 use rlock::lock::request::{Claim, Place, Request, SessionId};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
@@ -45,6 +45,8 @@ pub(crate) struct Member {
 enum Why {
     Released(Option<End>),
     TimeIsOver,
+    /// The process is dead, and its tree ended at this instant.
+    Dead(Option<StoreTime>),
     Broken,
 }
 
@@ -134,9 +136,9 @@ impl Oracle {
             Op::Extend { session, by } => self.extend(now, session, by),
             Op::Release { session, end } => self.release(now, session, Why::Released(end), &mut granted),
             Op::Cancel(id) => self.release(now, id, Why::Released(None), &mut granted),
-            Op::Reap(id) => match self.member(id) {
+            Op::Reap { session, ended } => match self.member(session) {
                 Some(kept) if kept.is_kept => kept.reply(now),
-                _ => self.release(now, id, Why::TimeIsOver, &mut granted),
+                _ => self.release(now, session, Why::Dead(ended), &mut granted),
             },
             Op::GiveUp(id) => match self.member(id).cloned() {
                 None => Reply::Unknown,
@@ -220,7 +222,7 @@ impl Oracle {
             let until = member.since + least.min(WEEK);
             if until > now {
                 if !member.is_kept {
-                    self.note_run(now, &member, end);
+                    self.note_run(now, &member, end, Ended::At(now));
                     let member = self.member_mut(id);
                     (member.is_kept, member.is_claimed, member.expiry) = (true, true, Some(until));
                 }
@@ -261,9 +263,9 @@ impl Oracle {
         }
     }
 
-    fn note_run(&mut self, now: StoreTime, member: &Member, end: End) {
+    fn note_run(&mut self, now: StoreTime, member: &Member, end: End, ended: Ended) {
         for name in Self::resources(&member.request) {
-            self.diary(now, &name).end(now, &Self::hold(member, &name), end);
+            self.diary(now, &name).end(now, &Self::hold(member, &name), end, ended);
         }
     }
 
@@ -272,19 +274,26 @@ impl Oracle {
         if !ran {
             return;
         }
+        // A lease ends at its end, and a killed hold when its guardian saw the tree gone.
+        let ended = match why {
+            Why::TimeIsOver => Ended::At(member.expiry.expect("a lease is over")),
+            Why::Dead(None) => Ended::Noticed(now),
+            Why::Dead(Some(end)) => Ended::At(if end > now { now } else { member.since.max(end) }),
+            Why::Released(_) | Why::Broken => Ended::At(now),
+        };
         for name in Self::resources(&member.request) {
-            self.diary(now, &name).count(now, &Self::hold(member, &name));
+            self.diary(now, &name).count(now, &Self::hold(member, &name), ended);
         }
         let is_over_already = member.is_kept && member.request.job.keep_for.is_none();
         let ending = match why {
             _ if is_over_already => return,
             Why::Released(None) => return,
-            Why::Released(Some(end)) => return self.note_run(now, member, end),
+            Why::Released(Some(end)) => return self.note_run(now, member, end, ended),
             Why::TimeIsOver if member.is_kept => Ending::Kept,
-            Why::TimeIsOver => Ending::Expired,
+            Why::TimeIsOver | Why::Dead(_) => Ending::Expired,
             Why::Broken => Ending::Broken,
         };
-        self.note_run(now, member, End { ending, is_success: false });
+        self.note_run(now, member, End { ending, is_success: false }, ended);
     }
 
     fn member_mut(&mut self, id: SessionId) -> &mut Member {

@@ -56,9 +56,11 @@ impl Data {
     pub(super) fn apply(&mut self, now: StoreTime, op: Op) -> Outcome {
         let subject = match &op {
             Op::Acquire(request) | Op::Return { request, .. } => Some(request.session),
-            Op::Renew(id) | Op::Release { session: id, .. } | Op::GiveUp(id) | Op::Cancel(id) | Op::Reap(id) => {
-                Some(*id)
-            }
+            Op::Renew(id)
+            | Op::Release { session: id, .. }
+            | Op::GiveUp(id)
+            | Op::Cancel(id)
+            | Op::Reap { session: id, .. } => Some(*id),
             _ => None,
         };
         if let Op::Acquire(request) | Op::Return { request, .. } = &op {

@@ -228,7 +228,7 @@ impl Server {
                     && is_at_heartbeat
                     && let Some(dead) = self.dead_waiter_ahead(*session)
                 {
-                    self.apply(Op::Reap(dead), caller, now, also);
+                    self.apply(Op::Reap { session: dead, ended: None }, caller, now, also);
                     reply = self.apply(Op::Renew(*session), caller, now, also);
                 }
                 reply
@@ -281,7 +281,7 @@ impl Server {
         while !is_known && may_be_busy && self.is_blocked(request) {
             let first = self.first_waiter_in_the_way(id, &request.ancestors, &request.claims, place);
             let Some(dead) = first.filter(|id| !self.is_heard(*id)) else { break };
-            self.apply(Op::Reap(dead), caller, now, also);
+            self.apply(Op::Reap { session: dead, ended: None }, caller, now, also);
         }
         (also.granted_before, also.passed_before) = (also.granted.len(), also.passed.len());
         also.joined = caller.filter(|_| !is_known).map(|caller| (caller, also.granted.len()));
@@ -291,7 +291,7 @@ impl Server {
         while !is_known && reply == Reply::Waiting {
             let first = self.first_waiter_in_the_way(id, &request.ancestors, &request.claims, place);
             let Some(dead) = first.filter(|id| !self.is_heard(*id)) else { break };
-            self.apply(Op::Reap(dead), caller, now, also);
+            self.apply(Op::Reap { session: dead, ended: None }, caller, now, also);
             reply = self.apply(op(), caller, now, also);
         }
         match &reply {
@@ -414,7 +414,7 @@ impl Server {
             let listener = self.data.channels.get(&id).filter(|channel| channel.is_listening && caller != Some(id));
             if listener.is_some_and(|channel| !self.publish(&channel.name, &mut also.messages)) {
                 also.passed.push(id);
-                granted.extend(self.change(now, Op::Reap(id)).granted);
+                granted.extend(self.change(now, Op::Reap { session: id, ended: None }).granted);
             } else if self.waits_or_holds(id) {
                 also.granted.push(id);
             } else if caller != Some(id) {
@@ -581,7 +581,7 @@ impl Server {
                     self.publish(&channel.name, &mut also.messages);
                 }
                 let is_kept = self.session(id).is_some_and(Session::is_kept);
-                let op = if is_kept { Op::Cancel(id) } else { Op::Reap(id) };
+                let op = if is_kept { Op::Cancel(id) } else { Op::Reap { session: id, ended: None } };
                 self.apply(op, Some(id), now, &mut also);
             }
         }

@@ -215,7 +215,7 @@ impl Generator {
             | Op::Release { session, .. }
             | Op::GiveUp(session)
             | Op::Cancel(session)
-            | Op::Reap(session)
+            | Op::Reap { session, .. }
             | Op::Shrink { session, .. }
             | Op::Downgrade { session, .. } => match self.requests.get(session) {
                 Some(request) => {
@@ -286,7 +286,9 @@ impl Generator {
                 let session = holder(random);
                 Op::Extend { session, by: random.chance(50).then(|| Duration::from_micros(random.below(400))) }
             }
-            76..80 if self.profile.is_free => Op::Reap(session),
+            76..80 if self.profile.is_free => {
+                Op::Reap { session, ended: random.chance(50).then(|| StoreTime::from_micros(random.below(2_000))) }
+            }
             _ => Op::Release { session, end: Self::end(random) },
         }
     }

@@ -22,7 +22,7 @@ const FOUND: u8 = 1;
 pub(super) fn held_longer_than(inspection: &mut Inspection, limit: Duration) -> u8 {
     let now = inspection.now;
     for listing in &mut inspection.resources {
-        listing.holders.retain(|holder| now - holder.since > limit);
+        listing.holders.retain(|holder| !holder.is_over(now) && now - holder.since > limit);
         listing.waiters.clear();
     }
     inspection.resources.retain(|listing| !listing.holders.is_empty());

@@ -18,7 +18,7 @@ use crate::clock::{StoreTime, micros};
 use crate::exit;
 use crate::failure::Failure;
 use crate::lock::mode::Mode;
-use crate::lock::op::ResourceListing;
+use crate::lock::op::{HolderListing, WaiterListing};
 use crate::lock::past::{Ending, Past, Remembered};
 use crate::lock::resource::Resource;
 use crate::store::Inspection;
@@ -47,7 +47,8 @@ pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
 /// What is known of one resource.
 #[derive(Default)]
 struct Known<'k> {
-    listing: Option<&'k ResourceListing>,
+    holders: Vec<&'k HolderListing>,
+    waiters: &'k [WaiterListing],
     past: Option<&'k Past>,
 }
 
@@ -71,7 +72,7 @@ const METRICS: [Metric; 13] = [
         samples: |known, _| {
             [Mode::Read, Mode::Prewrite, Mode::Write, Mode::Slot]
                 .into_iter()
-                .map(|mode| ("", Some(mode), known.holders(|held| held == mode).to_string()))
+                .map(|mode| ("", Some(mode), known.holders_in(|held| held == mode).to_string()))
                 .collect()
         },
     },
@@ -79,18 +80,18 @@ const METRICS: [Metric; 13] = [
         name: "rlock_waiting",
         kind: "gauge",
         help: "Sessions that wait for the resource.",
-        samples: |known, _| one(known.waiters()),
+        samples: |known, _| one(known.waiting()),
     },
     Metric {
         name: "rlock_hold_start_timestamp_seconds",
         kind: "gauge",
         help: "When the first of those that hold the resource was granted it.",
-        samples: |known, _| time(known.listing.and_then(|listing| listing.holders.iter().map(|it| it.since).min())),
+        samples: |known, _| time(known.holders.iter().map(|it| it.since).min()),
     },
     Metric {
         name: "rlock_last_end_timestamp_seconds",
         kind: "gauge",
-        help: "When the last hold ended whose end is known.",
+        help: "When the last hold ended, at the latest.",
         samples: |known, _| time(known.last().map(|(_, ended)| ended)),
     },
     Metric {
@@ -151,14 +152,13 @@ const METRICS: [Metric; 13] = [
 
 impl Known<'_> {
     /// The number of sessions that hold the resource in these modes.
-    fn holders(&self, is_its: impl Fn(Mode) -> bool) -> usize {
-        let holders = self.listing.iter().flat_map(|listing| &listing.holders);
+    fn holders_in(&self, is_its: impl Fn(Mode) -> bool) -> usize {
+        let holders = self.holders.iter();
         holders.filter(|holder| is_its(holder.mode)).map(|holder| holder.session).collect::<BTreeSet<_>>().len()
     }
 
-    fn waiters(&self) -> usize {
-        let waiters = self.listing.iter().flat_map(|listing| &listing.waiters);
-        waiters.map(|waiter| waiter.session).collect::<BTreeSet<_>>().len()
+    fn waiting(&self) -> usize {
+        self.waiters.iter().map(|waiter| waiter.session).collect::<BTreeSet<_>>().len()
     }
 
     fn last(&self) -> Option<(Ending, StoreTime)> {
@@ -206,7 +206,9 @@ fn code(ending: Ending) -> Option<u8> {
 fn metrics(inspection: &Inspection, found: &[Remembered]) -> String {
     let mut resources: BTreeMap<&Resource, Known<'_>> = BTreeMap::new();
     for listing in &inspection.resources {
-        resources.entry(&listing.name).or_default().listing = Some(listing);
+        let known = resources.entry(&listing.name).or_default();
+        known.holders = listing.holders.iter().filter(|holder| !holder.is_over(inspection.now)).collect();
+        known.waiters = &listing.waiters;
     }
     for Remembered { name, past, .. } in found {
         resources.entry(name).or_default().past = Some(past);

@@ -326,6 +326,67 @@ fn waiter_that_a_part_of_the_circle_overtakes_closes_no_circle() {
     assert_eq!(world.circle(20), None);
 }
 
+/// A ring of three requests, and 200 others, which have three more names each, behind the lock
+/// around the last request. They are nested or not.
+fn ring_with_a_crowd(is_nested: bool) -> World {
+    let mut world = World::default();
+    for (session, claims) in [(1, "a"), (2, "b"), (3, "c"), (4, "foreign")] {
+        assert!(world.asks(session, 0, claims));
+    }
+    for number in 20..220 {
+        let claims = format!("c x{number} y{number} z{number}");
+        assert!(!world.asks(number, if is_nested { 4 } else { 0 }, &claims));
+    }
+    for (session, parent, claim) in [(251, 1, "b"), (252, 2, "c"), (253, 3, "a")] {
+        assert!(!world.asks(session, parent, claim));
+    }
+    world
+}
+
+/// After how many readings a waiter knows that it has to end.
+fn readings_until_the_end(world: &World, session: u8) -> Option<usize> {
+    let mut detector = world.detector(id(session));
+    let ends = |detector: &mut Detector| detector.read(&world.reading(detector.names())).map(|found| found.ends);
+    (1..30).find(|_| ends(&mut detector) == Some(id(session)))
+}
+
+#[test]
+fn crowd_of_requests_that_are_not_nested_hides_no_circle() {
+    assert_eq!(readings_until_the_end(&ring_with_a_crowd(false), 253), Some(3));
+}
+
+/// The names are more than one reading asks for. The first round reads the own names, and each
+/// later one takes two readings.
+#[test]
+fn circle_behind_a_nested_crowd_is_found_by_two_rounds_of_readings() {
+    let world = ring_with_a_crowd(true);
+    assert_eq!(readings_until_the_end(&world, 253), Some(5));
+    let mut detector = world.detector(id(253));
+    for _ in 0..9 {
+        assert!(detector.names().len() <= 2 + 2 * NAMES_MAX, "{} names", detector.names().len());
+        detector.read(&world.reading(detector.names()));
+    }
+}
+
+#[test]
+fn request_that_leaves_between_two_rounds_closes_no_circle() {
+    let mut world = ring_with_a_crowd(true);
+    let mut detector = world.detector(id(253));
+    for _ in 0..4 {
+        assert_eq!(detector.read(&world.reading(detector.names())), None);
+    }
+    world.apply(Op::Cancel(id(251)));
+    for _ in 0..9 {
+        assert_eq!(detector.read(&world.reading(detector.names())), None);
+    }
+}
+
+#[test]
+fn names_of_the_request_are_all_read_however_many_they_are() {
+    let own: Vec<_> = (0..400).map(|number| name(&number.to_string())).collect();
+    assert_eq!(Detector::new(id(1), own.clone()).names(), own);
+}
+
 /// Numbers from a seed (xorshift).
 struct Numbers(u64);
 
@@ -391,8 +452,18 @@ fn compare(seed: u64, steps: u32) -> u32 {
         let found: Set = Graph::new(&sessions).stuck().into_iter().filter(is_waiting).collect();
         assert_eq!(found, stuck, "seed {seed}, step {step}");
         let Reply::Listing(listings) = world.apply(Op::Inspect(Vec::new())) else { panic!("inspect lists") };
-        let listed = Graph::new(&reading_of(&listings, |id| sessions[&id].ancestors.clone()));
-        assert_eq!(listed, Graph::new(&sessions), "seed {seed}, step {step}: of the listing");
+        let listed = reading_of(&listings, |id| sessions[&id].ancestors.clone());
+        assert_eq!(Graph::new(&listed), Graph::new(&sessions), "seed {seed}, step {step}: of the listing");
+        let claims = Claims::new(&listed);
+        for id in sessions.keys().filter(|id| is_waiting(id)) {
+            let Ok(blockers) = world.table.blockers(*id);
+            let of_claims = listed[id].claims.iter().flat_map(|record| claims.blockers(*id, &record.claim));
+            let shown: Set = of_claims.collect();
+            assert!(
+                blockers.iter().all(|it| shown.contains(it)),
+                "seed {seed}, step {step}: {blockers:?} in {shown:?}"
+            );
+        }
         circles += settle(&mut world, &stuck, seed, step);
     }
     circles
@@ -422,6 +493,22 @@ fn settle(world: &mut World, stuck: &Set, seed: u64, step: u32) -> u32 {
         }
     }
     circles
+}
+
+/// The slot of 2 is that of 1, whatever else 1 holds.
+#[test]
+fn listing_shows_which_slots_are_shared() {
+    for claims in ["s:a=2", "a s:a=2"] {
+        let mut world = World::default();
+        assert!(world.asks(1, 0, claims) && world.asks(2, 1, "s:a=2"));
+        let Reply::Listing(listings) = world.apply(Op::Inspect(Vec::new())) else { panic!("inspect lists") };
+        let sessions = world.sessions();
+        let shares = |reading: &Reading| -> Vec<_> {
+            reading.iter().flat_map(|(id, it)| it.claims.iter().map(|claim| (*id, claim.shares))).collect()
+        };
+        let listed = reading_of(&listings, |id| sessions[&id].ancestors.clone());
+        assert_eq!(shares(&listed), shares(&sessions));
+    }
 }
 
 #[test]

@@ -82,13 +82,14 @@ impl<R: Records> LockTable<R> {
         &mut self,
         now: StoreTime,
         id: SessionId,
+        ended: Option<StoreTime>,
         granted: &mut Vec<SessionId>,
     ) -> Result<Reply, R::Error> {
         let Some(session) = self.records.session(id)? else { return Ok(Reply::Unknown) };
         if session.is_kept() {
             return Ok(standing(now, &session));
         }
-        self.leave(now, &[id], Leaving::Expired, granted)?;
+        self.leave(now, &[id], Leaving::Dead(ended), granted)?;
         Ok(Reply::Released(session.tokens()))
     }
 

@@ -275,7 +275,7 @@ mod past {
     fn kept_hold_is_not_renewed_and_not_reaped() {
         let mut table = LockTable::default();
         at(&mut table, NOW, job(Job { keep_for: Some(SECOND), ..Job::default() }, 1));
-        for op in [Op::Renew(id(1)), Op::Reap(id(1))] {
+        for op in [Op::Renew(id(1)), Op::Reap { session: id(1), ended: None }] {
             let Reply::Granted { lease, .. } = at(&mut table, NOW + SECOND / 2, op).reply else { panic!("not held") };
             assert_eq!(lease, Some(SECOND / 2));
         }

@@ -30,8 +30,9 @@ use serde::{Deserialize, Serialize};
 use super::directory::Directory;
 use super::records::time_namespace;
 use super::{ending, lock_file};
+use crate::clock::Boottime;
 use crate::lock::request::SessionId;
-use crate::processes;
+use crate::{processes, tree_end};
 
 /// Bytes of a page, which is the least capacity of a pipe. A larger page is no harm.
 const PAGE_BYTES: usize = 4096;
@@ -257,6 +258,14 @@ pub(super) fn look(directory: &Directory, session: SessionId, identity: Option<&
 /// The state of a session without its pipe.
 fn without_pipe(identity: Option<&Identity>) -> Peer {
     if identity.is_some_and(Identity::names_no_process) { Peer::Dead } else { Peer::Missing }
+}
+
+/// The instant at which the guardian of a dead holder saw that nothing of the tree is left, if it
+/// has noted one that counts here.
+pub(super) fn tree_end(directory: &Directory, session: SessionId, identity: &Identity) -> Option<Boottime> {
+    let stat = rustix::fs::statat(directory, session.to_string(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    let is_of_this_clock = identity.boot != 0 && identity.boot == boot() && identity.times == time_namespace();
+    tree_end::noted(&stat).filter(|_| is_of_this_clock && is_it(&stat, Some(identity)))
 }
 
 /// Looks at a beacon through an O_PATH descriptor, which opens nothing. So the file that is checked

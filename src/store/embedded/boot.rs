@@ -45,7 +45,7 @@ fn forget_some(directory: &Directory, table: &TableFile, namespace: &str) -> Res
         }
         (ended, claims) = (ended + 1, claims + session.claims.len());
         let now = locks.records_mut().advance_clock(StoreTime::of_machine(), Boottime::now())?;
-        locks.apply(now, Op::Reap(id))?;
+        locks.apply(now, Op::Reap { session: id, ended: None })?;
     }
     locks.into_records().commit()?;
     table.seal(directory);

@@ -3,13 +3,14 @@
 //! The process that holds the lock on the state may be stopped, so no call of the poll loop waits
 //! for that lock. As long as the lock is not free, a check returns the request's last known state.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::beacon::{self, Beacon, Wake};
 use super::gate::Gate;
+use super::names::Names;
 use super::snapshot::{Answer, Interest};
 use super::stuck::{Stuck, TROUBLE_AFTER};
 use super::transaction::{View, Watched, Work};
@@ -50,9 +51,11 @@ pub(super) struct EmbeddedHandle {
     must_look: bool,
     /// The place of the request in the queue, once it waits.
     place: Place,
-    /// The beacons of holders that a line on the terminal may name. The line must follow their
-    /// changes even if other sessions block the request.
-    shown: Vec<OwnedFd>,
+    /// The holders that a line on the terminal may name. The line must follow their changes even
+    /// if other sessions block the request.
+    shown: Vec<Watched>,
+    /// The names of the beacons of these holders.
+    names: Option<Names>,
     stuck: Stuck,
 }
 
@@ -79,6 +82,7 @@ impl EmbeddedHandle {
             must_look: false,
             place: Place::default(),
             shown: Vec::new(),
+            names: None,
             stuck: Stuck::default(),
         };
         hold.advance()?;
@@ -158,7 +162,25 @@ impl EmbeddedHandle {
         }
         (self.standing, self.watched, self.look_at, self.place) = (standing, watched, look_at, place);
         self.must_look = false;
+        self.forget_shown();
+    }
+
+    fn forget_shown(&mut self) {
         self.shown.clear();
+        self.names = None;
+    }
+
+    /// Whether a check is due to nothing but other sessions of the processes of the shown holders.
+    fn is_noise(&self) -> bool {
+        let Some(names) = &self.names else { return false };
+        if self.standing != Standing::Waiting || !names.take_changes() || names.is_any_gone(&self.store.directory) {
+            return false;
+        }
+        let descriptors = self.descriptors();
+        let polled = descriptors.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags));
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let is_quiet = poll(&mut polled.collect::<Vec<_>>(), Some(&at_once)).is_ok_and(|ready| ready == 0);
+        is_quiet && self.timeout().is_none_or(|at| Boottime::now() < at)
     }
 
     /// Whether somebody has replaced the files that this process uses. Then other processes may
@@ -204,7 +226,7 @@ impl EmbeddedHandle {
     /// lock that the gate got from now on would never be unlocked.
     fn leave(&mut self) {
         self.watched.clear();
-        self.shown.clear();
+        self.forget_shown();
         self.stage = Stage::Over;
         self.store.gate = Gate::default();
     }
@@ -229,9 +251,10 @@ impl Handle for EmbeddedHandle {
             return vec![(descriptor, PollFlags::IN)];
         }
         let Stage::Asked(beacon) = &self.stage else { return Vec::new() };
-        let watched = self.watched.iter().map(|(_, pipe)| pipe).chain(&self.shown);
-        let watched = watched.map(|pipe| (pipe.as_fd(), PollFlags::empty()));
-        std::iter::once((beacon.as_fd(), PollFlags::IN)).chain(watched).collect()
+        let watched = self.watched.iter().chain(&self.shown);
+        let watched = watched.map(|(_, pipe)| (pipe.as_fd(), PollFlags::empty()));
+        let names = self.names.iter().map(|names| (names.as_fd(), PollFlags::IN));
+        std::iter::once((beacon.as_fd(), PollFlags::IN)).chain(watched).chain(names).collect()
     }
 
     fn timeout(&self) -> Option<Boottime> {
@@ -245,6 +268,9 @@ impl Handle for EmbeddedHandle {
     }
 
     fn check(&mut self) -> Result<Standing, Error> {
+        if self.is_noise() {
+            return Ok(Standing::Asking);
+        }
         // A request that is not made yet has no news. This process may have waited for a processor
         // since its last attempt, and must look for progress before it reports trouble.
         let is_news = std::mem::take(&mut self.is_news) && self.standing != Standing::Asking;
@@ -311,7 +337,13 @@ impl Handle for EmbeddedHandle {
             self.store.transact_within(Some(REPORT_LIMIT), own, |work| work.reap_dead(&dead))?;
             answer = self.holders(&resources)?;
         }
-        self.shown = answer.watched;
+        self.forget_shown();
+        if self.standing == Standing::Waiting {
+            self.shown = answer.watched;
+            self.names = Names::watch(&self.shown);
+            // A holder may have released between the listing and the watch.
+            self.is_news |= self.names.as_ref().is_some_and(|names| names.is_any_gone(&self.store.directory));
+        }
         Ok(answer.listings.into_iter().map(Obstruction::from).collect())
     }
 

@@ -7,8 +7,9 @@
 //!   LMDB.
 //! - `verify`: reads a whole table that another process may have damaged; `fault`: handles damage
 //!   that `verify` could not see.
-//! - `beacon`: tells which sessions live, and wakes and watches them; `ending`: waits until the
-//!   command of a dead holder is sure to die.
+//! - `beacon`: tells which sessions live, and wakes and watches them; `names`: notices releases of
+//!   holders whose processes go on; `ending`: waits until the command of a dead holder is sure to
+//!   die.
 //! - `transaction`: one operation from lock to wake-up; `snapshot`: builds an answer after the
 //!   transaction has given up the lock.
 //! - `boot`: carries the table over a boot of the machine.
@@ -51,6 +52,7 @@ mod gate;
 mod handle;
 mod lmdb;
 mod lock_file;
+mod names;
 mod records;
 mod sessions;
 mod snapshot;
@@ -80,7 +82,7 @@ use super::{AcquireOptions, Changed, Error, Handle, Inspection, Notices, Obstruc
 use crate::lock::index::Rank;
 use crate::lock::mode::Mode;
 use crate::lock::op::{Op, Reply};
-use crate::lock::past::{End, Remembered};
+use crate::lock::past::{End, Ended, Remembered};
 use crate::lock::records::{Records, Session};
 use crate::lock::request::{Place, Request, SessionId};
 use crate::lock::resource::Resource;
@@ -339,6 +341,25 @@ impl Store for Embedded {
         })
     }
 
+    fn unrecorded(&mut self, resources: &[Resource]) -> Result<Vec<(Session, Ended)>, Error> {
+        self.transact(None, |work| {
+            let now = work.time()?;
+            let mut found = Vec::new();
+            for (id, session) in work.records().sessions()? {
+                let concerned = |name: &Resource| session.claims.iter().any(|claim| claim.claim.resource == *name);
+                if !session.is_holder() || !resources.is_empty() && !resources.iter().any(concerned) {
+                    continue;
+                }
+                let over = session.expiry.filter(|expiry| *expiry <= now);
+                if over.is_some() || matches!(work.fate(id)?, Peer::Dead) {
+                    let end = if over.is_some() { over } else { work.tree_end(id)? };
+                    found.push((session, end.map_or(Ended::Noticed(now), Ended::At)));
+                }
+            }
+            Ok(found)
+        })
+    }
+
     fn shrink(&mut self, session: SessionId, resource: &Resource, span: Span) -> Result<Changed, Error> {
         self.change(session, resource, &Op::Shrink { session, resource: resource.clone(), span })
     }
@@ -358,7 +379,7 @@ impl Store for Embedded {
         let changes = self.directory.watch().ok();
         let answer = self.listings(None, resources, Interest::All)?.unwrap_or_default();
         let are_complete = changes.is_some() && !answer.is_incomplete;
-        let descriptors = answer.watched.into_iter().chain(changes).collect();
+        let descriptors = answer.watched.into_iter().map(|(_, pipe)| pipe).chain(changes).collect();
         let inspection = Inspection { now: answer.now, resources: answer.listings };
         Ok((inspection, Some(Notices { descriptors, are_complete })))
     }

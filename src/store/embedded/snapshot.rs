@@ -1,12 +1,12 @@
 //! Builds an answer from a copy of the records while other processes use the table.
 
 use std::collections::{HashMap, HashSet};
-use std::os::fd::OwnedFd;
 
 use super::beacon::{self, Identity, Peer};
 use super::codec::decode;
 use super::directory::Directory;
 use super::records::{Error, Raw};
+use super::transaction::Watched;
 use crate::clock::StoreTime;
 use crate::lock::deadlock::Reading;
 use crate::lock::index::Node;
@@ -42,8 +42,8 @@ impl Interest {
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     pub(super) listings: Vec<ResourceListing>,
-    /// The beacons of the watched sessions.
-    pub(super) watched: Vec<OwnedFd>,
+    /// The watched sessions.
+    pub(super) watched: Vec<Watched>,
     /// Whether the listings have a live session with a process that is not watched.
     pub(super) is_incomplete: bool,
     /// The listed holders that have no beacon: they were released after the copy, or somebody has
@@ -97,7 +97,7 @@ pub(super) fn listings(
         Ok(match beacon::look(directory, id, identity.as_ref())? {
             Peer::Alive(pipe) | Peer::Ending(pipe) => {
                 if (holds || watched == Interest::All) && answer.watched.len() < watched.max() {
-                    answer.watched.push(pipe);
+                    answer.watched.push((id, pipe));
                 } else {
                     answer.is_incomplete = true;
                 }

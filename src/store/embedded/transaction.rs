@@ -495,7 +495,7 @@ impl<'t> Work<'t> {
                         // sessions in the queue.
                         let passed_over = self.records().session(session)?;
                         left.extend(passed_over.iter().flat_map(Session::resources).cloned());
-                        self.apply_alone(Op::Reap(session))?;
+                        self.apply_alone(Op::Reap { session, ended: None })?;
                     } else {
                         self.appoint_watchers(session)?;
                     }
@@ -583,7 +583,17 @@ impl<'t> Work<'t> {
             return Err(records::Error::Ending(vec![end]));
         }
         self.reaped.push(id);
-        self.apply_alone(Op::Reap(id)).map(drop)
+        let ended = self.tree_end(id)?;
+        self.apply_alone(Op::Reap { session: id, ended }).map(drop)
+    }
+
+    /// The instant at which the process tree of a dead holder ended, if its guardian has noted it.
+    pub(super) fn tree_end(&self, id: SessionId) -> Result<Option<StoreTime>, records::Error> {
+        let Some(session) = self.records().session(id)? else { return Ok(None) };
+        let identity = self.records().beacon(id)?;
+        let Some(end) = identity.and_then(|it| beacon::tree_end(self.directory, id, &it)) else { return Ok(None) };
+        let end = self.time()? - (Boottime::now() - end);
+        Ok(Some(end).filter(|end| *end >= session.since))
     }
 
     /// Reaps the dead sessions among `suspects` that hold or wait. Returns whether there were any.

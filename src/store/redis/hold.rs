@@ -18,7 +18,7 @@ use super::target::{Kind, Target};
 use super::transport::blocking;
 use super::transport::route::Route;
 use crate::clock::Boottime;
-use crate::lock::deadlock::Reading;
+use crate::lock::deadlock::{self, Reading};
 use crate::lock::past::End;
 use crate::lock::request::Request;
 use crate::lock::resource::Resource;
@@ -28,6 +28,9 @@ use crate::store::{AcquireOptions, Error, Handle, Obstruction, Released, Standin
 const LISTED: u32 = 256;
 /// How many holders and waiters of a resource are followed in search of a deadlock.
 const FOLLOWED: u32 = 1_000;
+/// How many resources one call reads in search of a deadlock, so that the server soon serves other
+/// clients.
+const READ_AT_ONCE: usize = 256;
 /// How long a user at the terminal waits to see who holds the lock.
 const INSPECT_LIMIT: Duration = Duration::from_secs(1);
 
@@ -134,11 +137,10 @@ impl Handle for RedisHold {
         let reply_max = REPLY_MAX.saturating_mul(4 * resources.len()).min(LISTING_MAX);
         let exchange = self.conversation.exchange.another();
         let mut client = Client::over(exchange, self.route.another(reply_max), INSPECT_LIMIT);
-        for names in groups.into_values() {
-            let reply = client.call(Call::inspect_live(names, FOLLOWED))?;
+        for names in groups.values().flat_map(|names| names.chunks(READ_AT_ONCE)) {
+            let reply = client.call(Call::inspect_live(names.to_vec(), FOLLOWED))?;
             let ScriptReply::Listing { sessions, .. } = reply else { return Ok(None) };
-            // A request has all its claims in one slot.
-            reading.extend(sessions);
+            deadlock::merge(&mut reading, sessions.into_iter().collect());
         }
         Ok(Some(reading))
     }

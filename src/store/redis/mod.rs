@@ -61,7 +61,7 @@ use super::facts::Facts;
 use super::sessions::Sessions;
 use super::{AcquireOptions, Changed, Error, Handle, Inspection, Released, Store};
 use crate::lock::mode::Mode;
-use crate::lock::past::{End, Remembered};
+use crate::lock::past::{End, Ended, Remembered};
 use crate::lock::records::Session;
 use crate::lock::request::{Request, SessionId};
 use crate::lock::resource::Resource;
@@ -289,6 +289,14 @@ impl Store for Redis {
 
     fn history(&mut self, resources: &[Resource], entries: u32) -> Result<Vec<Remembered>, Error> {
         Ok(self.survey_past(resources, entries)?)
+    }
+
+    fn unrecorded(&mut self, resources: &[Resource]) -> Result<Vec<(Session, Ended)>, Error> {
+        let seen = self.survey(resources)?;
+        let mut expired = Vec::new();
+        self.expire(&seen, true, &mut expired)?;
+        let ended = |(_, session): (_, Session)| session.expiry.map(|expiry| (session, Ended::At(expiry)));
+        Ok(expired.into_iter().filter_map(ended).filter(|(session, _)| session.is_holder()).collect())
     }
 
     fn examine(&mut self) -> Result<Facts, Error> {

@@ -24,6 +24,7 @@ use super::super::signals::set_of;
 use super::super::{killing, tree};
 use super::{NAME, Ward, await_end, is_guardian};
 use crate::processes::{self, Process, Snapshot, Stat, own_group};
+use crate::tree_end;
 
 /// Number of looks in a row that must find nothing new if none is known to be complete.
 const LOOKS: u32 = 2;
@@ -38,11 +39,12 @@ const ROUND_MAX: i32 = 1000;
 /// The variable that tells the program what to guard, see [`Orders`].
 const VARIABLE: &str = "RLOCK_WARD";
 
-/// What the program is told: the ward, and the pidfd of rlock.
+/// What the program is told: the ward, the pidfd of rlock, and the descriptors that it keeps.
 #[derive(Debug, PartialEq, Eq)]
 struct Orders {
     ward: Ward,
     life: Option<RawFd>,
+    kept: Vec<RawFd>,
 }
 
 /// The command line of the program.
@@ -54,10 +56,11 @@ pub(super) fn words() -> Vec<CString> {
 }
 
 /// The environment variable that carries the orders. There is no other.
-pub(super) fn variable(ward: &Ward, life: Option<RawFd>) -> CString {
+pub(super) fn variable(ward: &Ward, life: Option<RawFd>, kept: &[RawFd]) -> CString {
     let Ward { rlock, session, outer, group, is_first } = ward;
     let (group, life) = (group.map_or(0, number), life.unwrap_or(-1));
-    let text = format!("{VARIABLE}={rlock} {session} {outer} {group} {} {life}", u8::from(*is_first));
+    let mut text = format!("{VARIABLE}={rlock} {session} {outer} {group} {} {life}", u8::from(*is_first));
+    kept.iter().for_each(|descriptor| text.push_str(&format!(" {descriptor}")));
     CString::new(text).expect("numbers and a session id have no null byte")
 }
 
@@ -70,7 +73,8 @@ fn orders(text: &str) -> Option<Orders> {
     let group = Pid::from_raw(fields.next()?.parse().ok()?);
     let is_first = fields.next()? == "1";
     let life = fields.next()?.parse().ok().filter(|life| *life >= 0);
-    Some(Orders { ward: Ward { rlock, session, outer, group, is_first }, life })
+    let kept = fields.map(|field| field.parse().ok()).collect::<Option<_>>()?;
+    Some(Orders { ward: Ward { rlock, session, outer, group, is_first }, life, kept })
 }
 
 /// Guards and ends this process, if it was executed as a guardian: `name` is the first word of its
@@ -84,8 +88,8 @@ pub(crate) fn run_if_called(name: &OsStr) {
     }
 }
 
-/// Waits for the end of rlock, then ends the tree.
-fn guard(Orders { ward, life }: Orders) {
+/// Waits for the end of rlock, then ends the tree, and notes its end on the beacon.
+fn guard(Orders { ward, life, kept }: Orders) {
     let _ = rustix::thread::set_name(NAME);
     // A file system that rlock was started in must not be kept busy.
     let _ = rustix::process::chdir("/");
@@ -94,7 +98,14 @@ fn guard(Orders { ward, life }: Orders) {
     if life.is_none_or(|life| await_end(life, None).is_err()) {
         await_new_parent(ward.rlock);
     }
-    end_tree(&ward);
+    if end_tree(&ward) {
+        for descriptor in kept {
+            // SAFETY: this process was started with the descriptor, and closes none.
+            let beacon = unsafe { BorrowedFd::borrow_raw(descriptor) };
+            // Without the note, the history tells when the death was noticed.
+            let _ = tree_end::note(beacon);
+        }
+    }
 }
 
 /// Waits for the end of the parent, where the kernel has no pidfds.
@@ -135,8 +146,8 @@ fn leave_group(group: Pid) {
 }
 
 /// Kills the tree, with the processes that it starts meanwhile, and returns when none of it is
-/// left. A process that may not be signalled is left alone.
-fn end_tree(ward: &Ward) {
+/// left. A process that may not be signalled is left alone. Returns whether it could see that.
+fn end_tree(ward: &Ward) -> bool {
     // No process of the tree is older than the first guardian. A later guardian does not know the
     // start of the tree.
     let own_start = || processes::stat(getpid()).map_or(0, |own| own.process.started);
@@ -147,10 +158,13 @@ fn end_tree(ward: &Ward) {
     group.into_iter().for_each(leave_group);
     let has_marks = are_numbers_true();
     let mut tree = Tree { guardian, session, outer, since, groups, known, has_marks };
-    let mut looks = 0;
+    let (mut looks, mut has_seen) = (0, true);
     while looks < LOOKS {
-        // Without /proc there is the group.
-        let Some(before) = tree.kill_new() else { break };
+        let Some(before) = tree.kill_new() else {
+            // Without /proc there is the group.
+            has_seen = false;
+            break;
+        };
         match before.and_then(|before| tree.escaped_since(before)) {
             Some(true) => looks = 0,
             Some(false) => break,
@@ -158,6 +172,7 @@ fn end_tree(ward: &Ward) {
         }
     }
     tree.signal_groups(Kernel::KILL);
+    has_seen
 }
 
 /// Whether [`processes::last_number`] tells the truth, which a container may hide: whether it
@@ -365,11 +380,11 @@ mod tests {
         let ward =
             Ward { rlock: getpid(), session: "5e55".to_owned(), outer: 7, group: Some(getpid()), is_first: false };
         let first = Ward { group: None, is_first: true, ..ward.clone() };
-        for (ward, life) in [(ward, Some(7)), (first, None)] {
-            let variable = variable(&ward, life).into_string().unwrap();
+        for (ward, life, kept) in [(ward, Some(7), vec![5, 6]), (first, None, vec![])] {
+            let variable = variable(&ward, life, &kept).into_string().unwrap();
             let (name, text) = variable.split_once('=').unwrap();
             assert_eq!(name, VARIABLE);
-            assert_eq!(orders(text), Some(Orders { ward, life }));
+            assert_eq!(orders(text), Some(Orders { ward, life, kept }));
         }
         assert_eq!(orders("7 5e55"), None);
     }

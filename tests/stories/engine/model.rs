@@ -65,7 +65,7 @@ impl Engine for Model {
             Step::Acquire(acquire) => Op::Acquire(self.request(acquire)),
             Step::Release(label) => Op::Release { session: self.id(label), end: None },
             Step::Cancel(label) => Op::Cancel(self.id(label)),
-            Step::Kill(label) => Op::Reap(self.id(label)),
+            Step::Kill(label) => Op::Reap { session: self.id(label), ended: None },
             Step::Shrink(label, resource, span) => {
                 Op::Shrink { session: self.id(label), resource: resource.clone(), span: span.clone() }
             }

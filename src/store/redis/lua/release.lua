@@ -188,6 +188,7 @@ if run and own[KEEP_FOR] == 0 and own[HELD] > WAITS and stays_until > at[1].now 
   for i = 1, own[HELD] ~= KEPT and #at or 0 do
     local r = at[i]
     local its = r.records[session]
+    now = r.now
     count(r, 'leases', expires(its) and 0 or 1)
     its[HELD] = KEPT
     call('ZADD', r.e, its[SINCE] + least, session)

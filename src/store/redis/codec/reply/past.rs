@@ -5,7 +5,7 @@ use redis::Value;
 use super::{ending, instant, length, list, mode, name, number, process, small, span, streak, text};
 use crate::clock::StoreTime;
 use crate::lock::mode::Mode;
-use crate::lock::past::{Entry, Event, JobPast, Past, Remembered, Totals};
+use crate::lock::past::{Ended, Entry, Event, JobPast, Past, Remembered, Totals};
 use crate::lock::request::Claim;
 use crate::lock::resource::Resource;
 
@@ -63,7 +63,7 @@ fn entry(value: &Value, resource: &Resource) -> Option<Entry> {
         claims: list(claims)?.iter().map(|value| claim(value, resource)).collect::<Option<_>>()?,
         asked: instant(asked)?,
         granted: optional(granted)?,
-        ended: instant(ended)?,
+        ended: Ended::At(instant(ended)?),
         token: Some(number(token)?).filter(|token| *token > 0),
     })
 }

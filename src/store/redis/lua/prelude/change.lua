@@ -150,17 +150,18 @@ local function note_leaving(r, id, known, leaving, run)
     return
   end
   local past = changed_past(r)
-  now = r.now
+  -- A lease ends at its end, which may be noticed later.
+  now = leaving == 'expired' and math.min(r.now, expiry_of(r, id)) or r.now
   count_end(past, known[SINCE])
   add_to(past, WAITED, known[SINCE] - known[ASKED])
   if known[HELD] == KEPT and known[KEEP_FOR] == 0 then
     -- The release has noted the run already.
-    return
   elseif run then
     note_run(r, known, run.outcome, run.success, run.limit)
   elseif leaving ~= 'released' then
     note_run(r, known, leaving == 'expired' and known[HELD] == KEPT and 'kept' or leaving, false, known[HISTORY])
   end
+  now = r.now
 end
 
 -- For the mode of a freed claim, the modes of the waiters that the claim may have blocked.

@@ -158,9 +158,8 @@ local function note_busy(r, known, claims)
   return known[SKIPS] == 1 and { job[COUNT], job[FIRST_SKIP], job[LAST_SKIP], job[COMMAND] } or {}
 end
 
--- Notes how the hold or the command of a session ended.
+-- Notes how the hold or the command of a session has ended at the instant `now`.
 local function note_run(r, known, outcome, success, limit)
-  now = r.now
   local token = 0
   for i = 1, #known[CLAIMS] do
     local its = known[CLAIMS][i][TOKEN]
