@@ -8,7 +8,7 @@ use rlock::store::redis::keys::KINDS_LEN;
 use crate::side::Side;
 
 /// The fields of d that are not records.
-const FIELDS: [&str; 2] = ["#epoch", "#with"];
+const FIELDS: [&str; 1] = ["#epoch"];
 
 /// The replies for a resource: the TTLs of its keys, the fields of d, the members of e, and the
 /// sizes of q, l and u.

@@ -63,7 +63,7 @@ impl Side {
             }?;
             let ScriptReply::Need(more) = reply else { return Ok(reply) };
             let known = call.resources().len();
-            call.extend(more.iter().cloned());
+            call.declare(more.clone());
             assert!(
                 more.is_empty() || call.resources().len() > known,
                 "the script needs {more:?}, which the call has named already"

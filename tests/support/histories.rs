@@ -379,7 +379,9 @@ impl Generator {
         let (ancestors, claims) = entangled.unwrap_or_else(|| self.nested(random, table));
         let lease = |random: &mut Random| Duration::from_micros(20 + random.below(8) * 30);
         let terms = Terms { ttl: lease(random), claim: lease(random), heartbeat: lease(random) };
-        let job = self.job(random, &claims);
+        let mut job = self.job(random, &claims);
+        let above = ancestors.iter().flat_map(|ancestor| &self.requests[ancestor].claims);
+        job.held_above.extend(above.map(|claim| claim.resource.clone()));
         let request = Request {
             session: SessionId((u128::from(random.next()) << 64 | u128::from(random.next())).to_be_bytes()),
             ancestors,

@@ -70,6 +70,8 @@ pub struct Call {
     script: &'static Script,
     form: Form,
     resources: Vec<Resource>,
+    /// How many of the resources belong to the operation; the others were asked for.
+    own: usize,
     arguments: Vec<Argument>,
 }
 
@@ -189,7 +191,7 @@ impl Call {
             Argument::Text(format!("{wait} {place} {waited} {listening} {max_waiting}")),
             Argument::Request(pack::claims(&request.claims, &resources), Box::new(fixed)),
         ];
-        Self { script: &scripts::ACQUIRE, form: Form::Operation, resources, arguments }
+        Self { script: &scripts::ACQUIRE, form: Form::Operation, own: resources.len(), resources, arguments }
     }
 
     /// Shows that a session is alive. `resources` are those of its request.
@@ -296,7 +298,7 @@ impl Call {
             Argument::Number(most.into()),
             Argument::Bytes(from),
         ];
-        Self { resources, ..Self::new(&scripts::INSPECT, Vec::new(), arguments) }
+        Self { own: resources.len(), resources, ..Self::new(&scripts::INSPECT, Vec::new(), arguments) }
     }
 
     /// Lists what the resources remember, with at most `limit` entries of the history of each.
@@ -308,13 +310,14 @@ impl Call {
     /// The first resource goes on at `from`, unless this is 0.
     pub fn history_part(resources: Vec<Resource>, limit: u32, most: u32, from: u64) -> Self {
         let arguments = [limit.into(), most.into(), from].map(Argument::Number).into();
-        Self { resources, ..Self::new(&scripts::HISTORY, Vec::new(), arguments) }
+        Self { own: resources.len(), resources, ..Self::new(&scripts::HISTORY, Vec::new(), arguments) }
     }
 
     fn new(script: &'static Script, resources: Vec<Resource>, arguments: Vec<Argument>) -> Self {
-        let mut call = Self { script, form: Form::Operation, resources: Vec::new(), arguments };
+        let mut call = Self { script, form: Form::Operation, resources: Vec::new(), own: 0, arguments };
         // A script that gets a resource twice would change two copies of its state.
         call.extend(resources);
+        call.own = call.resources.len();
         call
     }
 
@@ -326,6 +329,16 @@ impl Call {
     /// The name by which a server knows the script.
     pub(super) fn sha1(&self) -> &'static str {
         self.script.sha1()
+    }
+
+    /// Prepares the call for its repetition after [`ScriptReply::Need`]. The repetition names the
+    /// resources that the script asks for. If the script asks for none, it has done a part of its
+    /// work, and the rest needs other resources.
+    pub fn declare(&mut self, needed: Vec<Resource>) {
+        if needed.is_empty() {
+            self.resources.truncate(self.own);
+        }
+        self.extend(needed);
     }
 
     /// Adds resources that the call does not name yet.

@@ -11,8 +11,9 @@ pub struct Variant {
 }
 
 /// How a script begins to say what one call does at most: the work on queues, the number of expired
-/// sessions that it drops, and the length of a queue that it does not read.
-const BOUNDS: &str = "local work, crowd, long = ";
+/// sessions that it takes away, the length of a queue that it does not read, and of how many waiters
+/// it declares all names.
+const BOUNDS: &str = "local work, crowd, long, heads = ";
 
 /// A script with its SHA-1, by which a server knows it.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ impl Script {
         };
         let source: String = self.pieces.iter().map(text).collect();
         match source.split_once(BOUNDS) {
-            Some((before, after)) if variant.is_bounded => format!("{before}{BOUNDS}1, 2, 1 --{after}"),
+            Some((before, after)) if variant.is_bounded => format!("{before}{BOUNDS}1, 2, 1, 1 --{after}"),
             _ => source,
         }
     }

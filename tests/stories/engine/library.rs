@@ -151,6 +151,8 @@ impl Library {
 
     fn acquire(&mut self, acquire: &Acquire) {
         let ancestors = acquire.below.as_ref().map_or_else(Vec::new, |below| self.lineages[below].clone());
+        let mut job = self.slowed(&acquire.job);
+        job.held_above = ancestors.iter().flat_map(|ancestor| self.resources[ancestor].clone()).collect();
         let session = SessionId((self.lineages.len() as u128 + 1).to_be_bytes());
         let line = [&[session], ancestors.as_slice()].concat();
         assert!(self.lineages.insert(acquire.label.clone(), line).is_none(), "{} makes two requests", acquire.label);
@@ -160,7 +162,7 @@ impl Library {
             claims: acquire.claims.clone(),
             wait: acquire.wait,
             terms: self.terms,
-            job: self.slowed(&acquire.job),
+            job,
             process: Process { command: vec![acquire.label.clone()], ..Process::default() },
         };
         let names = request::resources(&request.claims).into_iter().cloned();

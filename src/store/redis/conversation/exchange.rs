@@ -304,7 +304,7 @@ impl Exchange {
             (Ok(value), None) => Outcome::Value(value),
             (Ok(value), Some(mut call)) => match ScriptReply::read(&value) {
                 Some(ScriptReply::Need(names)) => {
-                    call.extend(names);
+                    call.declare(names);
                     if call.resources().len() > NEEDED_MAX {
                         return Err(self.failure(ErrorKind::UnexpectedReply));
                     }

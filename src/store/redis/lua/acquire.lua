@@ -171,39 +171,51 @@ local function is_alive(r, id, known)
 end
 
 -- Puts another number of slots in force, or returns a reply. The reply refuses the change because a
--- live session uses the old number, or it asks for more resources. Dead waiters are dropped. Dead
--- holders keep their leases. Until these are over, their slots count as slots of another number and
--- block every request for slots.
+-- live session uses the old number, or it asks for more resources. Dead waiters are dropped, and
+-- after as many as one call drops the client repeats the call. Dead holders keep their leases.
+-- Until these are over, their slots count as slots of another number and block every request for
+-- slots. More dead holders than one call looks at count as live.
 local function change_slots(r, slots)
-  local dead, seen, other = {}, {}, 0
+  local dead, seen, other, left, looked, more = {}, {}, 0, LOAD, 0, nil
   for class = 1, 4 do
     class = sub('shSH', class, class)
-    local members = r.count[class] and call('ZRANGE', r.l, '[' .. class, '(' .. char(byte(class) + 1), 'BYLEX') or {}
+    local members = r.count[class]
+      and call('ZRANGE', r.l, '[' .. class, '(' .. char(byte(class) + 1), 'BYLEX', 'LIMIT', 0, LOAD) or {}
     for i = 1, #members do
       local id = owner(members[i])
       local known = not seen[id] and record(r, id)
-      seen[id] = true
+      seen[id], looked = true, looked + 1
       for j = 1, known and #known[CLAIMS] or 0 do
         local its = known[CLAIMS][j]
         if COLUMN[its[MODE]] == 4 and its[SLOTS] ~= slots then
-          if is_alive(r, id, known) then
+          if looked >= LOAD or is_alive(r, id, known) then
             return { 'refused', 'slots', r.name, its[SLOTS], slots }
           elseif known[HELD] > WAITS then
             other = other + 1
           else
-            dead[#dead + 1] = id
+            dead[#dead + 1], left = id, left - load_of(id, r)
           end
         end
       end
+      if #dead >= crowd or left <= 0 then
+        more = { 'need' }
+        break
+      end
+    end
+    if more then
+      break
     end
   end
-  local more = #dead > 0 and needed(dead, true)
-  if more then
-    return more
+  local others = #dead > 0 and needed(dead, true)
+  if others then
+    return others
   end
   local freed = {}
   leave(dead, nil, freed)
   settle(freed)
+  if more then
+    return more
+  end
   r.slots, r.count.other = slots, other > 0 and other or nil
 end
 
@@ -244,14 +256,15 @@ for i = 1, place > 0 and #at or 0 do
   end
 end
 
--- What the other waiters wait for decides whether a nested request overtakes them.
-local heeds_waiters = false
+-- What the ancestors hold decides which of the waiters for several resources a nested request
+-- overtakes.
+local heeds_waiters, is_linked = false, false
 for i = 1, #claims do
   heeds_waiters = heeds_waiters or claims[i][NESTED] == 0
+  is_linked = is_linked or where[i].count.linked
 end
-local others = #kin > 1 and heeds_waiters and needed({}, true)
-if others then
-  return finish(others)
+if #kin > 1 and heeds_waiters and is_linked and not are_declared(own[HELD_ABOVE]) then
+  return finish({ 'need', unpack(own[HELD_ABOVE]) })
 end
 
 -- Other waiters are granted what the dead waiters free only when this request has its grant or its
@@ -268,13 +281,18 @@ end
 -- Lists some of the sessions that conflict on a resource: holders first, then waiters, and the
 -- number of all waiters. A held claim may surround the span and have no end inside it. Of these
 -- claims, the listing looks at the nearest on either side and at the first of all. If few claims
--- are held, these are all of them.
+-- are held, these are all of them. All listings of the call share `looks_left`, in claims that the
+-- listing reads. A search of a set costs as much as READ_SET claims, and so does a session; a claim
+-- that was read and a pair of claims that the listing compares cost less.
+local READ_SET, PAIR = 2, 0.1
+local looks_left = LOAD
 local function listing(r)
   local reply, seen = { r.name, r.count.waiters or 0 }, {}
   -- The listing is complete when it has all holders, however many claims the request has.
   local left = math.min(16, (r.count.sessions or 0) - (r.count.waiters or 0))
   local function tell(id, expiry, place_of)
     if not seen[id] and not kin[id] then
+      looks_left = looks_left - READ_SET - 0.5 * #r.records[id][CLAIMS]
       seen[id] = true
       reply[#reply + 1] = told(id, { r }, expiry, place_of)
       left = left - 1
@@ -287,9 +305,15 @@ local function listing(r)
   local function look(claim, members)
     for i = 1, #members do
       local id = owner(members[i])
-      local known = left > 0 and not seen[id] and record(r, id)
+      if left <= 0 or looks_left <= 0 then
+        return
+      end
+      local is_new = r.records[id] == nil
+      local known = not seen[id] and record(r, id)
+      looks_left = looks_left - (is_new and known and 0.5 * #known[CLAIMS] or 0)
       for j = 1, known and #known[CLAIMS] or 0 do
         local its = known[CLAIMS][j]
+        looks_left = looks_left - PAIR
         if known[HELD] > WAITS and in_way_of(claim, its[MODE], its[LO], its[HI]) then
           tell(id, expiry_of(r, id))
           break
@@ -303,7 +327,8 @@ local function listing(r)
     for j = 1, left > 0 and #modes or 0 do
       local class = capital(sub(modes, j, j))
       local from, past = '[' .. class, '(' .. char(byte(class) + 1)
-      if r.count[class] then
+      if r.count[class] and looks_left > 0 then
+        looks_left = looks_left - 4 * READ_SET
         look(claim, call('ZRANGE', r.l, from .. lo, '(' .. class .. hi, 'BYLEX', 'LIMIT', 0, 16 + #kin))
         look(claim, call('ZRANGE', r.u, '(' .. class .. lo .. '\255', past, 'BYLEX', 'LIMIT', 0, 64))
         look(claim, call('ZRANGE', r.l, '(' .. class .. lo, from, 'BYLEX', 'REV', 'LIMIT', 0, 64))
@@ -315,6 +340,10 @@ local function listing(r)
   left = 16
   local function blocks(entry)
     for i = 1, #lists[r] do
+      if looks_left <= 0 then
+        return false
+      end
+      looks_left = looks_left - PAIR * #entry / 3
       for j = 1, #entry, 3 do
         if in_way_of(lists[r][i], entry[j], entry[j + 1], entry[j + 2]) then
           return true
@@ -325,10 +354,10 @@ local function listing(r)
   local places_ = number_waiters(r, function(entry)
     waiting[#waiting + 1] = blocks(entry) and entry.id or nil
     walked = walked + 1
-    return walked < 64
+    return walked < 64 and looks_left > 0
   end)
   for i = 1, #waiting do
-    if left > 0 and record(r, waiting[i]) then
+    if left > 0 and looks_left > 0 and record(r, waiting[i]) then
       tell(waiting[i], 0, places_)
     end
   end
@@ -500,7 +529,9 @@ for i = 1, #at do
   end
   count(r, 'sessions', 1)
   count(r, 'waiters', 1)
-  link(r, known[NAMES], 1)
+  if known[NAMES] then
+    count(r, 'linked', 1)
+  end
   if seq > r.seq then
     r.seq = seq
   end

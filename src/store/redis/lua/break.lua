@@ -2,7 +2,7 @@
 --   an empty text
 --
 -- Takes away the grants on the first resource, or that of one session, with everything else that
--- the holders hold, and tells the holders. A call does this for at most CROWD sessions. The reply
+-- the holders hold, and tells the holders. A call does this for a limited number of sessions. The reply
 -- begins with the place where the next call goes on, which is empty if these are all. The next call
 -- leaves the grants whose tokens are higher than those of the first call. A dry run only reports
 -- the holders, including those whose leases are over.
@@ -27,12 +27,17 @@ local function holders()
     local known = record(r, only)
     return { known and known[HELD] > WAITS and only or nil }, ''
   end
-  local found, seen, looked = {}, {}, 0
+  local found, seen, looked, left = {}, {}, 0, LOAD
   local highest = newest or r.token
+  -- Returns whether this call has no room for the session.
   local function look(id)
     local known = not seen[id] and record(r, id)
     if known and known[CLAIMS][1][TOKEN] <= highest then
-      found[#found + 1], seen[id] = id, true
+      local cost = load_of(id, r)
+      if #found == crowd or #found > 0 and cost > left then
+        return true
+      end
+      found[#found + 1], seen[id], left = id, true, left - cost
     end
   end
   if r.holder then
@@ -43,12 +48,11 @@ local function holders()
   while more do
     local members = call('ZRANGE', r.l, member and '(' .. member or '[A', '([', 'BYLEX', 'LIMIT', 0, BATCH)
     for i = 1, #members do
-      if #found == CROWD or looked == LOOKED_AT then
+      if looked == LOOKED_AT or look(owner(members[i])) then
         table.sort(found, before)
         return found, format('%.0f %d ', highest, (has_found == '1' or #found > 0) and 1 or 0) .. member
       end
       member, looked = members[i], looked + 1
-      look(owner(member))
     end
     more = #members == BATCH
   end

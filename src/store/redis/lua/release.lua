@@ -101,13 +101,13 @@ if counters and not walks and counters.w and not counters.nested and counters.se
   -- The epoch comes before all expiries and all places.
   local over, first = call('ZRANGE', r.e, '-inf', now, 'BYSCORE', 'LIMIT', 0, 2), call('ZRANGE', r.q, 0, 1)
   local id = sub(first[2] or '', 1, 32)
-  local fields = call('HMGET', r.d, '#epoch', '#with', session, id)
+  local fields = call('HMGET', r.d, '#epoch', session, id)
   local agrees = fields[1] == epoch and over[1] == epoch and first[1] == epoch and call('EXISTS', r.l, r.u) == 2
-    and call('HLEN', r.d) == 2 + counters.sessions
-  local own, own_fixed = split_record(fields[3])
-  local its = read_record(fields[4])
+    and call('HLEN', r.d) == 1 + counters.sessions
+  local own, own_fixed = split_record(fields[2])
+  local its = read_record(fields[3])
   local freed, taken = own and own[CLAIMS][1], its and its[CLAIMS][1]
-  if agrees and #over == 1 and fields[2] == '' and r.parsed_past[JOBS] == ''
+  if agrees and #over == 1 and r.parsed_past[JOBS] == ''
     and own and own[HELD] == HOLDS and not own[NAMES] and #own[CLAIMS] == 1 and find('rpw', freed[MODE], 1, true)
     and its and its[HELD] == WAITS and not its[NAMES] and its[TTL] > 0 and its[ANCESTORS] == ''
     and #its[CLAIMS] == 1 and taken[MODE] == 'w'

@@ -1,19 +1,22 @@
 -- The changes of sessions: a session is granted its request, or it leaves.
 
 -- Returns the smallest number that no held slot of a resource has. A share has the number of a
--- slot.
+-- slot. The search goes on where the last one of this call ended: no number before is free, unless
+-- the call gives up a slot.
 local function free_slot(r)
-  local number, from = 0, '[S'
+  local number = r.first_free or 0
+  local from = '[S' .. (number > 0 and '\0' .. format('%08x', number) or '')
   while true do
     local members = r.count.S and call('ZRANGE', r.l, from, '(T', 'BYLEX', 'LIMIT', 0, 64) or {}
     for i = 1, #members do
       local taken = tonumber(sub(members[i], 3, 10), 16)
       if taken > number then
-        return number
+        break
       end
       number = taken + 1
     end
-    if #members < 64 then
+    r.first_free = number
+    if #members < 64 or tonumber(sub(members[64], 3, 10), 16) > number then
       return number
     end
     from = '(' .. members[64]
@@ -181,7 +184,7 @@ local function leave(ids, hint, freed, leaving, run)
       local claim = claims[j]
       freed[#freed + 1] = { where[j], claim[LO], claim[HI], FREED[claim[MODE]] }
       if claim[MODE] == 's' and where[j].records[id][HELD] > WAITS then
-        freed[#freed + 1] = { where[j], claim[SLOT] }
+        freed[#freed + 1], where[j].first_free = { where[j], claim[SLOT] }, nil
       end
     end
     for j = 1, #at do

@@ -65,9 +65,14 @@ local JOBS_MAX = 1000
 -- Maximum length of a kept hold, in microseconds.
 local KEPT_MAX = 604800000000
 
--- Maximum number of expired sessions that one call drops, and of holders that it breaks, because
--- the server serves no other client meanwhile.
-local CROWD = 100
+-- What one call takes away at most, because the server serves no other client meanwhile: CROWD
+-- sessions, which cost LOAD together. A claim costs 1 and a name NAME_COST. One session may cost
+-- more.
+local CROWD, LOAD, NAME_COST = 100, 1000, 4
+
+-- A script declares the names of up to HEADS waiters at the head of a queue before it grants
+-- anything. It leaves out waiters if it asks for more than HEAD_NAMES names.
+local HEADS, HEAD_NAMES = 8, 50
 
 -- How much one call looks for waiters to grant, in units of about 5 microseconds, and what it
 -- costs to read a waiter, to look at one that was read, to try a claim and to grant one.

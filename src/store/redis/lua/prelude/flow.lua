@@ -7,38 +7,59 @@ local due, ended = {}, {}
 -- through a queue.
 local crowded, has_walks = false, false
 
+-- Returns what it costs to take away a session: its claims on the declared resources, and the
+-- names that its records there have.
+local function load_of(id, r)
+  local at = places(id, r)
+  local names = at[1] and at[1].records[id][NAMES]
+  local cost = NAME_COST * math.max(#at, names and #names or 0)
+  for i = 1, #at do
+    cost = cost + #at[i].records[id][CLAIMS]
+  end
+  return cost
+end
+
+-- Takes the sessions whose leases are over, up to what one call drops. Each resource has them in
+-- the order in which they ended, so the first of all is the first of a resource.
 local function look_for_expired()
+  local at, left = {}, LOAD
   for i = 1, n do
-    local r = resources[i]
-    has_walks = has_walks or r.walks ~= nil
-    for j = 3, #r.page, 2 do
-      local known = record(r, r.page[j])
-      if not known or not expires(known) then
-        disown(r)
-        break
+    has_walks = has_walks or resources[i].walks ~= nil
+    at[i] = 3
+  end
+  while true do
+    local first, id, expiry
+    for i = 1, n do
+      local its = resources[i].page[at[i]]
+      local its_expiry = its and math.ceil(resources[i].page[at[i] + 1])
+      if its and (not first or its_expiry < expiry or its_expiry == expiry and before(its, id)) then
+        first, id, expiry = resources[i], its, its_expiry
       end
     end
-    local page = r.page
-    for j = 3, #page, 2 do
-      local id, expiry = page[j], math.ceil(page[j + 1])
-      if not ended[id] then
-        due[#due + 1], ended[id] = id, expiry
-      elseif expiry < ended[id] then
-        ended[id] = expiry
+    for i = 1, first and n or 0 do
+      local r = resources[i]
+      if r.page[at[i]] == id then
+        local known = record(r, id)
+        if not known or not expires(known) then
+          disown(r)
+        end
+        at[i] = at[i] + 2
+        if at[i] == 5 and r.epoch and not r.damaged then
+          r.page = call('ZRANGE', r.e, '-inf', r.now, 'BYSCORE', 'LIMIT', 0, crowd + 2, 'WITHSCORES')
+        end
       end
     end
-    crowded = crowded or #page == 2 + 2 * crowd
-  end
-  if n > 1 and #due > 1 then
-    table.sort(due, function(a, b)
-      if ended[a] ~= ended[b] then
-        return ended[a] < ended[b]
+    if not first or damaged then
+      return
+    end
+    if not ended[id] then
+      local cost = load_of(id, first)
+      crowded = #due == crowd or #due > 0 and cost > left
+      if crowded then
+        return
       end
-      return before(a, b)
-    end)
-  end
-  for i = #due, crowd + 1, -1 do
-    ended[due[i]], due[i], crowded = nil, nil, true
+      due[#due + 1], ended[id], left = id, expiry, left - cost
+    end
   end
 end
 
@@ -54,31 +75,46 @@ end
 
 -- Returns the reply that asks for undeclared resources, or nil if all are declared. The script
 -- needs the resources of the expired sessions and of the sessions in `ids`. If something will be
--- freed, the script also needs the resources of the waiters with several claims.
+-- freed, the script also needs the resources of the waiters at the head of each queue, or where a
+-- walk goes on. A walk that comes to a waiter without its resources is put off, and the next call
+-- begins with that waiter.
 local function needed(ids, frees)
   local reply, asked = { 'need' }, {}
   -- The reply has no more names than a client accepts in one reply. The client asks again for the
   -- others.
-  local function want(name)
-    if #reply <= 1000 and not by_name[name] and not asked[name] then
-      reply[#reply + 1], asked[name] = name, true
+  local function want(names)
+    for i = 1, names and #names or 0 do
+      if #reply <= 1000 and not by_name[names[i]] and not asked[names[i]] then
+        reply[#reply + 1], asked[names[i]] = names[i], true
+      end
     end
   end
-  local function want_all_of(id)
-    for i = 1, n do
-      local known = record(resources[i], id)
-      local names = known and known[NAMES]
-      if names then
-        local first = by_name[names[1]]
-        local at_first = first and record(first, id)
-        names = at_first and at_first[NAMES] or names
-        for j = 1, #names do
-          want(names[j])
-        end
-      end
+  local function want_all_of(id, hint)
+    for i = hint and 0 or 1, n do
+      local known = record(i == 0 and hint or resources[i], id)
       if known then
-        return
+        local first = known[NAMES] and by_name[known[NAMES][1]]
+        local at_first = first and record(first, id)
+        want(at_first and at_first[NAMES] or known[NAMES])
+        return known
       end
+    end
+  end
+  local function want_heads(r)
+    local from
+    for i = 1, r.walks and #r.walks or 0 do
+      from = from or r.walks[i][TO] and r.walks[i][NEXT]
+    end
+    local view = from and view_from(r, from) or r
+    local at = view == r and first_place(r) or 1
+    for i = at, at + heads - 1 do
+      local entry = waiter(view, i)
+      if not entry or i > at and #reply > HEAD_NAMES then
+        break
+      end
+      local known = want_all_of(entry.id, r)
+      -- A nested waiter passes those that wait for what its ancestors hold.
+      want(known and known[ANCESTORS] ~= '' and known[HELD_ABOVE])
     end
   end
   for i = 1, #due do
@@ -87,9 +123,20 @@ local function needed(ids, frees)
   for i = 1, #ids do
     want_all_of(ids[i])
   end
+  -- The walks go on in the order of their numbers.
+  local linked, number = {}, {}
   for i = 1, (frees or #due > 0 or has_walks) and n or 0 do
-    for name in pairs(resources[i].with) do
-      want(name)
+    local r = resources[i]
+    if r.count.linked then
+      linked[#linked + 1], number[r] = r, r.walks and r.walks[1][WHERE] or math.huge
+    end
+  end
+  table.sort(linked, function(a, b)
+    return number[a] < number[b]
+  end)
+  for i = 1, #linked do
+    if i == 1 or #reply <= HEAD_NAMES then
+      want_heads(linked[i])
     end
   end
   return #reply > 1 and reply or nil
@@ -137,32 +184,56 @@ end
 -- Drops the state of the resources whose keys do not belong together, and tells the sessions that
 -- the state still names. Holders learn that they have lost the lock, and waiters that they must ask
 -- again. If the record of a session is missing, the message goes to the channel that the session
--- has if this is its first resource. The script does nothing else, and the caller asks again.
+-- has if this is its first resource. The script does nothing else, and the caller asks again. One
+-- call tells as many sessions as one call takes away; the resource stays damaged until all are told.
 local function mend(channel)
   make_way()
   check(channel)
+  local left = LOAD
   for i = 1, n do
     local r = resources[i]
-    local told = {}
+    local told, sets = {}, { { r.e, 1, -1 }, { r.q, 1, 32 }, { r.l, -36, -5 }, { r.u, -36, -5 } }
     local function tell(id)
-      if not told[id] and #id == 32 and not find(id, '%X') then
-        told[id] = true
-        local known = r.holder == id and with_fixed({}, r.fixed) or read_record(call('HMGET', r.d, id)[1])
-        call(publish, known and known[CHANNEL] or sub(r.d, 1, -2) .. 'w:' .. id, 'lost')
+      if told[id] or #id ~= 32 or find(id, '%X') then
+        return
+      end
+      local known = r.holder == id and with_fixed({}, r.fixed) or read_record(call('HMGET', r.d, id)[1])
+      told[id], left = true, left - 1
+      call(publish, known and known[CHANNEL] or sub(r.d, 1, -2) .. 'w:' .. id, 'lost')
+      if known and known[CLAIMS] then
+        local los, his = cuts(id, known[CLAIMS], known[HELD] > WAITS)
+        change('ZREM', r.l, los)
+        change('ZREM', r.u, his)
+        for _, member in pairs(known[HELD] == WAITS and queued(id, known) or {}) do
+          call('ZREM', r.q, member)
+        end
+        call('ZREM', r.e, id)
+        call('HDEL', r.d, id)
+        left = left - #known[CLAIMS]
       end
     end
-    local function tell_all(set, first, last)
-      local members = publish ~= '' and call('ZRANGE', set, 0, -1) or {}
-      for j = 1, #members do
-        tell(sub(members[j], first, last))
+    -- A script reads no key that it may have emptied.
+    for j = 1, r.damaged and publish ~= '' and #sets or 0 do
+      sets[j].members = call('ZRANGE', sets[j][1], 0, LOAD)
+    end
+    if r.damaged and r.epoch then
+      call('ZREM', r.e, r.epoch)
+    end
+    for j = 1, #sets do
+      local members = sets[j].members or {}
+      for k = 1, #members do
+        if left <= 0 then
+          return { 'need' }
+        end
+        tell(sub(members[k], sets[j][2], sets[j][3]))
+        call('ZREM', sets[j][1], members[k])
+      end
+      if #members > LOAD then
+        return { 'need' }
       end
     end
     if r.damaged then
-      tell_all(r.e, 1, -1)
-      tell_all(r.q, 1, 32)
-      tell_all(r.l, -36, -5)
-      tell_all(r.u, -36, -5)
-      if r.holder then
+      if r.holder and publish ~= '' then
         tell(r.holder)
       end
       -- PEXPIRE removes the keys, and every user needs the right to it anyway.
@@ -206,7 +277,7 @@ end
 -- Removes the keys of a resource that no session uses any more, apart from s and h.
 local function close(r)
   if r.epoch then
-    call('HDEL', r.d, '#epoch', '#with')
+    call('HDEL', r.d, '#epoch')
     call('ZREM', r.e, r.epoch)
     r.epoch = nil
   end

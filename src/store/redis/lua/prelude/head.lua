@@ -6,9 +6,9 @@ local caller
 local latest = 0
 -- Whether the keys of any resource do not belong together.
 local damaged = false
--- What this call has left of its work, how many expired sessions it drops, and how many waiters
--- make a long queue.
-local work, crowd, long = WORK, CROWD, LONG
+-- What this call has left of its work, how many sessions it takes away, how many waiters make a
+-- long queue, and of how many waiters it declares all names.
+local work, crowd, long, heads = WORK, CROWD, LONG, HEADS
 -- Whether this call has looked at a waiter or a share, and whether it has granted a request from
 -- the queue.
 local has_looked, has_granted = false, false
@@ -21,7 +21,7 @@ local function open(r, epoch)
     call('PEXPIRE', r.h, KEEP_MS)
   end
   r.holder, r.is_changed, r.epoch = nil, true, format('%.0f', epoch)
-  call('HSET', r.d, '#epoch', r.epoch, '#with', '')
+  call('HSET', r.d, '#epoch', r.epoch)
   call('ZADD', r.e, '-inf', r.epoch)
 end
 
@@ -74,7 +74,7 @@ local function belongs_together(r)
       claims = claims + (#class == 1 and k or 0)
     end
     queued, leases = r.count.places and r.count.places + 1 or 0, 1 + (r.count.leases or 0)
-    records = 2 + (r.count.sessions or 0)
+    records = 1 + (r.count.sessions or 0)
   end
   local from, to = r.epoch or '-inf', r.epoch or '+inf'
   return call('HLEN', r.d) == records and call('ZCOUNT', r.l, from, to) == claims and call('ZCOUNT', r.u, from, to) == claims
@@ -86,7 +86,7 @@ end
 -- Treats a resource as unused until its keys are dropped.
 local function disown(r)
   r.damaged, damaged = true, true
-  r.records, r.count, r.with, r.page, r.walks = {}, {}, {}, {}, nil
+  r.records, r.count, r.page, r.walks = {}, {}, {}, nil
 end
 
 -- Reads the state of the resources and, in the same calls, the records of the calling session.
@@ -96,7 +96,7 @@ local function begin(session)
     local k = 7 * i
     local r = {
       s = KEYS[k - 6], d = KEYS[k - 5], e = KEYS[k - 4], q = KEYS[k - 3], l = KEYS[k - 2], u = KEYS[k - 1], h = KEYS[k],
-      name = ARGV[#ARGV - n + i], seq = 0, token = 0, slots = 0, count = {}, with = {}, records = {},
+      name = ARGV[#ARGV - n + i], seq = 0, token = 0, slots = 0, count = {}, records = {},
       view = {}, seen = {}, first = 1, batch = 2, left = {},
     }
     local raw = call('GET', r.s)
@@ -107,13 +107,10 @@ local function begin(session)
       r.past = string.rep('\0', PAST_LENGTH)
     end
     if r.epoch then
-      local fields = call('HMGET', r.d, '#epoch', '#with', session or '#epoch')
+      local fields = call('HMGET', r.d, '#epoch', session or '#epoch')
       r.own_epoch = fields[1]
-      if fields[2] and fields[2] ~= '' then
-        r.with = unpacked(fields[2])
-      end
       if session then
-        r.records[session] = read_record(fields[3])
+        r.records[session] = read_record(fields[2])
       end
     end
     read_clock(r.clock or 0)
@@ -124,7 +121,7 @@ local function begin(session)
     local r = resources[i]
     if r.epoch then
       -- The epoch comes before all expiries.
-      r.page = call('ZRANGE', r.e, '-inf', r.now, 'BYSCORE', 'LIMIT', 0, crowd + 1, 'WITHSCORES')
+      r.page = call('ZRANGE', r.e, '-inf', r.now, 'BYSCORE', 'LIMIT', 0, 2, 'WITHSCORES')
     elseif r.holder and r.expiry > 0 and r.expiry <= r.now then
       r.page = { '', '-inf', r.holder, r.expiry }
     else
@@ -226,16 +223,4 @@ local function kin_of(id, ancestors)
     kin[#kin + 1], kin[ancestor] = ancestor, true
   end
   return kin
-end
-
--- Counts the other resources that the record of a waiting session names. A script that grants
--- something on this resource must declare them.
-local function link(r, names, by)
-  for i = 1, names and #names or 0 do
-    if names[i] ~= r.name then
-      r.has_links = true
-      local k = (r.with[names[i]] or 0) + by
-      r.with[names[i]] = k ~= 0 and k or nil
-    end
-  end
 end

@@ -50,7 +50,9 @@ local function unqueue(r, id, known)
   if not r.count.waiters then
     call('ZREM', r.q, r.epoch)
   end
-  link(r, known[NAMES], -1)
+  if known[NAMES] then
+    count(r, 'linked', -1)
+  end
   r.left[id] = true
 end
 

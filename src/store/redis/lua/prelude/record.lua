@@ -70,6 +70,7 @@ end
 -- - 'places': the members of the waiting sessions in q
 -- - 'nested': the waiting claims below a hold of an ancestor
 -- - 'below': the other waiting claims of sessions with ancestors
+-- - 'linked': the waiting sessions that wait for other resources too
 -- - 'leases': the sessions with a lease
 -- - 'other': the held claims with another number of slots than the number in force
 -- - the id of a waiting session: 1 if the session may overtake others
@@ -90,9 +91,6 @@ local function put_state(r)
   r.past = r.parsed_past and packed_past(r.parsed_past) or r.past
   local state = struct.pack(STATE_OF_SEVERAL, r.now, r.token, r.seq, #r.past, r.past)
   call('SET', r.s, SEVERAL .. state .. pack(r.slots, r.epoch, r.count, r.walks))
-  if r.has_links then
-    call('HSET', r.d, '#with', pack(r.with))
-  end
 end
 
 -- Sets how a session holds, and returns the instant at which the hold ends unless it is renewed.

@@ -1,7 +1,18 @@
 -- The grants to waiters after something was given up.
 
--- Grants a waiter's request if nothing conflicts with it. Returns 'granted', 'waits', 'absent' or
--- 'done'. A waiter is absent if it listens and does not receive the message, or if it has lost some
+-- Whether all of these names are declared.
+local function are_declared(names)
+  for i = 1, #names do
+    if not by_name[names[i]] then
+      return false
+    end
+  end
+  return true
+end
+
+-- Grants a waiter's request if nothing conflicts with it. Returns 'granted', 'waits', 'undeclared',
+-- 'absent' or 'done'. An undeclared waiter has resources that the script needs and that are not
+-- declared: its own, or beside waiters for several resources those of its ancestors. A waiter is absent if it listens and does not receive the message, or if it has lost some
 -- of its claims. An absent waiter leaves the queue, and its claims are appended to `freed`. So does
 -- a waiter whose job is done, which finds out when it asks again.
 local function try(id, hint, freed)
@@ -11,8 +22,15 @@ local function try(id, hint, freed)
     leave({ id }, hint, freed)
     return 'absent'
   end
-  if not known or not whole then
+  if not known then
     return 'waits'
+  end
+  local is_linked = false
+  for i = 1, #at do
+    is_linked = is_linked or at[i].count.linked
+  end
+  if not whole or is_linked and known[ANCESTORS] ~= '' and not are_declared(known[HELD_ABOVE]) then
+    return 'undeclared'
   end
   local kin = kin_of(id, known[ANCESTORS])
   local claims, where = claims_of(id, at)
@@ -41,7 +59,8 @@ end
 -- later claims, the walk goes on with the waiters that may overtake. It also ends at a waiter whose
 -- job is done: it wanted the whole resource, and the walk for its claim, which the function
 -- returns, covers the rest of this one. The second value is true if the work of this call is done
--- before the walk ends. The walk then has what another call needs to go on.
+-- before the walk ends, or if the walk comes to an undeclared waiter. The walk then has what another
+-- call needs to go on.
 local function settle_one(walk, freed)
   local r, lo, hi, modes, left = walk[WHERE], walk[FROM], walk[TO], walk[MODES], walk[AHEAD_OF_IT]
   local closed, open = {}, #modes
@@ -63,7 +82,16 @@ local function settle_one(walk, freed)
   left = left or 0
   local few = not walk[NEXT] and (r.count.waiters or 0) > long and view_of_few(r, modes, lo, hi)
   local view = few or walk[NEXT] and view_from(r, walk[NEXT]) or r
-  local at, late, last = view == r and first_place(r) or 1, nil, nil
+  local at, late, last, left_of_last = view == r and first_place(r) or 1, nil, nil, left
+  -- The next call begins with the first waiter that has this number.
+  local function cut(score, its_left)
+    local ruled_out = ''
+    for mode in pairs(closed) do
+      ruled_out = ruled_out .. mode
+    end
+    walk[AHEAD_OF_IT], walk[NEXT], walk[CLOSED] = its_left, score, ruled_out
+    return walk, true
+  end
   while left > 0 do
     local entry
     if late then
@@ -78,17 +106,14 @@ local function settle_one(walk, freed)
     if not entry then
       break
     end
-    -- The next call begins with the first waiter that has this number. Each call looks at one
-    -- waiter at least.
-    if work <= 0 and has_looked and entry.score ~= last then
-      local ruled_out = ''
-      for mode in pairs(closed) do
-        ruled_out = ruled_out .. mode
+    if entry.score ~= last then
+      -- Each call looks at one waiter at least.
+      if work <= 0 and has_looked then
+        return cut(entry.score, left)
       end
-      walk[AHEAD_OF_IT], walk[NEXT], walk[CLOSED] = left, entry.score, ruled_out
-      return walk, true
+      last, left_of_last = entry.score, left
     end
-    last, has_looked = entry.score, true
+    has_looked = true
     -- A nested claim ignores other waiters, so the walk always looks at it.
     local heeds_all = entry.score >= 0 and not r.count[entry.id]
     local outcome, slot
@@ -99,7 +124,9 @@ local function settle_one(walk, freed)
         if not (heeds_all and closed[mode]) then
           if not outcome then
             outcome, slot = try(entry.id, r, freed)
-            if outcome == 'done' then
+            if outcome == 'undeclared' then
+              return cut(entry.score, left_of_last)
+            elseif outcome == 'done' then
               return table.remove(freed)
             end
           end
