@@ -2,8 +2,8 @@
 //! [`ScriptReply`] comes back.
 //!
 //! Nothing is sent here. A client sends [`Call::evalsha`] first, and [`Call::eval`] if the server
-//! does not know the script. After [`ScriptReply::Need`] it extends the call by [`Call::extend`]
-//! and sends it again.
+//! does not know the script. After [`ScriptReply::Need`] it prepares the call by
+//! [`Call::declare`] and sends it again.
 
 mod pack;
 mod reply;
@@ -522,6 +522,17 @@ mod tests {
         let sent = words(&call.eval(&setting(Wake::Nobody, None)));
         assert_eq!((sent[0].as_str(), sent[2].as_str()), ("EVAL", "14"));
         assert_eq!(sent[17..], ["", "", &"01".repeat(16), "", "0", "32", "1", "a", "c"]);
+    }
+
+    /// "The client then forgets the names that it was asked for and repeats the call as it first
+    /// was".
+    #[test]
+    fn empty_need_makes_the_call_forget_the_names_it_was_asked_for() {
+        let mut call = Call::release(SessionId([1; 16]), vec![name("b"), name("a")]);
+        call.declare(vec![name("c"), name("a")]);
+        assert_eq!(call.resources(), [name("b"), name("a"), name("c")]);
+        call.declare(vec![]);
+        assert_eq!(call.resources(), [name("b"), name("a")]);
     }
 
     #[test]

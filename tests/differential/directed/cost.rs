@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 
 use rlock::lock::mode::Mode::{self, Prewrite, Read, Write};
-use rlock::lock::request::Request;
+use rlock::lock::request::{Request, Terms};
 use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 
 use super::on_each_server;
-use crate::clients::{Clients, id, is_granted, is_released, is_waiting, request};
+use crate::clients::{Clients, TERMS, id, is_granted, is_released, is_waiting, request, resource};
 use crate::support::servers::{Kind, Server};
 
 on_each_server!(
     handover_cost_does_not_depend_on_the_queue_length,
     release_cost_does_not_depend_on_the_waiters_elsewhere,
     claim_cost_does_not_depend_on_the_number_of_holders,
+    numbering_of_slots_reads_the_held_slots_once,
     cost_of_going_ahead_of_waiters_that_do_not_nest_does_not_depend_on_their_number,
 );
 
@@ -87,6 +88,27 @@ fn claim_cost_does_not_depend_on_the_number_of_holders(kind: Kind) {
     }
     assert_eq!(counted[0], counted[1]);
     assert_eq!(counted[0], counted[2]);
+}
+
+/// Each grant of a slot looks for the smallest number that is free. The number of the next grant in
+/// the same script is higher.
+fn numbering_of_slots_reads_the_held_slots_once(kind: Kind) {
+    let server = Server::start(kind);
+    let mut clients = Clients::new(&server, "slots", Wake::Nobody);
+    let mut slot = |number: u32| {
+        // The leases of the last holders end first.
+        let ttl = if number < 640 { TERMS.ttl } else { TERMS.claim };
+        let mut one = Request { terms: Some(Terms { ttl, ..TERMS }), ..request(number, Mode::Slot, "") };
+        one.claims[0].slots = Some(700);
+        clients.side.call(Call::acquire(&one, 0, false))
+    };
+    assert!((0..700).all(|number| is_granted(&slot(number))));
+    assert!((700..760).all(|number| is_waiting(&slot(number))));
+    clients.advance(TERMS.claim);
+    let counted = commands(&server, || {
+        clients.side.call(Call::expire(vec![resource()]));
+    });
+    assert!(counted["zrange"] < 100, "{counted:?}");
 }
 
 /// An upgrade, and a waiter that returns to its place, may be overtaken by nested requests behind

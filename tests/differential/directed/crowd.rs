@@ -16,8 +16,10 @@ use crate::support::servers::{Kind, Server};
 
 on_each_server!(
     expired_sessions_are_dropped_in_batches,
+    expired_sessions_with_many_resources_are_dropped_in_smaller_batches,
     repeated_request_states_what_is_left_of_its_lease,
     crowd_of_readers_is_granted_step_by_step_by_those_that_claim,
+    waiters_for_several_resources_are_granted_step_by_step_by_those_that_claim,
     newcomer_does_not_pass_the_waiters_that_a_release_has_put_off,
     last_waiter_is_granted_behind_a_crowd_of_the_dead,
     crowd_of_shares_outlives_its_slot_step_by_step,
@@ -69,6 +71,38 @@ fn expired_sessions_are_dropped_in_batches(kind: Kind) {
     assert_eq!(clients.holders_and_waiters(), (vec![], vec![]));
     assert!(is_granted(&clients.acquire(1, Read, "")));
     assert_eq!(clients.side.call(Call::expired(resource(), &some)), ScriptReply::Expired(vec![]), "one is live");
+}
+
+/// A request to read `r` and other resources, `count` in all. The other names begin with `prefix`.
+pub(super) fn reading(number: u32, prefix: &str, count: usize) -> Request {
+    let mut reading = request(number, Read, "");
+    for at in 1..count {
+        let resource = Resource::new(&format!("{prefix}{at}")).unwrap();
+        reading.claims.push(Claim { resource, ..reading.claims[0].clone() });
+    }
+    reading
+}
+
+/// The number of resources of a session of which a script takes away at most [`LARGE_MAX`].
+pub(super) const RESOURCES: usize = 20;
+pub(super) const LARGE_MAX: usize = 10;
+
+fn expired_sessions_with_many_resources_are_dropped_in_smaller_batches(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "crowd of names", Wake::Nobody);
+    for number in 1..=30 {
+        assert!(is_granted(&clients.side.call(Call::acquire(&reading(number, "x", RESOURCES), 0, false))));
+    }
+    clients.advance(TERMS.ttl);
+    let mut dropped = 0;
+    while let ScriptReply::Expired(sessions) = clients.side.call(Call::expire(vec![resource()])) {
+        assert!(sessions.len() <= LARGE_MAX, "{} sessions are dropped at once", sessions.len());
+        if sessions.is_empty() {
+            break;
+        }
+        dropped += sessions.len();
+    }
+    assert_eq!(dropped, 30);
 }
 
 fn repeated_request_states_what_is_left_of_its_lease(kind: Kind) {
@@ -134,6 +168,28 @@ fn crowd_of_readers_is_granted_step_by_step_by_those_that_claim(kind: Kind) {
         }
     }
     assert_eq!(clients.holders_and_waiters(), ((1..=CROWD).collect(), vec![]));
+}
+
+/// A script knows the resources of only the first waiters. A walk that comes to a further waiter
+/// goes on in the next call.
+fn waiters_for_several_resources_are_granted_step_by_step_by_those_that_claim(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "waiters for several", Wake::Nobody);
+    clients.acquire(0, Write, "");
+    for number in 1..=20 {
+        let several = reading(number, &format!("of {number} "), 2);
+        assert!(is_waiting(&clients.side.call(Call::acquire(&several, 0, false))));
+    }
+    assert!(is_released(&clients.release(0)));
+    let mut granted = clients.holders_and_waiters().0;
+    assert!(!granted.is_empty() && granted.len() < 20, "the release grants {} requests", granted.len());
+    let mut claimed = 0;
+    while let Some(number) = granted.get(claimed) {
+        assert!(is_granted(&clients.renew(*number, false)));
+        claimed += 1;
+        granted = clients.holders_and_waiters().0;
+    }
+    assert_eq!(clients.holders_and_waiters(), ((1..=20).collect(), vec![]));
 }
 
 fn newcomer_does_not_pass_the_waiters_that_a_release_has_put_off(kind: Kind) {

@@ -15,6 +15,7 @@ use crate::support::servers::{Kind, Server};
 
 on_each_server!(
     lost_key_drops_the_state_and_the_next_request_is_granted,
+    each_session_of_a_crowd_is_told_of_a_lost_key,
     replaced_key_drops_the_state_and_the_next_request_is_granted,
     lost_key_of_one_resource_frees_what_its_sessions_hold_elsewhere,
     lost_key_drops_the_state_at_maxmemory,
@@ -115,6 +116,27 @@ fn lost_key_drops_the_state_and_the_next_request_is_granted(kind: Kind) {
             }
         }
     }
+}
+
+/// One call tells 500 sessions with one claim each.
+fn each_session_of_a_crowd_is_told_of_a_lost_key(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "lost crowd", Wake::Publish);
+    for number in 1..=600 {
+        clients.acquire(number, Read, "");
+    }
+    let mut subscriber = subscribe(&server, &clients, id(1));
+    for number in 2..=600 {
+        let channel = clients.side.setting.keyspace.channel(&resource(), id(number));
+        redis::cmd("SUBSCRIBE").arg(channel).exec(&mut subscriber).unwrap();
+    }
+    let lost = clients.side.keys(&resource())[5].clone();
+    assert_eq!(redis::cmd("DEL").arg(lost).query(&mut clients.side.connection), Ok(1));
+    assert!(is_granted(&clients.acquire(601, Write, "")));
+    for told in 0..600 {
+        assert_eq!(next_message(&mut subscriber), "lost", "after {told} messages");
+    }
+    assert_eq!(clients.holders_and_waiters(), (vec![601], vec![]));
 }
 
 /// A key is replaced by the key of another resource of the same size, and by its own earlier

@@ -9,7 +9,7 @@ use rlock::lock::span::Span;
 use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 use rlock::store::redis::findings::Findings;
 
-use super::crowd::{COMMANDS_MAX, CROWD, commands, readers_behind_a_writer};
+use super::crowd::{COMMANDS_MAX, CROWD, LARGE_MAX, RESOURCES, commands, readers_behind_a_writer, reading};
 use super::on_each_server;
 use crate::clients::{Clients, TERMS, id, is_granted, request, resource, us};
 use crate::support::servers::{Kind, Server};
@@ -19,6 +19,7 @@ on_each_server!(
     session_with_several_claims_is_in_one_part,
     damaged_resource_is_listed_in_one_part,
     crowd_is_broken_in_steps_that_spare_newcomers,
+    holders_of_many_resources_are_broken_in_smaller_steps,
     later_step_of_a_break_spares_a_sole_newcomer,
     break_finds_a_holder_that_has_lowered_its_mode,
     break_after_an_expiry_takes_all_resources_of_a_later_holder,
@@ -131,6 +132,26 @@ fn crowd_is_broken_in_steps_that_spare_newcomers(kind: Kind) {
     let (mut holders, _) = clients.holders_and_waiters();
     holders.sort_unstable();
     assert!(!holders.is_empty() && holders.iter().all(|number| *number > CROWD), "{holders:?}");
+}
+
+fn holders_of_many_resources_are_broken_in_smaller_steps(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "broken names", Wake::Nobody);
+    for number in 1..=30 {
+        assert!(is_granted(&clients.side.call(Call::acquire(&reading(number, "x", RESOURCES), 0, false))));
+    }
+    let (mut broken, mut from) = (0, Vec::new());
+    loop {
+        let reply = clients.side.call(Call::break_grants(resource(), None, from));
+        let ScriptReply::Broken { next, sessions } = reply else { panic!("break replies {reply:?}") };
+        assert!(sessions.len() <= LARGE_MAX, "one call breaks {} sessions", sessions.len());
+        broken += sessions.len();
+        if next.is_empty() {
+            break;
+        }
+        from = next;
+    }
+    assert_eq!(broken, 30);
 }
 
 /// Breaks the resource from a place on, and returns the process ids of the holders with their

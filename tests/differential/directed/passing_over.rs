@@ -30,6 +30,7 @@ on_each_server!(
     newcomer_drops_a_crowd_of_dead_waiters,
     slots_of_a_dead_holder_end_with_its_lease_and_do_not_refuse_another_number,
     slots_of_a_dead_waiter_do_not_refuse_another_number,
+    slots_of_a_crowd_of_dead_waiters_do_not_refuse_another_number,
 );
 
 /// A connection that is subscribed to the channel of a session.
@@ -332,6 +333,19 @@ fn slots_of_a_dead_waiter_do_not_refuse_another_number(kind: Kind) {
     assert_eq!(clients.holders_and_waiters(), (vec![1], vec![3]));
     assert!(is_released(&clients.release(1)));
     assert_eq!(clients.holders_and_waiters(), (vec![3], vec![]));
+}
+
+/// One call drops 100 dead waiters.
+fn slots_of_a_crowd_of_dead_waiters_do_not_refuse_another_number(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "crowd of other slots", Wake::Publish);
+    clients.acquire(1, Write, "");
+    for dead in 2..=251 {
+        assert!(is_waiting(&clients.side.call(slot_of(dead, 2))));
+        clients.renew(dead, true);
+    }
+    assert!(is_waiting(&clients.side.call(slot_of(252, 3))));
+    assert_eq!(clients.holders_and_waiters(), (vec![1], vec![252]));
 }
 
 fn broken_holder_is_notified(kind: Kind) {

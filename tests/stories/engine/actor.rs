@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
 
 use rlock::lock::request::Claim;
+use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -21,13 +22,24 @@ pub(super) struct Actor {
     pub(super) ended: Option<ExitStatus>,
 }
 
+/// A session that has held or waited, as its descendants know it from their environment.
+#[derive(Clone)]
+pub(super) struct Known {
+    pub(super) id: String,
+    pub(super) resources: Vec<Resource>,
+}
+
 impl Actor {
     /// Starts a process that makes this request with these options, below the sessions `ancestors`
     /// (innermost first).
-    pub(super) fn start(lab: &Lab, acquire: &Acquire, options: &[&str], ancestors: &[String]) -> Self {
+    pub(super) fn start(lab: &Lab, acquire: &Acquire, options: &[&str], ancestors: &[Known]) -> Self {
         let mut command = lab.rlock([""; 0]);
         if let Some((session, ancestors)) = ancestors.split_first() {
-            command.env("RLOCK_SESSION", session).env("RLOCK_ANCESTORS", ancestors.join(","));
+            let ids: Vec<_> = ancestors.iter().map(|ancestor| ancestor.id.as_str()).collect();
+            let resources: Vec<_> = session.resources.iter().map(Resource::as_str).collect();
+            let held: Vec<_> = ancestors.iter().flat_map(|ancestor| &ancestor.resources).map(encoded).collect();
+            command.env("RLOCK_SESSION", &session.id).env("RLOCK_ANCESTORS", ids.join(","));
+            command.env("RLOCK_RESOURCE", resources.join("\n")).env("RLOCK_HELD", held.join(","));
         }
         command.args(words(&acquire.claims)).args(options);
         if !acquire.wait {
@@ -85,6 +97,11 @@ impl Drop for Actor {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A name, percent-encoded.
+fn encoded(resource: &Resource) -> String {
+    resource.as_str().bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
 /// The subcommand and the claims, as a user types them.

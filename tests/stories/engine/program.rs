@@ -8,10 +8,12 @@ use std::process::Output;
 use std::time::Duration;
 
 use rlock::exit;
+use rlock::lock::request;
+use rlock::lock::resource::Resource;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::actor::{self, Actor};
+use super::actor::{self, Actor, Known};
 use super::dump::{Row, State};
 use super::listing::{self, items, text};
 use super::script::{Scene, Story};
@@ -56,13 +58,19 @@ fn killed_sessions(scene: &Scene) -> BTreeSet<Label> {
 struct Program {
     // Fields drop in this order, so all processes have ended before the store is removed.
     actors: BTreeMap<Label, Actor>,
-    /// The ids of each session that has held or waited, and of its ancestors, innermost first.
-    lineages: BTreeMap<Label, Vec<String>>,
-    /// The ids of the ancestors of each session that has not yet held or waited.
-    ancestors: BTreeMap<Label, Vec<String>>,
+    /// Each session that has held or waited, with its ancestors, innermost first.
+    lineages: BTreeMap<Label, Vec<Known>>,
+    /// The sessions that have not yet held or waited.
+    starting: BTreeMap<Label, Starting>,
     pending: Pending,
     kill_notice: KillNotice,
     lab: Lab,
+}
+
+/// A session whose id is not known yet.
+struct Starting {
+    resources: Vec<Resource>,
+    ancestors: Vec<Known>,
 }
 
 /// When the store notices that a process was killed.
@@ -175,7 +183,7 @@ impl Program {
         Self {
             actors: BTreeMap::new(),
             lineages: BTreeMap::new(),
-            ancestors: BTreeMap::new(),
+            starting: BTreeMap::new(),
             pending,
             kill_notice,
             lab,
@@ -186,8 +194,8 @@ impl Program {
         self.actors.get_mut(label).unwrap_or_else(|| panic!("{label} has made no request yet"))
     }
 
-    /// The ids of a session and of its ancestors, innermost first.
-    fn lineage(&self, label: &str) -> &[String] {
+    /// A session and its ancestors, innermost first.
+    fn lineage(&self, label: &str) -> &[Known] {
         self.lineages.get(label).unwrap_or_else(|| panic!("{label} has never held or waited"))
     }
 
@@ -205,12 +213,13 @@ impl Program {
         };
         let actor = Actor::start(&self.lab, acquire, options, &ancestors);
         assert!(self.actors.insert(acquire.label.clone(), actor).is_none(), "{} makes two requests", acquire.label);
-        self.ancestors.insert(acquire.label.clone(), ancestors);
+        let resources = request::resources(&acquire.claims).into_iter().cloned().collect();
+        self.starting.insert(acquire.label.clone(), Starting { resources, ancestors });
         Pending::Requested(acquire.label.clone())
     }
 
     fn change(&self, label: &str, words: &[&str]) -> Pending {
-        let reply = reply(&self.run(Some(&self.lineage(label)[0]), words));
+        let reply = reply(&self.run(Some(&self.lineage(label)[0].id), words));
         Pending::Known(reply.map_or_else(|reply| reply, |()| "done".to_owned()))
     }
 
@@ -255,8 +264,9 @@ impl Program {
         let json = json.unwrap_or_else(|error| panic!("inspect: {error}: {output:?}"));
         listing::rows(&json, |claim| {
             let label = items(&claim["command"]).last().map(text).expect("a command has arguments");
-            if let Some(ancestors) = self.ancestors.remove(&label) {
-                self.lineages.insert(label.clone(), [vec![text(&claim["session"])], ancestors].concat());
+            if let Some(Starting { resources, ancestors }) = self.starting.remove(&label) {
+                let session = Known { id: text(&claim["session"]), resources };
+                self.lineages.insert(label.clone(), [vec![session], ancestors].concat());
             }
             label
         })

@@ -12,9 +12,10 @@ end
 
 -- Grants a waiter's request if nothing conflicts with it. Returns 'granted', 'waits', 'undeclared',
 -- 'absent' or 'done'. An undeclared waiter has resources that the script needs and that are not
--- declared: its own, or beside waiters for several resources those of its ancestors. A waiter is absent if it listens and does not receive the message, or if it has lost some
--- of its claims. An absent waiter leaves the queue, and its claims are appended to `freed`. So does
--- a waiter whose job is done, which finds out when it asks again.
+-- declared: its own, or beside waiters for several resources those of its ancestors. A waiter is
+-- absent if it listens and does not receive the message, or if it has lost some of its claims. An
+-- absent waiter leaves the queue, and its claims are appended to `freed`. So does a waiter whose job
+-- is done, which finds out when it asks again.
 local function try(id, hint, freed)
   local at, lost, whole = places(id, hint)
   local known = hint.records[id]
@@ -59,8 +60,8 @@ end
 -- later claims, the walk goes on with the waiters that may overtake. It also ends at a waiter whose
 -- job is done: it wanted the whole resource, and the walk for its claim, which the function
 -- returns, covers the rest of this one. The second value is true if the work of this call is done
--- before the walk ends, or if the walk comes to an undeclared waiter. The walk then has what another
--- call needs to go on.
+-- before the walk ends, or if the walk comes to an undeclared waiter. The walk then has what
+-- another call needs to go on.
 local function settle_one(walk, freed)
   local r, lo, hi, modes, left = walk[WHERE], walk[FROM], walk[TO], walk[MODES], walk[AHEAD_OF_IT]
   local closed, open = {}, #modes
