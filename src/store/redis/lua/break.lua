@@ -34,7 +34,7 @@ local function holders()
     local known = not seen[id] and record(r, id)
     if known and known[CLAIMS][1][TOKEN] <= highest then
       local cost = load_of(id, r)
-      if #found == crowd or #found > 0 and cost > left then
+      if #found == CROWD or #found > 0 and cost > left then
         return true
       end
       found[#found + 1], seen[id], left = id, true, left - cost
