@@ -52,6 +52,8 @@ impl Side {
     /// Executes a call as the store does. The call names its script by hash, and by text if the
     /// server does not know the hash. The call is repeated if the script needs more resources.
     pub(crate) fn try_call(&mut self, mut call: Call) -> Result<ScriptReply, ServerError> {
+        // What the test names belongs to the operation.
+        let named = call.resources().to_vec();
         for _ in 0..100 {
             let Variant { is_general, is_bounded } = self.variant;
             let is_variant = is_general || is_bounded;
@@ -64,6 +66,7 @@ impl Side {
             let ScriptReply::Need(more) = reply else { return Ok(reply) };
             let known = call.resources().len();
             call.declare(more.clone());
+            call.extend(named.iter().cloned());
             assert!(
                 more.is_empty() || call.resources().len() > known,
                 "the script needs {more:?}, which the call has named already"
