@@ -25,8 +25,8 @@ impl Side {
         Self { connection: server.client(), setting, variant: Variant::default() }
     }
 
-    /// Drops all expired sessions and lets the scripts finish what they have put off, at an instant.
-    /// Returns the sessions.
+    /// Drops all expired sessions and lets the scripts finish what they have put off, at an
+    /// instant. Returns the sessions.
     pub(crate) fn catch_up(&mut self, now: StoreTime, resources: &[Resource]) -> Vec<(SessionId, Session)> {
         let mut dropped = Vec::new();
         loop {
@@ -52,7 +52,7 @@ impl Side {
     /// Executes a call as the store does. The call names its script by hash, and by text if the
     /// server does not know the hash. The call is repeated if the script needs more resources.
     pub(crate) fn try_call(&mut self, mut call: Call) -> Result<ScriptReply, ServerError> {
-        // What the test names belongs to the operation.
+        // The names that the test gave the call belong to the operation.
         let named = call.resources().to_vec();
         for _ in 0..100 {
             let Variant { is_general, is_bounded } = self.variant;

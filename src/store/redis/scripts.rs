@@ -11,8 +11,8 @@ pub struct Variant {
 }
 
 /// How a script begins to say what one call does at most: the work on queues, the number of expired
-/// sessions that it takes away, the length of a queue that it does not read, and of how many waiters
-/// it declares all names.
+/// sessions that it takes away, the length of a queue that it does not read, and of how many
+/// waiters it declares all names.
 const BOUNDS: &str = "local work, crowd, long, heads = ";
 
 /// A script with its SHA-1, by which a server knows it.

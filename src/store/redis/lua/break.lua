@@ -3,8 +3,8 @@
 --
 -- Takes away the grants on the first resource, or that of one session, with everything else that
 -- the holders hold, and tells the holders. A call does this for a limited number of sessions. The
--- reply begins with the place where the next call goes on, which is empty if these are all. The next
--- call leaves the grants whose tokens are higher than those of the first call. A dry run only
+-- reply begins with the place where the next call goes on, which is empty if these are all. The
+-- next call leaves the grants whose tokens are higher than those of the first call. A dry run only
 -- reports the holders, including those whose leases are over.
 
 local dry = ARGV[3] == 'dry'

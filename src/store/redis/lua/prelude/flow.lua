@@ -185,7 +185,8 @@ end
 -- the state still names. Holders learn that they have lost the lock, and waiters that they must ask
 -- again. If the record of a session is missing, the message goes to the channel that the session
 -- has if this is its first resource. The script does nothing else, and the caller asks again. One
--- call tells as many sessions as one call takes away; the resource stays damaged until all are told.
+-- call tells a portion of the sessions. The epoch leaves e first, so the resource stays damaged
+-- until all are told.
 local function mend(channel)
   make_way()
   check(channel)
@@ -215,9 +216,6 @@ local function mend(channel)
     -- A script reads no key that it may have emptied.
     for j = 1, r.damaged and publish ~= '' and #sets or 0 do
       sets[j].members = call('ZRANGE', sets[j][1], 0, LOAD)
-    end
-    if r.damaged and r.epoch then
-      call('ZREM', r.e, r.epoch)
     end
     for j = 1, #sets do
       local members = sets[j].members or {}

@@ -14,8 +14,8 @@ end
 -- 'absent' or 'done'. An undeclared waiter has resources that the script needs and that are not
 -- declared: its own, or beside waiters for several resources those of its ancestors. A waiter is
 -- absent if it listens and does not receive the message, or if it has lost some of its claims. An
--- absent waiter leaves the queue, and its claims are appended to `freed`. So does a waiter whose job
--- is done, which finds out when it asks again.
+-- absent waiter leaves the queue, and its claims are appended to `freed`. So does a waiter whose
+-- job is done, which finds out when it asks again.
 local function try(id, hint, freed)
   local at, lost, whole = places(id, hint)
   local known = hint.records[id]
