@@ -14,10 +14,7 @@
 //! - begins where the session's claim begins, and ends no sooner, and
 //! - was behind the session in the queue, even if the session was granted ahead of it since.
 //!
-//! The earlier waiter has to be an ordinary one. A nested waiter may have come later, and an
-//! ordinary waiter does not look again then. Nested waiters wait for holders only, so no waiter
-//! stands in for a holder in their lists. A waiter that may overtake need not have the earlier
-//! waiter in its list.
+//! A waiter that may overtake need not have the earlier waiter in its list.
 //!
 //! A list that names the sessions with slots is full when it has as many as there are slots. A
 //! waiter for a slot names those sessions only if nothing else clashes with it.
@@ -34,14 +31,13 @@ pub(super) fn waiters<R: Records>(records: &R, claim: &Claim, queued: Rank) -> R
     let mut found = Vec::new();
     let Some(state) = records.resource(&claim.resource)?.filter(|state| state.waiting > 0) else { return Ok(found) };
     let blocked = blocked_by(claim.mode);
-    // The modes of the ordinary waiters that have other blockers in their lists.
+    // The modes of the waiters that have other blockers in their lists.
     let mut closed = Modes::EMPTY;
     let mut slots = 0;
     let mut after = Rank::HELD;
     let mut batch = 1;
     loop {
-        let open = if after < Rank::FIRST_ORDINARY { Modes::ALL } else { closed.complement() };
-        let open = if state.overtakers.is_empty() { open } else { Modes::ALL };
+        let open = if state.overtakers.is_empty() { closed.complement() } else { Modes::ALL };
         let waiting = open.intersection(blocked);
         let query = Query { span: &claim.span, held: Modes::EMPTY, waiting, before: Rank::LAST };
         let waiters = state.tree.waiting_after(records, &claim.resource, query, after, batch)?;
@@ -50,13 +46,11 @@ pub(super) fn waiters<R: Records>(records: &R, claim: &Claim, queued: Rank) -> R
         }
         for waiter in waiters {
             after = waiter.rank;
-            let heeds_all = after >= Rank::FIRST_ORDINARY && !state.overtakers.contains(&waiter.session);
-            if heeds_all && closed.contains(waiter.mode) {
+            if closed.contains(waiter.mode) && !state.overtakers.contains(&waiter.session) {
                 continue;
             }
             found.push(waiter.session);
-            let stands_in = after >= Rank::FIRST_ORDINARY && after > queued;
-            if stands_in && waiter.lower == *claim.span.lower() && *claim.span.upper() <= waiter.upper {
+            if after > queued && waiter.lower == *claim.span.lower() && *claim.span.upper() <= waiter.upper {
                 closed = closed.union(waiter.mode.clashing());
                 slots += u32::from(waiter.mode == Mode::Slot && !waiter.shares);
                 if claim.mode == Mode::Slot && slots >= state.slots {

@@ -8,10 +8,10 @@
 
 use std::ops::ControlFlow;
 
-use super::index::{Entry, Query, Rank};
+use super::index::{Query, Rank};
 use super::mode::{Mode, Modes};
-use super::overtaking;
-use super::records::Records;
+use super::overtaking::{self, Overtaken};
+use super::records::{ClaimRecord, Records, ResourceState};
 use super::request::{Claim, SessionId};
 
 /// The session whose claim is checked. Its own claims and those of its ancestors never block it.
@@ -42,7 +42,9 @@ pub(super) fn blocked_by(mode: Mode) -> Modes {
 /// The search covers the held claims and the waiting claims with a rank below `before`. The search
 /// stops at the first conflicting claim and names its session, because the request can't be granted
 /// while that claim remains. If all slots are taken, the list names the sessions that take them,
-/// because any of them could free a slot. A waiter that the session overtakes does not count.
+/// because any of them could free a slot. A waiter that the session overtakes does not count. A
+/// nested claim looks at the waiters from the first on, because whom it overtakes depends on those
+/// ahead.
 pub(super) fn blockers<R: Records>(
     records: &R,
     claim: &Claim,
@@ -51,41 +53,104 @@ pub(super) fn blockers<R: Records>(
     before: Rank,
 ) -> Result<Vec<SessionId>, R::Error> {
     let Some(state) = records.resource(&claim.resource)? else { return Ok(Vec::new()) };
+    // A claim without ancestors heeds every waiter ahead of it, so one search finds holders and
+    // waiters.
+    let heeds_all = asker.ancestors.is_empty();
+    let heeded = |modes| if heeds_all { modes } else { Modes::EMPTY };
     let mut found = Vec::new();
-    let mut failure = Ok(());
-    let mut is_in_the_way = |entry: &Entry| {
-        if asker.is_related_to(entry.session) {
-            return false;
-        }
-        let overtakes = !entry.rank.is_held() && !asker.ancestors.is_empty();
-        let overtakes = overtakes.then(|| overtaking::overtakes(records, asker.ancestors, entry.session)).transpose();
-        !matches!(overtakes.map_err(|error| failure = Err(error)), Ok(Some(true)))
-    };
     let clashing = claim.mode.clashing();
-    let query = Query { span: &claim.span, held: clashing, waiting: clashing, before };
+    let query = Query { span: &claim.span, held: clashing, waiting: heeded(clashing), before };
     state.tree.visit(records, &claim.resource, query, |entry| {
-        if !is_in_the_way(entry) {
+        if asker.is_related_to(entry.session) {
             return ControlFlow::Continue(());
         }
         found.push(entry.session);
         ControlFlow::Break(())
     })?;
-    let slots = claim.slots.unwrap_or(0) as usize;
-    if !found.is_empty() || claim.mode != Mode::Slot || shares {
-        return failure.map(|()| found);
+    if !found.is_empty() {
+        return Ok(found);
     }
-    let slot = Modes::of(&[Mode::Slot]);
-    let query = Query { span: &claim.span, held: slot, waiting: slot, before };
-    state.tree.visit(records, &claim.resource, query, |entry| {
-        if !entry.shares && is_in_the_way(entry) {
-            found.push(entry.session);
+    let needs_slot = claim.mode == Mode::Slot && !shares;
+    let slots = if needs_slot { claim.slots.unwrap_or(0) as usize } else { usize::MAX };
+    if needs_slot {
+        let slot = Modes::of(&[Mode::Slot]);
+        let query = Query { held: slot, waiting: heeded(slot), ..query };
+        state.tree.visit(records, &claim.resource, query, |entry| {
+            if !entry.shares && !asker.is_related_to(entry.session) {
+                found.push(entry.session);
+            }
+            if found.len() < slots { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+    }
+    if !heeds_all && found.len() < slots {
+        let waiting = if needs_slot { blocked_by(Mode::Slot) } else { clashing };
+        let query = Query { held: Modes::EMPTY, waiting, ..query };
+        if let Some(first) = heeded_waiters(records, &state, claim, asker, query, slots, &mut found)? {
+            return Ok(vec![first]);
         }
-        if found.len() < slots { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    })?;
+    }
     if found.len() < slots {
         found.clear();
     }
-    failure.map(|()| found)
+    Ok(found)
+}
+
+/// The first waiter that clashes with a nested claim and that the claim does not overtake. Adds the
+/// waiters for slots to `takers`, until these have so many slots.
+///
+/// The walk ends when everybody behind heeds overtaken waiters, unless some of them may overtake
+/// these.
+fn heeded_waiters<R: Records>(
+    records: &R,
+    state: &ResourceState,
+    claim: &Claim,
+    asker: Asker<'_>,
+    query: Query<'_>,
+    slots: usize,
+    takers: &mut Vec<SessionId>,
+) -> Result<Option<SessionId>, R::Error> {
+    let mut overtaken = Overtaken::default();
+    let waits_here = |record: &&ClaimRecord| record.claim.resource == claim.resource && !record.rank.is_held();
+    let own = records.session(asker.session)?;
+    let own = own.map_or(0, |own| own.claims.iter().filter(waits_here).count());
+    let others_nest = state.waiting_below as usize > own;
+    let mut open = query.waiting;
+    let mut after = Rank::HELD;
+    let mut batch = 2;
+    loop {
+        let ahead = state.tree.waiting_after(records, &claim.resource, query, after, batch)?;
+        if ahead.is_empty() {
+            return Ok(None);
+        }
+        for entry in ahead {
+            after = entry.rank;
+            let clashes = claim.mode.clashes_with(entry.mode);
+            if asker.is_related_to(entry.session) || !clashes && entry.shares {
+                continue;
+            }
+            let Some(waiter) = records.session(entry.session)? else { continue };
+            let heeds_all = !state.overtakers.contains(&entry.session);
+            let awaited = || overtaking::awaited(records, &waiter, asker.ancestors);
+            if overtaken.has(&claim.resource, &waiter, heeds_all, awaited)? {
+                if entry.lower <= *claim.span.lower() && *claim.span.upper() <= entry.upper {
+                    open = open.intersection(entry.mode.clashing().complement());
+                }
+                continue;
+            }
+            if clashes {
+                return Ok(Some(entry.session));
+            }
+            takers.push(entry.session);
+            if takers.len() >= slots {
+                return Ok(None);
+            }
+        }
+        let rest = Query { waiting: open, ..query };
+        if !others_nest && state.tree.waiting_after(records, &claim.resource, rest, after, 1)?.is_empty() {
+            return Ok(None);
+        }
+        batch *= 2;
+    }
 }
 
 #[cfg(test)]
@@ -134,8 +199,8 @@ mod tests {
         let table = table(&[claim(Mode::Read, ""), claim(Mode::Write, "[0,1]")]);
         let read = claim(Mode::Read, "[1,2]");
         assert_eq!(in_the_way(&table, &read, &[], Rank::LAST), [id(2)]);
-        assert_eq!(in_the_way(&table, &read, &[], Rank::waiting(2, false)), [id(2)]);
-        assert_eq!(in_the_way(&table, &read, &[], Rank::waiting(1, false)), []);
+        assert_eq!(in_the_way(&table, &read, &[], Rank::waiting(2)), [id(2)]);
+        assert_eq!(in_the_way(&table, &read, &[], Rank::waiting(1)), []);
         assert_eq!(in_the_way(&table, &read, &[], Rank::FIRST_WAITING), []);
     }
 

@@ -17,11 +17,13 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::convert::Infallible;
 
+use super::conflict::blocked_by;
 use super::index::Rank;
 use super::mode::Mode;
 use super::op::ResourceListing;
-use super::overtaking::excludes;
+use super::overtaking::{Overtaken, excludes_any};
 use super::records::{ClaimRecord, Phase, Session};
 use super::request::{Claim, Job, Process, SessionId};
 use super::resource::Resource;
@@ -67,13 +69,10 @@ pub fn reading_of(listings: &[ResourceListing], ancestors: impl Fn(SessionId) ->
             reading.entry(session).or_insert_with(new).claims.push(record);
         };
         let record = |session, mode: Mode, span: &Span, slots, position: Option<u32>| {
-            let above = ancestors(session);
-            let held = |above: SessionId| listing.holders.iter().filter(move |it| it.session == above);
-            let mut above = above.into_iter().flat_map(held).filter(|it| it.span.overlaps(span)).peekable();
-            let is_nested = above.peek().is_some();
             // A slot above is shared even if a nearer hold includes the claim.
-            let shares = mode == Mode::Slot && above.any(|it| it.mode == Mode::Slot);
-            let rank = position.map_or(Rank::HELD, |position| Rank::waiting(position.into(), is_nested));
+            let is_slot_above = |above| listing.holders.iter().any(|it| it.session == above && it.mode == Mode::Slot);
+            let shares = mode == Mode::Slot && ancestors(session).into_iter().any(is_slot_above);
+            let rank = position.map_or(Rank::HELD, |position| Rank::waiting(position.into()));
             let claim = Claim { resource: listing.name.clone(), mode, span: span.clone(), slots };
             ClaimRecord { claim, rank, token: 0, shares, slot: None }
         };
@@ -293,20 +292,39 @@ impl<'r> Claims<'r> {
         wait.blockers().copied().collect()
     }
 
+    /// Whether a waiting claim of a session is behind a waiter that it heeds and overtakes.
+    fn overtakes_any(&self, id: SessionId, session: &Session, record: &ClaimRecord) -> bool {
+        let claims = self.by_resource.get(&record.claim.resource).into_iter().flatten();
+        let mut ahead = claims.filter(|(other, _, its)| *other != id && !its.rank.is_held() && its.rank < record.rank);
+        ahead.any(|(_, its_session, its)| {
+            session.claims.iter().any(|own| is_heeded(&own.claim, &its.claim))
+                && awaited(self.reading, its_session, &session.ancestors).is_some()
+        })
+    }
+
     /// Adds what a waiting claim waits for, by the one rule and its exception.
     fn look_at(&self, id: SessionId, session: &Session, record: &ClaimRecord, wait: &mut Wait) {
         let claim = &record.claim;
         let mut takers = Set::new();
+        let mut overtaken = Overtaken::default();
         for (other, its_session, its) in self.by_resource.get(&claim.resource).into_iter().flatten() {
-            let is_ahead = its.rank.is_held() || its.rank < record.rank.waits_behind();
+            let is_ahead = its.rank < record.rank;
             let is_strange = *other != id && !session.ancestors.contains(other);
             if !is_ahead || !is_strange || !its.claim.span.overlaps(&claim.span) {
                 continue;
             }
             let clashes = claim.mode.clashes_with(its.claim.mode);
             let takes = claim.mode == Mode::Slot && its.claim.mode == Mode::Slot && !its.shares;
-            if !clashes && !takes || !its.rank.is_held() && is_overtaken(self.reading, session, its_session) {
+            if !clashes && !takes {
                 continue;
+            }
+            if !its.rank.is_held() && !session.ancestors.is_empty() {
+                let heeds_all = its_session.ancestors.is_empty() || !self.overtakes_any(*other, its_session, its);
+                let awaited = || Ok::<_, Infallible>(awaited(self.reading, its_session, &session.ancestors));
+                let Ok(is_overtaken) = overtaken.has(&claim.resource, its_session, heeds_all, awaited);
+                if is_overtaken {
+                    continue;
+                }
             }
             if clashes {
                 wait.all.insert(*other)
@@ -321,11 +339,17 @@ impl<'r> Claims<'r> {
     }
 }
 
-/// Whether a nested request overtakes an earlier waiter.
-fn is_overtaken(reading: &Reading, below: &Session, waiter: &Session) -> bool {
-    let above = below.ancestors.iter().filter(|ancestor| !waiter.ancestors.contains(ancestor));
-    let holds = above.filter_map(|ancestor| reading.get(ancestor)).filter(|above| above.is_holder());
-    holds.flat_map(|above| &above.claims).any(|held| waiter.claims.iter().any(|its| excludes(&held.claim, &its.claim)))
+/// Whether a claim heeds one ahead of it in the queue.
+fn is_heeded(claim: &Claim, ahead: &Claim) -> bool {
+    claim.resource == ahead.resource && claim.span.overlaps(&ahead.span) && blocked_by(claim.mode).contains(ahead.mode)
+}
+
+/// The first of these sessions that holds what a waiter waits for, and that is not around it.
+fn awaited(reading: &Reading, waiter: &Session, holders: &[SessionId]) -> Option<SessionId> {
+    let mut strange = holders.iter().filter(|holder| !waiter.ancestors.contains(holder));
+    let holds =
+        |id: &&SessionId| reading.get(id).is_some_and(|holder| holder.is_holder() && excludes_any(holder, waiter));
+    strange.find(holds).copied()
 }
 
 /// One session of a circle, and what it waits for.

@@ -26,8 +26,8 @@ use super::span::{Cut, Span};
 /// of an ordered store.
 const FANOUT: usize = 48;
 
-/// The place of a claim in the order of grants. Holders come first, then waiters below an
-/// ancestor's hold, then all other waiters, first come, first served.
+/// The place of a claim in the order of grants. Holders come first, then waiters, first come, first
+/// served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Rank(u64);
 
@@ -36,33 +36,22 @@ impl Rank {
     pub const HELD: Self = Self(0);
     /// The first rank of a waiter, behind every holder.
     pub const FIRST_WAITING: Self = Self(1);
-    /// The first rank of an ordinary waiter, behind every nested waiter.
-    pub const FIRST_ORDINARY: Self = Self(1 << 63);
     /// The rank behind every claim.
     pub const LAST: Self = Self(u64::MAX);
 
-    /// The rank of a waiting claim. `seq` counts requests from 1. `nested` says that the claim is
-    /// below an ancestor's hold.
-    pub fn waiting(seq: u64, nested: bool) -> Self {
-        if nested { Self(seq) } else { Self(Self::FIRST_ORDINARY.0 | seq) }
+    /// The rank of a waiting claim. `seq` counts requests from 1.
+    pub fn waiting(seq: u64) -> Self {
+        Self(seq)
     }
 
-    /// The number of the request that waits with this rank.
+    /// The number of the request that waits with this rank; 0 for a held claim.
     pub fn seq(self) -> u64 {
-        self.0 & !Self::FIRST_ORDINARY.0
+        self.0
     }
 
     /// Whether a claim of this rank is held.
     pub fn is_held(self) -> bool {
         self == Self::HELD
-    }
-
-    /// A waiting claim of this rank waits for claims whose ranks lie before the returned rank. An
-    /// ordinary waiter waits for every holder and for every waiter ahead of it. A nested waiter
-    /// waits for holders only, because any waiter may wait for its ancestor, and the ancestor waits
-    /// for its descendant.
-    pub fn waits_behind(self) -> Self {
-        if self < Self::FIRST_ORDINARY { Self::FIRST_WAITING } else { self }
     }
 }
 

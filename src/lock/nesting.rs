@@ -10,25 +10,18 @@ use super::request::{Claim, SessionId};
 pub(super) enum Standing {
     /// No ancestor's hold overlaps the claim, so the claim queues like any other.
     Ordinary,
-    /// An ancestor's hold includes the claim. The claim waits for no waiter and gets the token of
-    /// that hold.
+    /// An ancestor's hold includes the claim, which gets the token of that hold.
     Included {
         /// The token of the ancestor's hold.
         token: u64,
         /// The number of the ancestor's slot, if the claim shares that slot.
         slot: Option<u32>,
     },
-    /// An ancestor's hold lets the claim ask for more, as prewrite does for write. The claim waits
-    /// for holders but for no waiter, because any waiter may wait for that very hold.
+    /// An ancestor's hold lets the claim ask for more, as prewrite does for write.
     Growing,
 }
 
 impl Standing {
-    /// Whether an ancestor's hold lies above the claim.
-    pub(super) fn is_nested(self) -> bool {
-        self != Self::Ordinary
-    }
-
     /// Whether the claim shares an ancestor's slot.
     pub(super) fn shares(self) -> bool {
         matches!(self, Self::Included { slot: Some(_), .. })

@@ -1,6 +1,7 @@
 //! The exception to the one rule: a nested request overtakes an earlier waiter that itself waits
 //! for one of the request's ancestors. The waiter can't be granted before the ancestor ends, and
-//! the ancestor waits for its descendant.
+//! the ancestor waits for its descendant. Neither can a waiter that heeds an overtaken waiter ahead
+//! of it in the same queue, so the request overtakes it, too, unless the ancestor is around it.
 //!
 //! A walk along a queue skips the waiters whose modes a waiter ahead has ruled out. So the table
 //! notes the waiters that may overtake, and the walk tries these all the same. A waiter's claims
@@ -17,35 +18,72 @@ use super::records::{ClaimRecord, Records, Session};
 use super::request::{Claim, SessionId};
 use super::resource::Resource;
 
-/// Whether a waiting claim of this rank may overtake others. A nested claim heeds no waiter, so it
-/// has none to overtake.
-pub fn may_overtake(rank: Rank, ancestors: &[SessionId]) -> bool {
-    rank >= Rank::FIRST_ORDINARY && !ancestors.is_empty()
-}
+/// Maximum number of claims in [`Overtaken`]. Beyond these, a nested request heeds the waiters that
+/// wait for an overtaken waiter only.
+const OVERTAKEN_MAX: usize = 64;
 
-/// Whether a request below these ancestors overtakes a waiter.
-pub(super) fn overtakes<R: Records>(records: &R, ancestors: &[SessionId], waiter: SessionId) -> Result<bool, R::Error> {
-    match records.session(waiter)? {
-        Some(waiter) => awaits_any(records, &waiter, ancestors),
-        None => Ok(false),
+/// The claims of the waiters of one queue that a nested request overtakes, as a walk from the first
+/// waiter on finds them. Each claim comes with an ancestor of the request that has to end before.
+#[derive(Debug, Default)]
+pub(super) struct Overtaken(Vec<(Claim, SessionId)>);
+
+impl Overtaken {
+    /// Whether the request overtakes the next waiter of the queue. `heeds_all` tells that the
+    /// waiter overtakes nobody in this queue, and `awaited` which ancestor of the request the
+    /// waiter waits for.
+    pub(super) fn has<E>(
+        &mut self,
+        resource: &Resource,
+        waiter: &Session,
+        heeds_all: bool,
+        awaited: impl FnOnce() -> Result<Option<SessionId>, E>,
+    ) -> Result<bool, E> {
+        let here: Vec<_> = waiter.claims.iter().filter(|record| record.claim.resource == *resource).collect();
+        let is_awaited = |(its, ancestor): &&(Claim, SessionId)| {
+            !waiter.ancestors.contains(ancestor) && here.iter().any(|record| excludes(its, &record.claim))
+        };
+        let ahead = self.0.iter().find(|its| heeds_all && is_awaited(its)).map(|(_, ancestor)| *ancestor);
+        let ancestor = match ahead {
+            None => awaited()?,
+            ahead => ahead,
+        };
+        let Some(ancestor) = ancestor else { return Ok(false) };
+        for record in here {
+            // A share takes no slot, so nobody waits for it.
+            let slots = record.claim.slots.filter(|_| !record.shares);
+            let its = (Claim { slots, ..record.claim.clone() }, ancestor);
+            if self.0.len() < OVERTAKEN_MAX && !self.0.contains(&its) {
+                self.0.push(its);
+            }
+        }
+        Ok(true)
     }
 }
 
-/// Whether a waiter waits for what one of these sessions holds. A hold around the waiter itself
+/// The first of these sessions that holds what a waiter waits for. A hold around the waiter itself
 /// does not count.
-fn awaits_any<R: Records>(records: &R, waiter: &Session, holders: &[SessionId]) -> Result<bool, R::Error> {
-    for holder in holders.iter().filter(|holder| !waiter.ancestors.contains(holder)) {
-        let Some(holder) = records.session(*holder)?.filter(Session::is_holder) else { continue };
-        let waits_for = |held: &ClaimRecord| waiter.claims.iter().any(|its| excludes(&held.claim, &its.claim));
-        if holder.claims.iter().any(waits_for) {
-            return Ok(true);
+pub(super) fn awaited<R: Records>(
+    records: &R,
+    waiter: &Session,
+    holders: &[SessionId],
+) -> Result<Option<SessionId>, R::Error> {
+    for id in holders.iter().filter(|holder| !waiter.ancestors.contains(holder)) {
+        let Some(holder) = records.session(*id)?.filter(Session::is_holder) else { continue };
+        if excludes_any(&holder, waiter) {
+            return Ok(Some(*id));
         }
     }
-    Ok(false)
+    Ok(None)
+}
+
+/// Whether a holder has a claim that excludes one of a waiter's.
+pub(super) fn excludes_any(holder: &Session, waiter: &Session) -> bool {
+    let waits_for = |held: &ClaimRecord| waiter.claims.iter().any(|its| excludes(&held.claim, &its.claim));
+    holder.claims.iter().any(waits_for)
 }
 
 /// Whether two sessions can't hold these claims at the same time, whatever the other sessions hold.
-pub(super) fn excludes(one: &Claim, other: &Claim) -> bool {
+fn excludes(one: &Claim, other: &Claim) -> bool {
     let is_only_slot = one.slots == Some(1) && other.slots == Some(1);
     one.resource == other.resource
         && (one.mode.clashes_with(other.mode) || is_only_slot)
@@ -60,7 +98,7 @@ pub(super) fn overtakers<R: Records>(
     session: &Session,
 ) -> Result<Vec<(Resource, SessionId)>, R::Error> {
     let mut found = Vec::new();
-    let last = Rank::waiting(records.last_seq()?, false);
+    let last = Rank::waiting(records.last_seq()?);
     let is_awaited = is_awaited(records, &session.ancestors)?;
     for ClaimRecord { claim, rank, .. } in &session.claims {
         let name = &claim.resource;
@@ -68,11 +106,15 @@ pub(super) fn overtakers<R: Records>(
         let waiting = blocked_by(claim.mode);
         let query = Query { span: &claim.span, held: Modes::EMPTY, waiting, before: Rank::LAST };
         let mut failure = Ok(());
-        if is_awaited && may_overtake(*rank, &session.ancestors) {
+        if is_awaited && !session.ancestors.is_empty() {
             state.tree.visit(records, name, Query { before: *rank, ..query }, |ahead| {
-                match overtakes(records, &session.ancestors, ahead.session) {
-                    Ok(false) => return ControlFlow::Continue(()),
-                    Ok(true) => found.push((name.clone(), id)),
+                let ancestor = records.session(ahead.session).and_then(|waiter| match waiter {
+                    Some(waiter) => awaited(records, &waiter, &session.ancestors),
+                    None => Ok(None),
+                });
+                match ancestor {
+                    Ok(None) => return ControlFlow::Continue(()),
+                    Ok(Some(_)) => found.push((name.clone(), id)),
                     Err(error) => failure = Err(error),
                 }
                 ControlFlow::Break(())
@@ -81,13 +123,13 @@ pub(super) fn overtakers<R: Records>(
         if state.waiting_below > 0 && *rank < last {
             state.tree.visit(records, name, query, |behind| {
                 let overtaker = records.session(behind.session).and_then(|waiter| match waiter {
-                    Some(waiter) if behind.rank > *rank && may_overtake(behind.rank, &waiter.ancestors) => {
-                        awaits_any(records, session, &waiter.ancestors)
+                    Some(waiter) if behind.rank > *rank && !waiter.ancestors.is_empty() => {
+                        awaited(records, session, &waiter.ancestors)
                     }
-                    _ => Ok(false),
+                    _ => Ok(None),
                 });
                 match overtaker {
-                    Ok(overtakes) => found.extend(overtakes.then(|| (name.clone(), behind.session))),
+                    Ok(ancestor) => found.extend(ancestor.map(|_| (name.clone(), behind.session))),
                     Err(error) => failure = Err(error),
                 }
                 ControlFlow::Continue(())
@@ -122,7 +164,7 @@ mod tests {
     use crate::clock::StoreTime;
 
     /// A table in which 1 holds `e`, 2 the prewrite of `r`, 3 and 4 its slots, and 11 waits for a
-    /// slot below 1.
+    /// slot below 1. The first place in the queue is free again.
     fn table() -> LockTable {
         let mut table = LockTable::default();
         let e = Claim { resource: name("e"), ..claim(Mode::Write, "") };
@@ -131,12 +173,18 @@ mod tests {
         ask(&mut table, 2, &[], &[claim(Mode::Prewrite, "")]);
         ask(&mut table, 3, &[], std::slice::from_ref(&slot));
         ask(&mut table, 4, &[], std::slice::from_ref(&slot));
+        ask(&mut table, 5, &[], std::slice::from_ref(&slot));
         ask(&mut table, 11, &[1], &[slot]);
+        release(&mut table, 5);
         table
     }
 
     fn ask(table: &mut LockTable, session: u8, ancestors: &[u8], claims: &[Claim]) {
         let Ok(_) = table.apply(StoreTime::from_micros(1), Op::Acquire(request(session, ancestors, claims)));
+    }
+
+    fn release(table: &mut LockTable, session: u8) {
+        let Ok(_) = table.apply(StoreTime::from_micros(2), Op::Release { session: id(session), end: None });
     }
 
     /// What the queue of `r` says: the number of claims that may overtake, and the overtakers.
@@ -151,31 +199,32 @@ mod tests {
     }
 
     #[test]
-    fn upgrade_that_joins_ahead_is_noted_as_overtaken() {
+    fn waiter_that_returns_ahead_is_noted_as_overtaken() {
         let mut table = table();
-        assert_eq!(noted(&table), (1, vec![]));
-        ask(&mut table, 12, &[2], &both());
+        let place = Place { number: 1, asked: StoreTime::from_micros(1) };
+        let Ok(_) = table.apply(StoreTime::from_micros(2), Op::Return { request: request(12, &[], &both()), place });
         assert_eq!(noted(&table), (1, vec![id(11)]));
-        for session in [id(11), id(12)] {
-            let Ok(_) = table.apply(StoreTime::from_micros(2), Op::Release { session, end: None });
-        }
+        release(&mut table, 11);
+        release(&mut table, 12);
         let Ok(state) = table.records().resource(&name("r"));
         assert_eq!((state.unwrap().waiting_below, noted(&table).1), (0, vec![]));
     }
 
     #[test]
-    fn upgrade_that_does_not_wait_for_the_ancestor_is_not_overtaken() {
-        let mut table = table();
-        ask(&mut table, 12, &[2], &both()[..1]);
-        assert_eq!(noted(&table), (1, vec![]));
-    }
-
-    #[test]
-    fn waiter_that_returns_ahead_is_noted_as_overtaken() {
-        let mut table = table();
-        let place = Place { number: 0, asked: StoreTime::from_micros(1) };
-        let Ok(_) = table.apply(StoreTime::from_micros(2), Op::Return { request: request(12, &[], &both()), place });
-        assert_eq!(noted(&table), (1, vec![id(11)]));
+    fn nested_request_overtakes_those_behind_a_waiter_that_returns() {
+        let mut table = LockTable::default();
+        ask(&mut table, 1, &[], &both()[1..]);
+        ask(&mut table, 2, &[], &[claim(Mode::Read, "")]);
+        ask(&mut table, 3, &[], &both());
+        ask(&mut table, 4, &[], &both()[..1]);
+        release(&mut table, 3);
+        ask(&mut table, 5, &[1], &[claim(Mode::Read, "")]);
+        let Ok(blockers) = table.blockers(id(5));
+        assert_eq!(blockers, [id(4)]);
+        let place = Place { number: 1, asked: StoreTime::from_micros(1) };
+        let Ok(outcome) =
+            table.apply(StoreTime::from_micros(2), Op::Return { request: request(3, &[], &both()), place });
+        assert_eq!(outcome.granted, [id(5)]);
     }
 
     #[test]

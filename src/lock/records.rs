@@ -120,7 +120,7 @@ pub struct ResourceState {
     pub waiting: u32,
     /// The claims, ordered by where their spans begin.
     pub tree: Tree,
-    /// The number of ordinary waiting claims of sessions with ancestors, which may overtake.
+    /// The number of waiting claims of sessions with ancestors, which may overtake.
     pub waiting_below: u32,
     /// The waiters that may overtake an earlier one: see `overtaking`.
     pub overtakers: BTreeSet<SessionId>,

@@ -16,7 +16,7 @@ use super::listing;
 use super::mode::{Mode, Modes, Nesting};
 use super::nesting::{self, Standing};
 use super::op::{Op, Outcome, Refusal, Reply};
-use super::overtaking::{self, may_overtake};
+use super::overtaking;
 use super::past::Remembered;
 use super::records::{ClaimRecord, Memory, Phase, Records, ResourceState, Session};
 use super::remember::{self, Leaving};
@@ -84,8 +84,8 @@ impl<R: Records> LockTable<R> {
         let expired = self.expire(now, &mut granted)?;
         remember::prune(&mut self.records, now)?;
         let reply = match op {
-            Op::Acquire(request) => self.acquire(now, request, None)?,
-            Op::Return { request, place } => self.acquire(now, request, Some(place))?,
+            Op::Acquire(request) => self.acquire(now, request, None, &mut granted)?,
+            Op::Return { request, place } => self.acquire(now, request, Some(place), &mut granted)?,
             Op::Renew(session) => self.renew(now, session)?,
             Op::Extend { session, by } => self.extend(now, session, by)?,
             Op::Release { session, end } => self.release(now, session, end, &mut granted)?,
@@ -186,8 +186,7 @@ impl<R: Records> LockTable<R> {
     fn blockers_of(&self, id: SessionId, session: &Session) -> Result<Vec<SessionId>, R::Error> {
         let asker = Asker { session: id, ancestors: &session.ancestors };
         for record in session.claims.iter().filter(|record| !record.rank.is_held()) {
-            let before = record.rank.waits_behind();
-            let found = conflict::blockers(&self.records, &record.claim, record.shares, asker, before)?;
+            let found = conflict::blockers(&self.records, &record.claim, record.shares, asker, record.rank)?;
             if !found.is_empty() {
                 return Ok(found);
             }
@@ -195,7 +194,13 @@ impl<R: Records> LockTable<R> {
         Ok(Vec::new())
     }
 
-    fn acquire(&mut self, now: StoreTime, request: Request, returns: Option<Place>) -> Result<Reply, R::Error> {
+    fn acquire(
+        &mut self,
+        now: StoreTime,
+        request: Request,
+        returns: Option<Place>,
+        granted: &mut Vec<SessionId>,
+    ) -> Result<Reply, R::Error> {
         if let Some(session) = self.records.session(request.session)? {
             return Ok(standing(now, &session));
         }
@@ -227,7 +232,7 @@ impl<R: Records> LockTable<R> {
         let asked = returns.map_or(now, |place| place.asked);
         let id = request.session;
         if blockers.is_empty() {
-            let mut session = session_of(request, &standings, |_| Rank::LAST, asked, now);
+            let mut session = session_of(request, &standings, Rank::LAST, asked, now);
             session.begin(now);
             return self.grant(now, id, session).map(|session| standing(now, &session));
         }
@@ -236,10 +241,13 @@ impl<R: Records> LockTable<R> {
         if seq > last {
             self.records.put_last_seq(seq)?;
         }
-        let rank = |standing: Standing| Rank::waiting(seq, standing.is_nested());
-        let mut session = session_of(request, &standings, rank, asked, now);
+        let mut session = session_of(request, &standings, Rank::waiting(seq), asked, now);
         session.renew(now);
-        self.queue(now, id, session)?;
+        let overtaken = self.queue(now, id, session)?;
+        // Those who overtake a waiter that has returned to its place may also overtake those in
+        // between, which wait for it now.
+        let whole = |resource| Freed { resource, span: Span::Whole, modes: Modes::ALL };
+        self.settle_all(now, overtaken.into_iter().map(whole).collect(), granted)?;
         Ok(Reply::Waiting)
     }
 
@@ -268,9 +276,8 @@ impl<R: Records> LockTable<R> {
         place: Option<u64>,
     ) -> Result<Vec<SessionId>, R::Error> {
         let asker = Asker { session: request.session, ancestors: &request.ancestors };
-        let ordinary = place.map_or(Rank::LAST, |seq| Rank::waiting(seq, false));
+        let before = place.map_or(Rank::LAST, Rank::waiting);
         for (claim, standing) in request.claims.iter().zip(standings) {
-            let before = if standing.is_nested() { Rank::FIRST_WAITING } else { ordinary };
             let found = conflict::blockers(&self.records, claim, standing.shares(), asker, before)?;
             if !found.is_empty() {
                 return Ok(found);
@@ -284,10 +291,8 @@ impl<R: Records> LockTable<R> {
     fn is_taken(&self, place: u64, request: &Request) -> Result<bool, R::Error> {
         for claim in &request.claims {
             let Some(state) = self.records.resource(&claim.resource)? else { continue };
-            for nested in [false, true] {
-                if state.tree.has_waiter(&self.records, &claim.resource, Rank::waiting(place, nested))? {
-                    return Ok(true);
-                }
+            if state.tree.has_waiter(&self.records, &claim.resource, Rank::waiting(place))? {
+                return Ok(true);
             }
         }
         Ok(false)
@@ -315,24 +320,30 @@ impl<R: Records> LockTable<R> {
         Ok(false)
     }
 
-    fn queue(&mut self, now: StoreTime, id: SessionId, session: Session) -> Result<(), R::Error> {
+    /// Puts a session into the queues. Returns the resources on which a waiter behind overtakes it.
+    fn queue(&mut self, now: StoreTime, id: SessionId, session: Session) -> Result<Vec<Resource>, R::Error> {
         let overtakers = overtaking::overtakers(&self.records, id, &session)?;
         for (index, record) in session.claims.iter().enumerate() {
             let name = &record.claim.resource;
             remember::current(&mut self.records, now, name)?;
             let mut state = self.records.take_resource(name)?.unwrap_or_default();
             state.waiting += 1;
-            state.waiting_below += u32::from(may_overtake(record.rank, &session.ancestors));
+            state.waiting_below += u32::from(!session.ancestors.is_empty());
             state.count_slots(record);
             state.tree.insert(&mut self.records, name, entry(id, index, record))?;
             self.records.put_resource(name, state)?;
         }
+        self.records.put_session(id, session)?;
+        let mut overtaken = Vec::new();
         for (name, overtaker) in overtakers {
             let mut state = self.records.take_resource(&name)?.unwrap_or_default();
             state.overtakers.insert(overtaker);
             self.records.put_resource(&name, state)?;
+            if overtaker != id && !overtaken.contains(&name) {
+                overtaken.push(name);
+            }
         }
-        self.records.put_session(id, session)
+        Ok(overtaken)
     }
 
     /// Grants the request of a session, whose phase has begun already. The claims of a waiter are
@@ -351,7 +362,7 @@ impl<R: Records> LockTable<R> {
             if session.claims[index].rank == Rank::LAST {
                 state.count_slots(&session.claims[index]);
             } else {
-                state.count_leaving(id, session.claims[index].rank, &session.ancestors);
+                state.count_leaving(id, &session.ancestors);
                 let waiting = entry(id, index, &session.claims[index]);
                 state.tree.remove(&mut self.records, &name, &waiting)?;
             }
@@ -502,8 +513,10 @@ impl<R: Records> LockTable<R> {
         span: &Span,
         keeps: impl Fn(&Entry) -> bool,
     ) -> Result<bool, R::Error> {
-        let Some(state) = self.records.resource(resource)? else { return Ok(false) };
-        let query = Query { span, held: Modes::EMPTY, waiting: Modes::ALL, before: Rank::FIRST_ORDINARY };
+        let Some(state) = self.records.resource(resource)?.filter(|state| state.waiting_below > 0) else {
+            return Ok(false);
+        };
+        let query = Query { span, held: Modes::EMPTY, waiting: Modes::ALL, before: Rank::LAST };
         for entry in state.tree.waiting_after(&self.records, resource, query, Rank::HELD, usize::MAX)? {
             let session = self.records.session(entry.session)?;
             if session.is_some_and(|session| session.ancestors.contains(&id)) && !keeps(&entry) {
@@ -550,9 +563,9 @@ impl ResourceState {
     }
 
     /// Counts a waiting claim of a session when it leaves the queue of this resource.
-    fn count_leaving(&mut self, id: SessionId, rank: Rank, ancestors: &[SessionId]) {
+    fn count_leaving(&mut self, id: SessionId, ancestors: &[SessionId]) {
         self.waiting -= 1;
-        self.waiting_below -= u32::from(may_overtake(rank, ancestors));
+        self.waiting_below -= u32::from(!ancestors.is_empty());
         self.overtakers.remove(&id);
     }
 }
@@ -568,21 +581,10 @@ fn standing(now: StoreTime, session: &Session) -> Reply {
     }
 }
 
-fn session_of(
-    request: Request,
-    standings: &[Standing],
-    rank: impl Fn(Standing) -> Rank,
-    asked: StoreTime,
-    since: StoreTime,
-) -> Session {
+fn session_of(request: Request, standings: &[Standing], rank: Rank, asked: StoreTime, since: StoreTime) -> Session {
     let records = request.claims.into_iter().zip(standings);
-    let claims = records.map(|(claim, standing)| ClaimRecord {
-        claim,
-        rank: rank(*standing),
-        token: 0,
-        shares: standing.shares(),
-        slot: None,
-    });
+    let claims =
+        records.map(|(claim, standing)| ClaimRecord { claim, rank, token: 0, shares: standing.shares(), slot: None });
     Session {
         ancestors: request.ancestors,
         claims: claims.collect(),

@@ -120,14 +120,12 @@ pub(crate) fn holders_do_not_conflict(sessions: &Sessions, lines: &[Line]) {
     }
 }
 
-/// Asserts that a holder or an earlier waiter blocks each waiter. Only a holder can block a nested
-/// claim.
+/// Asserts that a holder or an earlier waiter blocks each waiter.
 pub(crate) fn every_waiter_is_blocked(sessions: &Sessions, lines: &[Line]) {
     let blocked = |at: usize| {
         let line = &lines[at];
-        let ahead = |(index, other): &(usize, &Line)| {
-            other.is_held() || (!is_nested(sessions, line) && *index < at && other.resource == line.resource)
-        };
+        let ahead =
+            |(index, other): &(usize, &Line)| other.is_held() || (*index < at && other.resource == line.resource);
         let ahead: Vec<&Line> = lines.iter().enumerate().filter(ahead).map(|(_, other)| other).collect();
         let takes_slot = |other: &&&Line| {
             other.resource == line.resource
@@ -146,14 +144,13 @@ pub(crate) fn every_waiter_is_blocked(sessions: &Sessions, lines: &[Line]) {
 }
 
 /// Asserts that no session was granted between two listings ahead of an earlier waiter that
-/// conflicts with it and still waits, unless that waiter waited for an ancestor of the session.
+/// conflicts with it and still waits, unless that waiter waited for an ancestor of the session, or
+/// for a waiter that did.
 pub(crate) fn no_waiter_is_overtaken(sessions: &Sessions, before: &[Line], after: &[Line]) {
     let held = |lines: &[Line], line: &Line| lines.iter().any(|other| other.is_held() && other.session == line.session);
     let waits =
         |lines: &[Line], session: SessionId| lines.iter().any(|line| !line.is_held() && line.session == session);
-    let is_new = |line: &&Line| {
-        line.is_held() && !held(before, line) && !is_nested(sessions, line) && !sessions[&line.session].has_returned
-    };
+    let is_new = |line: &&Line| line.is_held() && !held(before, line) && !sessions[&line.session].has_returned;
     for new in after.iter().filter(is_new) {
         let behind = |other: &&Line| !other.is_held() && other.session != new.session;
         let place = before.iter().position(|line| {
@@ -162,21 +159,26 @@ pub(crate) fn no_waiter_is_overtaken(sessions: &Sessions, before: &[Line], after
             !line.is_held() && is_new
         });
         for earlier in before[..place.unwrap_or(before.len())].iter().filter(behind) {
-            let may_pass = before.iter().filter(|line| line.session == earlier.session).any(|line| {
-                let above = |other: &&Line| sessions[&new.session].ancestors.contains(&other.session);
-                let alone = |other: &Line| line.slots == Some(1) && other.slots == Some(1);
-                let blocks = |other: &Line| {
-                    conflict(sessions, line, other)
-                        || line.resource == other.resource
-                            && alone(other)
-                            && !related(sessions, line.session, other.session)
-                };
-                before.iter().filter(|other| other.is_held()).filter(above).any(blocks)
-            });
+            let may_pass = may_pass(sessions, before, new.session, earlier.session);
             let passed = conflict(sessions, new, earlier) && waits(after, earlier.session) && !may_pass;
             assert!(!passed, "{new:?} overtook {earlier:?}");
         }
     }
+}
+
+/// Whether a waiter waits for an ancestor of a session, or is behind a waiter of the same resource that
+/// does.
+fn may_pass(sessions: &Sessions, lines: &[Line], session: SessionId, waiter: SessionId) -> bool {
+    let excludes = |line: &Line, other: &Line| {
+        let alone = line.slots == Some(1) && other.slots == Some(1) && line.resource == other.resource;
+        conflict(sessions, line, other) || alone && !related(sessions, line.session, other.session)
+    };
+    let above = |line: &&Line| line.is_held() && sessions[&session].ancestors.contains(&line.session);
+    lines.iter().enumerate().filter(|(_, line)| line.session == waiter).any(|(at, line)| {
+        let is_ahead = |other: &&Line| !other.is_held() && other.session != session && excludes(line, other);
+        lines.iter().filter(above).any(|held| excludes(line, held))
+            || lines[..at].iter().filter(is_ahead).any(|other| may_pass(sessions, lines, session, other.session))
+    })
 }
 
 /// Asserts that a new grant has a token above all earlier tokens of its resource. A nested claim

@@ -5,7 +5,7 @@
 //! two orders open: which of several blockers a reply names, and which of several freed parts is
 //! handled first. There the oracle follows the doc comments of the table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rlock::clock::StoreTime;
@@ -24,8 +24,9 @@ pub(crate) struct Member {
     pub(crate) request: Request,
     /// The position of the request among all requests that had to wait.
     seq: u64,
-    /// For each claim, whether an ancestor held an overlapping span at the request.
-    nested: Vec<bool>,
+    /// The resources on which the waiter came behind a waiter that it overtakes, or that waiter
+    /// returned ahead of it.
+    overtakes_on: BTreeSet<Resource>,
     /// The token of each claim, once the request is granted.
     tokens: Option<Vec<u64>>,
     /// The slot of each claim on one, once the request is granted.
@@ -68,14 +69,9 @@ impl Member {
         self.tokens.is_some()
     }
 
-    /// The rank of a claim: holders, then nested waiters, then ordinary waiters. Waiters are
-    /// ordered by their requests.
-    fn place(&self, claim: usize) -> (u8, u64) {
-        match (self.holds(), self.nested[claim]) {
-            (true, _) => (0, 0),
-            (false, true) => (1, self.seq),
-            (false, false) => (2, self.seq),
-        }
+    /// The place in the order of grants: holders, then waiters in the order of their requests.
+    fn place(&self) -> u64 {
+        if self.holds() { 0 } else { self.seq }
     }
 }
 
@@ -105,7 +101,13 @@ fn clash(a: Mode, b: Mode) -> bool {
     a == Mode::Write || b == Mode::Write || (a == Mode::Prewrite && b == Mode::Prewrite)
 }
 
-/// The table of docs/design.md#nesting: `0` at once, `1` waits for holders, `2` refused.
+/// Whether two claims can't be held at once, whatever else is held.
+fn exclude(one: &Claim, other: &Claim) -> bool {
+    let alone = one.slots == Some(1) && other.slots == Some(1);
+    one.resource == other.resource && one.span.overlaps(&other.span) && (alone || clash(one.mode, other.mode))
+}
+
+/// The table of docs/design.md#nesting: `0` at once, `1` waits, `2` refused.
 fn nested_verdict(held: Mode, asked: Mode) -> u8 {
     let column = |cells: [u8; 4]| match asked {
         Mode::Read => cells[0],
@@ -130,8 +132,8 @@ impl Oracle {
         let expired: Vec<_> = due.into_iter().map(|(_, id)| id).collect();
         self.leave(now, &expired, Why::TimeIsOver, &mut granted);
         let reply = match op {
-            Op::Acquire(request) => self.acquire(now, request, None),
-            Op::Return { request, place } => self.acquire(now, request, Some(place)),
+            Op::Acquire(request) => self.acquire(now, request, None, &mut granted),
+            Op::Return { request, place } => self.acquire(now, request, Some(place), &mut granted),
             Op::Renew(id) => self.renew(now, id),
             Op::Extend { session, by } => self.extend(now, session, by),
             Op::Release { session, end } => self.release(now, session, Why::Released(end), &mut granted),
@@ -300,11 +302,16 @@ impl Oracle {
         self.members.iter_mut().find(|member| member.id() == id).expect("the caller has found the session")
     }
 
-    fn acquire(&mut self, now: StoreTime, request: Request, returns: Option<Place>) -> Reply {
+    fn acquire(
+        &mut self,
+        now: StoreTime,
+        request: Request,
+        returns: Option<Place>,
+        granted: &mut Vec<SessionId>,
+    ) -> Reply {
         if let Some(member) = self.member(request.session) {
             return member.reply(now);
         }
-        let mut nested = Vec::new();
         for claim in &request.claims {
             let slots = |member: &Member| {
                 member.request.claims.iter().find(|c| c.resource == claim.resource).and_then(|c| c.slots)
@@ -316,9 +323,8 @@ impl Oracle {
                 let resource = claim.resource.clone();
                 return Reply::Refused(Refusal::SlotsDiffer { resource, in_force, asked });
             }
-            match self.relation(&request, claim) {
-                Ok(relation) => nested.push(!matches!(relation, Relation::Ordinary)),
-                Err(refusal) => return Reply::Refused(refusal),
+            if let Err(refusal) = self.relation(&request, claim) {
+                return Reply::Refused(refusal);
             }
         }
         if self.is_done(now, &request) {
@@ -343,7 +349,7 @@ impl Oracle {
         let requester = Member {
             request,
             seq,
-            nested,
+            overtakes_on: BTreeSet::new(),
             tokens: None,
             slots,
             is_claimed: false,
@@ -372,23 +378,60 @@ impl Oracle {
         self.seq = self.seq.max(seq);
         let expiry = terms.map(|terms| now + terms.heartbeat);
         self.members.push(Member { seq, expiry, ..requester });
+        self.note_overtakers(id);
+        // Waiters behind a request that comes back may overtake it, and those that wait for it.
+        let names = Self::resources(&self.members[self.members.len() - 1].request);
+        for name in names {
+            let is_behind = |member: &&Member| {
+                !member.holds() && member.seq > seq && Self::resources(&member.request).contains(&name)
+            };
+            let mut behind: Vec<_> = self.members.iter().filter(is_behind).map(|it| (it.seq, it.id())).collect();
+            behind.sort();
+            for (_, id) in behind {
+                self.try_grant(now, id, granted);
+            }
+        }
         Reply::Waiting
     }
 
-    /// Whether a waiter waits for the hold of an ancestor of `below`.
-    fn awaits_ancestor(&self, waiter: &Member, below: &Member) -> bool {
-        let above = self.members.iter().filter(|other| other.holds() && below.request.ancestors.contains(&other.id()));
-        let strange = above.filter(|other| !waiter.request.ancestors.contains(&other.id()));
-        let held: Vec<&Claim> = strange.flat_map(|other| &other.request.claims).collect();
-        let is_blocked = |claim: &Claim| {
-            held.iter().any(|held| {
-                let alone = held.slots == Some(1) && claim.slots == Some(1);
-                held.resource == claim.resource
-                    && held.span.overlaps(&claim.span)
-                    && (alone || clash(held.mode, claim.mode))
+    /// The first ancestor of `below` whose hold a waiter waits for.
+    fn awaited(&self, waiter: &Member, below: &Member) -> Option<SessionId> {
+        let excludes = |holder: &Member| {
+            let claims = &waiter.request.claims;
+            holder.request.claims.iter().any(|held| claims.iter().any(|claim| exclude(held, claim)))
+        };
+        let strange = below.request.ancestors.iter().filter(|id| !waiter.request.ancestors.contains(id));
+        let mut holders = strange.filter_map(|id| self.member(*id)).filter(|above| above.holds());
+        holders.find(|holder| !waiter.holds() && excludes(holder)).map(Member::id)
+    }
+
+    /// Notes the waiters that overtake another since a session has joined the queues.
+    fn note_overtakers(&mut self, id: SessionId) {
+        let member = self.member(id).expect("the session waits").clone();
+        let heeds = |one: &Member, ahead: &Member, name: &Resource| {
+            let here = |member: &Member| -> Vec<Claim> {
+                member.request.claims.iter().filter(|claim| claim.resource == *name).cloned().collect()
+            };
+            let ahead = here(ahead);
+            here(one).iter().any(|claim| {
+                ahead.iter().any(|its| {
+                    let slots = (claim.mode, its.mode) == (Mode::Slot, Mode::Slot);
+                    claim.span.overlaps(&its.span) && (slots || clash(claim.mode, its.mode))
+                })
             })
         };
-        !waiter.holds() && waiter.request.claims.iter().any(is_blocked)
+        for name in Self::resources(&member.request) {
+            let mut found = Vec::new();
+            for other in self.members.iter().filter(|other| !other.holds() && other.id() != id) {
+                let (ahead, behind) = if other.seq < member.seq { (other, &member) } else { (&member, other) };
+                if heeds(behind, ahead, &name) && self.awaited(ahead, behind).is_some() {
+                    found.push(behind.id());
+                }
+            }
+            for id in found {
+                self.member_mut(id).overtakes_on.insert(name.clone());
+            }
+        }
     }
 
     fn relation(&self, request: &Request, claim: &Claim) -> Result<Relation, Refusal> {
@@ -438,45 +481,83 @@ impl Oracle {
 
     /// The sessions that block the first blocked claim.
     fn blockers(&self, requester: &Member) -> Vec<SessionId> {
-        for (index, claim) in requester.request.claims.iter().enumerate() {
+        let ancestors = &requester.request.ancestors;
+        for claim in &requester.request.claims {
             let mut clashing = Vec::new();
             let mut slots = Vec::new();
+            let mut ahead = Vec::new();
+            let needs_slot = claim.mode == Mode::Slot && !self.shares(requester, &claim.resource);
             for other in &self.members {
-                if other.id() == requester.id()
-                    || requester.request.ancestors.contains(&other.id())
-                    || other.request.ancestors.contains(&requester.id())
-                {
+                if other.id() == requester.id() || ancestors.contains(&other.id()) || other.place() >= requester.seq {
                     continue;
                 }
-                if self.awaits_ancestor(other, requester) {
-                    continue;
-                }
-                for (at, other_claim) in other.request.claims.iter().enumerate() {
-                    let ahead = other.holds() || (!requester.nested[index] && other.place(at) < requester.place(index));
-                    if other_claim.resource != claim.resource || !ahead || !other_claim.span.overlaps(&claim.span) {
+                for (at, its) in other.request.claims.iter().enumerate() {
+                    if its.resource != claim.resource || !its.span.overlaps(&claim.span) {
                         continue;
                     }
-                    let found = (other_claim.span.lower().clone(), other.place(at), other.id(), at);
-                    if clash(claim.mode, other_claim.mode) {
-                        clashing.push(found);
-                    } else if claim.mode == Mode::Slot
-                        && other_claim.mode == Mode::Slot
-                        && !self.shares(other, &claim.resource)
-                    {
-                        slots.push(found);
+                    let clashes = clash(claim.mode, its.mode);
+                    let takes = needs_slot && its.mode == Mode::Slot && !self.shares(other, &claim.resource);
+                    if !clashes && !takes {
+                        continue;
+                    }
+                    if !other.holds() && !ancestors.is_empty() {
+                        ahead.push((other.seq, at, clashes, other));
+                    } else {
+                        let found = (its.span.lower().clone(), other.place(), other.id(), at);
+                        if clashes { clashing.push(found) } else { slots.push(found) }
                     }
                 }
             }
             if let Some(last) = clashing.into_iter().max() {
                 return vec![last.2];
             }
-            let limit = claim.slots.map_or(usize::MAX, |slots| slots as usize);
-            if slots.len() >= limit && !self.shares(requester, &claim.resource) {
-                slots.sort();
-                return slots.into_iter().rev().take(limit).map(|found| found.2).collect();
+            let limit = if needs_slot { claim.slots.map_or(usize::MAX, |slots| slots as usize) } else { usize::MAX };
+            slots.sort();
+            let mut takers: Vec<_> = slots.into_iter().rev().take(limit).map(|found| found.2).collect();
+            ahead.sort_by_key(|(seq, at, ..)| (*seq, *at));
+            let mut overtaken = Vec::new();
+            for (_, _, clashes, other) in ahead {
+                if takers.len() >= limit {
+                    break;
+                }
+                if self.overtakes(requester, other, &claim.resource, &mut overtaken) {
+                    continue;
+                }
+                if clashes {
+                    return vec![other.id()];
+                }
+                takers.push(other.id());
+            }
+            if takers.len() >= limit {
+                return takers;
             }
         }
         Vec::new()
+    }
+
+    /// Whether a nested request overtakes the next waiter of a resource: one that waits for an
+    /// ancestor of the request, or one behind a waiter that is overtaken, unless the ancestor is
+    /// around it.
+    fn overtakes(
+        &self,
+        below: &Member,
+        waiter: &Member,
+        resource: &Resource,
+        overtaken: &mut Vec<(Claim, SessionId)>,
+    ) -> bool {
+        let claims = waiter.request.claims.iter().filter(|claim| claim.resource == *resource);
+        let claims: Vec<_> = claims.cloned().collect();
+        let is_behind = |(ahead, ancestor): &&(Claim, SessionId)| {
+            !waiter.overtakes_on.contains(resource)
+                && !waiter.request.ancestors.contains(ancestor)
+                && claims.iter().any(|claim| exclude(ahead, claim))
+        };
+        let ahead = overtaken.iter().find(is_behind).map(|(_, ancestor)| *ancestor);
+        let Some(ancestor) = ahead.or_else(|| self.awaited(waiter, below)) else { return false };
+        let shares = self.shares(waiter, resource);
+        let unshared = |claim: Claim| Claim { slots: claim.slots.filter(|_| !shares), ..claim };
+        overtaken.extend(claims.into_iter().map(|claim| (unshared(claim), ancestor)));
+        true
     }
 
     /// Grants a request. From the queue, it has to be claimed within the claim lease.
@@ -589,34 +670,36 @@ impl Oracle {
             for member in self.members.iter().filter(|member| !member.holds()) {
                 for (index, claim) in member.request.claims.iter().enumerate() {
                     if claim.resource == was.resource && claim.span.overlaps(&was.span) && blocked(claim.mode) {
-                        waiting.push((member.place(index), index, member.id()));
+                        waiting.push((member.seq, index, member.id()));
                     }
                 }
             }
             waiting.sort();
             for (_, _, id) in waiting {
-                let Some(member) = self.member(id).cloned() else { continue };
-                if member.holds() || !self.blockers(&member).is_empty() {
-                    continue;
-                }
-                granted.push(id);
-                if self.is_done(now, &member.request) {
-                    self.leave(now, &[id], Why::Released(None), granted);
-                } else {
-                    self.grant(now, id, member.request.terms.map(|terms| terms.claim).or(self.claim_lease));
-                }
+                self.try_grant(now, id, granted);
             }
         }
     }
 
-    /// Whether a nested claim of a descendant waits within `part` and fails `keeps`.
+    /// Grants a waiter's request if no session blocks it.
+    fn try_grant(&mut self, now: StoreTime, id: SessionId, granted: &mut Vec<SessionId>) {
+        let Some(member) = self.member(id).cloned() else { return };
+        if member.holds() || !self.blockers(&member).is_empty() {
+            return;
+        }
+        granted.push(id);
+        if self.is_done(now, &member.request) {
+            self.leave(now, &[id], Why::Released(None), granted);
+        } else {
+            self.grant(now, id, member.request.terms.map(|terms| terms.claim).or(self.claim_lease));
+        }
+    }
+
+    /// Whether a claim of a descendant waits within `part` and fails `keeps`.
     fn relied_on(&self, id: SessionId, resource: &Resource, part: &Span, keeps: impl Fn(&Claim) -> bool) -> bool {
-        self.members.iter().filter(|member| !member.holds() && member.request.ancestors.contains(&id)).any(|member| {
-            let nested = member.request.claims.iter().zip(&member.nested).filter(|(_, nested)| **nested);
-            nested
-                .map(|(claim, _)| claim)
-                .any(|claim| claim.resource == *resource && claim.span.overlaps(part) && !keeps(claim))
-        })
+        let below = self.members.iter().filter(|member| !member.holds() && member.request.ancestors.contains(&id));
+        let mut claims = below.flat_map(|member| &member.request.claims);
+        claims.any(|claim| claim.resource == *resource && claim.span.overlaps(part) && !keeps(claim))
     }
 
     fn shrink(
@@ -718,7 +801,7 @@ impl Oracle {
                 } else {
                     let (since, position) = (asked, 0);
                     let waiter = WaiterListing { session, mode, span, slots, since, position, ancestors, process };
-                    waiters.push(((member.place(index), index), waiter));
+                    waiters.push(((member.seq, index), waiter));
                 }
             }
         }

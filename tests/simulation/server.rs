@@ -339,8 +339,7 @@ impl Server {
 
     /// Whether another waiter has this number.
     fn is_taken(&self, seq: u64, claims: &[Claim]) -> bool {
-        let ranks = [false, true].map(|is_nested| Rank::waiting(seq, is_nested));
-        let has_it = |name| !sure(self.data.table.sessions_of(name, |rank| ranks.contains(&rank))).is_empty();
+        let has_it = |name| !sure(self.data.table.sessions_of(name, |rank| rank == Rank::waiting(seq))).is_empty();
         claims.iter().any(|claim| has_it(&claim.resource))
     }
 
@@ -370,7 +369,7 @@ impl Server {
         claims: &[Claim],
         place: u64,
     ) -> Option<SessionId> {
-        let before = if place > 0 { Rank::waiting(place, false) } else { Rank::LAST };
+        let before = if place > 0 { Rank::waiting(place) } else { Rank::LAST };
         let mut first: Option<(Rank, SessionId)> = None;
         for claim in claims {
             let mut taken = 0;

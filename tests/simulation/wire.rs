@@ -6,7 +6,6 @@ use std::time::Duration;
 use redis::{Arg, Cmd, ServerError, Value};
 
 use crate::clock::{StoreTime, micros};
-use crate::lock::index::Rank;
 use crate::lock::mode::Mode;
 use crate::lock::op::Refusal;
 use crate::lock::past::{End, Streak};
@@ -391,8 +390,7 @@ fn told(name: &Resource, id: SessionId, session: &Session) -> Value {
         Value::Array(job),
     ];
     let own = session.claims.iter().enumerate().filter(|(_, record)| record.claim.resource == *name);
-    words.extend(own.map(|(index, ClaimRecord { claim, rank, token, shares, slot })| {
-        let is_nested = !rank.is_held() && *rank < Rank::FIRST_ORDINARY;
+    words.extend(own.map(|(index, ClaimRecord { claim, token, shares, slot, .. })| {
         let line = [
             number(index as u64),
             word(name.as_str()),
@@ -401,7 +399,6 @@ fn told(name: &Resource, id: SessionId, session: &Session) -> Value {
             number(claim.slots.unwrap_or_default().into()),
             if claim.span.is_whole() { word("") } else { word(&claim.span.to_string()) },
             number(*token),
-            number(is_nested.into()),
             number(0),
         ];
         Value::Array(line.into_iter().chain(slot.map(|slot| number(slot.into()))).collect())

@@ -1,6 +1,6 @@
 # A nested request is not held back by an earlier waiter that itself waits for one of the request's
-# ancestors. That waiter can't be granted before the ancestor ends, and the ancestor waits for its
-# descendant.
+# ancestors, or that is behind such a waiter. That waiter can't be granted before the ancestor ends,
+# and the ancestor waits for its descendant.
 
 == A nested request overtakes a waiter that also wants the ancestor's resource
 
@@ -346,7 +346,7 @@ done
 a: W write t2
 b: W write t4
 
-== An upgrade that comes later is ahead, and is overtaken if it also wants the ancestor's resource
+== An upgrade that comes later is behind a nested request, and does not overtake it
 
 A write e
 ----
@@ -374,7 +374,7 @@ e: A write t1
 U write b + write e below P
 ----
 waiting
-b: P prewrite t1; S slot of 1 t2; U write waits 1st; N slot of 1 waits 2nd
+b: P prewrite t1; S slot of 1 t2; N slot of 1 waits 1st; U write waits 2nd
 e: A write t1; U write waits 1st
 
 S releases
@@ -395,7 +395,7 @@ done
 b: P prewrite t1; U write t4
 e: U write t2
 
-== An upgrade with several claims that waits for another session is not overtaken
+== An upgrade with several claims waits behind a nested request that came before
 
 A write e
 ----
@@ -432,27 +432,307 @@ e: A write t1
 U write b + write c below P
 ----
 waiting
-b: P prewrite t1; S slot of 1 t2; U write waits 1st; N slot of 1 waits 2nd
+b: P prewrite t1; S slot of 1 t2; N slot of 1 waits 1st; U write waits 2nd
 c: C write t1; U write waits 1st
 e: A write t1
 
 S releases
 ----
 done
-b: P prewrite t1; U write waits 1st; N slot of 1 waits 2nd
+b: P prewrite t1; N slot of 1 t3; U write waits 1st
 c: C write t1; U write waits 1st
 e: A write t1
 
 C releases
 ----
 done
-b: P prewrite t1; U write t3; N slot of 1 waits 1st
+b: P prewrite t1; N slot of 1 t3; U write waits 1st
+c: U write waits 1st
+e: A write t1
+
+N releases
+----
+done
+b: P prewrite t1; U write t4
 c: U write t2
 e: A write t1
 
 U releases
 ----
 done
-b: P prewrite t1; N slot of 1 t4
+b: P prewrite t1
 e: A write t1
 
+== A waiter behind an overtaken waiter is overtaken, too
+
+A write x
+----
+granted
+x: A write t1
+
+B write x + write y
+----
+waiting
+x: A write t1; B write waits 1st
+y: B write waits 1st
+
+C write y
+----
+waiting
+x: A write t1; B write waits 1st
+y: B write waits 1st; C write waits 2nd
+
+N write y below A
+----
+granted
+x: A write t1; B write waits 1st
+y: N write t1; B write waits 1st; C write waits 2nd
+
+N releases
+----
+done
+x: A write t1; B write waits 1st
+y: B write waits 1st; C write waits 2nd
+
+A releases
+----
+done
+x: B write t2
+y: B write t2; C write waits 1st
+
+B releases
+----
+done
+y: C write t3
+
+== A nested waiter behind an overtaken waiter is overtaken, too
+
+A write x
+----
+granted
+x: A write t1
+
+D write d
+----
+granted
+d: D write t1
+x: A write t1
+
+B write x + write y
+----
+waiting
+d: D write t1
+x: A write t1; B write waits 1st
+y: B write waits 1st
+
+C read y below D
+----
+waiting
+d: D write t1
+x: A write t1; B write waits 1st
+y: B write waits 1st; C read waits 2nd
+
+N write y below A no-wait
+----
+granted
+d: D write t1
+x: A write t1; B write waits 1st
+y: N write t1; B write waits 1st; C read waits 2nd
+
+== A waiter behind an overtaken one on another part is not overtaken
+
+A write x
+----
+granted
+x: A write t1
+
+H write tree [5,6]
+----
+granted
+tree: H write [5,6] t1
+x: A write t1
+
+B write x + write tree [0,1]
+----
+waiting
+tree: H write [5,6] t1; B write [0,1] waits 1st
+x: A write t1; B write waits 1st
+
+C write tree [5,6]
+----
+waiting
+tree: H write [5,6] t1; B write [0,1] waits 1st; C write [5,6] waits 2nd
+x: A write t1; B write waits 1st
+
+N write tree below A
+----
+waiting
+tree: H write [5,6] t1; B write [0,1] waits 1st; C write [5,6] waits 2nd; N write waits 3rd
+x: A write t1; B write waits 1st
+
+H releases
+----
+done
+tree: C write [5,6] t2; B write [0,1] waits 1st; N write waits 2nd
+x: A write t1; B write waits 1st
+
+C releases
+----
+done
+tree: N write t3; B write [0,1] waits 1st
+x: A write t1; B write waits 1st
+
+== Below one hold, a nested reader waits behind an earlier upgrade
+
+A prewrite tree
+----
+granted
+tree: A prewrite t1
+
+B read tree below A
+----
+granted
+tree: A prewrite t1; B read t1
+
+U write tree below A
+----
+waiting
+tree: A prewrite t1; B read t1; U write waits 1st
+
+C read tree below A
+----
+waiting
+tree: A prewrite t1; B read t1; U write waits 1st; C read waits 2nd
+
+B releases
+----
+done
+tree: A prewrite t1; U write t2; C read waits 1st
+
+U releases
+----
+done
+tree: A prewrite t1; C read t1
+
+== A reader below a nested reader overtakes the upgrade that waits for that reader
+
+A prewrite tree
+----
+granted
+tree: A prewrite t1
+
+B read tree below A
+----
+granted
+tree: A prewrite t1; B read t1
+
+U write tree below A
+----
+waiting
+tree: A prewrite t1; B read t1; U write waits 1st
+
+C read tree below B
+----
+granted
+tree: A prewrite t1; B read t1; C read t1; U write waits 1st
+
+C releases
+----
+done
+tree: A prewrite t1; B read t1; U write waits 1st
+
+B releases
+----
+done
+tree: A prewrite t1; U write t2
+
+== An upgrade waits for an earlier reader that does not wait for it
+
+A prewrite tree
+----
+granted
+tree: A prewrite t1
+
+H write other
+----
+granted
+other: H write t1
+tree: A prewrite t1
+
+R read tree + read other
+----
+waiting
+other: H write t1; R read waits 1st
+tree: A prewrite t1; R read waits 1st
+
+U write tree below A
+----
+waiting
+other: H write t1; R read waits 1st
+tree: A prewrite t1; R read waits 1st; U write waits 2nd
+
+H releases
+----
+done
+other: R read t2
+tree: A prewrite t1; R read t2; U write waits 1st
+
+R releases
+----
+done
+tree: A prewrite t1; U write t3
+
+== A nested waiter that itself overtakes the waiter ahead is not overtaken
+
+A write x
+----
+granted
+x: A write t1
+
+D write d
+----
+granted
+d: D write t1
+x: A write t1
+
+H write y
+----
+granted
+d: D write t1
+x: A write t1
+y: H write t1
+
+B write d + write x + write y
+----
+waiting
+d: D write t1; B write waits 1st
+x: A write t1; B write waits 1st
+y: H write t1; B write waits 1st
+
+C read y below D
+----
+waiting
+d: D write t1; B write waits 1st
+x: A write t1; B write waits 1st
+y: H write t1; B write waits 1st; C read waits 2nd
+
+N write y below A
+----
+waiting
+d: D write t1; B write waits 1st
+x: A write t1; B write waits 1st
+y: H write t1; B write waits 1st; C read waits 2nd; N write waits 3rd
+
+H releases
+----
+done
+d: D write t1; B write waits 1st
+x: A write t1; B write waits 1st
+y: C read t2; B write waits 1st; N write waits 2nd
+
+C releases
+----
+done
+d: D write t1; B write waits 1st
+x: A write t1; B write waits 1st
+y: N write t3; B write waits 1st

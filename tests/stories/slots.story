@@ -269,7 +269,7 @@ gpu: A prewrite t1; B slot of 1 t2; C write waits 1st
 D slot gpu=1 below A
 ----
 waiting
-gpu: A prewrite t1; B slot of 1 t2; D slot of 1 waits 1st; C write waits 2nd
+gpu: A prewrite t1; B slot of 1 t2; C write waits 1st; D slot of 1 waits 2nd
 
 B releases
 ----

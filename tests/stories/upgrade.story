@@ -160,7 +160,7 @@ tree: A prewrite t1; R read t2; P write waits 1st; Q read waits 2nd
 B write tree below A
 ----
 waiting
-tree: A prewrite t1; R read t2; B write waits 1st; P write waits 2nd; Q read waits 3rd
+tree: A prewrite t1; R read t2; P write waits 1st; Q read waits 2nd; B write waits 3rd
 
 R releases
 ----
@@ -305,12 +305,12 @@ tree: A prewrite t1; B write t2; C write waits 1st; D write waits 2nd
 E write tree below A
 ----
 waiting
-tree: A prewrite t1; B write t2; C write waits 1st; E write waits 2nd; D write waits 3rd
+tree: A prewrite t1; B write t2; C write waits 1st; D write waits 2nd; E write waits 3rd
 
 B releases
 ----
 done
-tree: A prewrite t1; C write t3; E write waits 1st; D write waits 2nd
+tree: A prewrite t1; C write t3; D write waits 1st; E write waits 2nd
 
 C releases
 ----
@@ -344,7 +344,7 @@ B releases
 done
 tree: P prewrite t3
 
-== A waiting upgrade keeps its place when the prewrite is released
+== A waiting upgrade waits like any other request when the prewrite is released
 
 A prewrite tree
 ----
@@ -364,19 +364,24 @@ tree: A prewrite t1; R read t2; P prewrite waits 1st
 B write tree below A
 ----
 waiting
-tree: A prewrite t1; R read t2; B write waits 1st; P prewrite waits 2nd
+tree: A prewrite t1; R read t2; P prewrite waits 1st; B write waits 2nd
 
 A releases
 ----
 done
-tree: R read t2; B write waits 1st; P prewrite waits 2nd
+tree: R read t2; P prewrite t3; B write waits 1st
 
 R releases
 ----
 done
-tree: B write t3; P prewrite waits 1st
+tree: P prewrite t3; B write waits 1st
+
+P releases
+----
+done
+tree: B write t4
 
 B releases
 ----
 done
-tree: P prewrite t4
+free

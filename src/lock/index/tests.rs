@@ -118,7 +118,7 @@ fn entry(number: u32, [lo, width, mode, rank]: [u8; 4]) -> Entry {
         lower: span.lower().clone(),
         upper: span.upper().clone(),
         mode: Mode::ALL[usize::from(mode % 4)],
-        rank: if rank % 2 == 0 { Rank::HELD } else { Rank::waiting(seq, rank % 8 == 1) },
+        rank: if rank % 2 == 0 { Rank::HELD } else { Rank::waiting(seq) },
         session: SessionId(
             u128::from(number / 2).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835).to_be_bytes(),
         ),
@@ -170,8 +170,7 @@ proptest! {
         for ([lo, width, held, waiting, before, after], limit) in queries {
             let span = if width == 255 { Span::Whole } else { span(lo.into(), (width / 8).into()) };
             let rank = |number: u8| match number {
-                0..80 => Rank::waiting(u64::from(number / 2) + 1, true),
-                80..200 => Rank::waiting(u64::from(number - 80) + 1, false),
+                0..200 => Rank::waiting(u64::from(number / 2) + 1),
                 200..230 => Rank::FIRST_WAITING,
                 _ => Rank::LAST,
             };
@@ -217,17 +216,9 @@ fn tree_of_three_levels_grows_and_becomes_empty() {
 }
 
 #[test]
-fn nested_waiters_rank_between_holders_and_other_waiters() {
-    let ranks = [
-        Rank::HELD,
-        Rank::FIRST_WAITING,
-        Rank::waiting(2, true),
-        Rank::FIRST_ORDINARY,
-        Rank::waiting(1, false),
-        Rank::LAST,
-    ];
+fn waiters_rank_behind_holders_in_their_order() {
+    let ranks = [Rank::HELD, Rank::FIRST_WAITING, Rank::waiting(2), Rank::LAST];
     assert!(ranks.is_sorted_by(|a, b| a < b));
-    assert_eq!(Rank::waiting(1, true), Rank::FIRST_WAITING);
-    assert_eq!(Rank::waiting(7, true).waits_behind(), Rank::FIRST_WAITING);
-    assert_eq!(Rank::waiting(7, false).waits_behind(), Rank::waiting(7, false));
+    assert_eq!(Rank::waiting(1), Rank::FIRST_WAITING);
+    assert_eq!((Rank::waiting(7).seq(), Rank::HELD.seq()), (7, 0));
 }

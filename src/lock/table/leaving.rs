@@ -122,7 +122,7 @@ impl<R: Records> LockTable<R> {
             if record.rank.is_held() {
                 state.held -= 1;
             } else {
-                state.count_leaving(id, record.rank, &session.ancestors);
+                state.count_leaving(id, &session.ancestors);
             }
             if record.claim.mode == Mode::Slot {
                 state.slot_claims -= 1;

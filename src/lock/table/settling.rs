@@ -28,8 +28,7 @@ impl<R: Records> LockTable<R> {
     /// freed, and the walk for that claim covers the rest of this one.
     fn settle(&mut self, now: StoreTime, freed: &Freed, granted: &mut Vec<SessionId>) -> Result<Vec<Freed>, R::Error> {
         let Freed { resource, span, modes } = freed;
-        // Modes in which no later ordinary waiter can be granted here, unless it may overtake. A
-        // nested waiter waits for no other waiter, so the walk tries every nested waiter.
+        // Modes in which no later waiter can be granted here, unless it may overtake.
         let mut closed = Modes::EMPTY;
         let mut after = Rank::HELD;
         let mut batch = 2;
@@ -37,8 +36,7 @@ impl<R: Records> LockTable<R> {
             let Some(state) = self.records.resource(resource)?.filter(|state| state.waiting > 0) else {
                 return Ok(Vec::new());
             };
-            let open = if after < Rank::FIRST_ORDINARY { Modes::ALL } else { closed.complement() };
-            let open = if state.overtakers.is_empty() { open } else { Modes::ALL };
+            let open = if state.overtakers.is_empty() { closed.complement() } else { Modes::ALL };
             let query = Query { span, held: Modes::EMPTY, waiting: open.intersection(*modes), before: Rank::LAST };
             let candidates = state.tree.waiting_after(&self.records, resource, query, after, batch)?;
             let overtakers = state.overtakers.clone();
@@ -47,8 +45,7 @@ impl<R: Records> LockTable<R> {
             }
             for candidate in candidates {
                 after = candidate.rank;
-                let heeds_all = after >= Rank::FIRST_ORDINARY && !overtakers.contains(&candidate.session);
-                if heeds_all && closed.contains(candidate.mode) {
+                if closed.contains(candidate.mode) && !overtakers.contains(&candidate.session) {
                     continue;
                 }
                 let outcome = match self.try_grant(now, candidate.session, granted)? {

@@ -175,7 +175,7 @@ fn upgrade_passes_the_queue_and_leaves_the_prewrite() {
     assert_eq!(table.ask(3, &[], &[claim(Mode::Write, "")]), Reply::Waiting);
     assert_eq!(table.ask(4, &[1], &[claim(Mode::Write, "[0,5]")]), Reply::Waiting);
     assert_eq!(table.ask(5, &[], &[claim(Mode::Read, "[5,6]")]), Reply::Waiting);
-    assert_eq!(table.listing().waiters.iter().map(|waiter| waiter.session).collect::<Vec<_>>(), [id(4), id(3), id(5)]);
+    assert_eq!(table.listing().waiters.iter().map(|waiter| waiter.session).collect::<Vec<_>>(), [id(3), id(4), id(5)]);
     assert_eq!(table.apply(release(2)).granted, [id(4)]);
     assert_eq!(table.apply(release(4)).granted, []);
     assert_eq!(table.listing().holders.iter().map(|holder| holder.mode).collect::<Vec<_>>(), [Mode::Prewrite]);

@@ -42,7 +42,7 @@ mod tests {
         let claim = Claim { resource: Resource::new("tree").unwrap(), mode: Mode::Prewrite, span, slots: None };
         Session {
             ancestors: vec![SessionId([7; 16])],
-            claims: vec![ClaimRecord { claim, rank: Rank::waiting(5, true), token: 9, shares: true, slot: Some(1) }],
+            claims: vec![ClaimRecord { claim, rank: Rank::waiting(5), token: 9, shares: true, slot: Some(1) }],
             phase: Phase::Waiting,
             asked: StoreTime::from_micros(1),
             since: StoreTime::from_micros(1),

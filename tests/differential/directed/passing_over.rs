@@ -26,6 +26,7 @@ on_each_server!(
     newcomer_waits_behind_a_waiter_with_a_subscriber,
     returning_waiter_that_drops_the_dead_is_not_overtaken,
     returning_waiter_that_still_waits_is_not_overtaken,
+    returning_waiter_is_overtaken_by_a_nested_request_with_those_between,
     newcomer_drops_a_dead_waiter_of_several_resources,
     newcomer_drops_a_crowd_of_dead_waiters,
     slots_of_a_dead_holder_end_with_its_lease_and_do_not_refuse_another_number,
@@ -244,6 +245,26 @@ fn returning_waiter_that_still_waits_is_not_overtaken(kind: Kind) {
     clients.renew(2, true);
     assert!(is_waiting(&clients.side.call(Call::acquire(&request(4, Write, "[4,6]"), seq, false))));
     assert_eq!(clients.holders_and_waiters(), (vec![1, 6], vec![3, 4, 5]));
+}
+
+fn returning_waiter_is_overtaken_by_a_nested_request_with_those_between(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "return ahead", Wake::Nobody);
+    let other = Resource::new("{r}other").unwrap();
+    let mut above = request(1, Write, "");
+    above.claims[0].resource = other.clone();
+    assert!(is_granted(&clients.side.call(Call::acquire(&above, 0, false))));
+    clients.acquire(2, Read, "");
+    let mut both = request(3, Write, "");
+    both.claims.push(above.claims[0].clone());
+    let ScriptReply::Waiting { seq, .. } = clients.side.call(Call::acquire(&both, 0, false)) else { panic!() };
+    clients.acquire(4, Write, "");
+    clients.side.call(Call::release(id(3), vec![resource(), other.clone()]));
+    let mut nested = Request { ancestors: vec![id(1)], ..request(5, Read, "") };
+    nested.job.held_above = vec![other];
+    assert!(is_waiting(&clients.side.call(Call::acquire(&nested, 0, false))));
+    assert!(is_waiting(&clients.side.call(Call::acquire(&both, seq, false))));
+    assert_eq!(clients.holders_and_waiters(), (vec![2, 5], vec![3, 4]));
 }
 
 fn newcomer_drops_a_dead_waiter_of_several_resources(kind: Kind) {

@@ -11,7 +11,6 @@ use super::ensure;
 use crate::clock::StoreTime;
 use crate::lock::index::{Entry, Node, Rank};
 use crate::lock::mode::Mode;
-use crate::lock::overtaking::may_overtake;
 use crate::lock::past::{self, HISTORY_MAX, Past};
 use crate::lock::records::{ClaimRecord, Phase, ResourceState, Session};
 use crate::lock::resource::Resource;
@@ -146,7 +145,7 @@ impl<'b> Table<'b> {
             let fits = claim.resource == resource && claim.slots.is_some() == slot && (slot || !record.shares);
             ensure(said == is && fits && record.rank != Rank::LAST)?;
             *(if record.rank.is_held() { &mut counts.held } else { &mut counts.waiting }) += 1;
-            counts.waiting_below += u32::from(may_overtake(record.rank, &session.ancestors));
+            counts.waiting_below += u32::from(!record.rank.is_held() && !session.ancestors.is_empty());
             counts.slot_claims += u32::from(slot);
             counts.shared_slots += u32::from(record.shares);
             if !record.rank.is_held() && state.overtakers.contains(&entry.session) {

@@ -257,8 +257,8 @@ fn session(value: &Value) -> Option<(SessionId, Session, Vec<Line>)> {
 }
 
 fn line(value: &Value, held: bool, seq: u64) -> Option<Line> {
-    let (words, slot) = list(value)?.split_at_checked(9)?;
-    let [index, resource, mode, share, slots, part, token, nested, position] = words else { return None };
+    let (words, slot) = list(value)?.split_at_checked(8)?;
+    let [index, resource, mode, share, slots, part, token, position] = words else { return None };
     let slot = match slot {
         [] => None,
         [number] => Some(small(number)?),
@@ -267,7 +267,7 @@ fn line(value: &Value, held: bool, seq: u64) -> Option<Line> {
     let (mode, slots) = (self::mode(mode)?, number(slots)?.try_into().ok()?);
     let slots = (mode == Mode::Slot).then_some(slots);
     let claim = Claim { resource: name(resource)?, mode, span: span(part)?, slots };
-    let rank = if held { Rank::HELD } else { Rank::waiting(seq, number(nested)? == 1) };
+    let rank = if held { Rank::HELD } else { Rank::waiting(seq) };
     let record = ClaimRecord { claim, rank, token: number(token)?, shares: number(share)? == 1, slot };
     Some(Line { index: number(index)?.try_into().ok()?, record, position: number(position)?.try_into().ok()? })
 }

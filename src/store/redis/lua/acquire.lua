@@ -139,7 +139,7 @@ local names = {}
 for i = 1, #asked do
   local r = resources[asked[i][1]]
   local claim = asked[i]
-  claim[INDEX], claim[TOKEN], claim[NESTED] = i - 1, 0, 0
+  claim[INDEX], claim[TOKEN] = i - 1, 0
   if not lists[r] then
     lists[r] = {}
     at[#at + 1], names[#names + 1] = r, r.name
@@ -230,7 +230,6 @@ for i = 1, #claims do
   if how == 'refused' then
     return finish(what)
   end
-  claim[NESTED] = how == 'ordinary' and 0 or 1
   if shares then
     claim[MODE] = 'h'
   end
@@ -248,31 +247,25 @@ local place_before = place
 -- A waiter that comes back keeps its place, unless the numbers have begun anew and another waiter
 -- has this number.
 for i = 1, place > 0 and #at or 0 do
-  for nested = 0, 1 do
-    local score = place - nested * AHEAD
-    if call('ZRANGE', at[i].q, score, score, 'BYSCORE', 'LIMIT', 0, 1)[1] then
-      place = 0
-    end
+  if call('ZRANGE', at[i].q, place, place, 'BYSCORE', 'LIMIT', 0, 1)[1] then
+    place = 0
   end
 end
 
 -- What the ancestors hold decides which of the waiters for several resources a nested request
 -- overtakes.
-local heeds_waiters, is_linked = false, false
-for i = 1, #claims do
-  heeds_waiters = heeds_waiters or claims[i][NESTED] == 0
-  is_linked = is_linked or where[i].count.linked
+local is_linked = false
+for i = 1, #at do
+  is_linked = is_linked or at[i].count.linked
 end
-if #kin > 1 and heeds_waiters and is_linked and not are_declared(own[HELD_ABOVE]) then
+if #kin > 1 and is_linked and not are_declared(own[HELD_ABOVE]) then
   return finish({ 'need', unpack(own[HELD_ABOVE]) })
 end
 
 -- Other waiters are granted what the dead waiters free only when this request has its grant or its
 -- place, because its place may be ahead of theirs.
 local freed = {}
-local in_the_way, dead = pass_over_the_dead(claims, where, kin, function()
-  return place > 0 and place or nil
-end, freed)
+local in_the_way, dead = pass_over_the_dead(claims, where, kin, place > 0 and place or nil, freed)
 if dead then
   settle(freed)
   return finish(dead)
@@ -398,12 +391,12 @@ local function is_awaited()
   return false
 end
 
--- Whether a waiter heeds an entry of the queue that may be ahead of it.
+-- Whether a waiter heeds an entry of the queue that is ahead of it.
 local function heeds(known, entry)
-  for i = 1, #known[CLAIMS] do
+  for i = 1, entry.score < known[SEQ] and #known[CLAIMS] or 0 do
     local claim = known[CLAIMS][i]
     local modes = CLASH[claim[MODE]] .. (claim[MODE] == 's' and 'sh' or '')
-    for j = 1, claim[NESTED] == 0 and entry.score < rank(known, claim) and #entry or 0, 3 do
+    for j = 1, #entry, 3 do
       if find(modes, entry[j], 1, true) and overlaps(entry[j + 1], entry[j + 2], claim[LO], claim[HI]) then
         return true
       end
@@ -414,43 +407,31 @@ end
 
 -- Notes the waiters of a resource that may overtake another since the request has joined the queue:
 -- the request itself, and those behind it. The claims of waiters stay as they are, and the holds of
--- their ancestors only become less, so the answer stays the same.
+-- their ancestors only become less, so the answer stays the same. Returns whether one behind it
+-- overtakes the request.
 local function note_overtakers(r, looks_ahead)
-  local others = r.count.below or 0
-  for i = 1, #kin > 1 and #lists[r] or 0 do
-    others = others - (lists[r][i][NESTED] == 0 and 1 or 0)
-  end
-  local looks_behind = others > 0
-  if not looks_ahead and not looks_behind then
-    return
-  end
-  local own = r.records[session]
-  local members = queued(session, own)
-  local first, last = math.huge, -math.huge
-  for i = 1, #members, 2 do
-    first, last = math.min(first, members[i]), math.max(last, members[i])
-  end
-  looks_ahead, looks_behind = looks_ahead and last > 0, looks_behind and first < r.seq
+  local own, is_overtaken = r.records[session], false
+  local looks_behind = (r.count.nested or 0) > (#kin > 1 and #lists[r] or 0) and own[SEQ] < r.seq
+  local member = read_member(queued(session, own), own[SEQ])
   local place = 1
   local entry = (looks_ahead or looks_behind) and waiter(r, place)
-  while entry and (looks_behind or entry.score < last) do
+  while entry and (looks_behind or looks_ahead and entry.score < own[SEQ]) do
     local id = entry.id
     if not r.left[id] and id ~= session then
-      if looks_ahead and not r.count[session] and heeds(own, entry) and is_awaited_above(r, id, kin) then
+      if looks_ahead and heeds(own, entry) and awaited_above(r, id, kin) then
         count(r, session, 1)
+        looks_ahead = false
       end
-      local known = looks_behind and not r.count[id] and record(r, id)
-      local ancestors = known and known[ANCESTORS] or ''
-      for i = 1, ancestors ~= '' and #members or 0, 2 do
-        if not r.count[id] and heeds(known, read_member(members[i + 1], members[i]))
-          and is_awaited_above(r, session, kin_of(id, ancestors)) then
-          count(r, id, 1)
-        end
+      local known = looks_behind and entry.is_nested and record(r, id)
+      if known and heeds(known, member) and awaited_above(r, session, kin_of(id, known[ANCESTORS])) then
+        is_overtaken = true
+        count(r, id, r.count[id] and 0 or 1)
       end
     end
     place = place + 1
     entry = waiter(r, place)
   end
+  return is_overtaken
 end
 
 local seq = place
@@ -505,7 +486,7 @@ if not in_the_way then
   settle(freed)
   return finish(granted(lease, claims, at[1].records[session][LAST]))
 end
-local looks_ahead = heeds_waiters and is_awaited()
+local looks_ahead = #kin > 1 and is_awaited()
 for i = 1, #at do
   local r = at[i]
   local known = r.records[session]
@@ -513,20 +494,14 @@ for i = 1, #at do
     call('ZADD', r.e, r.now + known[HEARTBEAT], session)
     count(r, 'leases', 1)
   end
-  local members = queued(session, known)
+  local members = { seq, queued(session, known) }
   if not r.count.waiters then
-    members[#members + 1], members[#members + 2] = '-inf', r.epoch
-    count(r, 'places', -1)
+    members[3], members[4] = '-inf', r.epoch
   end
-  count(r, 'places', #members / 2)
   for j = 1, #lists[r] do
     count(r, lists[r][j][MODE], 1)
-    if lists[r][j][NESTED] == 1 then
-      count(r, 'nested', 1)
-    elseif #kin > 1 then
-      count(r, 'below', 1)
-    end
   end
+  count(r, 'nested', #kin > 1 and #lists[r] or 0)
   count(r, 'sessions', 1)
   count(r, 'waiters', 1)
   if known[NAMES] then
@@ -542,8 +517,12 @@ for i = 1, #at do
   change('ZADD', r.q, members)
   reread(r)
 end
+-- Those who overtake a waiter that has returned to its place may also overtake those in between,
+-- which wait for it now.
 for i = 1, #at do
-  note_overtakers(at[i], looks_ahead)
+  if note_overtakers(at[i], looks_ahead) then
+    freed[#freed + 1] = { at[i], '\0', '\255', 'rpwsh' }
+  end
 end
 settle(freed)
 return finish(stands(session))

@@ -134,7 +134,6 @@ if counters and not walks and counters.w and not counters.nested and counters.se
     count(r, 'sessions', -1)
     count(r, 'w', -1)
     count(r, 'W', 1)
-    count(r, 'places', -1)
     count(r, 'waiters', -1)
     count_end(r.parsed_past, own[SINCE])
     add_to(r.parsed_past, WAITED, own[SINCE] - own[ASKED])

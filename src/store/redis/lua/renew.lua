@@ -34,7 +34,7 @@ if n == 1 then
       local over = call('ZRANGE', e, '-inf', now, 'BYSCORE', 'LIMIT', 0, 2)
       local keys = call('EXISTS', KEYS[5], KEYS[6], q)
       -- The first write takes no memory, so the server accepts the next at maxmemory.
-      if not walks and #over == 1 and over[1] == epoch and keys == (counters.places and 3 or 2)
+      if not walks and #over == 1 and over[1] == epoch and keys == (counters.waiters and 3 or 2)
         and call('PERSIST', q) and call('ZADD', e, 'XX', 'GT', 'CH', now + held[TTL], session) == 1 then
         local reply, slots = { 'granted', held[TTL] }, {}
         for i = 1, #held[CLAIMS] do
@@ -121,9 +121,7 @@ local known = #at > 0 and at[1].records[session]
 if known and known[HELD] == WAITS and not more and publish ~= '' and is_at_heartbeat(known) then
   local claims, where = claims_of(session, at)
   local freed, _ = {}
-  _, more = pass_over_the_dead(claims, where, kin_of(session, known[ANCESTORS]), function(claim)
-    return rank(known, claim)
-  end, freed)
+  _, more = pass_over_the_dead(claims, where, kin_of(session, known[ANCESTORS]), known[SEQ], freed)
   settle(freed)
   at = places(session)
 end

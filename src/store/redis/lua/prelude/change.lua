@@ -95,7 +95,7 @@ local function unshare_one(r, id)
   end
   local held = known[HELD] > WAITS
   local los, his = cuts(id, known[CLAIMS], held)
-  local old = not held and queued(id, known) or {}
+  local old = not held and queued(id, known)
   for i = 1, #known[CLAIMS] do
     local claim = known[CLAIMS][i]
     if claim[MODE] == 'h' then
@@ -111,7 +111,7 @@ local function unshare_one(r, id)
   change('ZADD', r.l, los)
   change('ZADD', r.u, his)
   if not held then
-    requeue(r, id, old, queued(id, known))
+    requeue(r, id, old, known)
   end
 end
 

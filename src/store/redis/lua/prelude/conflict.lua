@@ -1,5 +1,6 @@
 -- The one rule: a request is granted when it conflicts with no holder and with no earlier waiter.
--- The exception: a nested request overtakes a waiter that waits for an ancestor of the request.
+-- The exception: a nested request overtakes a waiter that waits for an ancestor of the request, and
+-- a waiter behind an overtaken one.
 
 -- The modes that clash with a mode. Slots clash when all are taken, which `blocked` counts. A share
 -- takes no slot.
@@ -28,12 +29,12 @@ local function excludes(held, claim)
   return clash and overlaps(held[LO], held[HI], claim[LO], claim[HI])
 end
 
--- Whether a waiter of a resource waits for an ancestor of a session, so that it can't be granted
--- before the ancestor ends.
-local function is_awaited_above(r, id, kin)
+-- Returns the ancestor of a session that a waiter of a resource waits for, so that the waiter can't be
+-- granted before that ancestor ends.
+local function awaited_above(r, id, kin)
   local known = record(r, id)
   if not known or known[HELD] > WAITS then
-    return false
+    return nil
   end
   local own, at = kin_of(id, known[ANCESTORS]), places(id, r)
   for i = 2, #kin do
@@ -42,33 +43,68 @@ local function is_awaited_above(r, id, kin)
       for k = 1, above and above[HELD] > WAITS and #above[CLAIMS] or 0 do
         for m = 1, #claims do
           if excludes(above[CLAIMS][k], claims[m]) then
-            return true
+            return kin[i]
           end
         end
       end
     end
   end
-  return false
 end
 
--- Counts the waiting claims ahead of a score that have one of `modes`, overlap a claim and belong
--- to strangers that the session does not overtake. The count stops at `enough`. The queue is walked
--- only if a claim other than this one waits there. Otherwise granting many requests past a long
--- queue would take as long as the product of both lengths.
-local function ahead(r, score, modes, claim, kin, enough)
-  local lo, hi, some = claim[LO], claim[HI], false
+-- Whether a nested request overtakes the next waiter of a walk from the head of the queue: a waiter
+-- that waits for an ancestor of the request, or one that heeds an overtaken one, unless the ancestor
+-- is around it. `overtaken` has the claims of the overtaken waiters so far: mode, cuts, and the
+-- ancestor that has to end before.
+local function overtakes(r, entry, kin, overtaken)
+  local own, ancestor = nil, nil
+  for i = 1, r.count[entry.id] and 0 or #overtaken, 4 do
+    local its, lo, hi, above = unpack(overtaken, i, i + 3)
+    for j = 1, ancestor and 0 or #entry, 3 do
+      local mode = entry[j]
+      if (find(CLASH[mode], its, 1, true) or mode == 's' and its == 's' and r.slots == 1)
+        and overlaps(entry[j + 1], entry[j + 2], lo, hi) then
+        own = own or entry.is_nested and kin_of(entry.id, record(r, entry.id)[ANCESTORS]) or {}
+        ancestor = not own[above] and above or nil
+      end
+    end
+  end
+  ancestor = ancestor or awaited_above(r, entry.id, kin)
+  for i = 1, ancestor and #entry or 0, 3 do
+    local k, claim = #overtaken, { entry[i], entry[i + 1], entry[i + 2], ancestor }
+    local name = table.concat(claim, ' ')
+    if not overtaken[name] and k < 4 * OVERTAKEN_MAX then
+      overtaken[name] = true
+      for j = 1, 4 do
+        overtaken[k + j] = claim[j]
+      end
+    end
+  end
+  return ancestor
+end
+
+-- Whether the waiters ahead of a score block a claim: one that clashes with it, or as many waiters
+-- for slots as there are free slots, if it needs one. Waiters that the session overtakes do not
+-- count. The queue is walked only if a claim other than this one waits there. Otherwise granting
+-- many requests past a long queue would take as long as the product of both lengths. For the same
+-- reason the walk ends when everybody behind heeds overtaken waiters, unless some of them may
+-- overtake these.
+local function heeds_any(r, score, claim, kin, free)
+  local lo, hi, open, left = claim[LO], claim[HI], {}, 0
+  local clash, own = CLASH[claim[MODE]], record(r, kin[1])
+  local modes = free and clash .. 's' or clash
   for i = 1, #modes do
     local mode = sub(modes, i, i)
-    local own = mode == claim[MODE] and record(r, kin[1]) and 1 or 0
-    some = some or overlapping(r, mode, lo, hi) > own
+    open[mode] = overlapping(r, mode, lo, hi) > (mode == claim[MODE] and own and 1 or 0)
+    left = left + (open[mode] and 1 or 0)
   end
-  local view, found, at = r, 0, first_place(r)
+  local others_nest = left > 0 and (r.count.nested or 0) > (#kin > 1 and own and #own[CLAIMS] or 0)
+  local view, takers, overtaken, at = r, 0, {}, first_place(r)
   local tiring = at + long
-  while some and found < enough do
+  while left > 0 or others_nest do
     if view == r and at == tiring then
       local few = view_of_few(r, modes, lo, hi)
       if few then
-        view, found, at = few, 0, 1
+        view, takers, overtaken, at = few, 0, {}, 1
       end
     end
     local entry = waiter(view, at)
@@ -76,18 +112,29 @@ local function ahead(r, score, modes, claim, kin, enough)
       break
     end
     work = work - LOOK
-    local here = 0
+    local clashes, takes = false, 0
     for j = 1, (r.left[entry.id] or kin[entry.id]) and 0 or #entry, 3 do
       if find(modes, entry[j], 1, true) and overlaps(entry[j + 1], entry[j + 2], lo, hi) then
-        here = here + 1
+        clashes = clashes or find(clash, entry[j], 1, true)
+        takes = takes + (entry[j] == 's' and 1 or 0)
       end
     end
-    if here > 0 and not (#kin > 1 and is_awaited_above(r, entry.id, kin)) then
-      found = found + here
+    local is_overtaken = (clashes or takes > 0) and #kin > 1 and overtakes(r, entry, kin, overtaken)
+    for j = 1, is_overtaken and #entry or 0, 3 do
+      for k = 1, covers(entry[j + 1], entry[j + 2], lo, hi) and #CLASH[entry[j]] or 0 do
+        local mode = sub(CLASH[entry[j]], k, k)
+        left, open[mode] = left - (open[mode] and 1 or 0), false
+      end
+    end
+    if (clashes or takes > 0) and not is_overtaken then
+      takers = takers + takes
+      if clashes or takers >= free then
+        return true
+      end
     end
     at = at + 1
   end
-  return found
+  return false
 end
 
 -- The number of slots that no stranger holds.
@@ -107,31 +154,22 @@ local function held_against(r, claim, kin)
   return claim[MODE] == 's' and (r.count.other or free_slots(r, claim, kin) <= 0)
 end
 
--- Whether a claim conflicts with a holder or, if it is ordinary, with a waiter ahead of `score`.
--- Without a score, all waiters count, unless the session overtakes them.
+-- Whether a claim conflicts with a holder or with a waiter ahead of `score`. Without a score, all
+-- waiters count, unless the session overtakes them.
 local function blocked(r, claim, kin, score)
   if held_against(r, claim, kin) then
     return true
   end
-  if claim[NESTED] == 1 then
-    return false
-  end
   local lo, hi, mode = claim[LO], claim[HI], claim[MODE]
-  local modes = CLASH[mode]
-  if #kin > 1 then
-    score = score or math.huge
+  local free = mode == 's' and free_slots(r, claim, kin) or nil
+  if score or #kin > 1 then
+    return heeds_any(r, score or math.huge, claim, kin, free)
   end
-  for i = 1, score and 0 or #modes do
+  local modes = CLASH[mode]
+  for i = 1, #modes do
     if strangers(r, sub(modes, i, i), lo, hi, kin) > 0 then
       return true
     end
   end
-  if score and ahead(r, score, modes, claim, kin, 1) > 0 then
-    return true
-  end
-  if mode ~= 's' then
-    return false
-  end
-  local free = free_slots(r, claim, kin)
-  return (score and ahead(r, score, 's', claim, kin, free) or strangers(r, 's', lo, hi, kin)) >= free
+  return free and strangers(r, 's', lo, hi, kin) >= free
 end

@@ -12,7 +12,7 @@ local JOB, ONCE_PER, SAME_JOB, SKIPS, HOLD_AT_LEAST, KEEP_FOR, IS_ACQUIRE, HELD_
 local WAITS, HOLDS, KEPT, TO_KEEP = 0, 1, 2, 3
 -- A claim in a record. Its mode is r, p, w, s or h, where h is a share of a slot that an ancestor
 -- holds. A held slot has a number.
-local INDEX, MODE, SLOTS, LO, HI, TEXT, TOKEN, NESTED, SLOT = 1, 2, 3, 4, 5, 6, 7, 8, 9
+local INDEX, MODE, SLOTS, LO, HI, TEXT, TOKEN, SLOT = 1, 2, 3, 4, 5, 6, 7, 8
 
 -- How s begins: with the format of the keys, and the kind of the state. No session uses the
 -- resource, one is its sole holder, or it is not quiet.
@@ -94,5 +94,6 @@ local LONG, NEAR_MAX = 64, 16
 -- Maximum number of walks that are put off one by one. More walks become one along the whole queue.
 local WALKS_MAX = 100
 
--- How far the numbers of nested waiters lie ahead of others.
-local AHEAD = 4503599627370496
+-- Maximum number of claims of overtaken waiters that a nested request compares with the waiters
+-- behind them.
+local OVERTAKEN_MAX = 64

@@ -6,27 +6,29 @@ local LOOKS = 500
 local looks = 0
 
 -- Returns the first waiter that blocks a request, and its resource. Returns nil if a holder blocks
--- the request too: the release of that holder passes over dead waiters anyway. `place_of` gives the
--- number in the queue that a claim has, if the request has a place.
-local function first_waiter_in_the_way(claims, where, kin, place_of)
+-- the request too: the release of that holder passes over dead waiters anyway. `place` is the number
+-- of the request in the queue, if it has one.
+local function first_waiter_in_the_way(claims, where, kin, place)
   local found, its
   for i = 1, #claims do
     local r, claim = where[i], claims[i]
     if held_against(r, claim, kin) then
       return nil
     end
-    local modes, place = CLASH[claim[MODE]] .. (claim[MODE] == 's' and 's' or ''), place_of(claim)
-    local at = first_place(r)
-    while not found and claim[NESTED] == 0 and looks < LOOKS do
+    local modes = CLASH[claim[MODE]] .. (claim[MODE] == 's' and 's' or '')
+    local at, overtaken = first_place(r), {}
+    while not found and looks < LOOKS do
       looks = looks + 1
       local entry = waiter(r, at)
       if not entry or place and entry.score >= place then
         break
       end
+      local is_met = false
       for j = 1, (r.left[entry.id] or kin[entry.id]) and 0 or #entry, 3 do
-        if find(modes, entry[j], 1, true) and overlaps(entry[j + 1], entry[j + 2], claim[LO], claim[HI]) then
-          found, its = entry.id, r
-        end
+        is_met = is_met or find(modes, entry[j], 1, true) and overlaps(entry[j + 1], entry[j + 2], claim[LO], claim[HI])
+      end
+      if is_met and not (#kin > 1 and overtakes(r, entry, kin, overtaken)) then
+        found, its = entry.id, r
       end
       at = at + 1
     end
@@ -40,11 +42,11 @@ local DEAD = 100
 -- Drops the dead waiters in the way of a request, because a killed waiter must not block others
 -- until its heartbeat ends. Appends what they waited for to `freed`. Returns whether anything is
 -- still in the way, and the reply if the call has to be repeated before that is known.
-local function pass_over_the_dead(claims, where, kin, place_of, freed)
+local function pass_over_the_dead(claims, where, kin, place, freed)
   local dropped = 0
   local function must_wait()
     for i = 1, #claims do
-      if blocked(where[i], claims[i], kin, place_of(claims[i])) then
+      if blocked(where[i], claims[i], kin, place) then
         return true
       end
     end
@@ -52,7 +54,7 @@ local function pass_over_the_dead(claims, where, kin, place_of, freed)
   end
   local in_the_way = must_wait()
   while in_the_way do
-    local id, r = first_waiter_in_the_way(claims, where, kin, place_of)
+    local id, r = first_waiter_in_the_way(claims, where, kin, place)
     local known = id and record(r, id)
     -- A waiter that does not listen yet cannot be told from a dead one, and neither can any waiter
     -- if the user may not count subscribers: a message to find out would wake a live waiter each

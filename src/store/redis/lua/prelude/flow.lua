@@ -205,8 +205,8 @@ local function mend(channel)
         local los, his = cuts(id, known[CLAIMS], known[HELD] > WAITS)
         change('ZREM', r.l, los)
         change('ZREM', r.u, his)
-        for _, member in pairs(known[HELD] == WAITS and queued(id, known) or {}) do
-          call('ZREM', r.q, member)
+        if known[HELD] == WAITS then
+          call('ZREM', r.q, queued(id, known))
         end
         call('ZREM', r.e, id)
         call('HDEL', r.d, id)
@@ -433,6 +433,6 @@ local function stands(id, left)
       soonest = left
     end
   end
-  local place = call('ZCOUNT', at[1].q, '(-inf', rank(known, claims[1]))
+  local place = call('ZCOUNT', at[1].q, '(-inf', known[SEQ])
   return { 'waiting', known[SEQ], place, soonest or 0 }
 end

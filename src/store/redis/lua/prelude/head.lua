@@ -48,7 +48,7 @@ local function read_state(r, raw)
     local claims, fixed = split_record(r.request)
     local claim = claims[1]
     r.fixed, r.index = fixed, r.names and claim[INDEX] or 0
-    claim[INDEX], claim[TOKEN], claim[NESTED] = r.index, r.token, 0
+    claim[INDEX], claim[TOKEN] = r.index, r.token
     claim[SLOT] = claim[MODE] == 's' and 0 or nil
     r.slots, r.count = claim[SLOTS], { [capital(claim[MODE])] = 1, leases = r.expiry > 0 and 1 or nil }
     r.records[r.holder] = with_fixed({
@@ -73,7 +73,7 @@ local function belongs_together(r)
     for class, k in pairs(r.count) do
       claims = claims + (#class == 1 and k or 0)
     end
-    queued, leases = r.count.places and r.count.places + 1 or 0, 1 + (r.count.leases or 0)
+    queued, leases = r.count.waiters and r.count.waiters + 1 or 0, 1 + (r.count.leases or 0)
     records = 1 + (r.count.sessions or 0)
   end
   local from, to = r.epoch or '-inf', r.epoch or '+inf'

@@ -1,15 +1,15 @@
 -- The changes of what a session holds.
 
--- Whether a descendant's nested claim waits within a span and relies on the hold above it, so that
--- `keeps` rejects the claim.
+-- Whether a descendant's claim waits within a span and relies on the hold above it, so that `keeps`
+-- rejects the claim.
 local function nested_waits(r, id, lo, hi, keeps)
   local at = 1
   while r.count.nested do
     local entry = waiter(r, at)
-    if not entry or entry.score > 0 then
+    if not entry then
       break
     end
-    for i = 1, r.left[entry.id] and 0 or #entry, 3 do
+    for i = 1, entry.is_nested and not r.left[entry.id] and #entry or 0, 3 do
       if overlaps(entry[i + 1], entry[i + 2], lo, hi) and not keeps(entry[i], entry[i + 1], entry[i + 2]) then
         local known = record(r, entry.id)
         if known and kin_of(entry.id, known[ANCESTORS])[id] then

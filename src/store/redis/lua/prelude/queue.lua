@@ -1,48 +1,27 @@
--- The queue of a resource: q has a member for each waiting session, or two if the session has both
--- nested and ordinary claims. A member contains the session and everything that decides whether one
--- of its claims conflicts, so a walk through the queue reads no records. The scores are the numbers
--- of the requests. The scores of nested claims lie below zero, ahead of all others. The epoch has
+-- The queue of a resource: q has a member for each waiting session. It contains the session, whether
+-- the session has ancestors, and everything that decides whether one of its claims conflicts, so a
+-- walk through the queue reads no records. The scores are the numbers of the requests. The epoch has
 -- the score -inf.
 
-local function rank(known, claim)
-  return known[SEQ] - (claim[NESTED] == 1 and AHEAD or 0)
-end
-
--- Returns the members of a session with their scores: score, member, score, member.
+-- Returns the member of a session.
 local function queued(id, known)
-  local found, place = {}, {}
+  local found = { id, known[ANCESTORS] == '' and '0' or '1' }
   for i = 1, #known[CLAIMS] do
     local claim = known[CLAIMS][i]
-    local lo, hi, score = claim[LO], claim[HI], rank(known, claim)
-    local k = place[score]
-    if not k then
-      k = #found + 2
-      found[k - 1], found[k], place[score] = score, { id }, k
-    end
-    found[k][#found[k] + 1] = claim[MODE] .. format('%04x%04x', #lo, #hi) .. lo .. hi
+    local lo, hi = claim[LO], claim[HI]
+    found[#found + 1] = claim[MODE] .. format('%04x%04x', #lo, #hi) .. lo .. hi
   end
-  for k = 2, #found, 2 do
-    found[k] = table.concat(found[k])
-  end
-  return found
+  return table.concat(found)
 end
 
 -- Removes a session from the queue. The record is removed or changed later, so that every place
 -- always has a record.
 local function unqueue(r, id, known)
-  local members = queued(id, known)
-  for i = 2, #members, 2 do
-    call('ZREM', r.q, members[i])
-  end
-  count(r, 'places', -#members / 2)
+  call('ZREM', r.q, queued(id, known))
   for i = 1, #known[CLAIMS] do
     count(r, known[CLAIMS][i][MODE], -1)
-    if known[CLAIMS][i][NESTED] == 1 then
-      count(r, 'nested', -1)
-    elseif known[ANCESTORS] ~= '' then
-      count(r, 'below', -1)
-    end
   end
+  count(r, 'nested', known[ANCESTORS] == '' and 0 or -#known[CLAIMS])
   count(r, 'waiters', -1)
   if r.count[id] then
     count(r, id, -1)
@@ -57,8 +36,8 @@ local function unqueue(r, id, known)
 end
 
 local function read_member(member, score)
-  local entry = { id = sub(member, 1, 32), score = score }
-  local at_mode = 33
+  local entry = { id = sub(member, 1, 32), is_nested = sub(member, 33, 33) == '1', score = score }
+  local at_mode = 34
   while at_mode <= #member do
     local at_lo = at_mode + 9
     local at_hi = at_lo + tonumber(sub(member, at_mode + 1, at_mode + 4), 16)
@@ -83,9 +62,8 @@ local function waiter(r, at)
     work = work - READ * #page / 2
     for i = 1, #page, 2 do
       local entry = read_member(page[i], tonumber(page[i + 1]))
-      local place = entry.id .. (entry.score < 0 and '1' or '0')
-      if not r.seen[place] then
-        r.view[#r.view + 1], r.seen[place], r.after = entry, true, page[i + 1]
+      if not r.seen[entry.id] then
+        r.view[#r.view + 1], r.seen[entry.id], r.after = entry, true, page[i + 1]
       end
     end
   end
@@ -135,27 +113,22 @@ local function view_of_few(r, modes, lo, hi)
     end
   end
   for id, its in pairs(known) do
-    local members = queued(id, its)
-    for i = 1, #members, 2 do
-      entries[#entries + 1] = read_member(members[i + 1], members[i])
-      entries[#entries].member = members[i + 1]
-    end
+    entries[#entries + 1] = read_member(queued(id, its), its[SEQ])
   end
   work = work - READ * #entries
   table.sort(entries, function(a, b)
-    return a.score < b.score or a.score == b.score and before(a.member, b.member)
+    return a.score < b.score or a.score == b.score and before(a.id, b.id)
   end)
   return { view = entries, all = true }
 end
 
 -- Turns the shares that a session waits for into slots, in q and in the parts of the queue already
--- read.
-local function requeue(r, id, old, new)
-  for i = 1, #old, 2 do
-    if old[i + 1] ~= new[i + 1] then
-      call('ZADD', r.q, new[i], new[i + 1])
-      call('ZREM', r.q, old[i + 1])
-    end
+-- read. `old` is its member so far.
+local function requeue(r, id, old, known)
+  local new = queued(id, known)
+  if old ~= new then
+    call('ZADD', r.q, known[SEQ], new)
+    call('ZREM', r.q, old)
   end
   local function turn(view)
     for i = 1, #view do
@@ -181,11 +154,9 @@ end
 local function overtakers(r, from)
   local found = {}
   for id in pairs(r.count) do
-    local members = #id == 32 and queued(id, record(r, id)) or {}
-    for i = 1, #members, 2 do
-      if members[i] >= from then
-        found[#found + 1] = read_member(members[i + 1], members[i])
-      end
+    local known = #id == 32 and record(r, id)
+    if known and known[SEQ] >= from then
+      found[#found + 1] = read_member(queued(id, known), known[SEQ])
     end
   end
   table.sort(found, function(a, b)

@@ -67,9 +67,7 @@ end
 -- small letter for waiting claims. Other counters are:
 -- - 'sessions': all sessions
 -- - 'waiters': the waiting sessions
--- - 'places': the members of the waiting sessions in q
--- - 'nested': the waiting claims below a hold of an ancestor
--- - 'below': the other waiting claims of sessions with ancestors
+-- - 'nested': the waiting claims of sessions with ancestors
 -- - 'linked': the waiting sessions that wait for other resources too
 -- - 'leases': the sessions with a lease
 -- - 'other': the held claims with another number of slots than the number in force

@@ -37,7 +37,7 @@ local function try(id, hint, freed)
   local claims, where = claims_of(id, at)
   work = work - TRY * #claims
   for i = 1, #claims do
-    if blocked(where[i], claims[i], kin, rank(known, claims[i])) then
+    if blocked(where[i], claims[i], kin, known[SEQ]) then
       return 'waits', #claims == 1 and claims[1][MODE] == 's'
     end
   end
@@ -100,7 +100,7 @@ local function settle_one(walk, freed)
     else
       entry = waiter(view, at)
     end
-    if entry and open == 0 and entry.score >= 0 and not late then
+    if entry and open == 0 and not late then
       late = overtakers(r, entry.score)
       entry = table.remove(late, 1)
     end
@@ -115,8 +115,7 @@ local function settle_one(walk, freed)
       last, left_of_last = entry.score, left
     end
     has_looked = true
-    -- A nested claim ignores other waiters, so the walk always looks at it.
-    local heeds_all = entry.score >= 0 and not r.count[entry.id]
+    local heeds_all = not r.count[entry.id]
     local outcome, slot
     for i = 1, r.left[entry.id] and 0 or #entry, 3 do
       local mode = entry[i]

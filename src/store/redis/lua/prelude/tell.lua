@@ -14,7 +14,7 @@ local function told(id, at, expiry, place)
       local claim = at[i].records[id][CLAIMS][j]
       reply[#reply + 1] = {
         claim[INDEX], at[i].name, plain(claim[MODE]), claim[MODE] == 'h' and 1 or 0, claim[SLOTS], claim[TEXT], claim[TOKEN],
-        claim[NESTED], place and place[id .. (claim[NESTED] == 1 and '1' or '0')] or 0, claim[SLOT],
+        place and place[id] or 0, claim[SLOT],
       }
     end
   end
@@ -37,20 +37,18 @@ local function told_all(ids)
   return reply
 end
 
--- Numbers the places in a queue. The keys of the result are the session followed by 0 for ordinary
--- or 1 for nested claims. Calls `visit` with each waiter until `visit` returns false.
+-- Numbers the places in a queue, by session. Calls `visit` with each waiter until `visit` returns
+-- false.
 local function number_waiters(r, visit)
-  local place, number, last, at = {}, 0, nil, 1
+  local place, number, at = {}, 0, 1
   while r.count.waiters do
     local entry = waiter(r, at)
     if not entry then
       break
     end
     if not r.left[entry.id] then
-      if entry.id ~= last then
-        number, last = number + 1, entry.id
-      end
-      place[entry.id .. (entry.score < 0 and '1' or '0')] = number
+      number = number + 1
+      place[entry.id] = number
       if not visit(entry) then
         break
       end
