@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::PollFlags;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use super::client::Client;
 use super::connection::{Connection, Received};
@@ -34,6 +35,9 @@ const LINES_PER_TURN: usize = 64;
 const ACCEPTED_PER_TURN: usize = 64;
 /// How many ready connections are taken from the kernel at once.
 const EVENTS_PER_TURN: usize = 256;
+/// How many descriptors the connections leave to the store, or a quarter of the limit if that is
+/// less. Without a descriptor the store can neither look at other processes nor wake them.
+const RESERVED_DESCRIPTORS: u64 = 64;
 /// How long no connection is accepted after the process ran out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
@@ -209,7 +213,7 @@ impl Server {
     fn accept(&mut self, listener: u64) {
         for _ in 0..ACCEPTED_PER_TURN {
             let Some(found) = self.listeners.get(&listener) else { return };
-            match found.accept() {
+            match if self.has_descriptors() { found.accept() } else { Err(Errno::MFILE) } {
                 Ok(socket) => {
                     let (name, process) = peer::of_socket(&socket, &found.address, self.next_id);
                     let mut connection = Connection::of_socket(socket);
@@ -234,6 +238,14 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// Whether a connection leaves enough descriptors to the store.
+    fn has_descriptors(&self) -> bool {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        // The kernel gives out the lowest number that is free.
+        let lowest = rustix::io::fcntl_dupfd_cloexec(&self.epoll, 0).map(|next| next.as_raw_fd().unsigned_abs());
+        lowest.is_ok_and(|lowest| u64::from(lowest) + RESERVED_DESCRIPTORS.min(limit / 4) < limit)
     }
 
     fn add_client(&mut self, connection: Connection, name: String, process: Process, has_time: bool) {

@@ -175,6 +175,28 @@ fn processor_time(server: &LockServer) -> Duration {
     Duration::from_secs(ticks.sum()) / rustix::param::clock_ticks_per_second() as u32
 }
 
+/// The clients take all descriptors but those that the store needs to wake other processes.
+#[test]
+fn server_at_its_limit_of_open_files_wakes_the_next_holder() {
+    let lab = Lab::new();
+    let server = LockServer::start(&lab, NONE);
+    let pid = Pid::from_raw(i32::try_from(server.pid()).expect("a pid is small"));
+    prlimit(pid, Resource::Nofile, Rlimit { current: Some(64), maximum: Some(64) }).expect("the server runs");
+    let mut holder = server.unix();
+    assert_eq!(holder.ask("LOCK k"), "ok");
+    let mut crowd: Vec<_> = (0..80).map(|_| server.unix()).collect();
+    crowd.iter_mut().for_each(|client| client.say("PING"));
+    wait_until("no more clients are accepted", || server.log().iter().any(|line| line.contains("cannot accept")));
+    for _ in 0..5 {
+        let mut next = lab.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 1);
+        assert_eq!(holder.ask("UNLOCK"), "ok");
+        next.expect_held();
+        next.end().silently(0);
+        assert_eq!(holder.ask("LOCK k"), "ok");
+    }
+}
+
 /// The server goes on, so nothing else would end the hold.
 #[test]
 fn release_that_the_embedded_store_could_not_make_is_tried_again() {
