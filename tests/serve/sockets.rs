@@ -51,7 +51,7 @@ fn address_that_cannot_be_used_is_named() {
 }
 
 /// A shell that passes its descriptor 3 as systemd does. sh(1) may know one-digit descriptors only.
-fn activated(lab: &Lab, socket: &impl AsRawFd, notify: &str) -> Command {
+pub(crate) fn activated(lab: &Lab, socket: &impl AsRawFd, notify: &str) -> Command {
     let mut shell = Command::new("bash");
     lab.settle(&mut shell);
     let script = format!("exec 3<&{}; LISTEN_PID=$$ LISTEN_FDS=1 exec '{RLOCK}' serve", socket.as_raw_fd());
