@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::process::Pid;
@@ -19,9 +20,9 @@ use crate::lock::request::{Claim, Process, SessionId, resources};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::lock::text::shortened;
-use crate::processes;
 use crate::store::Obstruction;
 use crate::words::{self, reason, without_passwords};
+use crate::{identity, processes};
 
 /// From this number on, a message does not give the exact number of other holders.
 const OTHERS_MAX: usize = 10;
@@ -375,7 +376,8 @@ pub(crate) fn owner_and_reason(process: &Process) -> String {
 
 /// Whether the process of a session is stopped, as far as this process can tell. A pid means
 /// nothing on another host or in another pid namespace. So a process counts only if its command
-/// line ends as the command of the session does.
+/// line ends as the command of the session does. The command of a client of `rlock serve` is not
+/// known; its process counts if it is of the same user.
 pub(crate) fn is_stopped(process: &Process) -> bool {
     if rustix::system::uname().nodename().to_string_lossy() != process.host {
         return false;
@@ -383,6 +385,13 @@ pub(crate) fn is_stopped(process: &Process) -> bool {
     let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw);
     if !pid.is_some_and(|pid| processes::stat(pid).is_ok_and(|stat| stat.stopped)) {
         return false;
+    }
+    if let [serve, address] = process.command.as_slice()
+        && serve == "serve"
+        && address.starts_with("unix:")
+    {
+        let found = fs::metadata(format!("/proc/{}", process.pid));
+        return found.is_ok_and(|found| identity::user(found.uid()) == process.user);
     }
     let words = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
     let last = words.strip_suffix(b"\0").and_then(|words| words.rsplit(|byte| *byte == 0).next());
