@@ -19,7 +19,7 @@ use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::messages::Messages;
 use crate::store::sessions::Event as Report;
-use crate::store::{self, Changed, Grant, Released, Standing};
+use crate::store::{self, Changed, Grant, Obstruction, Released, Standing};
 use crate::words;
 
 /// How long a client may take until its first line is understood, and until its token is right.
@@ -30,6 +30,12 @@ const WRONG_TOKEN_PAUSE: Duration = Duration::from_secs(1);
 /// How long the store may take to queue a request. The wait of a request counts from its place in
 /// the queue, as in `rlock exec`.
 const QUEUE_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long a request whose wait is over waits for the store to leave the queue, and to learn who
+/// was in the way.
+const EXPLANATION_LIMIT: Duration = Duration::from_secs(1);
+/// How long a client waits for a listing. Other questions go first.
+const INSPECT_LIMIT: Duration = Duration::from_secs(30);
 
 /// One client.
 #[derive(Debug)]
@@ -55,13 +61,23 @@ enum State {
     Idle,
     /// The store has a request.
     Requesting(Box<Pending>),
-    /// The request's wait is over, and it leaves the queue.
-    Leaving(Box<Pending>),
-    /// The store is asked who was in the way of a request whose wait is over.
-    Explaining(Box<Pending>),
+    /// The request's wait is over, and it leaves the queue. The client is answered at `until` at
+    /// the latest.
+    Leaving {
+        pending: Box<Pending>,
+        until: Boottime,
+    },
+    /// The store is asked who was in the way of the request. The same limit holds.
+    Explaining {
+        pending: Box<Pending>,
+        until: Boottime,
+    },
     Unlocking,
     /// The store is asked a question.
-    Asking(Question),
+    Asking {
+        question: Question,
+        until: Option<Boottime>,
+    },
     /// The token was wrong.
     Refusing {
         until: Boottime,
@@ -125,6 +141,11 @@ impl Client {
         matches!(&self.state, State::Requesting(pending) if pending.wait.is_none_or(|wait| !wait.is_zero()))
     }
 
+    /// Whether the client waits for the answer to [`Action::Ask`].
+    pub(super) fn asks(&self) -> bool {
+        matches!(self.state, State::Explaining { .. } | State::Asking { .. })
+    }
+
     /// Whether the client holds a lock.
     pub(super) fn holds(&self) -> bool {
         !self.holds.is_empty()
@@ -150,7 +171,8 @@ impl Client {
         let of_state = match &self.state {
             State::Closed => return None,
             State::Requesting(pending) => pending.until,
-            State::Refusing { until } => Some(*until),
+            State::Asking { until, .. } => *until,
+            State::Leaving { until, .. } | State::Explaining { until, .. } | State::Refusing { until } => Some(*until),
             State::Lingering { until } => return Some(*until),
             _ => None,
         };
@@ -349,8 +371,10 @@ impl Turn<'_> {
     }
 
     fn ask(&mut self, question: Question) {
+        // A change that the client does not wait for could happen all the same.
+        let until = matches!(question, Question::Inspect(_)).then(|| self.now + INSPECT_LIMIT);
         self.actions.push(Action::Ask(question.clone()));
-        self.client.state = State::Asking(question);
+        self.client.state = State::Asking { question, until };
     }
 
     fn on_report(&mut self, session: SessionId, report: Report) {
@@ -367,7 +391,7 @@ impl Turn<'_> {
             },
             Report::Released(released) => match mem::replace(&mut self.client.state, State::Idle) {
                 State::Unlocking => self.on_unlocked(&released),
-                State::Leaving(pending) => self.on_left(pending),
+                State::Leaving { pending, until } => self.on_left(pending, until),
                 state => self.client.state = state,
             },
         }
@@ -386,8 +410,7 @@ impl Turn<'_> {
             }
             Ok(Standing::Granted(grant)) => self.on_grant(*pending, &grant, &messages),
             Ok(Standing::Busy { obstructions, .. }) => {
-                let limit = if pending.is_limited { "; no more requests may wait" } else { "" };
-                self.say(format!("busy {}{limit}", messages.in_the_way(&obstructions, None)));
+                self.say_busy(&pending, &obstructions);
             }
             Ok(Standing::Refused(refusal)) => self.say(format!("refused {refusal}")),
             // No client asks for what a run may have done already.
@@ -462,7 +485,7 @@ impl Turn<'_> {
     /// reach, and the answer does not wait for it.
     fn leave(&mut self, pending: Box<Pending>) {
         if pending.is_queued {
-            self.client.state = State::Leaving(pending);
+            self.client.state = State::Leaving { pending, until: self.now + EXPLANATION_LIMIT };
         } else {
             self.client.leaving.push(pending.session);
             let messages = self.messages(&pending.claims, pending.session);
@@ -471,29 +494,36 @@ impl Turn<'_> {
     }
 
     /// The request has left the queue.
-    fn on_left(&mut self, pending: Box<Pending>) {
+    fn on_left(&mut self, pending: Box<Pending>, until: Boottime) {
         let resources = pending.claims.iter().map(|claim| claim.resource.clone()).collect();
         self.actions.push(Action::Ask(Question::Obstructions(resources)));
-        self.client.state = State::Explaining(pending);
+        self.client.state = State::Explaining { pending, until };
+    }
+
+    /// The request is over because something was in its way, as far as that is known.
+    fn say_busy(&mut self, pending: &Pending, obstructions: &[Obstruction]) {
+        let messages = self.messages(&pending.claims, pending.session);
+        let waited = pending.wait.filter(|wait| !wait.is_zero() && !pending.is_limited);
+        let limit = if pending.is_limited { "; no more requests may wait" } else { "" };
+        self.say(format!("busy {}{limit}", messages.in_the_way(obstructions, waited)));
     }
 
     fn on_answer(&mut self, answer: Answer) {
         match (mem::replace(&mut self.client.state, State::Idle), answer) {
-            (State::Explaining(pending), answer) => {
-                let messages = self.messages(&pending.claims, pending.session);
-                let obstructions = if let Answer::Obstructions(found) = answer { found } else { Vec::new() };
-                self.say(format!("busy {}", messages.in_the_way(&obstructions, pending.wait)));
-            }
-            (State::Asking(_), Answer::Listing(json)) => self.say(json),
-            (State::Asking(question), Answer::Changed(Changed::Done)) => {
+            (State::Explaining { pending, .. }, Answer::Obstructions(found)) => self.say_busy(&pending, &found),
+            (State::Explaining { pending, .. }, _) => self.say_busy(&pending, &[]),
+            (State::Asking { .. }, Answer::Listing(listing)) => self.actions.push(Action::Show(listing)),
+            (State::Asking { question, .. }, Answer::Changed(Changed::Done)) => {
                 self.apply(question);
                 self.say("ok");
             }
-            (State::Asking(_), Answer::Changed(Changed::Refused(refusal))) => self.say(format!("refused {refusal}")),
-            (State::Asking(_), Answer::Changed(Changed::Lost)) => {
+            (State::Asking { .. }, Answer::Changed(Changed::Refused(refusal))) => {
+                self.say(format!("refused {refusal}"));
+            }
+            (State::Asking { .. }, Answer::Changed(Changed::Lost)) => {
                 self.say("refused this connection holds nothing any more");
             }
-            (State::Asking(_), Answer::Failed(error)) => self.say_failure(error),
+            (State::Asking { .. }, Answer::Failed(error)) => self.say_failure(error),
             (state, _) => self.client.state = state,
         }
         self.close_if_drained();
@@ -535,6 +565,20 @@ impl Turn<'_> {
             State::Requesting(pending) if pending.until.is_some_and(|until| until <= self.now) => {
                 self.actions.push(Action::Release(pending.session));
                 self.leave(pending);
+            }
+            State::Leaving { pending, until } if until <= self.now => {
+                // A grant that crosses the release is given back by it.
+                self.client.leaving.push(pending.session);
+                self.say_busy(&pending, &[]);
+                self.close_if_drained();
+            }
+            State::Explaining { pending, until } if until <= self.now => {
+                self.say_busy(&pending, &[]);
+                self.close_if_drained();
+            }
+            State::Asking { until: Some(until), .. } if until <= self.now => {
+                self.say("unavailable the store did not answer in time: try again");
+                self.close_if_drained();
             }
             State::Refusing { until } if until <= self.now => {
                 self.log("sent a wrong token".to_owned());
@@ -599,7 +643,7 @@ impl Turn<'_> {
                 self.client.leaving.push(pending.session);
                 self.actions.push(Action::Release(pending.session));
             }
-            State::Leaving(pending) => self.client.leaving.push(pending.session),
+            State::Leaving { pending, .. } => self.client.leaving.push(pending.session),
             State::Unlocking => self.client.leaving.extend(self.client.holds.pop().map(|hold| hold.session)),
             _ => {}
         }

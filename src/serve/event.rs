@@ -4,7 +4,10 @@
 //! This module is plain data. [`super::client`] decides which actions follow an event;
 //! [`super::server`] carries the actions out.
 
+use std::sync::Arc;
+
 use super::line::Line;
+use super::listing::Listing;
 use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
@@ -34,10 +37,12 @@ pub(super) enum Event {
 }
 
 /// What the server has to do.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub(super) enum Action {
     /// Send a line.
     Say(String),
+    /// Send a listing.
+    Show(Arc<Listing>),
     /// Make a request.
     Acquire {
         session: SessionId,
@@ -48,7 +53,8 @@ pub(super) enum Action {
     },
     /// Give back what a session holds or waits for. A report follows.
     Release(SessionId),
-    /// Ask the store a question. [`Event::Answer`] follows.
+    /// Ask the store a question. [`Event::Answer`] follows as long as the client
+    /// [`asks`](super::client::Client::asks).
     Ask(Question),
     /// Write a line to the log.
     Log(String),
@@ -68,11 +74,10 @@ pub(super) enum Question {
 }
 
 /// The answer to a [`Question`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Answer {
-    /// JSON on one line.
-    Listing(String),
-    Obstructions(Vec<Obstruction>),
+    Listing(Arc<Listing>),
+    Obstructions(Arc<[Obstruction]>),
     Changed(Changed),
     Failed(store::Error),
 }

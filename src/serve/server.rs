@@ -92,6 +92,8 @@ struct Entry {
     /// Whether the kernel cannot report when there is something to read, as for a regular file.
     is_plain: bool,
     timer: Option<Boottime>,
+    /// Until when the client has to take its output.
+    taken_until: Option<Boottime>,
     waits: bool,
 }
 
@@ -261,6 +263,7 @@ impl Server {
             has_ended: false,
             is_plain: false,
             timer: None,
+            taken_until: None,
             waits: false,
         };
         self.clients.insert(id, entry);
@@ -312,6 +315,11 @@ impl Server {
                     connection.say(&line);
                 }
             }
+            Action::Show(listing) => {
+                if let Some(connection) = &mut entry.connection {
+                    connection.show(listing);
+                }
+            }
             Action::Acquire { session, parent, claims, wait } => {
                 self.owners.insert(session, id);
                 let terms = self.rules.has_leases.then(|| Lease::new(self.ttl).terms());
@@ -334,7 +342,6 @@ impl Server {
             Action::Log(text) if self.verbose => say(&format!("{}: {text}", entry.name)),
             Action::Log(_) => {}
             Action::Close => {
-                self.worker.forget(id);
                 if let Some(connection) = entry.connection.take() {
                     // The kernel forgets the descriptors when they are closed.
                     connection.close();
@@ -386,10 +393,10 @@ impl Server {
         let now = Boottime::now();
         while let Some((at, id)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.timers.remove(&(at, id));
-            if let Some(entry) = self.clients.get_mut(&id) {
-                entry.timer = None;
-            }
-            self.feed(id, Event::Tick);
+            let Some(entry) = self.clients.get_mut(&id) else { continue };
+            entry.timer = None;
+            let is_deaf = entry.taken_until.is_some_and(|until| until <= now);
+            self.feed(id, if is_deaf { Event::End } else { Event::Tick });
         }
         if self.paused_until.is_some_and(|until| until <= now) {
             self.paused_until = None;
@@ -403,7 +410,12 @@ impl Server {
     /// Brings the timer, the counters and the registered descriptors of a client up to date.
     fn refresh(&mut self, id: u64) {
         let Some(entry) = self.clients.get_mut(&id) else { return };
-        let timer = entry.client.timeout(&self.rules);
+        if !entry.client.asks() {
+            self.worker.forget(id);
+        }
+        let limit = entry.connection.as_ref().and_then(Connection::output_limit);
+        entry.taken_until = limit.map(|limit| entry.taken_until.unwrap_or_else(|| Boottime::now() + limit));
+        let timer = entry.client.timeout(&self.rules).into_iter().chain(entry.taken_until).min();
         if timer != entry.timer {
             entry.timer.map(|at| self.timers.remove(&(at, id)));
             timer.map(|at| self.timers.insert((at, id)));

@@ -34,7 +34,7 @@ pub use redis::Secrets;
 pub use url::{DEFAULT_NAMESPACE, NAMESPACE_BYTES_MAX, are_same_servers, has_password, open};
 
 /// Why a store could not do what the caller asked. The text is one line for the user.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Error {
     /// The URL, the namespace or a password makes no sense.
     Usage(String),

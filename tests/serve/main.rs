@@ -11,6 +11,7 @@ mod limits;
 mod lines;
 mod older_protocol;
 mod order;
+mod questions;
 mod security;
 mod signals;
 mod sockets;

@@ -188,7 +188,7 @@ impl Desk {
 
     pub(crate) fn answer(&mut self, id: u64, answer: Result<ScriptReply, Error>, now: Boottime) {
         let answer = match answer {
-            Ok(ScriptReply::Listing { resources, .. }) => Answer::Obstructions(resources),
+            Ok(ScriptReply::Listing { resources, .. }) => Answer::Obstructions(resources.into()),
             Ok(ScriptReply::Done) => Answer::Changed(Changed::Done),
             Ok(ScriptReply::Refused(refusal)) => Answer::Changed(Changed::Refused(refusal)),
             Ok(_) => Answer::Changed(Changed::Lost),
@@ -283,7 +283,8 @@ impl Desk {
                 self.clients.get_mut(&id).expect("a client that acts is known").is_open = false;
                 Deed::Close(id)
             }
-            Action::Log(_) => return,
+            // No client of the simulation asks for a listing.
+            Action::Log(_) | Action::Show(_) => return,
         };
         self.deeds.push_back(deed);
     }

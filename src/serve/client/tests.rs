@@ -1,8 +1,10 @@
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use glob::Pattern;
 use proptest::prelude::*;
 
+use super::super::listing::Unread;
 use super::*;
 use crate::cli::lines::LineParser;
 use crate::lock::op::{Refusal, ResourceListing};
@@ -89,6 +91,7 @@ impl Lab {
 fn shown(action: &Action) -> String {
     match action {
         Action::Say(text) => format!("say {text}"),
+        Action::Show(listing) => format!("show {}", String::from_utf8_lossy(listing.as_bytes()).trim_end()),
         Action::Acquire { session, parent, claims, wait } => {
             let claims: Vec<_> =
                 claims.iter().map(|claim| format!("{} {} {}", claim.mode, claim.resource, claim.span)).collect();
@@ -110,7 +113,7 @@ fn shown(action: &Action) -> String {
 fn plain_lock_is_answered_ok_and_freed_by_the_end_of_the_connection() {
     let mut lab = Lab::new(rules());
     assert_eq!(lab.line("LOCK k"), ["acquire 1: write k whole"]);
-    assert!(!lab.client.takes_lines() && lab.client.waits() && !lab.client.is_queued());
+    assert!(!lab.client.takes_lines() && !lab.client.is_queued());
     assert!(lab.stands(1, Standing::Waiting).is_empty());
     assert!(lab.client.is_queued());
     assert_eq!(lab.granted(1, 7), ["say ok"]);
@@ -184,7 +187,6 @@ fn busy_refused_and_failed_requests_are_answered_and_the_connection_goes_on() {
     ] {
         let mut lab = Lab::new(rules());
         assert_eq!(lab.line("TRY k"), ["acquire 1: write k whole no-wait"]);
-        assert!(!lab.client.waits());
         assert_eq!(lab.on(Event::Report(id(1), Report::Standing(standing))), [text]);
         assert_eq!(lab.line("LOCK k"), ["acquire 2: write k whole"]);
     }
@@ -201,7 +203,7 @@ fn request_whose_wait_is_over_leaves_the_queue_and_tells_who_is_in_the_way() {
     // A grant that crosses the release is given back by it.
     assert!(lab.granted(1, 7).is_empty());
     assert_eq!(lab.released(1, Released::Done), ["obstructions"]);
-    let answer = Event::Answer(Answer::Obstructions(Vec::new()));
+    let answer = Event::Answer(Answer::Obstructions(Arc::default()));
     assert_eq!(lab.on(answer), ["say busy 'k' was held a moment ago; waited 2s"]);
     assert!(lab.client.takes_lines());
 }
@@ -237,16 +239,56 @@ fn request_beyond_the_limit_of_waiting_requests_does_not_wait() {
     let mut lab = Lab::new(rules());
     lab.may_wait = false;
     assert_eq!(lab.line("LOCK k"), ["acquire 1: write k whole no-wait"]);
-    assert!(!lab.client.waits());
     let text = "say busy 'k' was held a moment ago; no more requests may wait";
     assert_eq!(lab.stands(1, Standing::Busy { obstructions: Vec::new(), streak: None }), [text]);
+}
+
+#[test]
+fn busy_request_waits_a_second_for_the_names_of_who_is_in_the_way() {
+    let mut lab = Lab::new(rules());
+    lab.line("LOCK -w 2s k");
+    lab.stands(1, Standing::Waiting);
+    lab.after(2 * SECOND);
+    lab.released(1, Released::Done);
+    assert!(lab.client.asks());
+    assert_eq!(lab.client.timeout(&lab.rules), Some(lab.now + SECOND));
+    assert_eq!(lab.after(SECOND), ["say busy 'k' was held a moment ago; waited 2s"]);
+    assert!(!lab.client.asks() && lab.client.takes_lines());
+}
+
+/// The answer to the release may be late, and the place in the queue is given back all the same.
+#[test]
+fn busy_request_waits_a_second_for_its_place_to_be_given_back() {
+    let mut lab = Lab::new(rules());
+    lab.line("LOCK -w 2s k");
+    lab.stands(1, Standing::Waiting);
+    assert_eq!(lab.after(2 * SECOND), ["release 1"]);
+    assert_eq!(lab.after(SECOND), ["say busy 'k' was held a moment ago; waited 2s"]);
+    assert!(lab.client.takes_lines());
+    assert!(lab.granted(1, 7).is_empty() && !lab.client.holds());
+    assert_eq!(lab.line("LOCK j"), ["acquire 2: write j whole"]);
+    assert!(lab.released(1, Released::Done).is_empty());
+}
+
+#[test]
+fn listing_that_takes_too_long_is_unavailable_and_a_change_is_awaited() {
+    let mut lab = Lab::holding("LOCK k");
+    lab.rules.has_leases = false;
+    lab.granted_until(1, 7, lab.now + 90 * SECOND);
+    assert_eq!(lab.line("INSPECT"), ["inspect "]);
+    assert!(lab.after(29 * SECOND).is_empty() && lab.client.asks());
+    assert_eq!(lab.after(SECOND), ["say unavailable the store did not answer in time: try again"]);
+    assert!(!lab.client.asks());
+    lab.line("DOWNGRADE read");
+    assert!(lab.after(20 * SECOND).is_empty() && lab.client.asks());
 }
 
 #[test]
 fn release_that_fails_is_not_answered_ok() {
     let mut lab = Lab::holding("LOCK k");
     lab.line("UNLOCK");
-    let text = "say unavailable could not release 'k', held until the lease ends: the store is away";
+    let text =
+        "say unavailable could not release 'k', held until the lease ends: the store is away";
     assert_eq!(lab.on(Event::Report(id(1), Report::Released(Err(error())))), [text]);
     assert_eq!(lab.line("LOCK k"), ["acquire 2: write k whole"]);
 }
@@ -540,7 +582,7 @@ fn names_outside_of_only_are_neither_locked_nor_shown() {
     assert_eq!(lab.line("LOCK --read app-1 --write k"), [text]);
     assert_eq!(lab.line("INSPECT k"), [text]);
     assert_eq!(lab.line("INSPECT"), ["inspect "]);
-    lab.on(Event::Answer(Answer::Listing("{}".to_owned())));
+    lab.on(Event::Answer(Answer::Listing(Unread::default().listing("{}".to_owned()))));
     assert_eq!(lab.line("LOCK app-1"), ["acquire 2: write app-1 whole"]);
 }
 
@@ -714,8 +756,8 @@ proptest! {
                 Chance::Answer(kind) => {
                     answers -= 1;
                     lab.on(Event::Answer(match kind {
-                        0 => Answer::Listing("{}".to_owned()),
-                        1 => Answer::Obstructions(Vec::new()),
+                        0 => Answer::Listing(Unread::default().listing("{}".to_owned())),
+                        1 => Answer::Obstructions(Arc::default()),
                         2 => Answer::Changed(Changed::Done),
                         _ => Answer::Failed(error()),
                     }))
