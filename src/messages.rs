@@ -147,28 +147,12 @@ impl Messages {
 
     /// Describes a deadlock in one line, and in another the one request to make instead.
     pub(crate) fn deadlock(&self, reading: &Reading, deadlock: &Deadlock) -> [String; 2] {
-        // A holder's own link has no claims: the request below it waits.
-        let next = deadlock.links.iter().cycle().skip(1);
-        let blocks = deadlock.links.iter().zip(next).filter_map(|(link, next)| Some((link.blocked.as_ref()?, next)));
-        let mut blocks: Vec<_> = blocks.collect();
-        // The line begins with what the ancestor of this request holds.
-        let first = 1.min(blocks.len());
-        blocks.rotate_right(first);
-        let waits_for = blocks.iter().cycle().skip(1).map(|((claim, _), _)| &claim.claim);
-        let lines = blocks.iter().zip(waits_for).map(|(((_, blocker), next), wanted)| {
-            let doing = if blocker.rank.is_held() { "held for" } else { "waited for in mode" };
-            let Claim { resource, span, mode, .. } = &blocker.claim;
-            let who = reading.get(&next.session).map(|session| process(&session.process)).unwrap_or_default();
-            let wanted = part(wanted.resource.as_str(), &wanted.span);
-            format!("{} is {doing} {mode} by {who}, which waits for {wanted}", part(resource.as_str(), span))
-        });
-        let lines: Vec<_> = lines.collect();
         let above = self.related.iter().filter_map(|id| reading.get(id)).filter(|session| session.is_holder());
         let held = above.flat_map(|session| session.claims.iter().map(|record| &record.claim));
         let options: Vec<_> = held.chain(&self.claims).map(as_option).collect();
         let count = if options.len() == 2 { "both" } else { "all" };
         let instead = format!("ask for {count} in one request: rlock exec {} -- COMMAND", options.join(" "));
-        [format!("refused: deadlock: {}", lines.join("; ")), instead]
+        [format!("refused: {}", circle(reading, deadlock)), instead]
     }
 
     /// The first session that blocks the request.
@@ -227,6 +211,27 @@ pub(crate) const STOPPED: &str = "; the command is stopped";
 pub(crate) const ENDED_LATE: &str = "; the command has ended, but maybe too late";
 /// The outcome for a wait while its store is out of reach.
 pub(crate) const WAIT_GOES_ON: &str = "; the wait goes on";
+
+/// Describes a deadlock in one line.
+pub(crate) fn circle(reading: &Reading, deadlock: &Deadlock) -> String {
+    // A holder's own link has no claims: the request below it waits.
+    let next = deadlock.links.iter().cycle().skip(1);
+    let blocks = deadlock.links.iter().zip(next).filter_map(|(link, next)| Some((link.blocked.as_ref()?, next)));
+    let mut blocks: Vec<_> = blocks.collect();
+    // The line begins with what the ancestor of this request holds.
+    let first = 1.min(blocks.len());
+    blocks.rotate_right(first);
+    let waits_for = blocks.iter().cycle().skip(1).map(|((claim, _), _)| &claim.claim);
+    let lines = blocks.iter().zip(waits_for).map(|(((_, blocker), next), wanted)| {
+        let doing = if blocker.rank.is_held() { "held for" } else { "waited for in mode" };
+        let Claim { resource, span, mode, .. } = &blocker.claim;
+        let who = reading.get(&next.session).map(|session| process(&session.process)).unwrap_or_default();
+        let wanted = part(wanted.resource.as_str(), &wanted.span);
+        format!("{} is {doing} {mode} by {who}, which waits for {wanted}", part(resource.as_str(), span))
+    });
+    let lines: Vec<_> = lines.collect();
+    format!("deadlock: {}", lines.join("; "))
+}
 
 /// What blocks `claims`: the first holder and the first waiter that are in the way, and the number
 /// of all holders in the way. `related` are the sessions that cannot be in the way.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use subtle::ConstantTimeEq;
 
+use self::look::Look;
 use super::event::{Action, Answer, Event, Question};
 use super::line::Line;
 use super::rules::Rules;
@@ -17,7 +18,7 @@ use crate::lock::mode::Mode;
 use crate::lock::request::{self, Claim, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
-use crate::messages::Messages;
+use crate::messages::{self, Messages};
 use crate::store::sessions::Event as Report;
 use crate::store::{self, Changed, Grant, Obstruction, Released, Standing};
 use crate::words;
@@ -113,6 +114,8 @@ struct Pending {
     is_queued: bool,
     /// Whether the request does not wait because too many others do.
     is_limited: bool,
+    /// The search for a deadlock, for a request below a hold.
+    look: Option<Look>,
 }
 
 impl Client {
@@ -143,7 +146,11 @@ impl Client {
 
     /// Whether the client waits for the answer to [`Action::Ask`].
     pub(super) fn asks(&self) -> bool {
-        matches!(self.state, State::Explaining { .. } | State::Asking { .. })
+        match &self.state {
+            State::Explaining { .. } | State::Asking { .. } => true,
+            State::Requesting(pending) => pending.look.as_ref().is_some_and(Look::reads),
+            _ => false,
+        }
     }
 
     /// Whether the client holds a lock.
@@ -170,7 +177,9 @@ impl Client {
     pub(super) fn timeout(&self, rules: &Rules) -> Option<Boottime> {
         let of_state = match &self.state {
             State::Closed => return None,
-            State::Requesting(pending) => pending.until,
+            State::Requesting(pending) => {
+                pending.until.into_iter().chain(pending.look.as_ref().and_then(Look::at)).min()
+            }
             State::Asking { until, .. } => *until,
             State::Leaving { until, .. } | State::Explaining { until, .. } | State::Refusing { until } => Some(*until),
             State::Lingering { until } => return Some(*until),
@@ -260,9 +269,9 @@ impl Turn<'_> {
             Line::Lock { .. } if !self.client.holds.is_empty() => {
                 self.say("error this connection holds a lock already: send UNLOCK first, or use another connection");
             }
-            Line::Lock { claims, wait, plain } => self.acquire(new_id(), None, claims, wait, plain),
+            Line::Lock { claims, wait, plain } => self.acquire(new_id(), claims, wait, plain),
             Line::Upgrade(span) => match self.upgrade(span) {
-                Ok((parent, claims)) => self.acquire(new_id(), Some(parent), claims, None, false),
+                Ok(claims) => self.acquire(new_id(), claims, None, false),
                 Err(text) => self.say(text),
             },
             Line::Unlock => self.unlock(),
@@ -296,14 +305,7 @@ impl Turn<'_> {
         }
     }
 
-    fn acquire(
-        &mut self,
-        session: SessionId,
-        parent: Option<SessionId>,
-        claims: Vec<Claim>,
-        wait: Option<Duration>,
-        plain: bool,
-    ) {
+    fn acquire(&mut self, session: SessionId, claims: Vec<Claim>, wait: Option<Duration>, plain: bool) {
         if let Some(claim) = claims.iter().find(|claim| !self.rules.serves(&claim.resource)) {
             return self.say(self.rules.refusal(&claim.resource));
         }
@@ -312,13 +314,23 @@ impl Turn<'_> {
         let wait = if is_limited { Some(Duration::ZERO) } else { wait };
         let until = wait.filter(|wait| !wait.is_zero()).map(|wait| self.now + QUEUE_LIMIT + wait);
         let waits = wait.is_none_or(|wait| !wait.is_zero());
-        self.actions.push(Action::Acquire { session, parent, claims: claims.clone(), wait: waits });
-        self.client.state =
-            State::Requesting(Box::new(Pending { session, claims, plain, wait, until, is_queued: false, is_limited }));
+        // Only an upgrade is requested below a hold.
+        let above = self.client.holds.last();
+        let held_above = above.map(|hold| request::resources(&hold.claims).into_iter().cloned().collect());
+        self.actions.push(Action::Acquire {
+            session,
+            parent: above.map(|hold| hold.session),
+            held_above: held_above.unwrap_or_default(),
+            claims: claims.clone(),
+            wait: waits,
+        });
+        let look = above.map(|hold| Look::new(session, &claims, &hold.claims));
+        let pending = Pending { session, claims, plain, wait, until, is_queued: false, is_limited, look };
+        self.client.state = State::Requesting(Box::new(pending));
     }
 
-    /// The session and the claims of an upgrade.
-    fn upgrade(&self, span: Option<Span>) -> Result<(SessionId, Vec<Claim>), String> {
+    /// The claims of an upgrade of the only hold.
+    fn upgrade(&self, span: Option<Span>) -> Result<Vec<Claim>, String> {
         let hold = match self.client.holds.as_slice() {
             [] => return Err(NO_PREWRITE.to_owned()),
             [hold] => hold,
@@ -335,10 +347,10 @@ impl Turn<'_> {
             )),
             ([claim], Some(span)) => {
                 claim.span = span;
-                Ok((hold.session, claims))
+                Ok(claims)
             }
             (_, Some(_)) => Err("error UPGRADE LO HI needs exactly one prewrite lock: leave out LO HI".to_owned()),
-            (_, None) => Ok((hold.session, claims)),
+            (_, None) => Ok(claims),
         }
     }
 
@@ -405,6 +417,7 @@ impl Turn<'_> {
             Ok(Standing::Waiting) => {
                 if !mem::replace(&mut pending.is_queued, true) {
                     pending.until = pending.until.and(pending.wait).map(|wait| self.now + wait);
+                    pending.look.iter_mut().for_each(|look| look.begin(self.now));
                 }
                 self.client.state = State::Requesting(pending);
             }
@@ -508,8 +521,23 @@ impl Turn<'_> {
         self.say(format!("busy {}{limit}", messages.in_the_way(obstructions, waited)));
     }
 
+    /// Leaves the queue, because the request waits for itself.
+    fn end_deadlock(&mut self, pending: &Pending, circle: &str) {
+        self.client.leaving.push(pending.session);
+        self.actions.push(Action::Release(pending.session));
+        self.say(format!("refused {circle}: send UNLOCK, then ask for all in one LOCK"));
+    }
+
     fn on_answer(&mut self, answer: Answer) {
         match (mem::replace(&mut self.client.state, State::Idle), answer) {
+            (State::Requesting(mut pending), answer) => {
+                let reading = if let Answer::Reading(reading) = &answer { Some(&**reading) } else { None };
+                let found = pending.look.as_mut().and_then(|look| look.on_reading(reading, self.now));
+                match reading.zip(found) {
+                    Some((reading, deadlock)) => self.end_deadlock(&pending, &messages::circle(reading, &deadlock)),
+                    None => self.client.state = State::Requesting(pending),
+                }
+            }
             (State::Explaining { pending, .. }, Answer::Obstructions(found)) => self.say_busy(&pending, &found),
             (State::Explaining { pending, .. }, _) => self.say_busy(&pending, &[]),
             (State::Asking { .. }, Answer::Listing(listing)) => self.actions.push(Action::Show(listing)),
@@ -565,6 +593,11 @@ impl Turn<'_> {
             State::Requesting(pending) if pending.until.is_some_and(|until| until <= self.now) => {
                 self.actions.push(Action::Release(pending.session));
                 self.leave(pending);
+            }
+            State::Requesting(mut pending) => {
+                let names = pending.look.as_mut().and_then(|look| look.read(self.now));
+                self.actions.extend(names.map(|names| Action::Ask(Question::Read(names))));
+                self.client.state = State::Requesting(pending);
             }
             State::Leaving { pending, until } if until <= self.now => {
                 // A grant that crosses the release is given back by it.
@@ -696,6 +729,8 @@ impl Turn<'_> {
 const LATE: &str = "the store did not answer in time";
 const NO_PREWRITE: &str = "error there is nothing to upgrade: hold a prewrite lock first";
 const UNKNOWN: &str = "error this line is not understood: send LOCK KEY, UNLOCK or PING, see rlock-serve(8)";
+
+mod look;
 
 #[cfg(test)]
 mod tests;

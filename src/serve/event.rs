@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::line::Line;
 use super::listing::Listing;
+use crate::lock::deadlock::Reading;
 use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
@@ -48,6 +49,8 @@ pub(super) enum Action {
         session: SessionId,
         /// The session below which this one is nested.
         parent: Option<SessionId>,
+        /// The resources that this session holds.
+        held_above: Vec<Resource>,
         claims: Vec<Claim>,
         wait: bool,
     },
@@ -69,6 +72,8 @@ pub(super) enum Question {
     Inspect(Option<Resource>),
     /// The holders and waiters of these resources.
     Obstructions(Vec<Resource>),
+    /// The live sessions that hold or wait for these resources, for the search for a deadlock.
+    Read(Vec<Resource>),
     Shrink(SessionId, Resource, Span),
     Downgrade(SessionId, Resource, Mode),
 }
@@ -78,6 +83,7 @@ pub(super) enum Question {
 pub(super) enum Answer {
     Listing(Arc<Listing>),
     Obstructions(Arc<[Obstruction]>),
+    Reading(Arc<Reading>),
     Changed(Changed),
     Failed(store::Error),
 }

@@ -17,6 +17,8 @@ pub(super) type Asker = (u64, u64);
 enum Urgency {
     /// A client waits for a change of its lock, or for the end of its request.
     High,
+    /// A request that waits looks for a deadlock.
+    Middle,
     /// A client looks at what others hold, which may be very much.
     Low,
 }
@@ -25,6 +27,7 @@ impl Urgency {
     fn of(question: &Question) -> Self {
         match question {
             Question::Shrink(..) | Question::Downgrade(..) | Question::Obstructions(_) => Self::High,
+            Question::Read(_) => Self::Middle,
             Question::Inspect(_) => Self::Low,
         }
     }
@@ -100,6 +103,7 @@ mod tests {
         let asked = [
             Question::Inspect(None),
             Question::Inspect(Some(key("k"))),
+            Question::Read(vec![key("k")]),
             Question::Inspect(None),
             Question::Obstructions(vec![key("k")]),
             change(1),
@@ -109,7 +113,7 @@ mod tests {
         for (number, question) in (0..).zip(asked) {
             assert!(questions.push((number + 10, number), question, Boottime::default()));
         }
-        let expected = [vec![(13, 3), (16, 6)], vec![(14, 4)], vec![(15, 5)], vec![(10, 0), (12, 2)]];
+        let expected = [vec![(14, 4), (17, 7)], vec![(15, 5)], vec![(16, 6)], vec![(12, 2)], vec![(10, 0), (13, 3)]];
         assert_eq!(all(&mut questions), [&expected[..], &[vec![(11, 1)]]].concat());
     }
 

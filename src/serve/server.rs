@@ -320,7 +320,7 @@ impl Server {
                     connection.show(listing);
                 }
             }
-            Action::Acquire { session, parent, claims, wait } => {
+            Action::Acquire { session, parent, held_above, claims, wait } => {
                 self.owners.insert(session, id);
                 let terms = self.rules.has_leases.then(|| Lease::new(self.ttl).terms());
                 let (ancestors, process) = (parent.into_iter().collect(), entry.process.clone());
@@ -330,7 +330,7 @@ impl Server {
                     claims,
                     wait,
                     terms,
-                    job: Job { history: self.history, ..Job::default() },
+                    job: Job { history: self.history, held_above, ..Job::default() },
                     process,
                 });
             }

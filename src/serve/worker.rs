@@ -203,6 +203,11 @@ impl Respondent {
                 let listings = store.inspect(&resources)?.resources;
                 Answer::Obstructions(listings.into_iter().map(Obstruction::from).collect())
             }
+            Question::Read(resources) => {
+                let reading = store.read(&resources)?;
+                let none = || Error::Unavailable("the store cannot tell now".to_owned());
+                Answer::Reading(Arc::new(reading.ok_or_else(none)?))
+            }
             Question::Shrink(session, resource, span) => Answer::Changed(store.shrink(session, &resource, span)?),
             Question::Downgrade(session, resource, mode) => Answer::Changed(store.downgrade(session, &resource, mode)?),
         };

@@ -197,6 +197,11 @@ pub trait Store {
     /// Changes nothing.
     fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error>;
 
+    /// Reads the live sessions that hold or wait for these resources, for the search for a
+    /// deadlock. Of a long queue, the reading may contain only the beginning. `None` if the store
+    /// can't tell at once.
+    fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error>;
+
     /// Like [`inspect`](Self::inspect), with what tells of the next change if the store can tell.
     fn inspect_and_watch(&mut self, resources: &[Resource]) -> Result<(Inspection, Option<Notices>), Error> {
         Ok((self.inspect(resources)?, None))
@@ -283,9 +288,7 @@ pub trait Handle {
     /// Lists the holders and waiters of the request's resources.
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error>;
 
-    /// Reads the live sessions that hold or wait for these resources, for the search for a
-    /// deadlock. Of a long queue, the reading may contain only the beginning. `None` if the store
-    /// can't tell at once.
+    /// Reads like [`Store::read`].
     ///
     /// # Errors
     /// The store cannot be used.

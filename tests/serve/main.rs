@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod deadlock;
 mod fuzz;
 mod limits;
 mod lines;

@@ -14,8 +14,8 @@ use super::task::Site;
 use super::world::Shared;
 use crate::clock::Boottime;
 use crate::lock::request::SessionId;
-use crate::serve::desk::{Deed, Desk, Timers};
-use crate::store::redis::codec::{Call, ScriptReply};
+use crate::serve::desk::{Asker, Deed, Desk, Replies, Timers};
+use crate::store::redis::codec::Call;
 use crate::store::redis::conversation::Retry;
 use crate::store::sessions::Event as Report;
 use crate::store::{Error, Grant, Standing};
@@ -211,8 +211,8 @@ impl<'s> Serve<'s> {
             if let Some((session, report)) = self.at_store.next_report() {
                 self.see(session, &report);
                 self.desk.report(session, report, now);
-            } else if let Some((client, answer)) = self.worker.answers.borrow_mut().pop_front() {
-                self.desk.answer(client, answer, now);
+            } else if let Some((asker, answer)) = self.worker.answers.borrow_mut().pop_front() {
+                self.desk.answer(asker, answer, now);
             } else {
                 return;
             }
@@ -274,7 +274,7 @@ impl<'s> Serve<'s> {
                         customer.hear(FromDesk::Closed, world);
                         self.timers.set(id, customer.timeout());
                     }
-                    self.worker.questions.borrow_mut().retain(|(client, _)| *client != id);
+                    self.worker.questions.borrow_mut().retain(|((client, _), _)| *client != id);
                 }
                 Deed::Acquire(client, request) => {
                     let run = world.begin(task, &request);
@@ -293,8 +293,8 @@ impl<'s> Serve<'s> {
                     }
                     self.at_store.release(id, now);
                 }
-                Deed::Ask(client, call) => {
-                    self.worker.questions.borrow_mut().push_back((client, call));
+                Deed::Ask(asker, calls) => {
+                    self.worker.questions.borrow_mut().push_back((asker, calls));
                     let now = world.now;
                     world.wake(task, now);
                 }
@@ -306,20 +306,26 @@ impl<'s> Serve<'s> {
 /// Asks the store the questions of clients, one after another.
 #[derive(Default)]
 struct Worker {
-    questions: RefCell<VecDeque<(u64, Call)>>,
-    answers: RefCell<VecDeque<(u64, Result<ScriptReply, Error>)>>,
+    questions: RefCell<VecDeque<(Asker, Vec<Call>)>>,
+    answers: RefCell<VecDeque<(Asker, Replies)>>,
 }
 
 impl Worker {
     async fn run(&self, site: &Site) {
         loop {
             let question = self.questions.borrow_mut().pop_front();
-            let Some((client, call)) = question else {
+            let Some((asker, calls)) = question else {
                 site.wait(None).await;
                 continue;
             };
-            let answer = route::ask(site, call, Retry::WhileDown).await;
-            self.answers.borrow_mut().push_back((client, answer.map_err(Error::from)));
+            let mut replies = Ok(Vec::new());
+            for call in calls {
+                match route::ask(site, call, Retry::WhileDown).await {
+                    Ok(reply) => replies.iter_mut().for_each(|replies: &mut Vec<_>| replies.push(reply.clone())),
+                    Err(error) => replies = Err(Error::from(error)),
+                }
+            }
+            self.answers.borrow_mut().push_back((asker, replies));
         }
     }
 }

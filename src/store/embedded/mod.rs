@@ -72,7 +72,7 @@ use self::directory::Directory;
 use self::fault::Guard;
 use self::file::TableFile;
 use self::gate::Gate;
-use self::handle::EmbeddedHandle;
+use self::handle::{EmbeddedHandle, LEAVE_LIMIT};
 use self::records::Raw;
 use self::sessions::EmbeddedSessions;
 use self::snapshot::{Answer, Interest};
@@ -81,6 +81,7 @@ use self::wakeups::Missed;
 use super::facts::Facts;
 use super::sessions::Sessions;
 use super::{AcquireOptions, Changed, Error, Handle, Inspection, Notices, Obstruction, Released, Standing, Store};
+use crate::lock::deadlock::Reading;
 use crate::lock::index::Rank;
 use crate::lock::mode::Mode;
 use crate::lock::op::{Op, Reply};
@@ -383,6 +384,10 @@ impl Store for Embedded {
     fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error> {
         let answer = self.listings(None, resources, Interest::Holders)?.unwrap_or_default();
         Ok(Inspection { now: answer.now, resources: answer.listings })
+    }
+
+    fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
+        Ok(self.listings(Some(LEAVE_LIMIT), resources, Interest::Holders)?.map(|answer| answer.sessions))
     }
 
     fn inspect_and_watch(&mut self, resources: &[Resource]) -> Result<(Inspection, Option<Notices>), Error> {
