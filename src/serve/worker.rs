@@ -20,7 +20,6 @@ use crate::clock::Boottime;
 use crate::failure::Failure;
 use crate::inspection;
 use crate::store::{Error, Obstruction, Store};
-use crate::words::json;
 
 /// Opens the store for the thread.
 pub(super) type Open = dyn Fn() -> Result<Box<dyn Store>, Failure> + Send + Sync;
@@ -196,7 +195,7 @@ impl Respondent {
                 inspection.resources.retain(|listing| self.rules.serves(&listing.name));
                 store.take_unusable();
                 let pasts = inspection::pasts(store.as_mut(), &inspection)?;
-                let text = json(&inspection::as_json(&store.url(), &inspection, &pasts));
+                let text = inspection::as_text(&store.url(), &inspection, &pasts);
                 Answer::Listing(self.unread.listing(text))
             }
             Question::Obstructions(resources) => {
