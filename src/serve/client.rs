@@ -139,11 +139,6 @@ impl Client {
         matches!(self.state, State::Idle)
     }
 
-    /// Whether the client has a request that waits, or that may have to.
-    pub(super) fn waits(&self) -> bool {
-        matches!(&self.state, State::Requesting(pending) if pending.wait.is_none_or(|wait| !wait.is_zero()))
-    }
-
     /// Whether the client waits for the answer to [`Action::Ask`].
     pub(super) fn asks(&self) -> bool {
         match &self.state {
@@ -415,7 +410,14 @@ impl Turn<'_> {
         match standing {
             Ok(Standing::Asking) => self.client.state = State::Requesting(pending),
             Ok(Standing::Waiting) => {
-                if !mem::replace(&mut pending.is_queued, true) {
+                let is_new = !mem::replace(&mut pending.is_queued, true);
+                if is_new && !self.may_wait {
+                    // It was not known before that the request has to wait.
+                    pending.is_limited = true;
+                    self.actions.push(Action::Release(pending.session));
+                    return self.leave(pending);
+                }
+                if is_new {
                     pending.until = pending.until.and(pending.wait).map(|wait| self.now + wait);
                     pending.look.iter_mut().for_each(|look| look.begin(self.now));
                 }

@@ -421,7 +421,7 @@ impl Server {
             timer.map(|at| self.timers.insert((at, id)));
             entry.timer = timer;
         }
-        let waits = entry.client.waits();
+        let waits = entry.client.is_queued();
         if waits != entry.waits {
             entry.waits = waits;
             self.waiting = if waits { self.waiting + 1 } else { self.waiting - 1 };

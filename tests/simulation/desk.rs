@@ -275,7 +275,7 @@ impl Desk {
         self.timers.set(id, entry.and_then(|entry| entry.client.timeout(&self.rules)));
         let has = |set: &mut BTreeSet<u64>, is_in: bool| if is_in { set.insert(id) } else { set.remove(&id) };
         has(&mut self.ready, entry.is_some_and(Entry::is_ready));
-        has(&mut self.waiting, entry.is_some_and(|entry| entry.client.waits()));
+        has(&mut self.waiting, entry.is_some_and(|entry| entry.client.is_queued()));
     }
 
     fn perform(&mut self, id: u64, action: Action) {

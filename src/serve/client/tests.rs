@@ -250,6 +250,28 @@ fn request_beyond_the_limit_of_waiting_requests_does_not_wait() {
     assert_eq!(lab.stands(1, Standing::Busy { obstructions: Vec::new(), streak: None }), [text]);
 }
 
+/// Several requests may be on their way to the store before one of them waits.
+#[test]
+fn request_that_is_queued_beyond_the_limit_leaves_and_is_busy() {
+    for line in ["LOCK k", "LOCK -w 2s k"] {
+        let mut lab = Lab::new(rules());
+        lab.line(line);
+        assert!(!lab.client.is_queued());
+        lab.may_wait = false;
+        assert_eq!(lab.stands(1, Standing::Waiting), ["release 1"]);
+        assert!(!lab.client.is_queued());
+        assert_eq!(lab.released(1, Released::Done), ["obstructions"]);
+        let text = "say busy 'k' was held a moment ago; no more requests may wait";
+        assert_eq!(lab.on(Event::Answer(Answer::Obstructions(Arc::default()))), [text], "{line}");
+    }
+    // A request that waits already stays.
+    let mut lab = Lab::new(rules());
+    lab.line("LOCK k");
+    lab.stands(1, Standing::Waiting);
+    lab.may_wait = false;
+    assert!(lab.stands(1, Standing::Waiting).is_empty() && lab.client.is_queued());
+}
+
 #[test]
 fn busy_request_waits_a_second_for_the_names_of_who_is_in_the_way() {
     let mut lab = Lab::new(rules());
