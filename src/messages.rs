@@ -145,6 +145,13 @@ impl Messages {
         format!("could not release {}, held until {end}: {reason}", self.names())
     }
 
+    /// The store has not answered the release of a server that goes on. It may have made the
+    /// release, or may still make it.
+    pub(crate) fn not_confirmed(&self, reason: &dyn Display) -> String {
+        let end = if self.has_leases { "its lease" } else { "the server" };
+        format!("the release of {} is not confirmed, it may be held until {end} ends: {reason}", self.names())
+    }
+
     /// Describes a deadlock in one line, and in another the one request to make instead.
     pub(crate) fn deadlock(&self, reading: &Reading, deadlock: &Deadlock) -> [String; 2] {
         let above = self.related.iter().filter_map(|id| reading.get(id)).filter(|session| session.is_holder());

@@ -53,8 +53,9 @@ pub(super) struct Client {
     is_draining: bool,
     /// Whether the store took a lock of this client away.
     has_lost: bool,
-    /// The sessions whose release was begun and whose result does not matter to the client.
-    leaving: Vec<SessionId>,
+    /// The sessions whose release was begun and whose result is not told to the client, with the
+    /// claims of a hold.
+    leaving: Vec<(SessionId, Option<Vec<Claim>>)>,
 }
 
 #[derive(Debug)]
@@ -237,7 +238,7 @@ impl Turn<'_> {
             }
             Event::Stop if self.client.holds.is_empty() => self.close(),
             Event::Stop => {
-                self.report_lost("the server ends, and the lock is free now");
+                self.report_lost("the server ends and gives the lock back");
                 self.close();
             }
         }
@@ -385,9 +386,11 @@ impl Turn<'_> {
     }
 
     fn on_report(&mut self, session: SessionId, report: Report) {
-        if let Some(at) = self.client.leaving.iter().position(|leaving| *leaving == session) {
-            if matches!(report, Report::Released(_)) {
-                self.client.leaving.swap_remove(at);
+        if let Some(at) = self.client.leaving.iter().position(|(leaving, _)| *leaving == session) {
+            if let Report::Released(released) = report
+                && let (_, Some(claims)) = self.client.leaving.swap_remove(at)
+            {
+                self.note_release(&self.messages(&claims, session), &released);
             }
             return;
         }
@@ -445,7 +448,7 @@ impl Turn<'_> {
         // The work of the client would begin with less than a grace to stop. The client does not
         // know of the grant, so a release now ends nobody's work.
         if self.is_overdue(grant.deadline) || self.client.holds.iter().any(|hold| self.is_overdue(hold.deadline)) {
-            self.client.leaving.push(session);
+            self.client.leaving.push((session, None));
             self.actions.push(Action::Release(session));
             return self.say(format!("unavailable {}", messages.cannot_lock(&LATE)));
         }
@@ -488,12 +491,23 @@ impl Turn<'_> {
                 self.say("lost");
             }
             Err(error) => {
-                let text = messages.not_released(error);
+                let text = messages.not_confirmed(error);
                 self.log(text.clone());
                 self.say(format!("unavailable {}", words::reason(&text)));
             }
         }
         self.close_if_drained();
+    }
+
+    /// Tells the log how a release has ended of which no client hears.
+    fn note_release(&mut self, messages: &Messages, released: &Result<Released, store::Error>) {
+        match released {
+            // The log has the loss already.
+            Ok(_) if self.client.has_lost => {}
+            Ok(Released::Done | Released::Kept) => self.log(format!("unlocked {}", messages.names())),
+            Ok(Released::Lost) => self.log(format!("lost {}", messages.names())),
+            Err(error) => self.actions.push(Action::Warn(messages.not_confirmed(error))),
+        }
     }
 
     /// The wait of a request is over. If the request is not in the queue, the store is out of
@@ -502,7 +516,7 @@ impl Turn<'_> {
         if pending.is_queued {
             self.client.state = State::Leaving { pending, until: self.now + EXPLANATION_LIMIT };
         } else {
-            self.client.leaving.push(pending.session);
+            self.client.leaving.push((pending.session, None));
             let messages = self.messages(&pending.claims, pending.session);
             self.say(format!("unavailable {}", messages.cannot_lock(&LATE)));
         }
@@ -525,7 +539,7 @@ impl Turn<'_> {
 
     /// Leaves the queue, because the request waits for itself.
     fn end_deadlock(&mut self, pending: &Pending, circle: &str) {
-        self.client.leaving.push(pending.session);
+        self.client.leaving.push((pending.session, None));
         self.actions.push(Action::Release(pending.session));
         self.say(format!("refused {circle}: send UNLOCK, then ask for all in one LOCK"));
     }
@@ -603,7 +617,7 @@ impl Turn<'_> {
             }
             State::Leaving { pending, until } if until <= self.now => {
                 // A grant that crosses the release is given back by it.
-                self.client.leaving.push(pending.session);
+                self.client.leaving.push((pending.session, None));
                 self.say_busy(&pending, &[]);
                 self.close_if_drained();
             }
@@ -675,11 +689,13 @@ impl Turn<'_> {
         self.client.greeting_until = None;
         match mem::replace(&mut self.client.state, State::Closed) {
             State::Requesting(pending) => {
-                self.client.leaving.push(pending.session);
+                self.client.leaving.push((pending.session, None));
                 self.actions.push(Action::Release(pending.session));
             }
-            State::Leaving { pending, .. } => self.client.leaving.push(pending.session),
-            State::Unlocking => self.client.leaving.extend(self.client.holds.pop().map(|hold| hold.session)),
+            State::Leaving { pending, .. } => self.client.leaving.push((pending.session, None)),
+            State::Unlocking => {
+                self.client.leaving.extend(self.client.holds.pop().map(|hold| (hold.session, Some(hold.claims))));
+            }
             _ => {}
         }
     }
@@ -691,9 +707,10 @@ impl Turn<'_> {
     }
 
     fn release(&mut self, hold: Hold) {
-        let what = if self.client.has_lost { "lost" } else { "unlocked" };
-        self.log(format!("{what} {}", self.messages(&hold.claims, hold.session).names()));
-        self.client.leaving.push(hold.session);
+        if self.client.has_lost {
+            self.log(format!("lost {}", self.messages(&hold.claims, hold.session).names()));
+        }
+        self.client.leaving.push((hold.session, Some(hold.claims)));
         self.actions.push(Action::Release(hold.session));
     }
 

@@ -61,6 +61,8 @@ pub(super) enum Action {
     Ask(Question),
     /// Write a line to the log.
     Log(String),
+    /// Write a line even without a log.
+    Warn(String),
     /// Close the connection.
     Close,
 }

@@ -341,6 +341,7 @@ impl Server {
             Action::Ask(question) => self.worker.ask(id, question),
             Action::Log(text) if self.verbose => say(&format!("{}: {text}", entry.name)),
             Action::Log(_) => {}
+            Action::Warn(text) => say(&format!("warning: {}: {text}", entry.name)),
             Action::Close => {
                 if let Some(connection) = entry.connection.take() {
                     // The kernel forgets the descriptors when they are closed.

@@ -156,7 +156,7 @@ fn drained_server_sleeps_until_the_store_takes_its_releases() {
     let lock = std::fs::File::open(lab.directory().join("state/lock")).expect("the lock file");
     flock(&lock, FlockOperation::LockExclusive).expect("a lock");
     server.signal(Signal::TERM);
-    assert_eq!(holder.line(), "lost the server ends, and the lock is free now");
+    assert_eq!(holder.line(), "lost the server ends and gives the lock back");
     holder.expect_closed();
     let before = processor_time(&server);
     // A server that does not sleep uses all of this time.
@@ -165,6 +165,42 @@ fn drained_server_sleeps_until_the_store_takes_its_releases() {
     assert!(used < Duration::from_millis(150), "{used:?}");
     drop(lock);
     assert_eq!(server.wait().code(), Some(0));
+}
+
+/// A server that ends says of no lock that it gave it back unless the store confirmed that.
+#[test]
+fn drained_server_without_its_store_does_not_claim_a_release() {
+    needs::skip_unless!(Kind::Redis7.is_present());
+    let mut redis = Server::start(Kind::Redis7);
+    let lab = Lab::at(redis.unix_url());
+    let mut server = LockServer::start(&lab, ["--ttl", "60s", "--grace", "100ms"]);
+    let mut holder = server.unix();
+    assert_eq!(holder.ask("LOCK k"), "ok");
+    redis.kill();
+    server.signal(Signal::TERM);
+    assert_eq!(holder.line(), "lost the server ends and gives the lock back");
+    assert_eq!(server.wait().code(), Some(0));
+    wait_until("the server has told what is not sure", || {
+        let says =
+            |line: &String| line.contains("the release of 'k' is not confirmed, it may be held until its lease ends: ");
+        server.log().iter().any(says)
+    });
+    assert!(!server.log().iter().any(|line| line.contains("unlocked")), "{:?}", server.log());
+}
+
+#[test]
+fn unlock_while_somebody_keeps_the_table_locked_is_not_confirmed() {
+    let lab = Lab::new();
+    let server = LockServer::start(&lab, NONE);
+    let mut client = server.tcp();
+    assert_eq!(client.ask("LOCK k"), "ok");
+    let lock = std::fs::File::open(lab.directory().join("state/lock")).expect("the lock file");
+    flock(&lock, FlockOperation::LockExclusive).expect("a lock");
+    let answer = client.ask("UNLOCK");
+    let text = "unavailable the release of 'k' is not confirmed, it may be held until the server ends: ";
+    assert!(answer.starts_with(text), "{answer}");
+    drop(lock);
+    wait_until("the server has given the lock back", || lab.counts("k") == (0, 0));
 }
 
 /// The processor time that a server has used.
@@ -213,7 +249,7 @@ fn release_that_the_embedded_store_could_not_make_is_tried_again() {
     let usual = prlimit(pid, Resource::Nofile, Rlimit { current: Some(8), ..getrlimit(Resource::Nofile) })
         .expect("the server runs");
     let answer = client.ask("UNLOCK");
-    assert!(answer.starts_with("unavailable could not release 'k', "), "{answer}");
+    assert!(answer.starts_with("unavailable the release of 'k' is not confirmed, "), "{answer}");
     prlimit(pid, Resource::Nofile, usual).expect("the server runs");
     next.expect_held();
     next.end().silently(0);

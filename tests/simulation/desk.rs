@@ -304,7 +304,7 @@ impl Desk {
                 self.clients.get_mut(&id).expect("a client that acts is known").is_open = false;
                 Deed::Close(id)
             }
-            Action::Log(_) => return,
+            Action::Log(_) | Action::Warn(_) => return,
         };
         self.deeds.push_back(deed);
     }

@@ -112,6 +112,7 @@ fn shown(action: &Action) -> String {
         Action::Ask(Question::Shrink(session, key, span)) => format!("shrink {} {key} {span}", session.0[0]),
         Action::Ask(Question::Downgrade(session, key, mode)) => format!("downgrade {} {key} {mode}", session.0[0]),
         Action::Log(text) => format!("log {text}"),
+        Action::Warn(text) => format!("warn {text}"),
         Action::Close => "close".to_owned(),
     }
 }
@@ -317,7 +318,7 @@ fn release_that_fails_is_not_answered_ok() {
     let mut lab = Lab::holding("LOCK k");
     lab.line("UNLOCK");
     let text =
-        "say unavailable could not release 'k', held until the lease ends: the store is away";
+        "say unavailable the release of 'k' is not confirmed, it may be held until its lease ends: the store is away";
     assert_eq!(lab.on(Event::Report(id(1), Report::Released(Err(error())))), [text]);
     assert_eq!(lab.line("LOCK k"), ["acquire 2: write k whole"]);
 }
@@ -673,7 +674,7 @@ fn drain_closes_all_clients_but_holders_and_those_after_their_unlock() {
     assert_eq!(holder.released(1, Released::Done), ["say ok", "close"]);
     let mut holder = Lab::holding("LOCK k");
     holder.on(Event::Drain);
-    let text = "say lost the server ends, and the lock is free now";
+    let text = "say lost the server ends and gives the lock back";
     assert_eq!(holder.on(Event::Stop), [text, "release 1", "close"]);
     let mut leaving = Lab::holding("LOCK k");
     leaving.line("UNLOCK");
@@ -912,4 +913,13 @@ fn request_without_a_hold_above_never_looks_for_a_deadlock() {
     lab.stands(1, Standing::Waiting);
     assert!(lab.after(10 * SECOND).is_empty() && !lab.client.asks());
     assert_eq!(lab.client.timeout(&lab.rules), None);
+}
+
+#[test]
+fn release_that_no_client_hears_of_is_logged_as_the_store_confirms_it() {
+    let mut lab = Lab::holding("LOCK k");
+    lab.on(Event::Stop);
+    let warning = "warn the release of 'k' is not confirmed, it may be held until its lease ends: the store is away";
+    assert_eq!(lab.on(Event::Report(id(1), Report::Released(Err(error())))), [warning]);
+    assert!(lab.client.is_over());
 }
