@@ -28,9 +28,14 @@ pub(crate) fn process(uid: u32, pid: u32, command: Vec<String>) -> Process {
     Process {
         host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         pid,
-        user: passwd::lookup(uid).map_or_else(|| uid.to_string(), |(name, _)| name),
+        user: user(uid),
         command,
         owner: None,
         reason: None,
     }
+}
+
+/// The name of a user, or the number of one without a name.
+pub(crate) fn user(uid: u32) -> String {
+    passwd::lookup(uid).map_or_else(|| uid.to_string(), |(name, _)| name)
 }

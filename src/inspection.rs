@@ -1,5 +1,8 @@
 //! Writes the holders and waiters of resources, and their changes, as JSON.
 
+use std::collections::HashMap;
+use std::slice;
+
 use serde_json::{Value, json};
 
 use crate::clock::StoreTime;
@@ -11,8 +14,9 @@ use crate::lock::span::Span;
 use crate::messages;
 use crate::store::{self, Inspection, Store};
 use crate::view::changes::{Change, What};
+use crate::words;
 
-/// What the listed resources remember, for [`as_json`].
+/// What the listed resources remember, for [`as_text`].
 ///
 /// # Errors
 /// The store cannot be used.
@@ -25,9 +29,13 @@ pub(crate) fn pasts(store: &mut dyn Store, inspection: &Inspection) -> Result<Ve
     store.history(&names, 0)
 }
 
-/// The listing of `rlock inspect --json` for the store at this URL. `remembered` has the pasts of
-/// the listed resources, as far as there are any.
-pub(crate) fn as_json(store: &str, inspection: &Inspection, remembered: &[Remembered]) -> Value {
+/// The listing of `rlock inspect --json` for the store at this URL, on one line. `remembered` has
+/// the pasts of the listed resources, as far as there are any.
+///
+/// Each resource is written before the next one becomes a [`Value`], because many values take ten
+/// times the memory of their text.
+pub(crate) fn as_text(store: &str, inspection: &Inspection, remembered: &[Remembered]) -> String {
+    let pasts: HashMap<_, _> = remembered.iter().map(|past| (&past.name, past)).collect();
     let Inspection { now, resources } = inspection;
     let holder = |holder: &HolderListing| {
         let mut value = claim(holder.mode, &holder.span, holder.slots, &holder.process, holder.since);
@@ -50,13 +58,21 @@ pub(crate) fn as_json(store: &str, inspection: &Inspection, remembered: &[Rememb
             "holders": listing.holders.iter().map(holder).collect::<Vec<_>>(),
             "waiters": listing.waiters.iter().map(waiter).collect::<Vec<_>>(),
         });
-        let skips = streaks(listing, remembered, *now);
+        let past = pasts.get(&listing.name).map_or(&[][..], |past| slice::from_ref(*past));
+        let skips = streaks(listing, past, *now);
         if !skips.is_empty() {
             value["skips"] = skips.into_iter().map(|(job, streak)| skip(job, streak)).collect();
         }
         value
     };
-    json!({ "store": store, "resources": resources.iter().map(resource).collect::<Vec<_>>() })
+    let mut text = String::from(r#"{"resources":["#);
+    for listing in resources {
+        if !text.ends_with('[') {
+            text.push(',');
+        }
+        text.push_str(&words::json(&resource(listing)));
+    }
+    text + r#"],"store":"# + &words::json(&json!(store)) + "}"
 }
 
 /// A change as `rlock inspect --watch --json` tells it, on one line.

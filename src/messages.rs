@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::process::Pid;
@@ -19,9 +20,9 @@ use crate::lock::request::{Claim, Process, SessionId, resources};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::lock::text::shortened;
-use crate::processes;
 use crate::store::Obstruction;
 use crate::words::{self, reason, without_passwords};
+use crate::{identity, processes};
 
 /// From this number on, a message does not give the exact number of other holders.
 const OTHERS_MAX: usize = 10;
@@ -144,30 +145,21 @@ impl Messages {
         format!("could not release {}, held until {end}: {reason}", self.names())
     }
 
+    /// The store has not answered the release of a server that goes on. It may have made the
+    /// release, or may still make it.
+    pub(crate) fn not_confirmed(&self, reason: &dyn Display) -> String {
+        let end = if self.has_leases { "its lease" } else { "the server" };
+        format!("the release of {} is not confirmed, it may be held until {end} ends: {reason}", self.names())
+    }
+
     /// Describes a deadlock in one line, and in another the one request to make instead.
     pub(crate) fn deadlock(&self, reading: &Reading, deadlock: &Deadlock) -> [String; 2] {
-        // A holder's own link has no claims: the request below it waits.
-        let next = deadlock.links.iter().cycle().skip(1);
-        let blocks = deadlock.links.iter().zip(next).filter_map(|(link, next)| Some((link.blocked.as_ref()?, next)));
-        let mut blocks: Vec<_> = blocks.collect();
-        // The line begins with what the ancestor of this request holds.
-        let first = 1.min(blocks.len());
-        blocks.rotate_right(first);
-        let waits_for = blocks.iter().cycle().skip(1).map(|((claim, _), _)| &claim.claim);
-        let lines = blocks.iter().zip(waits_for).map(|(((_, blocker), next), wanted)| {
-            let doing = if blocker.rank.is_held() { "held for" } else { "waited for in mode" };
-            let Claim { resource, span, mode, .. } = &blocker.claim;
-            let who = reading.get(&next.session).map(|session| process(&session.process)).unwrap_or_default();
-            let wanted = part(wanted.resource.as_str(), &wanted.span);
-            format!("{} is {doing} {mode} by {who}, which waits for {wanted}", part(resource.as_str(), span))
-        });
-        let lines: Vec<_> = lines.collect();
         let above = self.related.iter().filter_map(|id| reading.get(id)).filter(|session| session.is_holder());
         let held = above.flat_map(|session| session.claims.iter().map(|record| &record.claim));
         let options: Vec<_> = held.chain(&self.claims).map(as_option).collect();
         let count = if options.len() == 2 { "both" } else { "all" };
         let instead = format!("ask for {count} in one request: rlock exec {} -- COMMAND", options.join(" "));
-        [format!("refused: deadlock: {}", lines.join("; ")), instead]
+        [format!("refused: {}", circle(reading, deadlock)), instead]
     }
 
     /// The first session that blocks the request.
@@ -226,6 +218,27 @@ pub(crate) const STOPPED: &str = "; the command is stopped";
 pub(crate) const ENDED_LATE: &str = "; the command has ended, but maybe too late";
 /// The outcome for a wait while its store is out of reach.
 pub(crate) const WAIT_GOES_ON: &str = "; the wait goes on";
+
+/// Describes a deadlock in one line.
+pub(crate) fn circle(reading: &Reading, deadlock: &Deadlock) -> String {
+    // A holder's own link has no claims: the request below it waits.
+    let next = deadlock.links.iter().cycle().skip(1);
+    let blocks = deadlock.links.iter().zip(next).filter_map(|(link, next)| Some((link.blocked.as_ref()?, next)));
+    let mut blocks: Vec<_> = blocks.collect();
+    // The line begins with what the ancestor of this request holds.
+    let first = 1.min(blocks.len());
+    blocks.rotate_right(first);
+    let waits_for = blocks.iter().cycle().skip(1).map(|((claim, _), _)| &claim.claim);
+    let lines = blocks.iter().zip(waits_for).map(|(((_, blocker), next), wanted)| {
+        let doing = if blocker.rank.is_held() { "held for" } else { "waited for in mode" };
+        let Claim { resource, span, mode, .. } = &blocker.claim;
+        let who = reading.get(&next.session).map(|session| process(&session.process)).unwrap_or_default();
+        let wanted = part(wanted.resource.as_str(), &wanted.span);
+        format!("{} is {doing} {mode} by {who}, which waits for {wanted}", part(resource.as_str(), span))
+    });
+    let lines: Vec<_> = lines.collect();
+    format!("deadlock: {}", lines.join("; "))
+}
 
 /// What blocks `claims`: the first holder and the first waiter that are in the way, and the number
 /// of all holders in the way. `related` are the sessions that cannot be in the way.
@@ -375,7 +388,8 @@ pub(crate) fn owner_and_reason(process: &Process) -> String {
 
 /// Whether the process of a session is stopped, as far as this process can tell. A pid means
 /// nothing on another host or in another pid namespace. So a process counts only if its command
-/// line ends as the command of the session does.
+/// line ends as the command of the session does. The command of a client of `rlock serve` is not
+/// known; its process counts if it is of the same user.
 pub(crate) fn is_stopped(process: &Process) -> bool {
     if rustix::system::uname().nodename().to_string_lossy() != process.host {
         return false;
@@ -383,6 +397,13 @@ pub(crate) fn is_stopped(process: &Process) -> bool {
     let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw);
     if !pid.is_some_and(|pid| processes::stat(pid).is_ok_and(|stat| stat.stopped)) {
         return false;
+    }
+    if let [serve, address] = process.command.as_slice()
+        && serve == "serve"
+        && address.starts_with("unix:")
+    {
+        let found = fs::metadata(format!("/proc/{}", process.pid));
+        return found.is_ok_and(|found| identity::user(found.uid()) == process.user);
     }
     let words = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
     let last = words.strip_suffix(b"\0").and_then(|words| words.rsplit(|byte| *byte == 0).next());

@@ -24,7 +24,7 @@ use crate::view::Look;
 use crate::view::dot::dot;
 use crate::view::listing::{places as from, table};
 use crate::view::tree::tree;
-use crate::words::{self, one_line};
+use crate::words::one_line;
 
 /// Prints the listing and returns the exit code.
 pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
@@ -55,7 +55,7 @@ pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
         form => {
             let pasts = inspection::pasts(store.as_mut(), &inspection).map_err(Failure::from)?;
             match form {
-                Form::Json => words::json(&inspection::as_json(&store.url(), &inspection, &pasts)) + "\n",
+                Form::Json => inspection::as_text(&store.url(), &inspection, &pasts) + "\n",
                 form => {
                     let shown: String =
                         listing(form, &inspection, &look).iter().flat_map(|line| [line, "\n"]).collect();

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use subtle::ConstantTimeEq;
 
+use self::look::Look;
 use super::event::{Action, Answer, Event, Question};
 use super::line::Line;
 use super::rules::Rules;
@@ -17,9 +18,9 @@ use crate::lock::mode::Mode;
 use crate::lock::request::{self, Claim, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
-use crate::messages::Messages;
+use crate::messages::{self, Messages};
 use crate::store::sessions::Event as Report;
-use crate::store::{self, Changed, Grant, Released, Standing};
+use crate::store::{self, Changed, Grant, Obstruction, Released, Standing};
 use crate::words;
 
 /// How long a client may take until its first line is understood, and until its token is right.
@@ -30,6 +31,12 @@ const WRONG_TOKEN_PAUSE: Duration = Duration::from_secs(1);
 /// How long the store may take to queue a request. The wait of a request counts from its place in
 /// the queue, as in `rlock exec`.
 const QUEUE_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long a request whose wait is over waits for the store to leave the queue, and to learn who
+/// was in the way.
+const EXPLANATION_LIMIT: Duration = Duration::from_secs(1);
+/// How long a client waits for a listing. Other questions go first.
+const INSPECT_LIMIT: Duration = Duration::from_secs(30);
 
 /// One client.
 #[derive(Debug)]
@@ -46,8 +53,9 @@ pub(super) struct Client {
     is_draining: bool,
     /// Whether the store took a lock of this client away.
     has_lost: bool,
-    /// The sessions whose release was begun and whose result does not matter to the client.
-    leaving: Vec<SessionId>,
+    /// The sessions whose release was begun and whose result is not told to the client, with the
+    /// claims of a hold.
+    leaving: Vec<(SessionId, Option<Vec<Claim>>)>,
 }
 
 #[derive(Debug)]
@@ -55,13 +63,23 @@ enum State {
     Idle,
     /// The store has a request.
     Requesting(Box<Pending>),
-    /// The request's wait is over, and it leaves the queue.
-    Leaving(Box<Pending>),
-    /// The store is asked who was in the way of a request whose wait is over.
-    Explaining(Box<Pending>),
+    /// The request's wait is over, and it leaves the queue. The client is answered at `until` at
+    /// the latest.
+    Leaving {
+        pending: Box<Pending>,
+        until: Boottime,
+    },
+    /// The store is asked who was in the way of the request. The same limit holds.
+    Explaining {
+        pending: Box<Pending>,
+        until: Boottime,
+    },
     Unlocking,
     /// The store is asked a question.
-    Asking(Question),
+    Asking {
+        question: Question,
+        until: Option<Boottime>,
+    },
     /// The token was wrong.
     Refusing {
         until: Boottime,
@@ -97,6 +115,8 @@ struct Pending {
     is_queued: bool,
     /// Whether the request does not wait because too many others do.
     is_limited: bool,
+    /// The search for a deadlock, for a request below a hold.
+    look: Option<Look>,
 }
 
 impl Client {
@@ -120,9 +140,13 @@ impl Client {
         matches!(self.state, State::Idle)
     }
 
-    /// Whether the client has a request that waits, or that may have to.
-    pub(super) fn waits(&self) -> bool {
-        matches!(&self.state, State::Requesting(pending) if pending.wait.is_none_or(|wait| !wait.is_zero()))
+    /// Whether the client waits for the answer to [`Action::Ask`].
+    pub(super) fn asks(&self) -> bool {
+        match &self.state {
+            State::Explaining { .. } | State::Asking { .. } => true,
+            State::Requesting(pending) => pending.look.as_ref().is_some_and(Look::reads),
+            _ => false,
+        }
     }
 
     /// Whether the client holds a lock.
@@ -149,8 +173,11 @@ impl Client {
     pub(super) fn timeout(&self, rules: &Rules) -> Option<Boottime> {
         let of_state = match &self.state {
             State::Closed => return None,
-            State::Requesting(pending) => pending.until,
-            State::Refusing { until } => Some(*until),
+            State::Requesting(pending) => {
+                pending.until.into_iter().chain(pending.look.as_ref().and_then(Look::at)).min()
+            }
+            State::Asking { until, .. } => *until,
+            State::Leaving { until, .. } | State::Explaining { until, .. } | State::Refusing { until } => Some(*until),
             State::Lingering { until } => return Some(*until),
             _ => None,
         };
@@ -211,7 +238,7 @@ impl Turn<'_> {
             }
             Event::Stop if self.client.holds.is_empty() => self.close(),
             Event::Stop => {
-                self.report_lost("the server ends, and the lock is free now");
+                self.report_lost("the server ends and gives the lock back");
                 self.close();
             }
         }
@@ -238,9 +265,9 @@ impl Turn<'_> {
             Line::Lock { .. } if !self.client.holds.is_empty() => {
                 self.say("error this connection holds a lock already: send UNLOCK first, or use another connection");
             }
-            Line::Lock { claims, wait, plain } => self.acquire(new_id(), None, claims, wait, plain),
+            Line::Lock { claims, wait, plain } => self.acquire(new_id(), claims, wait, plain),
             Line::Upgrade(span) => match self.upgrade(span) {
-                Ok((parent, claims)) => self.acquire(new_id(), Some(parent), claims, None, false),
+                Ok(claims) => self.acquire(new_id(), claims, None, false),
                 Err(text) => self.say(text),
             },
             Line::Unlock => self.unlock(),
@@ -274,14 +301,7 @@ impl Turn<'_> {
         }
     }
 
-    fn acquire(
-        &mut self,
-        session: SessionId,
-        parent: Option<SessionId>,
-        claims: Vec<Claim>,
-        wait: Option<Duration>,
-        plain: bool,
-    ) {
+    fn acquire(&mut self, session: SessionId, claims: Vec<Claim>, wait: Option<Duration>, plain: bool) {
         if let Some(claim) = claims.iter().find(|claim| !self.rules.serves(&claim.resource)) {
             return self.say(self.rules.refusal(&claim.resource));
         }
@@ -290,13 +310,23 @@ impl Turn<'_> {
         let wait = if is_limited { Some(Duration::ZERO) } else { wait };
         let until = wait.filter(|wait| !wait.is_zero()).map(|wait| self.now + QUEUE_LIMIT + wait);
         let waits = wait.is_none_or(|wait| !wait.is_zero());
-        self.actions.push(Action::Acquire { session, parent, claims: claims.clone(), wait: waits });
-        self.client.state =
-            State::Requesting(Box::new(Pending { session, claims, plain, wait, until, is_queued: false, is_limited }));
+        // Only an upgrade is requested below a hold.
+        let above = self.client.holds.last();
+        let held_above = above.map(|hold| request::resources(&hold.claims).into_iter().cloned().collect());
+        self.actions.push(Action::Acquire {
+            session,
+            parent: above.map(|hold| hold.session),
+            held_above: held_above.unwrap_or_default(),
+            claims: claims.clone(),
+            wait: waits,
+        });
+        let look = above.map(|hold| Look::new(session, &claims, &hold.claims));
+        let pending = Pending { session, claims, plain, wait, until, is_queued: false, is_limited, look };
+        self.client.state = State::Requesting(Box::new(pending));
     }
 
-    /// The session and the claims of an upgrade.
-    fn upgrade(&self, span: Option<Span>) -> Result<(SessionId, Vec<Claim>), String> {
+    /// The claims of an upgrade of the only hold.
+    fn upgrade(&self, span: Option<Span>) -> Result<Vec<Claim>, String> {
         let hold = match self.client.holds.as_slice() {
             [] => return Err(NO_PREWRITE.to_owned()),
             [hold] => hold,
@@ -313,10 +343,10 @@ impl Turn<'_> {
             )),
             ([claim], Some(span)) => {
                 claim.span = span;
-                Ok((hold.session, claims))
+                Ok(claims)
             }
             (_, Some(_)) => Err("error UPGRADE LO HI needs exactly one prewrite lock: leave out LO HI".to_owned()),
-            (_, None) => Ok((hold.session, claims)),
+            (_, None) => Ok(claims),
         }
     }
 
@@ -349,14 +379,18 @@ impl Turn<'_> {
     }
 
     fn ask(&mut self, question: Question) {
+        // A change that the client does not wait for could happen all the same.
+        let until = matches!(question, Question::Inspect(_)).then(|| self.now + INSPECT_LIMIT);
         self.actions.push(Action::Ask(question.clone()));
-        self.client.state = State::Asking(question);
+        self.client.state = State::Asking { question, until };
     }
 
     fn on_report(&mut self, session: SessionId, report: Report) {
-        if let Some(at) = self.client.leaving.iter().position(|leaving| *leaving == session) {
-            if matches!(report, Report::Released(_)) {
-                self.client.leaving.swap_remove(at);
+        if let Some(at) = self.client.leaving.iter().position(|(leaving, _)| *leaving == session) {
+            if let Report::Released(released) = report
+                && let (_, Some(claims)) = self.client.leaving.swap_remove(at)
+            {
+                self.note_release(&self.messages(&claims, session), &released);
             }
             return;
         }
@@ -367,7 +401,7 @@ impl Turn<'_> {
             },
             Report::Released(released) => match mem::replace(&mut self.client.state, State::Idle) {
                 State::Unlocking => self.on_unlocked(&released),
-                State::Leaving(pending) => self.on_left(pending),
+                State::Leaving { pending, until } => self.on_left(pending, until),
                 state => self.client.state = state,
             },
         }
@@ -379,15 +413,22 @@ impl Turn<'_> {
         match standing {
             Ok(Standing::Asking) => self.client.state = State::Requesting(pending),
             Ok(Standing::Waiting) => {
-                if !mem::replace(&mut pending.is_queued, true) {
+                let is_new = !mem::replace(&mut pending.is_queued, true);
+                if is_new && !self.may_wait {
+                    // It was not known before that the request has to wait.
+                    pending.is_limited = true;
+                    self.actions.push(Action::Release(pending.session));
+                    return self.leave(pending);
+                }
+                if is_new {
                     pending.until = pending.until.and(pending.wait).map(|wait| self.now + wait);
+                    pending.look.iter_mut().for_each(|look| look.begin(self.now));
                 }
                 self.client.state = State::Requesting(pending);
             }
             Ok(Standing::Granted(grant)) => self.on_grant(*pending, &grant, &messages),
             Ok(Standing::Busy { obstructions, .. }) => {
-                let limit = if pending.is_limited { "; no more requests may wait" } else { "" };
-                self.say(format!("busy {}{limit}", messages.in_the_way(&obstructions, None)));
+                self.say_busy(&pending, &obstructions);
             }
             Ok(Standing::Refused(refusal)) => self.say(format!("refused {refusal}")),
             // No client asks for what a run may have done already.
@@ -407,7 +448,7 @@ impl Turn<'_> {
         // The work of the client would begin with less than a grace to stop. The client does not
         // know of the grant, so a release now ends nobody's work.
         if self.is_overdue(grant.deadline) || self.client.holds.iter().any(|hold| self.is_overdue(hold.deadline)) {
-            self.client.leaving.push(session);
+            self.client.leaving.push((session, None));
             self.actions.push(Action::Release(session));
             return self.say(format!("unavailable {}", messages.cannot_lock(&LATE)));
         }
@@ -450,7 +491,7 @@ impl Turn<'_> {
                 self.say("lost");
             }
             Err(error) => {
-                let text = messages.not_released(error);
+                let text = messages.not_confirmed(error);
                 self.log(text.clone());
                 self.say(format!("unavailable {}", words::reason(&text)));
             }
@@ -458,42 +499,75 @@ impl Turn<'_> {
         self.close_if_drained();
     }
 
+    /// Tells the log how a release has ended of which no client hears.
+    fn note_release(&mut self, messages: &Messages, released: &Result<Released, store::Error>) {
+        match released {
+            // The log has the loss already.
+            Ok(_) if self.client.has_lost => {}
+            Ok(Released::Done | Released::Kept) => self.log(format!("unlocked {}", messages.names())),
+            Ok(Released::Lost) => self.log(format!("lost {}", messages.names())),
+            Err(error) => self.actions.push(Action::Warn(messages.not_confirmed(error))),
+        }
+    }
+
     /// The wait of a request is over. If the request is not in the queue, the store is out of
     /// reach, and the answer does not wait for it.
     fn leave(&mut self, pending: Box<Pending>) {
         if pending.is_queued {
-            self.client.state = State::Leaving(pending);
+            self.client.state = State::Leaving { pending, until: self.now + EXPLANATION_LIMIT };
         } else {
-            self.client.leaving.push(pending.session);
+            self.client.leaving.push((pending.session, None));
             let messages = self.messages(&pending.claims, pending.session);
             self.say(format!("unavailable {}", messages.cannot_lock(&LATE)));
         }
     }
 
     /// The request has left the queue.
-    fn on_left(&mut self, pending: Box<Pending>) {
+    fn on_left(&mut self, pending: Box<Pending>, until: Boottime) {
         let resources = pending.claims.iter().map(|claim| claim.resource.clone()).collect();
         self.actions.push(Action::Ask(Question::Obstructions(resources)));
-        self.client.state = State::Explaining(pending);
+        self.client.state = State::Explaining { pending, until };
+    }
+
+    /// The request is over because something was in its way, as far as that is known.
+    fn say_busy(&mut self, pending: &Pending, obstructions: &[Obstruction]) {
+        let messages = self.messages(&pending.claims, pending.session);
+        let waited = pending.wait.filter(|wait| !wait.is_zero() && !pending.is_limited);
+        let limit = if pending.is_limited { "; no more requests may wait" } else { "" };
+        self.say(format!("busy {}{limit}", messages.in_the_way(obstructions, waited)));
+    }
+
+    /// Leaves the queue, because the request waits for itself.
+    fn end_deadlock(&mut self, pending: &Pending, circle: &str) {
+        self.client.leaving.push((pending.session, None));
+        self.actions.push(Action::Release(pending.session));
+        self.say(format!("refused {circle}: send UNLOCK, then ask for all in one LOCK"));
     }
 
     fn on_answer(&mut self, answer: Answer) {
         match (mem::replace(&mut self.client.state, State::Idle), answer) {
-            (State::Explaining(pending), answer) => {
-                let messages = self.messages(&pending.claims, pending.session);
-                let obstructions = if let Answer::Obstructions(found) = answer { found } else { Vec::new() };
-                self.say(format!("busy {}", messages.in_the_way(&obstructions, pending.wait)));
+            (State::Requesting(mut pending), answer) => {
+                let reading = if let Answer::Reading(reading) = &answer { Some(&**reading) } else { None };
+                let found = pending.look.as_mut().and_then(|look| look.on_reading(reading, self.now));
+                match reading.zip(found) {
+                    Some((reading, deadlock)) => self.end_deadlock(&pending, &messages::circle(reading, &deadlock)),
+                    None => self.client.state = State::Requesting(pending),
+                }
             }
-            (State::Asking(_), Answer::Listing(json)) => self.say(json),
-            (State::Asking(question), Answer::Changed(Changed::Done)) => {
+            (State::Explaining { pending, .. }, Answer::Obstructions(found)) => self.say_busy(&pending, &found),
+            (State::Explaining { pending, .. }, _) => self.say_busy(&pending, &[]),
+            (State::Asking { .. }, Answer::Listing(listing)) => self.actions.push(Action::Show(listing)),
+            (State::Asking { question, .. }, Answer::Changed(Changed::Done)) => {
                 self.apply(question);
                 self.say("ok");
             }
-            (State::Asking(_), Answer::Changed(Changed::Refused(refusal))) => self.say(format!("refused {refusal}")),
-            (State::Asking(_), Answer::Changed(Changed::Lost)) => {
+            (State::Asking { .. }, Answer::Changed(Changed::Refused(refusal))) => {
+                self.say(format!("refused {refusal}"));
+            }
+            (State::Asking { .. }, Answer::Changed(Changed::Lost)) => {
                 self.say("refused this connection holds nothing any more");
             }
-            (State::Asking(_), Answer::Failed(error)) => self.say_failure(error),
+            (State::Asking { .. }, Answer::Failed(error)) => self.say_failure(error),
             (state, _) => self.client.state = state,
         }
         self.close_if_drained();
@@ -535,6 +609,25 @@ impl Turn<'_> {
             State::Requesting(pending) if pending.until.is_some_and(|until| until <= self.now) => {
                 self.actions.push(Action::Release(pending.session));
                 self.leave(pending);
+            }
+            State::Requesting(mut pending) => {
+                let names = pending.look.as_mut().and_then(|look| look.read(self.now));
+                self.actions.extend(names.map(|names| Action::Ask(Question::Read(names))));
+                self.client.state = State::Requesting(pending);
+            }
+            State::Leaving { pending, until } if until <= self.now => {
+                // A grant that crosses the release is given back by it.
+                self.client.leaving.push((pending.session, None));
+                self.say_busy(&pending, &[]);
+                self.close_if_drained();
+            }
+            State::Explaining { pending, until } if until <= self.now => {
+                self.say_busy(&pending, &[]);
+                self.close_if_drained();
+            }
+            State::Asking { until: Some(until), .. } if until <= self.now => {
+                self.say("unavailable the store did not answer in time: try again");
+                self.close_if_drained();
             }
             State::Refusing { until } if until <= self.now => {
                 self.log("sent a wrong token".to_owned());
@@ -596,11 +689,13 @@ impl Turn<'_> {
         self.client.greeting_until = None;
         match mem::replace(&mut self.client.state, State::Closed) {
             State::Requesting(pending) => {
-                self.client.leaving.push(pending.session);
+                self.client.leaving.push((pending.session, None));
                 self.actions.push(Action::Release(pending.session));
             }
-            State::Leaving(pending) => self.client.leaving.push(pending.session),
-            State::Unlocking => self.client.leaving.extend(self.client.holds.pop().map(|hold| hold.session)),
+            State::Leaving { pending, .. } => self.client.leaving.push((pending.session, None)),
+            State::Unlocking => {
+                self.client.leaving.extend(self.client.holds.pop().map(|hold| (hold.session, Some(hold.claims))));
+            }
             _ => {}
         }
     }
@@ -612,9 +707,10 @@ impl Turn<'_> {
     }
 
     fn release(&mut self, hold: Hold) {
-        let what = if self.client.has_lost { "lost" } else { "unlocked" };
-        self.log(format!("{what} {}", self.messages(&hold.claims, hold.session).names()));
-        self.client.leaving.push(hold.session);
+        if self.client.has_lost {
+            self.log(format!("lost {}", self.messages(&hold.claims, hold.session).names()));
+        }
+        self.client.leaving.push((hold.session, Some(hold.claims)));
         self.actions.push(Action::Release(hold.session));
     }
 
@@ -652,6 +748,8 @@ impl Turn<'_> {
 const LATE: &str = "the store did not answer in time";
 const NO_PREWRITE: &str = "error there is nothing to upgrade: hold a prewrite lock first";
 const UNKNOWN: &str = "error this line is not understood: send LOCK KEY, UNLOCK or PING, see rlock-serve(8)";
+
+mod look;
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,10 @@
 //! The bytes of one connection. Nothing here waits.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -10,6 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, getsockname, shutdown, sockopt};
 
 use super::input::{Input, TooLong};
+use super::listing::Listing;
 
 /// How many bytes are read at once.
 const READ_BYTES: usize = 4096;
@@ -18,6 +21,10 @@ const READ_BYTES: usize = 4096;
 const SHARED_WRITE_BYTES: usize = 4096;
 /// How many reads of unread input a close drops at most.
 const DROPPED_READS: usize = 16;
+/// How long a client at a socket may take for its output: this long, and a second more for so many
+/// bytes.
+const TAKEN_AFTER: Duration = Duration::from_secs(25);
+const BYTES_PER_SECOND: usize = 100_000;
 /// The keepalive of TCP connections: a dead peer is found after 25 seconds.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -28,10 +35,27 @@ const USER_TIMEOUT_MILLIS: u32 = 25_000;
 pub(super) struct Connection {
     ends: Ends,
     input: Input,
-    /// The bytes that the client has not taken yet.
-    output: Vec<u8>,
+    /// The lines that the client has not taken yet.
+    output: VecDeque<Output>,
+    /// The number of bytes of the first of them that the client has taken.
+    sent: usize,
     /// Whether the client cannot receive anything any more.
     is_broken: bool,
+}
+
+/// A line with its end.
+enum Output {
+    Line(String),
+    Listing(Arc<Listing>),
+}
+
+impl Output {
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Line(line) => line.as_bytes(),
+            Self::Listing(listing) => listing.as_bytes(),
+        }
+    }
 }
 
 enum Ends {
@@ -75,7 +99,7 @@ impl Connection {
     }
 
     fn over(ends: Ends) -> Self {
-        Self { ends, input: Input::default(), output: Vec::new(), is_broken: false }
+        Self { ends, input: Input::default(), output: VecDeque::new(), sent: 0, is_broken: false }
     }
 
     /// The descriptor for reading.
@@ -124,14 +148,28 @@ impl Connection {
 
     /// Sends a line, or keeps what the client does not take yet.
     pub(super) fn say(&mut self, line: &str) {
-        self.output.extend_from_slice(line.as_bytes());
-        self.output.push(b'\n');
+        self.push(Output::Line(format!("{line}\n")));
+    }
+
+    /// Sends a listing, or keeps it like a line.
+    pub(super) fn show(&mut self, listing: Arc<Listing>) {
+        self.push(Output::Listing(listing));
+    }
+
+    fn push(&mut self, output: Output) {
+        self.output.push_back(output);
         self.send();
     }
 
     /// Whether the client has not taken all output yet.
     pub(super) fn has_output(&self) -> bool {
         !self.output.is_empty()
+    }
+
+    /// How long the client may take for its output, as far as that is limited.
+    pub(super) fn output_limit(&self) -> Option<Duration> {
+        let bytes: usize = self.output.iter().map(|output| output.as_bytes().len()).sum();
+        (self.is_socket() && bytes > 0).then(|| TAKEN_AFTER + Duration::from_secs((bytes / BYTES_PER_SECOND) as u64))
     }
 
     /// Whether the client cannot receive anything any more. Its input may go on for ever if it is
@@ -142,9 +180,13 @@ impl Connection {
 
     /// Sends as much as the client takes. The output of a connection that is broken is dropped.
     pub(super) fn send(&mut self) {
-        let mut sent = 0;
-        while sent < self.output.len() {
-            let mut rest = &self.output[sent..];
+        while let Some(first) = self.output.front() {
+            let mut rest = &first.as_bytes()[self.sent..];
+            if rest.is_empty() {
+                self.output.pop_front();
+                self.sent = 0;
+                continue;
+            }
             if !self.is_socket() {
                 if !is_ready(self.output(), PollFlags::OUT) {
                     break;
@@ -152,18 +194,18 @@ impl Connection {
                 rest = &rest[..rest.len().min(SHARED_WRITE_BYTES)];
             }
             match rustix::io::write(self.output(), rest) {
-                Ok(count) => sent += count,
+                Ok(count) => self.sent += count,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
                 Err(_) => {
                     self.is_broken = true;
-                    sent = self.output.len();
+                    self.sent = 0;
+                    self.output.clear();
                 }
             }
         }
-        self.output.drain(..sent);
         if self.output.is_empty() {
-            self.output = Vec::new();
+            self.output = VecDeque::new();
         }
     }
 

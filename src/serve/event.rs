@@ -4,7 +4,11 @@
 //! This module is plain data. [`super::client`] decides which actions follow an event;
 //! [`super::server`] carries the actions out.
 
+use std::sync::Arc;
+
 use super::line::Line;
+use super::listing::Listing;
+use crate::lock::deadlock::Reading;
 use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
@@ -34,24 +38,31 @@ pub(super) enum Event {
 }
 
 /// What the server has to do.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub(super) enum Action {
     /// Send a line.
     Say(String),
+    /// Send a listing.
+    Show(Arc<Listing>),
     /// Make a request.
     Acquire {
         session: SessionId,
         /// The session below which this one is nested.
         parent: Option<SessionId>,
+        /// The resources that this session holds.
+        held_above: Vec<Resource>,
         claims: Vec<Claim>,
         wait: bool,
     },
     /// Give back what a session holds or waits for. A report follows.
     Release(SessionId),
-    /// Ask the store a question. [`Event::Answer`] follows.
+    /// Ask the store a question. [`Event::Answer`] follows as long as the client
+    /// [`asks`](super::client::Client::asks).
     Ask(Question),
     /// Write a line to the log.
     Log(String),
+    /// Write a line even without a log.
+    Warn(String),
     /// Close the connection.
     Close,
 }
@@ -63,16 +74,18 @@ pub(super) enum Question {
     Inspect(Option<Resource>),
     /// The holders and waiters of these resources.
     Obstructions(Vec<Resource>),
+    /// The live sessions that hold or wait for these resources, for the search for a deadlock.
+    Read(Vec<Resource>),
     Shrink(SessionId, Resource, Span),
     Downgrade(SessionId, Resource, Mode),
 }
 
 /// The answer to a [`Question`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Answer {
-    /// JSON on one line.
-    Listing(String),
-    Obstructions(Vec<Obstruction>),
+    Listing(Arc<Listing>),
+    Obstructions(Arc<[Obstruction]>),
+    Reading(Arc<Reading>),
     Changed(Changed),
     Failed(store::Error),
 }

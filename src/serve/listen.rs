@@ -14,7 +14,7 @@ use rustix::net::{
     listen, socket_with, sockopt,
 };
 
-use super::peer::is_beyond_loopback;
+use super::peer::{self, is_beyond_loopback};
 use crate::cli::invocation::Address;
 use crate::exit;
 use crate::failure::Failure;
@@ -44,15 +44,7 @@ impl Listener {
 
     fn new(socket: OwnedFd, made: Option<(PathBuf, Option<(u64, u64)>)>) -> Result<Self, Errno> {
         let address = getsockname(&socket)?;
-        let shown = match SocketAddr::try_from(address.clone()) {
-            Ok(address) => address.to_string(),
-            Err(_) => {
-                let path = SocketAddrUnix::try_from(address).ok();
-                let path = path.and_then(|unix| unix.path().map(|path| path.to_string_lossy().into_owned()));
-                format!("unix:{}", path.unwrap_or_default())
-            }
-        };
-        Ok(Self { socket, address: shown, made })
+        Ok(Self { socket, address: peer::shown(&address), made })
     }
 }
 

@@ -5,8 +5,9 @@
 //!   socket or randomness; `event`: its vocabulary.
 //! - `listen`: the listening sockets; `peer`: describes the client of a connection; `token`: the
 //!   token that clients must send.
-//! - `connection`: the bytes of one connection.
-//! - `worker`: asks the store the questions that may take long, in a thread of its own.
+//! - `connection`: the bytes of one connection; `listing`: what clients have not read yet.
+//! - `worker`: asks the store the questions that may take long, in a thread of its own;
+//!   `questions`: which is next.
 //! - `server`: the clients, their connections and their sessions; `run`: the poll loop.
 //!
 //! One thread serves all clients. The requests of all clients go through one
@@ -18,7 +19,9 @@ mod event;
 mod input;
 mod line;
 mod listen;
+mod listing;
 mod peer;
+mod questions;
 mod rules;
 pub(crate) mod run;
 mod server;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use rustix::net::{SocketAddrAny, getpeername};
+use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, getpeername};
 
 use crate::identity;
 use crate::lock::request::Process;
@@ -12,10 +12,9 @@ use crate::lock::request::Process;
 /// at which the server listens.
 pub(super) fn of_socket(socket: impl AsFd, address: &str, number: u64) -> (String, Process) {
     let command = vec!["serve".to_owned(), address.to_owned()];
-    let remote = getpeername(&socket).ok().flatten();
-    match remote.and_then(|remote| SocketAddr::try_from(remote).ok()) {
+    match getpeername(&socket).ok().flatten().filter(|remote| remote.address_family() != AddressFamily::UNIX) {
         Some(remote) => {
-            let (host, user) = (remote.to_string(), "client".to_owned());
+            let (host, user) = (shown(&remote), "client".to_owned());
             (host.clone(), Process { host, user, command, ..Process::default() })
         }
         None => {
@@ -48,7 +47,67 @@ fn credentials(socket: BorrowedFd<'_>) -> Option<libc::ucred> {
     (result == 0).then_some(found)
 }
 
-/// Whether an address can be reached from other machines.
+/// An address in the words of `--listen`, as far as it has such words.
+pub(super) fn shown(address: &SocketAddrAny) -> String {
+    if let Ok(address) = SocketAddr::try_from(address.clone()) {
+        return address.to_string();
+    }
+    match address.address_family() {
+        AddressFamily::UNIX => {
+            let unix = SocketAddrUnix::try_from(address.clone()).ok();
+            let path = unix.as_ref().and_then(|unix| unix.path()).map(|path| path.to_string_lossy().into_owned());
+            format!("unix:{}", path.unwrap_or_default())
+        }
+        AddressFamily::VSOCK if address.addr_len() as usize >= size_of::<libc::sockaddr_vm>() => {
+            // SAFETY: the address has the length of this type, and every value of its bytes is valid.
+            let found = unsafe { address.as_ptr().cast::<libc::sockaddr_vm>().read_unaligned() };
+            format!("vsock:{}:{}", found.svm_cid, found.svm_port)
+        }
+        other => format!("family {}", other.as_raw()),
+    }
+}
+
+/// Whether an address can be reached from other machines. Those of virtual machines count as other
+/// machines, and so does whatever is not known.
 pub(super) fn is_beyond_loopback(address: &SocketAddrAny) -> bool {
-    SocketAddr::try_from(address.clone()).is_ok_and(|address| !address.ip().to_canonical().is_loopback())
+    match SocketAddr::try_from(address.clone()) {
+        Ok(address) => !address.ip().to_canonical().is_loopback(),
+        Err(_) => address.address_family() != AddressFamily::UNIX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unix_sockets_and_the_loopback_are_local_and_nothing_else() {
+        let ip = |text: &str| SocketAddrAny::from(text.parse::<SocketAddr>().unwrap());
+        for (address, shown_as, is_beyond) in [
+            (ip("127.0.0.1:7"), "127.0.0.1:7", false),
+            (ip("[::1]:7"), "[::1]:7", false),
+            (ip("[::ffff:127.0.0.1]:7"), "[::ffff:127.0.0.1]:7", false),
+            (ip("0.0.0.0:7"), "0.0.0.0:7", true),
+            (SocketAddrUnix::new("/run/x").unwrap().into(), "unix:/run/x", false),
+            (SocketAddrUnix::new_unnamed().into(), "unix:", false),
+        ] {
+            assert_eq!((shown(&address).as_str(), is_beyond_loopback(&address)), (shown_as, is_beyond));
+        }
+    }
+
+    #[test]
+    fn vsock_leads_to_another_machine() {
+        let address = vsock(libc::VMADDR_CID_ANY, 1006);
+        assert_eq!(shown(&address), format!("vsock:{}:1006", libc::VMADDR_CID_ANY));
+        assert!(is_beyond_loopback(&address));
+    }
+
+    fn vsock(cid: u32, port: u32) -> SocketAddrAny {
+        // SAFETY: zeros are a valid address.
+        let mut address: libc::sockaddr_vm = unsafe { std::mem::zeroed() };
+        address.svm_family = u16::try_from(libc::AF_VSOCK).unwrap();
+        (address.svm_cid, address.svm_port) = (cid, port);
+        // SAFETY: the pointer leads to an address of this length.
+        unsafe { SocketAddrAny::read((&raw const address).cast(), size_of_val(&address) as u32) }
+    }
 }

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::PollFlags;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use super::client::Client;
 use super::connection::{Connection, Received};
@@ -34,6 +35,9 @@ const LINES_PER_TURN: usize = 64;
 const ACCEPTED_PER_TURN: usize = 64;
 /// How many ready connections are taken from the kernel at once.
 const EVENTS_PER_TURN: usize = 256;
+/// How many descriptors the connections leave to the store, or a quarter of the limit if that is
+/// less. Without a descriptor the store can neither look at other processes nor wake them.
+const RESERVED_DESCRIPTORS: u64 = 64;
 /// How long no connection is accepted after the process ran out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
@@ -88,6 +92,8 @@ struct Entry {
     /// Whether the kernel cannot report when there is something to read, as for a regular file.
     is_plain: bool,
     timer: Option<Boottime>,
+    /// Until when the client has to take its output.
+    taken_until: Option<Boottime>,
     waits: bool,
 }
 
@@ -209,7 +215,7 @@ impl Server {
     fn accept(&mut self, listener: u64) {
         for _ in 0..ACCEPTED_PER_TURN {
             let Some(found) = self.listeners.get(&listener) else { return };
-            match found.accept() {
+            match if self.has_descriptors() { found.accept() } else { Err(Errno::MFILE) } {
                 Ok(socket) => {
                     let (name, process) = peer::of_socket(&socket, &found.address, self.next_id);
                     let mut connection = Connection::of_socket(socket);
@@ -236,6 +242,14 @@ impl Server {
         }
     }
 
+    /// Whether a connection leaves enough descriptors to the store.
+    fn has_descriptors(&self) -> bool {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        // The kernel gives out the lowest number that is free.
+        let lowest = rustix::io::fcntl_dupfd_cloexec(&self.epoll, 0).map(|next| next.as_raw_fd().unsigned_abs());
+        lowest.is_ok_and(|lowest| u64::from(lowest) + RESERVED_DESCRIPTORS.min(limit / 4) < limit)
+    }
+
     fn add_client(&mut self, connection: Connection, name: String, process: Process, has_time: bool) {
         let id = self.new_id();
         self.log(&format!("{name}: accepted"));
@@ -249,6 +263,7 @@ impl Server {
             has_ended: false,
             is_plain: false,
             timer: None,
+            taken_until: None,
             waits: false,
         };
         self.clients.insert(id, entry);
@@ -300,7 +315,12 @@ impl Server {
                     connection.say(&line);
                 }
             }
-            Action::Acquire { session, parent, claims, wait } => {
+            Action::Show(listing) => {
+                if let Some(connection) = &mut entry.connection {
+                    connection.show(listing);
+                }
+            }
+            Action::Acquire { session, parent, held_above, claims, wait } => {
                 self.owners.insert(session, id);
                 let terms = self.rules.has_leases.then(|| Lease::new(self.ttl).terms());
                 let (ancestors, process) = (parent.into_iter().collect(), entry.process.clone());
@@ -310,7 +330,7 @@ impl Server {
                     claims,
                     wait,
                     terms,
-                    job: Job { history: self.history, ..Job::default() },
+                    job: Job { history: self.history, held_above, ..Job::default() },
                     process,
                 });
             }
@@ -321,8 +341,8 @@ impl Server {
             Action::Ask(question) => self.worker.ask(id, question),
             Action::Log(text) if self.verbose => say(&format!("{}: {text}", entry.name)),
             Action::Log(_) => {}
+            Action::Warn(text) => say(&format!("warning: {}: {text}", entry.name)),
             Action::Close => {
-                self.worker.forget(id);
                 if let Some(connection) = entry.connection.take() {
                     // The kernel forgets the descriptors when they are closed.
                     connection.close();
@@ -374,10 +394,10 @@ impl Server {
         let now = Boottime::now();
         while let Some((at, id)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.timers.remove(&(at, id));
-            if let Some(entry) = self.clients.get_mut(&id) {
-                entry.timer = None;
-            }
-            self.feed(id, Event::Tick);
+            let Some(entry) = self.clients.get_mut(&id) else { continue };
+            entry.timer = None;
+            let is_deaf = entry.taken_until.is_some_and(|until| until <= now);
+            self.feed(id, if is_deaf { Event::End } else { Event::Tick });
         }
         if self.paused_until.is_some_and(|until| until <= now) {
             self.paused_until = None;
@@ -391,13 +411,18 @@ impl Server {
     /// Brings the timer, the counters and the registered descriptors of a client up to date.
     fn refresh(&mut self, id: u64) {
         let Some(entry) = self.clients.get_mut(&id) else { return };
-        let timer = entry.client.timeout(&self.rules);
+        if !entry.client.asks() {
+            self.worker.forget(id);
+        }
+        let limit = entry.connection.as_ref().and_then(Connection::output_limit);
+        entry.taken_until = limit.map(|limit| entry.taken_until.unwrap_or_else(|| Boottime::now() + limit));
+        let timer = entry.client.timeout(&self.rules).into_iter().chain(entry.taken_until).min();
         if timer != entry.timer {
             entry.timer.map(|at| self.timers.remove(&(at, id)));
             timer.map(|at| self.timers.insert((at, id)));
             entry.timer = timer;
         }
-        let waits = entry.client.waits();
+        let waits = entry.client.is_queued();
         if waits != entry.waits {
             entry.waits = waits;
             self.waiting = if waits { self.waiting + 1 } else { self.waiting - 1 };

@@ -3,25 +3,23 @@
 //!
 //! A question may wait for a process that has the embedded table locked, or scan a whole server.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
 use std::{io, thread};
 
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::event::{Answer, Question};
+use super::listing::Unread;
+use super::questions::{Asker, Next, Questions};
 use super::rules::Rules;
 use crate::clock::Boottime;
 use crate::failure::Failure;
 use crate::inspection;
 use crate::store::{Error, Obstruction, Store};
-use crate::words::json;
-
-/// How many questions may wait for the thread. Clients who ask and leave must not pile up questions
-/// to a store that hangs.
-const QUESTIONS_MAX: usize = 1024;
 
 /// Opens the store for the thread.
 pub(super) type Open = dyn Fn() -> Result<Box<dyn Store>, Failure> + Send + Sync;
@@ -30,112 +28,155 @@ pub(super) type Open = dyn Fn() -> Result<Box<dyn Store>, Failure> + Send + Sync
 pub(super) struct Worker {
     open: Arc<Open>,
     rules: Arc<Rules>,
-    questions: Option<SyncSender<Asked>>,
-    /// The clients that wait for an answer. The thread leaves out the questions of others.
-    asking: Arc<Mutex<HashSet<u64>>>,
-    sender: Sender<(u64, Answer)>,
-    receiver: Receiver<(u64, Answer)>,
-    /// The number of questions whose answers are still to be taken.
-    unanswered: usize,
+    thread: Option<JoinHandle<()>>,
+    shared: Arc<Shared>,
+    /// The numbers of the questions whose answers are awaited, by client.
+    awaited: HashMap<u64, u64>,
+    last_number: u64,
+    sender: Sender<(Asker, Answer)>,
+    receiver: Receiver<(Asker, Answer)>,
+}
+
+/// What the thread and the loop share.
+struct Shared {
+    questions: Mutex<Questions>,
+    /// Whether there is a question.
+    has_question: Condvar,
     /// Readable when there is an answer.
-    event: Arc<OwnedFd>,
+    event: OwnedFd,
+}
+
+impl Shared {
+    fn questions(&self) -> MutexGuard<'_, Questions> {
+        self.questions.lock().expect("no thread panics while it has the lock")
+    }
+
+    /// Waits for the next question.
+    fn next(&self) -> Next {
+        let mut questions = self.questions();
+        loop {
+            if let Some(next) = questions.next() {
+                return next;
+            }
+            questions = self.has_question.wait(questions).expect("no thread panics while it has the lock");
+        }
+    }
+
+    fn announce(&self) {
+        // A write of one to an eventfd that is read now and then cannot fail.
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+    }
 }
 
 impl Worker {
     pub(super) fn new(open: Arc<Open>, rules: Arc<Rules>) -> io::Result<Self> {
-        let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let shared = Shared { questions: Mutex::default(), has_question: Condvar::new(), event };
         let (sender, receiver) = channel();
-        Ok(Self { open, rules, questions: None, asking: Arc::default(), sender, receiver, unanswered: 0, event })
+        Ok(Self {
+            open,
+            rules,
+            thread: None,
+            shared: Arc::new(shared),
+            awaited: HashMap::new(),
+            last_number: 0,
+            sender,
+            receiver,
+        })
     }
 
-    /// Asks a question for a client.
+    /// Asks a question for a client, which waits for no other answer any more.
     pub(super) fn ask(&mut self, client: u64, question: Question) {
-        self.unanswered += 1;
-        let Self { open, rules, questions, asking, sender: answers, event, .. } = self;
-        lock(asking).insert(client);
-        let sender = questions.get_or_insert_with(|| {
-            let (sender, receiver) = sync_channel::<Asked>(QUESTIONS_MAX);
-            let (open, rules, answers) = (Arc::clone(open), Arc::clone(rules), answers.clone());
-            let (asking, event) = (Arc::clone(asking), Arc::clone(event));
-            // If the kernel has no thread to spare, the question is answered with a failure below.
-            let _ = thread::Builder::new().name("questions".to_owned()).spawn(move || {
-                let mut asker = Asker { open, rules, store: None, failure: None };
-                for asked in receiver {
-                    let client = asked.client;
-                    let is_awaited = lock(&asking).contains(&client);
-                    let answer = if is_awaited { asker.answer(asked) } else { Err(Error::Unavailable(String::new())) };
-                    lock(&asking).remove(&client);
-                    let _ = answers.send((client, answer.unwrap_or_else(Answer::Failed)));
-                    // A write of one to an eventfd that is read now and then cannot fail.
-                    let _ = rustix::io::write(&*event, &1_u64.to_ne_bytes());
-                }
-            });
-            sender
-        });
-        if let Err(error) = sender.try_send(Asked { client, question, at: Boottime::now() }) {
-            if matches!(error, TrySendError::Disconnected(_)) {
-                self.questions = None;
-            }
-            lock(&self.asking).remove(&client);
+        self.last_number += 1;
+        let asker = (client, self.last_number);
+        self.awaited.insert(client, self.last_number);
+        let is_admitted = self.runs() && self.shared.questions().push(asker, question, Boottime::now());
+        if is_admitted {
+            self.shared.has_question.notify_one();
+        } else {
             let failure = Error::Unavailable("this server cannot answer more questions now: try again".to_owned());
-            let _ = self.sender.send((client, Answer::Failed(failure)));
-            let _ = rustix::io::write(&*self.event, &1_u64.to_ne_bytes());
+            let _ = self.sender.send((asker, Answer::Failed(failure)));
+            self.shared.announce();
         }
     }
 
-    /// Forgets the question of a client that is gone.
-    pub(super) fn forget(&self, client: u64) {
-        if self.unanswered > 0 {
-            lock(&self.asking).remove(&client);
+    /// Starts the thread unless it runs. If the kernel has no thread to spare, the next question
+    /// tries again.
+    fn runs(&mut self) -> bool {
+        self.thread.take_if(|thread| thread.is_finished());
+        if self.thread.is_none() {
+            let (shared, answers) = (Arc::clone(&self.shared), self.sender.clone());
+            let (open, rules) = (Arc::clone(&self.open), Arc::clone(&self.rules));
+            let run = move || {
+                let mut respondent = Respondent::new(open, rules);
+                loop {
+                    let Next { question, askers, since } = shared.next();
+                    let answer = respondent.answer(question, since).unwrap_or_else(Answer::Failed);
+                    for asker in askers {
+                        let _ = answers.send((asker, answer.clone()));
+                    }
+                    shared.announce();
+                }
+            };
+            self.thread = thread::Builder::new().name("questions".to_owned()).spawn(run).ok();
+        }
+        self.thread.is_some()
+    }
+
+    /// Forgets the question of a client that does not wait for an answer any more.
+    pub(super) fn forget(&mut self, client: u64) {
+        if self.awaited.remove(&client).is_some() {
+            self.shared.questions().remove(client);
         }
     }
 
-    /// Takes the next answer.
+    /// Takes the next answer that is awaited.
     pub(super) fn next_answer(&mut self) -> Option<(u64, Answer)> {
-        if self.unanswered == 0 {
+        if self.last_number == 0 {
             return None;
         }
-        let _ = rustix::io::read(&*self.event, &mut [0; 8]);
-        let answer = self.receiver.try_recv().ok()?;
-        self.unanswered -= 1;
-        Some(answer)
+        let _ = rustix::io::read(&self.shared.event, &mut [0; 8]);
+        while let Ok(((client, number), answer)) = self.receiver.try_recv() {
+            if self.awaited.get(&client) == Some(&number) {
+                self.awaited.remove(&client);
+                return Some((client, answer));
+            }
+        }
+        None
     }
 }
 
 impl AsFd for Worker {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+        self.shared.event.as_fd()
     }
 }
 
-/// A question under way to the thread.
-struct Asked {
-    client: u64,
-    question: Question,
-    at: Boottime,
-}
-
-fn lock(asking: &Mutex<HashSet<u64>>) -> MutexGuard<'_, HashSet<u64>> {
-    asking.lock().expect("no thread panics while it has the lock")
-}
-
-/// The thread's own store.
-struct Asker {
+/// What answers the questions in the thread, with a store of its own.
+struct Respondent {
     open: Arc<Open>,
     rules: Arc<Rules>,
     store: Option<Box<dyn Store>>,
     /// When the store was last found unavailable, and why.
     failure: Option<(Boottime, String)>,
+    unread: Unread,
 }
 
-impl Asker {
-    fn answer(&mut self, asked: Asked) -> Result<Answer, Error> {
+impl Respondent {
+    fn new(open: Arc<Open>, rules: Arc<Rules>) -> Self {
+        Self { open, rules, store: None, failure: None, unread: Unread::default() }
+    }
+
+    fn answer(&mut self, question: Question, since: Boottime) -> Result<Answer, Error> {
+        if matches!(question, Question::Inspect(_)) && self.unread.is_full() {
+            return Err(Error::Unavailable("clients have not read too many listings yet: try again".to_owned()));
+        }
         // A store that hangs lets each question wait. Those that were asked meanwhile share the
         // failure of the first.
-        if let Some((_, text)) = self.failure.as_ref().filter(|(at, _)| asked.at <= *at) {
+        if let Some((_, text)) = self.failure.as_ref().filter(|(at, _)| since <= *at) {
             return Err(Error::Unavailable(text.clone()));
         }
-        let answer = self.ask(asked.question);
+        let answer = self.ask(question);
         if let Err(Error::Unavailable(text)) = &answer {
             self.failure = Some((Boottime::now(), text.clone()));
         }
@@ -154,16 +195,51 @@ impl Asker {
                 inspection.resources.retain(|listing| self.rules.serves(&listing.name));
                 store.take_unusable();
                 let pasts = inspection::pasts(store.as_mut(), &inspection)?;
-                Answer::Listing(json(&inspection::as_json(&store.url(), &inspection, &pasts)))
+                let text = inspection::as_text(&store.url(), &inspection, &pasts);
+                Answer::Listing(self.unread.listing(text))
             }
             Question::Obstructions(resources) => {
                 let listings = store.inspect(&resources)?.resources;
                 Answer::Obstructions(listings.into_iter().map(Obstruction::from).collect())
+            }
+            Question::Read(resources) => {
+                let reading = store.read(&resources)?;
+                let none = || Error::Unavailable("the store cannot tell now".to_owned());
+                Answer::Reading(Arc::new(reading.ok_or_else(none)?))
             }
             Question::Shrink(session, resource, span) => Answer::Changed(store.shrink(session, &resource, span)?),
             Question::Downgrade(session, resource, mode) => Answer::Changed(store.downgrade(session, &resource, mode)?),
         };
         self.store = Some(store);
         Ok(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::listing::BYTES_MAX;
+    use super::*;
+
+    /// The answer to a question at a store that cannot be opened.
+    fn answer(respondent: &mut Respondent, question: Question) -> String {
+        match respondent.answer(question, Boottime::now()) {
+            Err(error) => error.to_string(),
+            answer => panic!("expected an error, not {answer:?}"),
+        }
+    }
+
+    #[test]
+    fn no_listing_is_made_while_clients_have_too_much_to_read() {
+        let open: Arc<Open> = Arc::new(|| Err(Failure::usage("the store is away".to_owned())));
+        let (only, grace) = (Vec::new(), Duration::ZERO);
+        let mut respondent = Respondent::new(open, Arc::new(Rules { token: None, only, has_leases: false, grace }));
+        let slow = respondent.unread.listing("x".repeat(BYTES_MAX));
+        let full = "clients have not read too many listings yet: try again";
+        assert_eq!(answer(&mut respondent, Question::Inspect(None)), full);
+        assert_eq!(answer(&mut respondent, Question::Obstructions(Vec::new())), "the store is away");
+        drop(slow);
+        assert_eq!(answer(&mut respondent, Question::Inspect(None)), "the store is away");
     }
 }

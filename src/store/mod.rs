@@ -34,7 +34,7 @@ pub use redis::Secrets;
 pub use url::{DEFAULT_NAMESPACE, NAMESPACE_BYTES_MAX, are_same_servers, has_password, open};
 
 /// Why a store could not do what the caller asked. The text is one line for the user.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Error {
     /// The URL, the namespace or a password makes no sense.
     Usage(String),
@@ -197,6 +197,11 @@ pub trait Store {
     /// Changes nothing.
     fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error>;
 
+    /// Reads the live sessions that hold or wait for these resources, for the search for a
+    /// deadlock. Of a long queue, the reading may contain only the beginning. `None` if the store
+    /// can't tell at once.
+    fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error>;
+
     /// Like [`inspect`](Self::inspect), with what tells of the next change if the store can tell.
     fn inspect_and_watch(&mut self, resources: &[Resource]) -> Result<(Inspection, Option<Notices>), Error> {
         Ok((self.inspect(resources)?, None))
@@ -283,9 +288,7 @@ pub trait Handle {
     /// Lists the holders and waiters of the request's resources.
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error>;
 
-    /// Reads the live sessions that hold or wait for these resources, for the search for a
-    /// deadlock. Of a long queue, the reading may contain only the beginning. `None` if the store
-    /// can't tell at once.
+    /// Reads like [`Store::read`].
     ///
     /// # Errors
     /// The store cannot be used.

@@ -216,7 +216,7 @@ fn code(answer: &str) -> i32 {
     match answer.split(' ').next() {
         Some("ok") => 0,
         // An rlock that cannot release warns, and exits as its command did.
-        _ if answer.starts_with("unavailable could not release ") => 0,
+        _ if answer.starts_with("unavailable the release of ") => 0,
         Some("busy") => 75,
         Some("refused") => 65,
         Some("unavailable") => 69,

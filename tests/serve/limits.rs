@@ -4,8 +4,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::serve::LockServer;
+use crate::support::servers::{Kind, Server};
 use crate::support::{Lab, wait_until};
-use crate::{NONE, on_both};
+use crate::{NONE, on_both, support::needs};
 
 #[test]
 fn connection_beyond_the_limit_is_refused_and_the_others_stay() {
@@ -43,6 +44,36 @@ fn request_beyond_the_limit_of_waiting_requests_is_busy_and_the_others_wait() {
             assert_eq!(waiter.line(), "ok");
         }
     });
+}
+
+/// "A request that has no answer yet does not count."
+#[test]
+fn requests_without_an_answer_do_not_count_as_waiting() {
+    needs::skip_unless!(Kind::Redis7.is_present());
+    let redis = Server::start(Kind::Redis7);
+    let lab = Lab::at(redis.unix_url());
+    let server = LockServer::start(&lab, ["--max-waiting", "1"]);
+    let holder = lab.hold("k");
+    let mut clients: Vec<_> = ["a", "b", "k", "k", "k"].map(|key| (key, server.tcp())).into_iter().collect();
+    redis.stop();
+    for (key, client) in &mut clients {
+        client.say(&format!("LOCK {key}"));
+    }
+    assert_eq!(server.tcp().ask("PING"), "pong");
+    redis.cont();
+    let mut waiting = clients.split_off(2);
+    for (_, client) in &mut clients {
+        assert_eq!(client.line(), "ok");
+    }
+    lab.until_waiting("k", 1);
+    for (_, client) in waiting.split_off(1).iter_mut() {
+        let answer = client.line();
+        assert!(
+            answer.starts_with("busy 'k' is held for write by ") && answer.ends_with("; no more requests may wait")
+        );
+    }
+    holder.end().silently(0);
+    assert_eq!(waiting[0].1.line(), "ok");
 }
 
 #[test]

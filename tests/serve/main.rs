@@ -6,11 +6,13 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod deadlock;
 mod fuzz;
 mod limits;
 mod lines;
 mod older_protocol;
 mod order;
+mod questions;
 mod security;
 mod signals;
 mod sockets;

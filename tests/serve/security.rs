@@ -1,13 +1,17 @@
 //! Who may connect: addresses, tokens, and the mode of unix sockets.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
+use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, bind, listen, socket_with};
+
 use crate::NONE;
-use crate::support::Lab;
+use crate::sockets::activated;
 use crate::support::needs;
 use crate::support::serve::LockServer;
+use crate::support::{Lab, Running};
 
 fn token_file(lab: &Lab, text: &str, mode: u32) -> PathBuf {
     let path = lab.folder().join("token");
@@ -26,6 +30,35 @@ fn listening_beyond_this_machine_needs_a_token_or_consent() {
     }
     let ran = lab.run(["serve", "--listen", "127.0.0.1:0", "--insecure", "--token-file", "x"]);
     assert!(ran.failed(64).contains("exclude each other"));
+}
+
+/// A process that systemd started would listen for virtual machines, or for the host.
+#[test]
+fn vsock_of_systemd_needs_a_token_or_consent() {
+    let Some(socket) = vsock() else {
+        needs::excused("this kernel has no vsock");
+        return;
+    };
+    let lab = Lab::new();
+    let ran = Running::start(&mut activated(&lab, &socket, "")).end();
+    let text = ran.failed(64);
+    assert!(text.contains("vsock:") && text.contains("can be reached from other machines"), "{text}");
+}
+
+/// A listening vsock.
+fn vsock() -> Option<OwnedFd> {
+    let any = libc::VMADDR_CID_ANY;
+    // SAFETY: zeros are a valid address, and the pointer leads to an address of this length.
+    let address = unsafe {
+        let mut address: libc::sockaddr_vm = std::mem::zeroed();
+        address.svm_family = libc::AF_VSOCK as libc::sa_family_t;
+        (address.svm_cid, address.svm_port) = (any, any);
+        SocketAddrAny::read((&raw const address).cast(), size_of_val(&address) as u32)
+    };
+    let socket = socket_with(AddressFamily::VSOCK, SocketType::STREAM, SocketFlags::empty(), None).ok()?;
+    bind(&socket, &address).ok()?;
+    listen(&socket, 1).ok()?;
+    Some(socket)
 }
 
 #[test]

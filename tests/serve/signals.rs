@@ -39,7 +39,7 @@ fn holder_that_does_not_finish_within_the_grace_is_told_that_its_lock_is_lost() 
         assert_eq!(holder.ask("LOCK k"), "ok");
         let started = Instant::now();
         server.signal(Signal::INT);
-        assert_eq!(holder.line(), "lost the server ends, and the lock is free now");
+        assert_eq!(holder.line(), "lost the server ends and gives the lock back");
         holder.expect_closed();
         assert!(started.elapsed() >= Duration::from_millis(300));
         assert_eq!(server.wait().code(), Some(0));

@@ -8,9 +8,10 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::NONE;
+use crate::support::needs;
 use crate::support::serve::{Client, LockServer};
-use crate::support::{Lab, RLOCK, Running};
+use crate::support::{Lab, RLOCK, Running, wait_until};
+use crate::{NONE, on_both};
 
 #[test]
 fn socket_of_a_dead_server_is_replaced_and_that_of_a_live_one_is_not() {
@@ -51,7 +52,7 @@ fn address_that_cannot_be_used_is_named() {
 }
 
 /// A shell that passes its descriptor 3 as systemd does. sh(1) may know one-digit descriptors only.
-fn activated(lab: &Lab, socket: &impl AsRawFd, notify: &str) -> Command {
+pub(crate) fn activated(lab: &Lab, socket: &impl AsRawFd, notify: &str) -> Command {
     let mut shell = Command::new("bash");
     lab.settle(&mut shell);
     let script = format!("exec 3<&{}; LISTEN_PID=$$ LISTEN_FDS=1 exec '{RLOCK}' serve", socket.as_raw_fd());
@@ -102,6 +103,28 @@ fn explicit_addresses_come_before_the_sockets_of_systemd() {
     let script = format!("exec 3<&{}; LISTEN_PID=$$ LISTEN_FDS=1 exec '{RLOCK}' serve -v {listen}", passed.as_raw_fd());
     let server = LockServer::of(shell.args(["-c", &script]), own);
     assert_eq!(server.unix().ask("PING"), "pong");
+}
+
+/// The command of the client is not known, so its user counts.
+#[test]
+fn stopped_client_at_a_unix_socket_is_shown_as_stopped() {
+    needs::skip_unless!(needs::programs(&["python3"]));
+    on_both(|lab| {
+        let server = LockServer::start(lab, NONE);
+        let script = "import socket, sys\n\
+                      s = socket.socket(socket.AF_UNIX)\n\
+                      s.connect(sys.argv[1])\n\
+                      s.sendall(b'LOCK k\\n')\n\
+                      print(s.recv(9).decode(), end='', flush=True)\n\
+                      s.recv(9)";
+        let mut client = Running::start(Command::new("python3").args(["-c", script]).arg(server.path()));
+        assert_eq!(client.line(), "ok");
+        let busy = || lab.run(["exec", "-n", "k", "--", "true"]).failed(75).to_owned();
+        assert!(!busy().contains("is stopped"), "{}", busy());
+        client.signal(Signal::STOP);
+        wait_until("the client is stopped", || busy().contains(", its process is stopped"));
+        client.kill();
+    });
 }
 
 #[test]

@@ -156,7 +156,7 @@ fn drained_server_sleeps_until_the_store_takes_its_releases() {
     let lock = std::fs::File::open(lab.directory().join("state/lock")).expect("the lock file");
     flock(&lock, FlockOperation::LockExclusive).expect("a lock");
     server.signal(Signal::TERM);
-    assert_eq!(holder.line(), "lost the server ends, and the lock is free now");
+    assert_eq!(holder.line(), "lost the server ends and gives the lock back");
     holder.expect_closed();
     let before = processor_time(&server);
     // A server that does not sleep uses all of this time.
@@ -167,12 +167,70 @@ fn drained_server_sleeps_until_the_store_takes_its_releases() {
     assert_eq!(server.wait().code(), Some(0));
 }
 
+/// A server that ends says of no lock that it gave it back unless the store confirmed that.
+#[test]
+fn drained_server_without_its_store_does_not_claim_a_release() {
+    needs::skip_unless!(Kind::Redis7.is_present());
+    let mut redis = Server::start(Kind::Redis7);
+    let lab = Lab::at(redis.unix_url());
+    let mut server = LockServer::start(&lab, ["--ttl", "60s", "--grace", "100ms"]);
+    let mut holder = server.unix();
+    assert_eq!(holder.ask("LOCK k"), "ok");
+    redis.kill();
+    server.signal(Signal::TERM);
+    assert_eq!(holder.line(), "lost the server ends and gives the lock back");
+    assert_eq!(server.wait().code(), Some(0));
+    wait_until("the server has told what is not sure", || {
+        let says =
+            |line: &String| line.contains("the release of 'k' is not confirmed, it may be held until its lease ends: ");
+        server.log().iter().any(says)
+    });
+    assert!(!server.log().iter().any(|line| line.contains("unlocked")), "{:?}", server.log());
+}
+
+#[test]
+fn unlock_while_somebody_keeps_the_table_locked_is_not_confirmed() {
+    let lab = Lab::new();
+    let server = LockServer::start(&lab, NONE);
+    let mut client = server.tcp();
+    assert_eq!(client.ask("LOCK k"), "ok");
+    let lock = std::fs::File::open(lab.directory().join("state/lock")).expect("the lock file");
+    flock(&lock, FlockOperation::LockExclusive).expect("a lock");
+    let answer = client.ask("UNLOCK");
+    let text = "unavailable the release of 'k' is not confirmed, it may be held until the server ends: ";
+    assert!(answer.starts_with(text), "{answer}");
+    drop(lock);
+    wait_until("the server has given the lock back", || lab.counts("k") == (0, 0));
+}
+
 /// The processor time that a server has used.
 fn processor_time(server: &LockServer) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.pid())).expect("the server runs");
     let (_, fields) = stat.rsplit_once(')').expect("the name is in parentheses");
     let ticks = fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number"));
     Duration::from_secs(ticks.sum()) / rustix::param::clock_ticks_per_second() as u32
+}
+
+/// The clients take all descriptors but those that the store needs to wake other processes.
+#[test]
+fn server_at_its_limit_of_open_files_wakes_the_next_holder() {
+    let lab = Lab::new();
+    let server = LockServer::start(&lab, NONE);
+    let pid = Pid::from_raw(i32::try_from(server.pid()).expect("a pid is small"));
+    prlimit(pid, Resource::Nofile, Rlimit { current: Some(64), maximum: Some(64) }).expect("the server runs");
+    let mut holder = server.unix();
+    assert_eq!(holder.ask("LOCK k"), "ok");
+    let mut crowd: Vec<_> = (0..80).map(|_| server.unix()).collect();
+    crowd.iter_mut().for_each(|client| client.say("PING"));
+    wait_until("no more clients are accepted", || server.log().iter().any(|line| line.contains("cannot accept")));
+    for _ in 0..5 {
+        let mut next = lab.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 1);
+        assert_eq!(holder.ask("UNLOCK"), "ok");
+        next.expect_held();
+        next.end().silently(0);
+        assert_eq!(holder.ask("LOCK k"), "ok");
+    }
 }
 
 /// The server goes on, so nothing else would end the hold.
@@ -191,7 +249,7 @@ fn release_that_the_embedded_store_could_not_make_is_tried_again() {
     let usual = prlimit(pid, Resource::Nofile, Rlimit { current: Some(8), ..getrlimit(Resource::Nofile) })
         .expect("the server runs");
     let answer = client.ask("UNLOCK");
-    assert!(answer.starts_with("unavailable could not release 'k', "), "{answer}");
+    assert!(answer.starts_with("unavailable the release of 'k' is not confirmed, "), "{answer}");
     prlimit(pid, Resource::Nofile, usual).expect("the server runs");
     next.expect_held();
     next.end().silently(0);

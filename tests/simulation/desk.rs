@@ -2,6 +2,7 @@
 //! but without descriptors and threads.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::client::Client;
@@ -9,6 +10,7 @@ use super::event::{Action, Answer, Event, Question};
 use super::line::Line;
 use super::rules::Rules;
 use crate::clock::Boottime;
+use crate::lock::deadlock::{self, Reading};
 use crate::lock::lease::Lease;
 use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, Job, Process, Request, SessionId};
@@ -19,6 +21,12 @@ use crate::store::{Changed, Error, Standing};
 
 /// How many holders and waiters are listed for a client whose wait is over.
 const LISTED: u32 = 256;
+
+/// A client that asks, and the number of its question.
+pub(crate) type Asker = (u64, u64);
+
+/// The replies to the calls of a question.
+pub(crate) type Replies = Result<Vec<ScriptReply>, Error>;
 
 /// A line of a client.
 #[derive(Debug)]
@@ -47,8 +55,8 @@ pub(crate) enum Deed {
     /// Make a request for a client.
     Acquire(u64, Box<Request>),
     Release(SessionId),
-    /// Ask the store a question for a client. [`Desk::answer`] follows.
-    Ask(u64, Call),
+    /// Ask the store a question by these calls. [`Desk::answer`] follows.
+    Ask(Asker, Vec<Call>),
     /// Close the connection of a client.
     Close(u64),
 }
@@ -107,6 +115,8 @@ struct Entry {
     lines: VecDeque<Line>,
     /// Whether the client has closed its end.
     has_ended: bool,
+    /// The number of questions so far, and whether the last one is a reading.
+    asked: (u64, bool),
 }
 
 impl Entry {
@@ -145,7 +155,7 @@ impl Desk {
 
     pub(crate) fn accept(&mut self, id: u64, now: Boottime) {
         let client = Client::new(&self.rules, now, false);
-        let entry = Entry { client, is_open: true, lines: VecDeque::new(), has_ended: false };
+        let entry = Entry { client, is_open: true, lines: VecDeque::new(), has_ended: false, asked: (0, false) };
         self.clients.insert(id, entry);
         self.file(id);
     }
@@ -186,12 +196,17 @@ impl Desk {
         }
     }
 
-    pub(crate) fn answer(&mut self, id: u64, answer: Result<ScriptReply, Error>, now: Boottime) {
-        let answer = match answer {
-            Ok(ScriptReply::Listing { resources, .. }) => Answer::Obstructions(resources),
-            Ok(ScriptReply::Done) => Answer::Changed(Changed::Done),
-            Ok(ScriptReply::Refused(refusal)) => Answer::Changed(Changed::Refused(refusal)),
-            Ok(_) => Answer::Changed(Changed::Lost),
+    /// `replies` are those to the calls of a question. An answer that the client does not wait for
+    /// any more is dropped.
+    pub(crate) fn answer(&mut self, (id, number): Asker, replies: Replies, now: Boottime) {
+        let Some(entry) = self.clients.get(&id).filter(|entry| entry.client.asks()) else { return };
+        let (last, is_reading) = entry.asked;
+        if number != last {
+            return;
+        }
+        let answer = match replies {
+            Ok(replies) if is_reading => Answer::Reading(Arc::new(reading(replies))),
+            Ok(mut replies) => one_answer(replies.remove(0)),
             Err(error) => Answer::Failed(error),
         };
         self.feed(id, Event::Answer(answer), now);
@@ -260,17 +275,19 @@ impl Desk {
         self.timers.set(id, entry.and_then(|entry| entry.client.timeout(&self.rules)));
         let has = |set: &mut BTreeSet<u64>, is_in: bool| if is_in { set.insert(id) } else { set.remove(&id) };
         has(&mut self.ready, entry.is_some_and(Entry::is_ready));
-        has(&mut self.waiting, entry.is_some_and(|entry| entry.client.waits()));
+        has(&mut self.waiting, entry.is_some_and(|entry| entry.client.is_queued()));
     }
 
     fn perform(&mut self, id: u64, action: Action) {
         let deed = match action {
             Action::Say(line) => Deed::Say(id, line),
-            Action::Acquire { session, parent, claims, wait } => {
+            // No client of the simulation asks for a listing.
+            Action::Show(_) => return,
+            Action::Acquire { session, parent, held_above, claims, wait } => {
                 self.owners.insert(session, id);
                 let terms = Some(Lease::new(self.ttl).terms());
                 let (ancestors, process) = (parent.into_iter().collect(), Process::default());
-                let job = Job::default();
+                let job = Job { held_above, ..Job::default() };
                 let request = Request { session, ancestors, claims, wait, terms, job, process };
                 Deed::Acquire(id, Box::new(request))
             }
@@ -278,22 +295,47 @@ impl Desk {
                 self.owners.insert(session, id);
                 Deed::Release(session)
             }
-            Action::Ask(question) => Deed::Ask(id, call(question)),
+            Action::Ask(question) => {
+                let entry = self.clients.get_mut(&id).expect("a client that acts is known");
+                entry.asked = (entry.asked.0 + 1, matches!(question, Question::Read(_)));
+                Deed::Ask((id, entry.asked.0), calls(question))
+            }
             Action::Close => {
                 self.clients.get_mut(&id).expect("a client that acts is known").is_open = false;
                 Deed::Close(id)
             }
-            Action::Log(_) => return,
+            Action::Log(_) | Action::Warn(_) => return,
         };
         self.deeds.push_back(deed);
     }
 }
 
-fn call(question: Question) -> Call {
-    match question {
+fn calls(question: Question) -> Vec<Call> {
+    vec![match question {
+        // A script gets the keys of one slot.
+        Question::Read(names) => return names.into_iter().map(|name| Call::inspect_live(vec![name], 0)).collect(),
         Question::Inspect(resource) => Call::inspect(resource.into_iter().collect(), LISTED),
         Question::Obstructions(resources) => Call::inspect(resources, LISTED),
         Question::Shrink(session, resource, span) => Call::shrink(session, vec![resource], &span),
         Question::Downgrade(session, resource, mode) => Call::downgrade(session, vec![resource], mode),
+    }]
+}
+
+fn one_answer(reply: ScriptReply) -> Answer {
+    match reply {
+        ScriptReply::Listing { resources, .. } => Answer::Obstructions(resources.into()),
+        ScriptReply::Done => Answer::Changed(Changed::Done),
+        ScriptReply::Refused(refusal) => Answer::Changed(Changed::Refused(refusal)),
+        _ => Answer::Changed(Changed::Lost),
     }
+}
+
+fn reading(replies: Vec<ScriptReply>) -> Reading {
+    let mut reading = Reading::new();
+    for reply in replies {
+        if let ScriptReply::Listing { sessions, .. } = reply {
+            deadlock::merge(&mut reading, sessions.into_iter().collect());
+        }
+    }
+    reading
 }

@@ -7,15 +7,17 @@ use std::pin::pin;
 use std::time::Duration;
 
 use super::customer::{Customer, FromDesk, ToDesk};
+use super::deadlocks;
 use super::random::Random;
 use super::route;
 use super::sessions::Sessions;
 use super::task::Site;
 use super::world::Shared;
-use crate::clock::Boottime;
+use crate::clock::{Boottime, StoreTime};
 use crate::lock::request::SessionId;
-use crate::serve::desk::{Deed, Desk, Timers};
-use crate::store::redis::codec::{Call, ScriptReply};
+use crate::lock::table::LockTable;
+use crate::serve::desk::{Asker, Deed, Desk, Replies, Timers};
+use crate::store::redis::codec::Call;
 use crate::store::redis::conversation::Retry;
 use crate::store::sessions::Event as Report;
 use crate::store::{Error, Grant, Standing};
@@ -66,6 +68,9 @@ pub(super) struct Serve<'s> {
     worker: &'s Worker,
     sessions: BTreeMap<SessionId, Session>,
     customers: BTreeMap<u64, Customer>,
+    /// The table when a client last asked a question. What two readings have seen was so when the
+    /// client asked for the second one.
+    tables: BTreeMap<u64, (LockTable, StoreTime)>,
     /// When each customer does something, or gets something.
     timers: Timers,
     accepted: u64,
@@ -102,6 +107,7 @@ impl<'s> Serve<'s> {
             worker,
             sessions: BTreeMap::new(),
             customers: BTreeMap::new(),
+            tables: BTreeMap::new(),
             timers: Timers::default(),
             accepted: 0,
             connects_at: site.now(),
@@ -211,8 +217,8 @@ impl<'s> Serve<'s> {
             if let Some((session, report)) = self.at_store.next_report() {
                 self.see(session, &report);
                 self.desk.report(session, report, now);
-            } else if let Some((client, answer)) = self.worker.answers.borrow_mut().pop_front() {
-                self.desk.answer(client, answer, now);
+            } else if let Some((asker, answer)) = self.worker.answers.borrow_mut().pop_front() {
+                self.desk.answer(asker, answer, now);
             } else {
                 return;
             }
@@ -264,6 +270,13 @@ impl<'s> Serve<'s> {
             let now = world.boottime(task);
             match deed {
                 Deed::Say(id, line) => {
+                    let of_client = self.sessions.iter().filter(|(_, session)| session.client == id);
+                    let last = of_client.max_by_key(|(_, session)| session.released.map(|(at, _)| at));
+                    if let (true, Some((request, session))) = (line.starts_with("refused deadlock: "), last) {
+                        let (table, at) = self.tables.remove(&id).expect("the client has asked");
+                        let is_real = deadlocks::is_in_a_circle(table, at, *request);
+                        world.checkers.check_deadlock(session.run, is_real);
+                    }
                     if let Some(customer) = self.customers.get_mut(&id) {
                         customer.hear(FromDesk::Line(line), world);
                         self.timers.set(id, customer.timeout());
@@ -272,9 +285,10 @@ impl<'s> Serve<'s> {
                 Deed::Close(id) => {
                     if let Some(customer) = self.customers.get_mut(&id) {
                         customer.hear(FromDesk::Closed, world);
+                        self.tables.remove(&id);
                         self.timers.set(id, customer.timeout());
                     }
-                    self.worker.questions.borrow_mut().retain(|(client, _)| *client != id);
+                    self.worker.questions.borrow_mut().retain(|((client, _), _)| *client != id);
                 }
                 Deed::Acquire(client, request) => {
                     let run = world.begin(task, &request);
@@ -293,8 +307,10 @@ impl<'s> Serve<'s> {
                     }
                     self.at_store.release(id, now);
                 }
-                Deed::Ask(client, call) => {
-                    self.worker.questions.borrow_mut().push_back((client, call));
+                Deed::Ask(asker, calls) => {
+                    let at = world.server_time();
+                    self.tables.insert(asker.0, (world.primary().server.data.table.clone(), at));
+                    self.worker.questions.borrow_mut().push_back((asker, calls));
                     let now = world.now;
                     world.wake(task, now);
                 }
@@ -306,20 +322,26 @@ impl<'s> Serve<'s> {
 /// Asks the store the questions of clients, one after another.
 #[derive(Default)]
 struct Worker {
-    questions: RefCell<VecDeque<(u64, Call)>>,
-    answers: RefCell<VecDeque<(u64, Result<ScriptReply, Error>)>>,
+    questions: RefCell<VecDeque<(Asker, Vec<Call>)>>,
+    answers: RefCell<VecDeque<(Asker, Replies)>>,
 }
 
 impl Worker {
     async fn run(&self, site: &Site) {
         loop {
             let question = self.questions.borrow_mut().pop_front();
-            let Some((client, call)) = question else {
+            let Some((asker, calls)) = question else {
                 site.wait(None).await;
                 continue;
             };
-            let answer = route::ask(site, call, Retry::WhileDown).await;
-            self.answers.borrow_mut().push_back((client, answer.map_err(Error::from)));
+            let mut replies = Ok(Vec::new());
+            for call in calls {
+                match route::ask(site, call, Retry::WhileDown).await {
+                    Ok(reply) => replies.iter_mut().for_each(|replies: &mut Vec<_>| replies.push(reply.clone())),
+                    Err(error) => replies = Err(Error::from(error)),
+                }
+            }
+            self.answers.borrow_mut().push_back((asker, replies));
         }
     }
 }

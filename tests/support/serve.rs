@@ -233,6 +233,13 @@ impl Client {
         }
     }
 
+    /// Waits until there is something to read, and reads nothing.
+    pub(crate) fn until_readable(&self) {
+        let limit = Timespec::try_from(LIMIT).expect("the limit is not too long");
+        let ready = poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&limit));
+        assert_eq!(ready, Ok(1), "the server does not answer");
+    }
+
     /// Waits for the next line.
     #[track_caller]
     pub(crate) fn line(&mut self) -> String {

@@ -1,11 +1,17 @@
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use glob::Pattern;
 use proptest::prelude::*;
 
+use super::super::listing::Unread;
 use super::*;
 use crate::cli::lines::LineParser;
+use crate::clock::StoreTime;
+use crate::lock::index::Rank;
 use crate::lock::op::{Refusal, ResourceListing};
+use crate::lock::records::{ClaimRecord, Phase, Session};
+use crate::lock::request::{Job, Process};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -89,7 +95,8 @@ impl Lab {
 fn shown(action: &Action) -> String {
     match action {
         Action::Say(text) => format!("say {text}"),
-        Action::Acquire { session, parent, claims, wait } => {
+        Action::Show(listing) => format!("show {}", String::from_utf8_lossy(listing.as_bytes()).trim_end()),
+        Action::Acquire { session, parent, claims, wait, .. } => {
             let claims: Vec<_> =
                 claims.iter().map(|claim| format!("{} {} {}", claim.mode, claim.resource, claim.span)).collect();
             let parent = parent.map(|parent| format!(" below {}", parent.0[0])).unwrap_or_default();
@@ -99,9 +106,13 @@ fn shown(action: &Action) -> String {
         Action::Release(session) => format!("release {}", session.0[0]),
         Action::Ask(Question::Inspect(key)) => format!("inspect {}", key.as_ref().map_or("", Resource::as_str)),
         Action::Ask(Question::Obstructions(_)) => "obstructions".to_owned(),
+        Action::Ask(Question::Read(names)) => {
+            format!("read {}", names.iter().map(Resource::as_str).collect::<Vec<_>>().join(" "))
+        }
         Action::Ask(Question::Shrink(session, key, span)) => format!("shrink {} {key} {span}", session.0[0]),
         Action::Ask(Question::Downgrade(session, key, mode)) => format!("downgrade {} {key} {mode}", session.0[0]),
         Action::Log(text) => format!("log {text}"),
+        Action::Warn(text) => format!("warn {text}"),
         Action::Close => "close".to_owned(),
     }
 }
@@ -110,7 +121,7 @@ fn shown(action: &Action) -> String {
 fn plain_lock_is_answered_ok_and_freed_by_the_end_of_the_connection() {
     let mut lab = Lab::new(rules());
     assert_eq!(lab.line("LOCK k"), ["acquire 1: write k whole"]);
-    assert!(!lab.client.takes_lines() && lab.client.waits() && !lab.client.is_queued());
+    assert!(!lab.client.takes_lines() && !lab.client.is_queued());
     assert!(lab.stands(1, Standing::Waiting).is_empty());
     assert!(lab.client.is_queued());
     assert_eq!(lab.granted(1, 7), ["say ok"]);
@@ -184,7 +195,6 @@ fn busy_refused_and_failed_requests_are_answered_and_the_connection_goes_on() {
     ] {
         let mut lab = Lab::new(rules());
         assert_eq!(lab.line("TRY k"), ["acquire 1: write k whole no-wait"]);
-        assert!(!lab.client.waits());
         assert_eq!(lab.on(Event::Report(id(1), Report::Standing(standing))), [text]);
         assert_eq!(lab.line("LOCK k"), ["acquire 2: write k whole"]);
     }
@@ -201,7 +211,7 @@ fn request_whose_wait_is_over_leaves_the_queue_and_tells_who_is_in_the_way() {
     // A grant that crosses the release is given back by it.
     assert!(lab.granted(1, 7).is_empty());
     assert_eq!(lab.released(1, Released::Done), ["obstructions"]);
-    let answer = Event::Answer(Answer::Obstructions(Vec::new()));
+    let answer = Event::Answer(Answer::Obstructions(Arc::default()));
     assert_eq!(lab.on(answer), ["say busy 'k' was held a moment ago; waited 2s"]);
     assert!(lab.client.takes_lines());
 }
@@ -237,16 +247,78 @@ fn request_beyond_the_limit_of_waiting_requests_does_not_wait() {
     let mut lab = Lab::new(rules());
     lab.may_wait = false;
     assert_eq!(lab.line("LOCK k"), ["acquire 1: write k whole no-wait"]);
-    assert!(!lab.client.waits());
     let text = "say busy 'k' was held a moment ago; no more requests may wait";
     assert_eq!(lab.stands(1, Standing::Busy { obstructions: Vec::new(), streak: None }), [text]);
+}
+
+/// Several requests may be on their way to the store before one of them waits.
+#[test]
+fn request_that_is_queued_beyond_the_limit_leaves_and_is_busy() {
+    for line in ["LOCK k", "LOCK -w 2s k"] {
+        let mut lab = Lab::new(rules());
+        lab.line(line);
+        assert!(!lab.client.is_queued());
+        lab.may_wait = false;
+        assert_eq!(lab.stands(1, Standing::Waiting), ["release 1"]);
+        assert!(!lab.client.is_queued());
+        assert_eq!(lab.released(1, Released::Done), ["obstructions"]);
+        let text = "say busy 'k' was held a moment ago; no more requests may wait";
+        assert_eq!(lab.on(Event::Answer(Answer::Obstructions(Arc::default()))), [text], "{line}");
+    }
+    // A request that waits already stays.
+    let mut lab = Lab::new(rules());
+    lab.line("LOCK k");
+    lab.stands(1, Standing::Waiting);
+    lab.may_wait = false;
+    assert!(lab.stands(1, Standing::Waiting).is_empty() && lab.client.is_queued());
+}
+
+#[test]
+fn busy_request_waits_a_second_for_the_names_of_who_is_in_the_way() {
+    let mut lab = Lab::new(rules());
+    lab.line("LOCK -w 2s k");
+    lab.stands(1, Standing::Waiting);
+    lab.after(2 * SECOND);
+    lab.released(1, Released::Done);
+    assert!(lab.client.asks());
+    assert_eq!(lab.client.timeout(&lab.rules), Some(lab.now + SECOND));
+    assert_eq!(lab.after(SECOND), ["say busy 'k' was held a moment ago; waited 2s"]);
+    assert!(!lab.client.asks() && lab.client.takes_lines());
+}
+
+/// The answer to the release may be late, and the place in the queue is given back all the same.
+#[test]
+fn busy_request_waits_a_second_for_its_place_to_be_given_back() {
+    let mut lab = Lab::new(rules());
+    lab.line("LOCK -w 2s k");
+    lab.stands(1, Standing::Waiting);
+    assert_eq!(lab.after(2 * SECOND), ["release 1"]);
+    assert_eq!(lab.after(SECOND), ["say busy 'k' was held a moment ago; waited 2s"]);
+    assert!(lab.client.takes_lines());
+    assert!(lab.granted(1, 7).is_empty() && !lab.client.holds());
+    assert_eq!(lab.line("LOCK j"), ["acquire 2: write j whole"]);
+    assert!(lab.released(1, Released::Done).is_empty());
+}
+
+#[test]
+fn listing_that_takes_too_long_is_unavailable_and_a_change_is_awaited() {
+    let mut lab = Lab::holding("LOCK k");
+    lab.rules.has_leases = false;
+    lab.granted_until(1, 7, lab.now + 90 * SECOND);
+    assert_eq!(lab.line("INSPECT"), ["inspect "]);
+    assert!(lab.after(29 * SECOND).is_empty() && lab.client.asks());
+    assert_eq!(lab.after(SECOND), ["say unavailable the store did not answer in time: try again"]);
+    assert!(!lab.client.asks());
+    lab.line("DOWNGRADE read");
+    assert!(lab.after(20 * SECOND).is_empty() && lab.client.asks());
 }
 
 #[test]
 fn release_that_fails_is_not_answered_ok() {
     let mut lab = Lab::holding("LOCK k");
     lab.line("UNLOCK");
-    let text = "say unavailable could not release 'k', held until the lease ends: the store is away";
+    let text =
+        "say unavailable the release of 'k' is not confirmed, it may be held until its lease ends: the store is away";
     assert_eq!(lab.on(Event::Report(id(1), Report::Released(Err(error())))), [text]);
     assert_eq!(lab.line("LOCK k"), ["acquire 2: write k whole"]);
 }
@@ -540,7 +612,7 @@ fn names_outside_of_only_are_neither_locked_nor_shown() {
     assert_eq!(lab.line("LOCK --read app-1 --write k"), [text]);
     assert_eq!(lab.line("INSPECT k"), [text]);
     assert_eq!(lab.line("INSPECT"), ["inspect "]);
-    lab.on(Event::Answer(Answer::Listing("{}".to_owned())));
+    lab.on(Event::Answer(Answer::Listing(Unread::default().listing("{}".to_owned()))));
     assert_eq!(lab.line("LOCK app-1"), ["acquire 2: write app-1 whole"]);
 }
 
@@ -602,7 +674,7 @@ fn drain_closes_all_clients_but_holders_and_those_after_their_unlock() {
     assert_eq!(holder.released(1, Released::Done), ["say ok", "close"]);
     let mut holder = Lab::holding("LOCK k");
     holder.on(Event::Drain);
-    let text = "say lost the server ends, and the lock is free now";
+    let text = "say lost the server ends and gives the lock back";
     assert_eq!(holder.on(Event::Stop), [text, "release 1", "close"]);
     let mut leaving = Lab::holding("LOCK k");
     leaving.line("UNLOCK");
@@ -714,8 +786,8 @@ proptest! {
                 Chance::Answer(kind) => {
                     answers -= 1;
                     lab.on(Event::Answer(match kind {
-                        0 => Answer::Listing("{}".to_owned()),
-                        1 => Answer::Obstructions(Vec::new()),
+                        0 => Answer::Listing(Unread::default().listing("{}".to_owned())),
+                        1 => Answer::Obstructions(Arc::default()),
                         2 => Answer::Changed(Changed::Done),
                         _ => Answer::Failed(error()),
                     }))
@@ -759,4 +831,95 @@ proptest! {
         prop_assert!(lab.client.is_over());
         prop_assert_eq!(lab.client.timeout(&lab.rules), None);
     }
+}
+
+/// A session of a reading with claims that are held, and claims that wait with this number.
+fn session(above: Option<u8>, claims: &[(Mode, &str, Option<u64>)]) -> Session {
+    let record = |(mode, name, number): &(Mode, &str, Option<u64>)| ClaimRecord {
+        claim: Claim { resource: Resource::new(name).unwrap(), mode: *mode, span: Span::Whole, slots: None },
+        rank: number.map_or(Rank::HELD, |number| Rank::waiting(number, above.is_some())),
+        token: 0,
+        shares: false,
+        slot: None,
+    };
+    let waits = claims.iter().any(|(.., number)| number.is_some());
+    Session {
+        ancestors: above.map(id).into_iter().collect(),
+        claims: claims.iter().map(record).collect(),
+        phase: if waits { Phase::Waiting } else { Phase::Held },
+        asked: StoreTime::from_micros(claims.iter().filter_map(|(.., number)| *number).max().unwrap_or(0)),
+        since: StoreTime::default(),
+        expiry: None,
+        terms: None,
+        job: Job::default(),
+        last: None,
+        process: Process::default(),
+    }
+}
+
+/// An upgrade that waits since a second, as session 2 below session 1.
+fn waiting_upgrade() -> Lab {
+    let mut lab = Lab::holding("LOCK --prewrite a --read b");
+    lab.line("UPGRADE");
+    lab.stands(2, Standing::Waiting);
+    assert!(!lab.client.asks());
+    assert_eq!(lab.after(SECOND), ["read a b"]);
+    assert!(lab.client.asks());
+    lab
+}
+
+/// Two clients with an upgrade each, the second of which asked later.
+fn circle(first: u8, second: u8) -> Event {
+    let one = [(Mode::Prewrite, "a", None), (Mode::Read, "b", None)];
+    let two = [(Mode::Prewrite, "b", None), (Mode::Read, "a", None)];
+    let mut upgrades =
+        [session(Some(1), &[(Mode::Write, "a", Some(7))]), session(Some(3), &[(Mode::Write, "b", Some(8))])];
+    upgrades[0].asked = StoreTime::from_micros(u64::from(first));
+    upgrades[1].asked = StoreTime::from_micros(u64::from(second));
+    let [upgrade, other] = upgrades;
+    let sessions = [(1, session(None, &one)), (2, upgrade), (3, session(None, &two)), (4, other)];
+    Event::Answer(Answer::Reading(Arc::new(sessions.map(|(number, session)| (id(number), session)).into())))
+}
+
+#[test]
+fn upgrade_that_closes_a_circle_leaves_the_queue_and_is_refused() {
+    let mut lab = waiting_upgrade();
+    // One reading is none: its parts are of different instants.
+    assert!(lab.on(circle(9, 8)).is_empty() && !lab.client.asks());
+    assert_eq!(lab.after(SECOND), ["read a b"]);
+    let said = lab.on(circle(9, 8));
+    assert_eq!(said[0], "release 2");
+    assert!(said[1].starts_with("say refused deadlock: ") && said.len() == 2, "{said:?}");
+    // The prewrite is still held.
+    assert!(lab.released(2, Released::Done).is_empty() && lab.client.holds() && lab.client.takes_lines());
+    assert_eq!(lab.line("UNLOCK"), ["release 1"]);
+}
+
+#[test]
+fn older_upgrade_of_a_circle_goes_on_waiting() {
+    let mut lab = waiting_upgrade();
+    for _ in 0..3 {
+        assert!(lab.on(circle(8, 9)).is_empty());
+        assert_eq!(lab.after(SECOND), ["read a b"]);
+    }
+    assert!(lab.on(Event::Answer(Answer::Failed(error()))).is_empty());
+    assert_eq!(lab.granted(2, 9), ["say ok 9"]);
+}
+
+#[test]
+fn request_without_a_hold_above_never_looks_for_a_deadlock() {
+    let mut lab = Lab::new(rules());
+    lab.line("LOCK a");
+    lab.stands(1, Standing::Waiting);
+    assert!(lab.after(10 * SECOND).is_empty() && !lab.client.asks());
+    assert_eq!(lab.client.timeout(&lab.rules), None);
+}
+
+#[test]
+fn release_that_no_client_hears_of_is_logged_as_the_store_confirms_it() {
+    let mut lab = Lab::holding("LOCK k");
+    lab.on(Event::Stop);
+    let warning = "warn the release of 'k' is not confirmed, it may be held until its lease ends: the store is away";
+    assert_eq!(lab.on(Event::Report(id(1), Report::Released(Err(error())))), [warning]);
+    assert!(lab.client.is_over());
 }

@@ -314,6 +314,12 @@ pub(super) enum Wake {
 }
 
 impl Wake {
+    /// Writes the message into the open pipe of the session. A full pipe wakes all sessions of the
+    /// process, and a process that has just died needs no wake-up.
+    pub(super) fn send(self, pipe: impl AsFd, session: SessionId) {
+        let _ = rustix::io::write(pipe, &self.message(session));
+    }
+
     fn message(self, session: SessionId) -> [u8; 16] {
         match self {
             Self::Now => session.0,
@@ -327,12 +333,20 @@ pub(super) fn complement(session: SessionId) -> SessionId {
     SessionId(Wake::AtEndOfClaim.message(session))
 }
 
-/// Wakes the process of a session, and tells it which session is meant. A full pipe wakes all
-/// sessions of the process. A process that has just died needs no wake-up.
-pub(super) fn wake(directory: &Directory, session: SessionId, identity: Option<&Identity>, wake: Wake) {
-    if let Ok(Peer::Alive(pipe) | Peer::Ending(pipe)) = look(directory, session, identity) {
-        let _ = rustix::io::write(&pipe, &wake.message(session));
+/// Wakes the process of a session, and tells it which session is meant.
+///
+/// # Errors
+/// The pipe cannot be opened now, for example because this process has too many open files.
+pub(super) fn wake(
+    directory: &Directory,
+    session: SessionId,
+    identity: Option<&Identity>,
+    wake: Wake,
+) -> io::Result<()> {
+    if let Peer::Alive(pipe) | Peer::Ending(pipe) = look(directory, session, identity)? {
+        wake.send(pipe, session);
     }
+    Ok(())
 }
 
 /// Removes the name of a session's beacon. The name may already be gone. The processes that watch

@@ -22,7 +22,7 @@ use crate::lock::op::{Op, Reply};
 use crate::lock::past::End;
 use crate::lock::request::{self, Place, Request};
 use crate::lock::resource::Resource;
-use crate::store::{Handle, Obstruction, Released, Standing};
+use crate::store::{Handle, Obstruction, Released, Standing, Store};
 
 /// Maximum wait for the lock for a report on the sessions that block the request. It ends before
 /// the trouble begins, so that the handle can tell of the trouble.
@@ -32,7 +32,7 @@ const REPORT_LIMIT: Duration = Duration::from_secs(3);
 pub(super) const RELEASE_LIMIT: Duration = TROUBLE_AFTER;
 /// Maximum wait of a waiter for the lock, to leave the queue or to look for a deadlock. Its place
 /// disturbs no other session, and the end of its process removes the place.
-const LEAVE_LIMIT: Duration = Duration::from_millis(100);
+pub(super) const LEAVE_LIMIT: Duration = Duration::from_millis(100);
 
 /// A request that is not yet made, queued, granted or denied.
 pub(super) struct EmbeddedHandle {
@@ -348,7 +348,7 @@ impl Handle for EmbeddedHandle {
     }
 
     fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
-        Ok(self.store.listings(Some(LEAVE_LIMIT), resources, Interest::Holders)?.map(|answer| answer.sessions))
+        self.store.read(resources)
     }
 
     fn kept(&self) -> Vec<BorrowedFd<'_>> {

@@ -59,6 +59,7 @@ mod snapshot;
 mod stuck;
 mod transaction;
 mod verify;
+mod wakeups;
 
 #[cfg(test)]
 mod tests;
@@ -71,14 +72,16 @@ use self::directory::Directory;
 use self::fault::Guard;
 use self::file::TableFile;
 use self::gate::Gate;
-use self::handle::EmbeddedHandle;
+use self::handle::{EmbeddedHandle, LEAVE_LIMIT};
 use self::records::Raw;
 use self::sessions::EmbeddedSessions;
 use self::snapshot::{Answer, Interest};
 use self::transaction::{View, Work};
+use self::wakeups::Missed;
 use super::facts::Facts;
 use super::sessions::Sessions;
 use super::{AcquireOptions, Changed, Error, Handle, Inspection, Notices, Obstruction, Released, Standing, Store};
+use crate::lock::deadlock::Reading;
 use crate::lock::index::Rank;
 use crate::lock::mode::Mode;
 use crate::lock::op::{Op, Reply};
@@ -116,6 +119,8 @@ pub struct Embedded {
     /// The sessions of this process that a portion of a crowd has concerned: the work after it
     /// takes them.
     concerned: Vec<(SessionId, Wake)>,
+    /// The wake-ups of other processes that failed after a commit.
+    missed: Missed,
     /// Whether this process gives the trees of killed holders time to end before it tells that a
     /// request is busy. A server has other clients to serve.
     awaits_trees: bool,
@@ -131,8 +136,16 @@ impl Embedded {
     /// The directory cannot be used. The content of the directory is checked at its first use.
     pub fn open(path: Option<PathBuf>, namespace: &str) -> Result<Self, Error> {
         let directory = Directory::open(path)?;
-        let (table, gate, namespace) = (None, Gate::default(), namespace.to_owned());
-        Ok(Self { directory, table, gate, namespace, concerned: Vec::new(), awaits_trees: true, forgets: false })
+        Ok(Self {
+            directory,
+            table: None,
+            gate: Gate::default(),
+            namespace: namespace.to_owned(),
+            concerned: Vec::new(),
+            missed: Missed::default(),
+            awaits_trees: true,
+            forgets: false,
+        })
     }
 }
 
@@ -240,7 +253,7 @@ impl Embedded {
                     work.wake_waiters_of(std::slice::from_ref(resource))?;
                     // The waiters do not watch this process. They are woken before the transaction
                     // ends, so that the death of this process cannot lose the wake-up.
-                    work.wake_now();
+                    work.wake_now()?;
                     Changed::Done
                 }
             })
@@ -325,7 +338,7 @@ impl Store for Embedded {
             // The process of the session, if there is one, has to learn that its hold has ended.
             work.wake_later(&[id])?;
             let reply = work.leave(id, Rank::HELD, end)?;
-            work.wake_now();
+            work.wake_now()?;
             Ok(if reply == Reply::Unknown { Released::Lost } else { Released::Done })
         })
     }
@@ -371,6 +384,10 @@ impl Store for Embedded {
     fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error> {
         let answer = self.listings(None, resources, Interest::Holders)?.unwrap_or_default();
         Ok(Inspection { now: answer.now, resources: answer.listings })
+    }
+
+    fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
+        Ok(self.listings(Some(LEAVE_LIMIT), resources, Interest::Holders)?.map(|answer| answer.sessions))
     }
 
     fn inspect_and_watch(&mut self, resources: &[Resource]) -> Result<(Inspection, Option<Notices>), Error> {
@@ -433,7 +450,7 @@ impl Store for Embedded {
                 let claims = broken.iter().flat_map(|(_, session)| &session.claims);
                 let freed: Vec<_> = claims.map(|record| record.claim.resource.clone()).collect();
                 work.wake_waiters_of(&freed)?;
-                work.wake_now();
+                work.wake_now()?;
             }
             Ok(broken)
         })

@@ -481,10 +481,11 @@ impl Sessions for EmbeddedSessions {
         });
         // While the gate waits for the lock, a look would achieve nothing.
         let timers = self.timers.first().map(|(at, _)| *at).filter(|_| self.store.gate.descriptor().is_none());
-        limits.chain(self.retry_at).chain(timers).min()
+        limits.chain(self.retry_at).chain(self.store.missed.again_at()).chain(timers).min()
     }
 
     fn advance(&mut self) {
+        self.store.missed.repeat(&self.store.directory, Boottime::now());
         if self.retry_at.take_if(|at| *at <= Boottime::now()).is_some() {
             let failed = std::mem::take(&mut self.failed);
             self.call(failed);

@@ -14,6 +14,7 @@ use super::fault::Guard;
 use super::file::{Damaged, TableFile};
 use super::records::{self, SUCCESSES_SHARE, Transaction};
 use super::snapshot::without_the_dead;
+use super::wakeups::Wakeups;
 use super::{Embedded, Error, boot, file};
 use crate::clock::{Boottime, StoreTime};
 use crate::lock::index::Rank;
@@ -51,8 +52,8 @@ pub(super) struct Work<'t> {
     changed: bool,
     /// The sessions of this process that have to look at the table again.
     concerned: Vec<(SessionId, Wake)>,
-    /// The live sessions of other processes to wake.
-    woken: Vec<(SessionId, Option<Identity>, Wake)>,
+    /// The wake-ups of sessions of other processes.
+    woken: Wakeups,
     reaped: Vec<SessionId>,
     /// The beacons of the processes that did not claim a grant in time.
     passed_over: HashSet<Identity>,
@@ -178,7 +179,7 @@ impl Embedded {
         if !self.lock(limit)? {
             return Ok(Tried::NoLock);
         }
-        let Self { directory, table, namespace, concerned, awaits_trees, forgets, .. } = self;
+        let Self { directory, table, namespace, concerned, missed, awaits_trees, forgets, .. } = self;
         let locked = directory.locked();
         let _guard = Guard::new(directory);
         let directory = locked.directory();
@@ -200,7 +201,7 @@ impl Embedded {
                 own,
                 changed: false,
                 concerned: concerned.clone(),
-                woken: Vec::new(),
+                woken: Wakeups::default(),
                 reaped: Vec::new(),
                 passed_over: HashSet::new(),
                 granted: VecDeque::new(),
@@ -248,7 +249,7 @@ impl Embedded {
             done => done.map_err(|error| directory.unusable(&error))?,
         };
         drop(locked);
-        woken.iter().for_each(|(session, identity, wake)| beacon::wake(directory, *session, identity.as_ref(), *wake));
+        missed.send(directory, woken);
         Ok(result.map_or(Tried::Portion, Tried::Done))
     }
 
@@ -378,7 +379,8 @@ impl<'t> Work<'t> {
         if self.own.has(session) {
             self.concerned.push((session, wake));
         } else {
-            self.woken.push((session, self.records().beacon(session)?, wake));
+            let identity = self.records().beacon(session)?;
+            self.woken.add(self.directory, session, identity, wake)?;
         }
         Ok(())
     }
@@ -557,11 +559,8 @@ impl<'t> Work<'t> {
 
     /// Wakes the registered sessions before the commit. They then wait for the lock, and read the
     /// result.
-    pub(super) fn wake_now(&mut self) {
-        let directory = self.directory;
-        self.woken
-            .drain(..)
-            .for_each(|(session, identity, wake)| beacon::wake(directory, session, identity.as_ref(), wake));
+    pub(super) fn wake_now(&mut self) -> Result<(), records::Error> {
+        self.woken.send_now(self.directory)
     }
 
     /// The state of a holder's or waiter's process, see [`fate`].

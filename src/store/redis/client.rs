@@ -8,7 +8,7 @@ use redis::{Cmd, Value};
 use super::codec::{Call, LISTING_MAX, ScriptReply, Setting};
 use super::conversation::{Answer, Exchange, Question, Retry};
 use super::failure::{ErrorKind, Failure};
-use super::target::{Node, Target};
+use super::target::{Kind, Node, Target};
 use super::transport::blocking;
 use super::transport::route::Route;
 use crate::clock::Boottime;
@@ -52,6 +52,11 @@ impl Client {
     /// The end of the validity of the server's certificate since 1970, while there is a connection.
     pub(super) fn certificate_end(&self) -> Option<Duration> {
         self.route.certificate_end()
+    }
+
+    /// Whether each resource may be on another node.
+    pub(super) fn is_cluster(&self) -> bool {
+        self.exchange.target.kind == Kind::Cluster
     }
 
     /// How calls are made.

@@ -2,7 +2,6 @@
 //!
 //! Only the release and the look at holders block, each with a limit.
 
-use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +12,12 @@ use super::client::Client;
 use super::codec::{Call, LISTING_MAX, REPLY_MAX, ScriptReply, Setting};
 use super::conversation::{Exchange, HoldConversation};
 use super::interface::{Conversation, Transport as _};
-use super::keys;
-use super::target::{Kind, Target};
+use super::reading;
+use super::target::Target;
 use super::transport::blocking;
 use super::transport::route::Route;
 use crate::clock::Boottime;
-use crate::lock::deadlock::{self, Reading};
+use crate::lock::deadlock::Reading;
 use crate::lock::past::End;
 use crate::lock::request::Request;
 use crate::lock::resource::Resource;
@@ -26,18 +25,12 @@ use crate::store::{AcquireOptions, Error, Handle, Obstruction, Released, Standin
 
 /// How many holders and waiters of a resource are listed to find one that is in the way.
 const LISTED: u32 = 256;
-/// How many holders and waiters of a resource are followed in search of a deadlock.
-const FOLLOWED: u32 = 1_000;
-/// How many resources one call reads in search of a deadlock, so that the server soon serves other
-/// clients.
-const READ_AT_ONCE: usize = 256;
 /// How long a user at the terminal waits to see who holds the lock.
 const INSPECT_LIMIT: Duration = Duration::from_secs(1);
 
 pub(super) struct RedisHold {
     conversation: HoldConversation,
     route: Route,
-    is_cluster: bool,
 }
 
 impl RedisHold {
@@ -52,12 +45,11 @@ impl RedisHold {
         options: AcquireOptions,
         connect_timeout: Duration,
     ) -> Result<Self, Error> {
-        let is_cluster = target.kind == Kind::Cluster;
         let exchange = Exchange::new(Arc::clone(&target), setting);
         let conversation =
             HoldConversation::new(exchange, request, options.replicas, connect_timeout, Boottime::now())?;
         let reply_max = REPLY_MAX.saturating_mul(conversation.resources.len()).min(LISTING_MAX);
-        Ok(Self { route: Route::new(target, connect_timeout, reply_max), conversation, is_cluster })
+        Ok(Self { route: Route::new(target, connect_timeout, reply_max), conversation })
     }
 }
 
@@ -127,22 +119,9 @@ impl Handle for RedisHold {
     }
 
     fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
-        // A script gets the keys of one slot.
-        let mut groups: BTreeMap<u16, Vec<Resource>> = BTreeMap::new();
-        for name in resources {
-            let slot = if self.is_cluster { keys::slot(name) } else { 0 };
-            groups.entry(slot).or_default().push(name.clone());
-        }
-        let mut reading = Reading::new();
         let reply_max = REPLY_MAX.saturating_mul(4 * resources.len()).min(LISTING_MAX);
         let exchange = self.conversation.exchange.another();
-        let mut client = Client::over(exchange, self.route.another(reply_max), INSPECT_LIMIT);
-        for names in groups.values().flat_map(|names| names.chunks(READ_AT_ONCE)) {
-            let reply = client.call(Call::inspect_live(names.to_vec(), FOLLOWED))?;
-            let ScriptReply::Listing { sessions, .. } = reply else { return Ok(None) };
-            deadlock::merge(&mut reading, sessions.into_iter().collect());
-        }
-        Ok(Some(reading))
+        reading::read(Client::over(exchange, self.route.another(reply_max), INSPECT_LIMIT), resources)
     }
 
     fn trouble(&self) -> Option<String> {

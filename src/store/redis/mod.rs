@@ -27,6 +27,7 @@ mod interface;
 pub mod keys;
 mod nodes;
 mod order;
+mod reading;
 mod rights;
 mod scripts;
 mod secrets;
@@ -60,6 +61,7 @@ pub(super) use target::{SCHEMES, Target};
 use super::facts::Facts;
 use super::sessions::Sessions;
 use super::{AcquireOptions, Changed, Error, Handle, Inspection, Released, Store};
+use crate::lock::deadlock::Reading;
 use crate::lock::mode::Mode;
 use crate::lock::past::{End, Ended, Remembered};
 use crate::lock::records::Session;
@@ -246,6 +248,10 @@ impl Store for Redis {
             listings.sort_by(|a, b| a.name.cmp(&b.name));
         }
         Ok(Inspection { now: seen.now, resources: listings })
+    }
+
+    fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
+        reading::read(self.client(), resources)
     }
 
     fn cleanup(&mut self, resources: &[Resource], dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {

@@ -106,9 +106,9 @@ fn full_beacon_calls_for_a_look() {
     let identity = Some(*beacon.identity());
     // Each read of the receiver takes whole messages, so a full pipe ends with an empty read.
     for _ in 0..256 {
-        beacon::wake(&site.0.directory, id(2), identity.as_ref(), Wake::AtEndOfClaim);
+        beacon::wake(&site.0.directory, id(2), identity.as_ref(), Wake::AtEndOfClaim).unwrap();
     }
     assert_eq!(beacon.hear(id(2)).unwrap(), Some(Wake::Now));
-    beacon::wake(&site.0.directory, id(2), identity.as_ref(), Wake::AtEndOfClaim);
+    beacon::wake(&site.0.directory, id(2), identity.as_ref(), Wake::AtEndOfClaim).unwrap();
     assert_eq!(beacon.hear(id(2)).unwrap(), Some(Wake::AtEndOfClaim));
 }

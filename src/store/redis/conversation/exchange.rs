@@ -32,7 +32,7 @@ const CHECK_LIMIT: Duration = Duration::from_millis(500);
 
 /// One connection at a time, and what is in flight on it.
 pub(in crate::store::redis) struct Exchange {
-    pub(super) target: Arc<Target>,
+    pub(in crate::store::redis) target: Arc<Target>,
     pub(in crate::store::redis) setting: Setting,
     /// The number of failed connections, which chooses the node to begin with.
     attempt: usize,

@@ -1,0 +1,32 @@
+//! Reads who holds and waits for resources, for the search for a deadlock.
+
+use std::collections::BTreeMap;
+
+use super::client::Client;
+use super::codec::{Call, ScriptReply};
+use super::keys;
+use crate::lock::deadlock::{self, Reading};
+use crate::lock::resource::Resource;
+use crate::store::Error;
+
+/// How many holders and waiters of a resource are followed.
+const FOLLOWED: u32 = 1_000;
+/// How many resources one call reads, so that the server soon serves other clients.
+const READ_AT_ONCE: usize = 256;
+
+/// The live sessions that hold or wait for these resources.
+pub(super) fn read(mut client: Client, resources: &[Resource]) -> Result<Option<Reading>, Error> {
+    // A script gets the keys of one slot.
+    let mut groups: BTreeMap<u16, Vec<Resource>> = BTreeMap::new();
+    for name in resources {
+        let slot = if client.is_cluster() { keys::slot(name) } else { 0 };
+        groups.entry(slot).or_default().push(name.clone());
+    }
+    let mut reading = Reading::new();
+    for names in groups.values().flat_map(|names| names.chunks(READ_AT_ONCE)) {
+        let reply = client.call(Call::inspect_live(names.to_vec(), FOLLOWED))?;
+        let ScriptReply::Listing { sessions, .. } = reply else { return Ok(None) };
+        deadlock::merge(&mut reading, sessions.into_iter().collect());
+    }
+    Ok(Some(reading))
+}
