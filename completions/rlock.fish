@@ -65,7 +65,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -l skip-ok -d 'When bu
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l grace -d 'When the lock is lost: from TERM to KILL' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l connect-timeout -d 'How long reaching a server may take' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l replicas -d 'Replicas of a server that must know of the lock first' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l replicas -d 'Replicas [with disks] that must have the lock first' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l success-codes -d 'Exit codes that are a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r -f
@@ -95,7 +95,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l skip-ok -d 'W
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l grace -d 'When the lock is lost: from TERM to KILL' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l connect-timeout -d 'How long reaching a server may take' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l replicas -d 'Replicas of a server that must know of the lock first' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l replicas -d 'Replicas [with disks] that must have the lock first' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l success-codes -d 'Exit codes that are a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r -f
@@ -125,7 +125,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l skip-ok -
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l grace -d 'When the lock is lost: from TERM to KILL' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l connect-timeout -d 'How long reaching a server may take' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l replicas -d 'Replicas of a server that must know of the lock first' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l replicas -d 'Replicas [with disks] that must have the lock first' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l success-codes -d 'Exit codes that are a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r -f
@@ -155,7 +155,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l skip-ok -d '
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l grace -d 'When the lock is lost: from TERM to KILL' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l connect-timeout -d 'How long reaching a server may take' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l replicas -d 'Replicas of a server that must know of the lock first' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l replicas -d 'Replicas [with disks] that must have the lock first' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l success-codes -d 'Exit codes that are a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r -f
@@ -191,7 +191,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l deadlock-timeout
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l connect-timeout -d 'How long reaching a server may take' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l replicas -d 'Replicas of a server that must know of the lock first' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l replicas -d 'Replicas [with disks] that must have the lock first' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f

@@ -372,7 +372,7 @@ fn run_options() -> impl Iterator<Item = Arg> {
         option(id::GRACE, "DUR", values::duration, "When the lock is lost: from TERM to KILL").default_value("5s"),
         option(id::CONNECT_TIMEOUT, "DUR", values::connect_timeout, "How long reaching a server may take")
             .default_value("5s"),
-        option(id::REPLICAS, "N", values::replicas, "Replicas of a server that must know of the lock first")
+        option(id::REPLICAS, "N[+disk]", values::replicas, "Replicas [with disks] that must have the lock first")
             .default_value("0"),
     ];
     let others = [

@@ -374,6 +374,7 @@ mod tests {
     use crate::lock::request::SessionId;
     use crate::lock::resource::Resource;
     use crate::lock::span::Span;
+    use crate::store::Replicas;
 
     fn exec(line: &str) -> Exec {
         match parsed(line) {
@@ -390,7 +391,7 @@ mod tests {
     fn exec_without_options_has_the_documented_defaults() {
         let exec = exec("exec k -- make -j 2 --all");
         assert_eq!(exec.command, ["make", "-j", "2", "--all"]);
-        assert_eq!((exec.wait, exec.conflict_exit_code, exec.replicas), (None, 75, 0));
+        assert_eq!((exec.wait, exec.conflict_exit_code, exec.replicas), (None, 75, Replicas::default()));
         assert_eq!((exec.ttl, exec.grace, exec.connect_timeout), (None, secs(5), secs(5)));
         assert_eq!((exec.quiet, exec.verbose, exec.store), (false, false, StoreOptions::default()));
     }
@@ -406,7 +407,7 @@ mod tests {
         for start in ["exec k", "range-read k 1 2", "range-prewrite k [1,2)", "range-write k -1 2"] {
             for line in [format!("{start} {options} -- c"), format!("{start} {options} -c c")] {
                 let exec = exec(&line);
-                assert_eq!((exec.wait, exec.conflict_exit_code, exec.replicas), (Some(secs(90)), 3, 2), "{line}");
+                assert_eq!((exec.wait, exec.conflict_exit_code, exec.replicas.count), (Some(secs(90)), 3, 2), "{line}");
                 assert_eq!(
                     (exec.ttl, exec.grace, exec.connect_timeout),
                     (Some(secs(60)), secs(20), Duration::from_millis(500))
