@@ -182,7 +182,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l slot -d 'Take on
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l range-read -d 'Lock an interval of KEY, such as \'[1.2,1.8)\', for reading' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l range-prewrite -d 'Lock an interval of KEY for reading now and writing later' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l range-write -d 'Lock an interval of KEY for writing' -r -f -a "(__fish_rlock_names)"
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l for -d 'Hold the lock for DUR, or until \'rlock release\'; at most 7days' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l for -d 'Hold the lock for DUR (at most 7days, or \'ever\') or until \'rlock release\'' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l pid -d 'Hold the lock until the process PID ends, or until \'rlock release\'' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l lost-signal -d 'Send PID this signal when the lock is lost, or none' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s w -l wait -d 'Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]' -r -f
@@ -205,7 +205,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s v -l verbose -d 
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand renew" -l for -d 'Hold for DUR from now [default: as acquire did]; never shorter' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l for -d 'Hold for DUR from now, or \'ever\' [default: as acquire]; never shorter' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l export -d 'Print nothing, or on failure (exit N), for a shell\'s eval'
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f

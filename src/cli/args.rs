@@ -260,7 +260,12 @@ pub(super) fn acquire(command: Command) -> Command {
             ],
         ))
         .args(claims())
-        .arg(option(id::FOR, "DUR", values::hold, "Hold the lock for DUR, or until 'rlock release'; at most 7days"))
+        .arg(option(
+            id::FOR,
+            "DUR",
+            values::hold,
+            "Hold the lock for DUR (at most 7days, or 'ever') or until 'rlock release'",
+        ))
         .arg(
             option(id::PID, "PID", values::pid, "Hold the lock until the process PID ends, or until 'rlock release'")
                 .conflicts_with(id::FOR),
@@ -312,7 +317,12 @@ pub(super) fn renew(command: Command) -> Command {
             &["rlock renew --for 1h"],
         ))
         .arg(word(id::SESSION, values::session, "The session [default: the innermost of rlock acquire around]"))
-        .arg(option(id::FOR, "DUR", values::hold, "Hold for DUR from now [default: as acquire did]; never shorter"))
+        .arg(option(
+            id::FOR,
+            "DUR",
+            values::hold,
+            "Hold for DUR from now, or 'ever' [default: as acquire]; never shorter",
+        ))
         .arg(switch(id::EXPORT, "Print nothing, or on failure (exit N), for a shell's eval"))
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use glob::Pattern;
 use rustix::process::{Pid, Signal};
 
-use crate::lock::kept::KEPT_MAX;
+use crate::lock::kept::{EVER, KEPT_MAX};
 use crate::lock::past::{HISTORY_MAX, RETENTION};
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
@@ -85,7 +85,7 @@ pub(crate) fn ttl(word: &str) -> Result<Duration, String> {
     if ttl < TTL_MIN { Err(format!("'{word}' is too short: a lease lasts at least 1s")) } else { Ok(ttl) }
 }
 
-/// Parses how long a store holds a resource without a process.
+/// Parses how long a lock stays after its command.
 pub(super) fn kept(word: &str) -> Result<Duration, String> {
     within_week(word, KEPT_MAX, "a lock without a process lasts at most 7 days")
 }
@@ -140,9 +140,12 @@ pub(super) fn reason(word: &str) -> Result<String, String> {
     text_for_people(unmark(word), REASON_BYTES).map(|()| unmark(word).to_owned())
 }
 
-/// Parses how long a lock of `acquire` lasts.
+/// Parses how long a lock of `acquire` lasts: a length of time, or `ever`.
 pub(super) fn hold(word: &str) -> Result<Duration, String> {
-    let length = kept(word)?;
+    if word == "ever" {
+        return Ok(EVER);
+    }
+    let length = within_week(word, KEPT_MAX, "a lock without a process lasts at most 7 days, or 'ever'")?;
     if length < SHORTEST {
         return Err(format!("'{word}' is too short: a lock without a process lasts at least 1ms"));
     }
@@ -267,7 +270,9 @@ pub(super) fn glob(word: &str) -> Result<Pattern, String> {
 mod tests {
     use std::time::Duration;
 
-    use super::{Replicas, duration, exit_code, history, plain, replicas, resource, slot, ttl};
+    use super::{
+        EVER, KEPT_MAX, Replicas, duration, exit_code, history, hold, kept, plain, replicas, resource, slot, ttl,
+    };
 
     #[test]
     fn duration_without_a_unit_is_in_seconds() {
@@ -339,6 +344,14 @@ mod tests {
             let text = format!("'{word}' is not a number of replicas: give 0, 1, 2 and so on, or 1+disk");
             assert_eq!(replicas(word), Err(text));
         }
+    }
+
+    #[test]
+    fn lock_without_a_process_lasts_for_a_week_at_most_or_for_ever() {
+        assert_eq!((hold("7days"), hold("ever")), (Ok(KEPT_MAX), Ok(EVER)));
+        let text = "'8days' is too long: a lock without a process lasts at most 7 days, or 'ever'";
+        assert_eq!(hold("8days"), Err(text.to_owned()));
+        assert!(kept("ever").is_err());
     }
 
     #[test]

@@ -19,9 +19,10 @@ const PROGRAMS: [&str; 11] =
 const JOBS: u32 = 64999;
 
 /// What each block of a section prints, in the order of the page. Each word is a line.
-const PRINTED: [(&str, &[&str]); 7] = [
+const PRINTED: [(&str, &[&str]); 8] = [
     ("FLOCK", &["", "work work rest work work work work work", "work rest", "work"]),
     ("MAINTENANCE WINDOW", &["sync maintain", "report"]),
+    ("RESERVATION", &["rest work"]),
     ("HIERARCHY", &["migrate dump"]),
     ("ELECTION", &["lead", "lead"]),
     ("DIRTY MARKER", &["index", "index"]),
