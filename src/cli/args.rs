@@ -52,6 +52,7 @@ pub(super) mod id {
     pub(crate) const STATUS_FILE: &str = "status-file";
     pub(crate) const DEADLOCK_TIMEOUT: &str = "deadlock-timeout";
     pub(crate) const MAX_RUNTIME: &str = "max-runtime";
+    pub(crate) const UNTIL_READY: &str = "until-ready";
     pub(crate) const QUIET: &str = "quiet";
     pub(crate) const VERBOSE: &str = "verbose";
     pub(crate) const JSON: &str = "json";
@@ -414,6 +415,7 @@ fn cron_options() -> impl Iterator<Item = Arg> {
             .value_delimiter(','),
         option(id::HOLD_AT_LEAST, "DUR", values::kept, "Hold the lock for DUR even if COMMAND ends sooner"),
         option(id::MAX_RUNTIME, "DUR", values::runtime, "Stop COMMAND after DUR, and exit with 124"),
+        switch(id::UNTIL_READY, "Release the lock once COMMAND says READY=1, as sd_notify does"),
         option(id::SPLAY, "DUR", values::duration, "Sleep for a random part of DUR first"),
         job(),
         history(),

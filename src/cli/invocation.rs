@@ -120,6 +120,8 @@ pub struct Exec {
     pub hold_at_least: Option<Duration>,
     /// The maximum run time of the command.
     pub max_runtime: Option<Duration>,
+    /// Whether the lock is given back once the command says that it is ready.
+    pub until_ready: bool,
     /// Sleep for a random part of this time before the request is made.
     pub splay: Duration,
     /// Run nothing unless live holds above cover the claims.

@@ -72,6 +72,7 @@ fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistak
         success_codes: matches.remove_many(id::SUCCESS_CODES).into_iter().flatten().collect(),
         hold_at_least: matches.remove_one(id::HOLD_AT_LEAST),
         max_runtime: matches.remove_one(id::MAX_RUNTIME),
+        until_ready: matches.get_flag(id::UNTIL_READY),
         splay: matches.remove_one(id::SPLAY).unwrap_or_default(),
         nested: matches.get_flag(id::NESTED),
         status_file: matches.remove_one(id::STATUS_FILE),

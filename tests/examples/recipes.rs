@@ -19,10 +19,11 @@ const PROGRAMS: [&str; 11] =
 const JOBS: u32 = 64999;
 
 /// What each block of a section prints, in the order of the page. Each word is a line.
-const PRINTED: [(&str, &[&str]); 8] = [
+const PRINTED: [(&str, &[&str]); 9] = [
     ("FLOCK", &["", "work work rest work work work work work", "work rest", "work"]),
     ("MAINTENANCE WINDOW", &["sync maintain", "report"]),
     ("RESERVATION", &["rest work"]),
+    ("START OF A DAEMON", &["plan work", "work"]),
     ("HIERARCHY", &["migrate dump"]),
     ("ELECTION", &["lead", "lead"]),
     ("DIRTY MARKER", &["index", "index"]),
@@ -57,6 +58,7 @@ fn play(lab: &Lab, block: &str) -> Ran {
         .replace("-g jobs ", "")
         .replace(" --replicas 0+disk", "")
         .replace("/etc/rlock.conf", &format!("{folder}/rlock.conf"));
+    let block = block.replace("ExecStart=", "");
     fs::write(&script, block.replace("/var/lib/rlock", &format!("{folder}/shared"))).expect("a file can be made");
     fs::set_permissions(&script, Permissions::from_mode(0o755)).expect("its permissions");
     Ran::of(&mut shell(lab, "sh -e ./script"))
@@ -74,7 +76,7 @@ fn at_once(line: &str) -> String {
 
 #[test]
 fn every_shell_example_runs_without_a_message() {
-    skip_unless!(programs(&["flock"]));
+    skip_unless!(programs(&["flock", "systemd-notify"]));
     for (title, printed) in PRINTED {
         let blocks = blocks(title);
         assert_eq!(blocks.len(), printed.len(), "{title}: {blocks:#?}");
