@@ -65,7 +65,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -l skip-ok -d 'When bu
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l grace -d 'When the lock is lost: from TERM to KILL' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l connect-timeout -d 'How long reaching a server may take' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l replicas -d 'Replicas of a server that must know of the lock first' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l replicas -d 'Replicas [with disks] that must have the lock first' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l success-codes -d 'Exit codes that are a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r -f
@@ -79,6 +79,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -l reason -d 'The reas
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s q -l quiet -d 'Say nothing when busy'
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l until-ready -d 'Release the lock once COMMAND says READY=1, as sd_notify does'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l nested -d 'Run nothing unless a lock around this command covers the claims'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l no-default-store -d 'Fail unless --store, RLOCK_STORE or /etc/rlock.conf names the store'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s v -l verbose -d 'Say what is being done'
@@ -95,7 +96,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l skip-ok -d 'W
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l grace -d 'When the lock is lost: from TERM to KILL' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l connect-timeout -d 'How long reaching a server may take' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l replicas -d 'Replicas of a server that must know of the lock first' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l replicas -d 'Replicas [with disks] that must have the lock first' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l success-codes -d 'Exit codes that are a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r -f
@@ -109,6 +110,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l reason -d 'Th
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s q -l quiet -d 'Say nothing when busy'
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l until-ready -d 'Release the lock once COMMAND says READY=1, as sd_notify does'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l nested -d 'Run nothing unless a lock around this command covers the claims'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l no-default-store -d 'Fail unless --store, RLOCK_STORE or /etc/rlock.conf names the store'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s v -l verbose -d 'Say what is being done'
@@ -125,7 +127,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l skip-ok -
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l grace -d 'When the lock is lost: from TERM to KILL' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l connect-timeout -d 'How long reaching a server may take' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l replicas -d 'Replicas of a server that must know of the lock first' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l replicas -d 'Replicas [with disks] that must have the lock first' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l success-codes -d 'Exit codes that are a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r -f
@@ -139,6 +141,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l reason -d
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s q -l quiet -d 'Say nothing when busy'
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l until-ready -d 'Release the lock once COMMAND says READY=1, as sd_notify does'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l nested -d 'Run nothing unless a lock around this command covers the claims'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l no-default-store -d 'Fail unless --store, RLOCK_STORE or /etc/rlock.conf names the store'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s v -l verbose -d 'Say what is being done'
@@ -155,7 +158,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l skip-ok -d '
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l grace -d 'When the lock is lost: from TERM to KILL' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l connect-timeout -d 'How long reaching a server may take' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l replicas -d 'Replicas of a server that must know of the lock first' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l replicas -d 'Replicas [with disks] that must have the lock first' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l success-codes -d 'Exit codes that are a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r -f
@@ -169,6 +172,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l reason -d 'T
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s q -l quiet -d 'Say nothing when busy'
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l until-ready -d 'Release the lock once COMMAND says READY=1, as sd_notify does'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l nested -d 'Run nothing unless a lock around this command covers the claims'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l no-default-store -d 'Fail unless --store, RLOCK_STORE or /etc/rlock.conf names the store'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s v -l verbose -d 'Say what is being done'
@@ -182,7 +186,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l slot -d 'Take on
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l range-read -d 'Lock an interval of KEY, such as \'[1.2,1.8)\', for reading' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l range-prewrite -d 'Lock an interval of KEY for reading now and writing later' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l range-write -d 'Lock an interval of KEY for writing' -r -f -a "(__fish_rlock_names)"
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l for -d 'Hold the lock for DUR, or until \'rlock release\'; at most 7days' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l for -d 'Hold the lock for DUR (at most 7days, or \'ever\') or until \'rlock release\'' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l pid -d 'Hold the lock until the process PID ends, or until \'rlock release\'' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l lost-signal -d 'Send PID this signal when the lock is lost, or none' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s w -l wait -d 'Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]' -r -f
@@ -191,7 +195,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l deadlock-timeout
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l connect-timeout -d 'How long reaching a server may take' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l replicas -d 'Replicas of a server that must know of the lock first' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l replicas -d 'Replicas [with disks] that must have the lock first' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
@@ -205,7 +209,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s v -l verbose -d 
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand renew" -l for -d 'Hold for DUR from now [default: as acquire did]; never shorter' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l for -d 'Hold for DUR from now, or \'ever\' [default: as acquire]; never shorter' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l export -d 'Print nothing, or on failure (exit N), for a shell\'s eval'
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f

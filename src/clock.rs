@@ -63,6 +63,10 @@ impl StoreTime {
     /// The last instant.
     pub const MAX: Self = Self(u64::MAX);
 
+    /// The expiry of a hold without an end, in the year 2255. It is an instant like any other, so
+    /// no arithmetic treats it apart, and the numbers of Lua are exact up to it.
+    pub const NEVER: Self = Self(1 << 53);
+
     /// The instant that is so many microseconds after the Unix epoch.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {

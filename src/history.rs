@@ -38,7 +38,7 @@ impl Selection {
 /// Whether a request that was granted did not end as it should. The entry does not tell the codes
 /// of `--success-codes`.
 pub(crate) fn has_failed(event: Event) -> bool {
-    !matches!(event, Event::Ended(Ending::Exit(0) | Ending::Kept) | Event::Skipped(_))
+    !matches!(event, Event::Ended(Ending::Exit(0) | Ending::Kept | Ending::Ready) | Event::Skipped(_))
 }
 
 /// The listing of `rlock history --json` for the store at this URL. With `stats`, each resource

@@ -52,6 +52,7 @@ pub(super) mod id {
     pub(crate) const STATUS_FILE: &str = "status-file";
     pub(crate) const DEADLOCK_TIMEOUT: &str = "deadlock-timeout";
     pub(crate) const MAX_RUNTIME: &str = "max-runtime";
+    pub(crate) const UNTIL_READY: &str = "until-ready";
     pub(crate) const QUIET: &str = "quiet";
     pub(crate) const VERBOSE: &str = "verbose";
     pub(crate) const JSON: &str = "json";
@@ -260,7 +261,12 @@ pub(super) fn acquire(command: Command) -> Command {
             ],
         ))
         .args(claims())
-        .arg(option(id::FOR, "DUR", values::hold, "Hold the lock for DUR, or until 'rlock release'; at most 7days"))
+        .arg(option(
+            id::FOR,
+            "DUR",
+            values::hold,
+            "Hold the lock for DUR (at most 7days, or 'ever') or until 'rlock release'",
+        ))
         .arg(
             option(id::PID, "PID", values::pid, "Hold the lock until the process PID ends, or until 'rlock release'")
                 .conflicts_with(id::FOR),
@@ -312,7 +318,12 @@ pub(super) fn renew(command: Command) -> Command {
             &["rlock renew --for 1h"],
         ))
         .arg(word(id::SESSION, values::session, "The session [default: the innermost of rlock acquire around]"))
-        .arg(option(id::FOR, "DUR", values::hold, "Hold for DUR from now [default: as acquire did]; never shorter"))
+        .arg(option(
+            id::FOR,
+            "DUR",
+            values::hold,
+            "Hold for DUR from now, or 'ever' [default: as acquire]; never shorter",
+        ))
         .arg(switch(id::EXPORT, "Print nothing, or on failure (exit N), for a shell's eval"))
 }
 
@@ -372,7 +383,7 @@ fn run_options() -> impl Iterator<Item = Arg> {
         option(id::GRACE, "DUR", values::duration, "When the lock is lost: from TERM to KILL").default_value("5s"),
         option(id::CONNECT_TIMEOUT, "DUR", values::connect_timeout, "How long reaching a server may take")
             .default_value("5s"),
-        option(id::REPLICAS, "N", values::replicas, "Replicas of a server that must know of the lock first")
+        option(id::REPLICAS, "N[+disk]", values::replicas, "Replicas [with disks] that must have the lock first")
             .default_value("0"),
     ];
     let others = [
@@ -404,6 +415,7 @@ fn cron_options() -> impl Iterator<Item = Arg> {
             .value_delimiter(','),
         option(id::HOLD_AT_LEAST, "DUR", values::kept, "Hold the lock for DUR even if COMMAND ends sooner"),
         option(id::MAX_RUNTIME, "DUR", values::runtime, "Stop COMMAND after DUR, and exit with 124"),
+        switch(id::UNTIL_READY, "Release the lock once COMMAND says READY=1, as sd_notify does"),
         option(id::SPLAY, "DUR", values::duration, "Sleep for a random part of DUR first"),
         job(),
         history(),

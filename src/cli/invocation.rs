@@ -14,6 +14,7 @@ use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
+use crate::store::Replicas;
 
 use super::pages::Page;
 
@@ -94,8 +95,8 @@ pub struct Exec {
     pub grace_yields: bool,
     /// The time that connecting to the store may take.
     pub connect_timeout: Duration,
-    /// How many replicas must have the grant before the command starts.
-    pub replicas: u32,
+    /// The copies of the grant that a server must have before the command starts.
+    pub replicas: Replicas,
     /// The owner and the reason of the request.
     pub whose: Whose,
     /// The name of the job, which replaces the user and the command.
@@ -119,6 +120,8 @@ pub struct Exec {
     pub hold_at_least: Option<Duration>,
     /// The maximum run time of the command.
     pub max_runtime: Option<Duration>,
+    /// Whether the lock is given back once the command says that it is ready.
+    pub until_ready: bool,
     /// Sleep for a random part of this time before the request is made.
     pub splay: Duration,
     /// Run nothing unless live holds above cover the claims.
@@ -161,7 +164,7 @@ pub struct Acquire {
     /// See [`Exec::connect_timeout`].
     pub connect_timeout: Duration,
     /// See [`Exec::replicas`].
-    pub replicas: u32,
+    pub replicas: Replicas,
     /// See [`Exec::whose`].
     pub whose: Whose,
     /// See [`Exec::job`].

@@ -72,6 +72,7 @@ fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistak
         success_codes: matches.remove_many(id::SUCCESS_CODES).into_iter().flatten().collect(),
         hold_at_least: matches.remove_one(id::HOLD_AT_LEAST),
         max_runtime: matches.remove_one(id::MAX_RUNTIME),
+        until_ready: matches.get_flag(id::UNTIL_READY),
         splay: matches.remove_one(id::SPLAY).unwrap_or_default(),
         nested: matches.get_flag(id::NESTED),
         status_file: matches.remove_one(id::STATUS_FILE),
@@ -374,6 +375,7 @@ mod tests {
     use crate::lock::request::SessionId;
     use crate::lock::resource::Resource;
     use crate::lock::span::Span;
+    use crate::store::Replicas;
 
     fn exec(line: &str) -> Exec {
         match parsed(line) {
@@ -390,7 +392,7 @@ mod tests {
     fn exec_without_options_has_the_documented_defaults() {
         let exec = exec("exec k -- make -j 2 --all");
         assert_eq!(exec.command, ["make", "-j", "2", "--all"]);
-        assert_eq!((exec.wait, exec.conflict_exit_code, exec.replicas), (None, 75, 0));
+        assert_eq!((exec.wait, exec.conflict_exit_code, exec.replicas), (None, 75, Replicas::default()));
         assert_eq!((exec.ttl, exec.grace, exec.connect_timeout), (None, secs(5), secs(5)));
         assert_eq!((exec.quiet, exec.verbose, exec.store), (false, false, StoreOptions::default()));
     }
@@ -406,7 +408,7 @@ mod tests {
         for start in ["exec k", "range-read k 1 2", "range-prewrite k [1,2)", "range-write k -1 2"] {
             for line in [format!("{start} {options} -- c"), format!("{start} {options} -c c")] {
                 let exec = exec(&line);
-                assert_eq!((exec.wait, exec.conflict_exit_code, exec.replicas), (Some(secs(90)), 3, 2), "{line}");
+                assert_eq!((exec.wait, exec.conflict_exit_code, exec.replicas.count), (Some(secs(90)), 3, 2), "{line}");
                 assert_eq!(
                     (exec.ttl, exec.grace, exec.connect_timeout),
                     (Some(secs(60)), secs(20), Duration::from_millis(500))

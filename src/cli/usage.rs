@@ -213,7 +213,10 @@ mod tests {
             ("exec k --connect-timeout 0s -- c", "--connect-timeout: '0s' is too short: give a server at least 1ms"),
             ("exec k --ttl 0 -- c", "--ttl: '0' is too short: a lease lasts at least 1s"),
             ("exec k -E 256 -- c", "--conflict-exit-code: '256' is not an exit code: give a number from 0 to 255"),
-            ("exec k --replicas x -- c", "--replicas: 'x' is not a number of replicas: give 0, 1, 2 and so on"),
+            (
+                "exec k --replicas x -- c",
+                "--replicas: 'x' is not a number of replicas: give 0, 1, 2 and so on, or 1+disk",
+            ),
             ("exec --slot db -- c", "--slot: 'db' lacks the number of slots: write db=4"),
             ("exec k -q -v -- c", "--quiet and --verbose exclude each other: give one of them"),
             ("exec k -c a -- c", "--shell and COMMAND exclude each other: give one of them"),

@@ -7,11 +7,12 @@ use std::time::Duration;
 use glob::Pattern;
 use rustix::process::{Pid, Signal};
 
-use crate::lock::kept::KEPT_MAX;
+use crate::lock::kept::{EVER, KEPT_MAX};
 use crate::lock::past::{HISTORY_MAX, RETENTION};
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::lock::text::Unprintable;
+use crate::store::Replicas;
 
 use super::invocation::{Address, LostSignal};
 use super::numbers::unmark;
@@ -84,7 +85,7 @@ pub(crate) fn ttl(word: &str) -> Result<Duration, String> {
     if ttl < TTL_MIN { Err(format!("'{word}' is too short: a lease lasts at least 1s")) } else { Ok(ttl) }
 }
 
-/// Parses how long a store holds a resource without a process.
+/// Parses how long a lock stays after its command.
 pub(super) fn kept(word: &str) -> Result<Duration, String> {
     within_week(word, KEPT_MAX, "a lock without a process lasts at most 7 days")
 }
@@ -139,9 +140,12 @@ pub(super) fn reason(word: &str) -> Result<String, String> {
     text_for_people(unmark(word), REASON_BYTES).map(|()| unmark(word).to_owned())
 }
 
-/// Parses how long a lock of `acquire` lasts.
+/// Parses how long a lock of `acquire` lasts: a length of time, or `ever`.
 pub(super) fn hold(word: &str) -> Result<Duration, String> {
-    let length = kept(word)?;
+    if word == "ever" {
+        return Ok(EVER);
+    }
+    let length = within_week(word, KEPT_MAX, "a lock without a process lasts at most 7 days, or 'ever'")?;
     if length < SHORTEST {
         return Err(format!("'{word}' is too short: a lock without a process lasts at least 1ms"));
     }
@@ -208,9 +212,12 @@ pub(super) fn exit_code(word: &str) -> Result<u8, String> {
     word.parse().map_err(|_| format!("'{word}' is not an exit code: give a number from 0 to 255"))
 }
 
-pub(super) fn replicas(word: &str) -> Result<u32, String> {
+/// Parses N or `N+disk`.
+pub(super) fn replicas(word: &str) -> Result<Replicas, String> {
     let word = unmark(word);
-    word.parse().map_err(|_| format!("'{word}' is not a number of replicas: give 0, 1, 2 and so on"))
+    let (count, on_disk) = word.strip_suffix("+disk").map_or((word, false), |count| (count, true));
+    let mistake = |_| format!("'{word}' is not a number of replicas: give 0, 1, 2 and so on, or 1+disk");
+    Ok(Replicas { count: count.parse().map_err(mistake)?, on_disk })
 }
 
 pub(super) fn waiters(word: &str) -> Result<u32, String> {
@@ -263,7 +270,9 @@ pub(super) fn glob(word: &str) -> Result<Pattern, String> {
 mod tests {
     use std::time::Duration;
 
-    use super::{duration, exit_code, history, plain, replicas, resource, slot, ttl};
+    use super::{
+        EVER, KEPT_MAX, Replicas, duration, exit_code, history, hold, kept, plain, replicas, resource, slot, ttl,
+    };
 
     #[test]
     fn duration_without_a_unit_is_in_seconds() {
@@ -325,8 +334,24 @@ mod tests {
         assert_eq!((history("0"), history("1000")), (Ok(0), Ok(1000)));
         let text = "'1001' is not the length of a history: give a number from 0 to 1000";
         assert_eq!(history("1001"), Err(text.to_owned()));
-        assert_eq!(replicas("2"), Ok(2));
-        assert_eq!(replicas("-1"), Err("'-1' is not a number of replicas: give 0, 1, 2 and so on".to_owned()));
+    }
+
+    #[test]
+    fn replicas_are_a_number_and_perhaps_their_disks() {
+        assert_eq!(replicas("2"), Ok(Replicas { count: 2, on_disk: false }));
+        assert_eq!(replicas("0+disk"), Ok(Replicas { count: 0, on_disk: true }));
+        for word in ["-1", "+disk", "1+", "1+disc", "disk", "1+disk+disk"] {
+            let text = format!("'{word}' is not a number of replicas: give 0, 1, 2 and so on, or 1+disk");
+            assert_eq!(replicas(word), Err(text));
+        }
+    }
+
+    #[test]
+    fn lock_without_a_process_lasts_for_a_week_at_most_or_for_ever() {
+        assert_eq!((hold("7days"), hold("ever")), (Ok(KEPT_MAX), Ok(EVER)));
+        let text = "'8days' is too long: a lock without a process lasts at most 7 days, or 'ever'";
+        assert_eq!(hold("8days"), Err(text.to_owned()));
+        assert!(kept("ever").is_err());
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::messages::Messages;
 use crate::store::{AcquireOptions, Delayed, Grant, Handle};
 use crate::streams::StandardStream;
 use crate::supervise::machine::{Notice, Settings, Skip};
+use crate::supervise::notify::NotifySocket;
 use crate::supervise::report::{Outcome, Report};
 use crate::supervise::run::{self, CommandSpec, Task};
 use crate::supervise::signals::Signals;
@@ -73,6 +74,8 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     let held_above = context::held_above()?;
     let mut variables = inherited(session, (&ancestors, &held_above), &exec);
     variables.extend(named.exported(store.as_ref()));
+    let notify = exec.until_ready.then(|| NotifySocket::open(&session.to_string())).transpose()?;
+    variables.extend(notify.as_ref().map(NotifySocket::variable));
     if let Some(complaint) = room::complaint(&exec.command, std::env::vars_os(), &variables, Limits::of_this_process())
     {
         return Err(Failure::usage(format!("the names do not fit into the command's environment: {complaint}")).into());
@@ -150,7 +153,7 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     let command = CommandSpec { argv: exec.command, session: session.to_string() };
     let (spare, otherwise) = (exec.meanwhile.unwrap_or_default(), exec.otherwise.unwrap_or_default());
     let report = Report::new(asks_at, exec.success_codes);
-    let task = Task { command, messages, settings, spare, otherwise, report, detector };
+    let task = Task { command, messages, settings, spare, otherwise, report, detector, notify };
     run::run(handle.as_mut(), task, start_with, conclude, signals, &mut StandardStream::stderr())
 }
 

@@ -1,8 +1,9 @@
 //! Decides how long a hold lasts: by its lease, by its claim lease, or as a kept hold.
 //!
-//! A **kept hold** has no process. The store ends it at its instant, and nothing renews it. It
-//! begins when a request with [`Job::keep_for`] is granted, or claims a grant from the queue. A
-//! release before the end of [`Job::hold_at_least`] leaves one, too.
+//! A **kept hold** has no process. The store ends it at its instant, and nothing renews it. One
+//! that lasts for [`EVER`] ends only by a release or a break. A kept hold begins when a request
+//! with [`Job::keep_for`] is granted, or claims a grant from the queue. A release before the end of
+//! [`Job::hold_at_least`] leaves one, too.
 //!
 //! [`Job::keep_for`]: super::request::Job::keep_for
 //! [`Job::hold_at_least`]: super::request::Job::hold_at_least
@@ -14,6 +15,15 @@ use crate::clock::StoreTime;
 
 /// How long a kept hold may last, from its grant or from its last extension.
 pub const KEPT_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// The length of a kept hold without an end. It is also the longest length that a call to a script
+/// has.
+pub const EVER: Duration = Duration::from_micros(1 << 52);
+
+/// The instant at which a kept hold ends that lasts for `length` from an instant.
+fn end(from: StoreTime, length: Duration) -> StoreTime {
+    if length < EVER { from + length.min(KEPT_MAX) } else { StoreTime::NEVER }
+}
 
 impl Session {
     /// Begins a hold that needs no claim.
@@ -47,7 +57,7 @@ impl Session {
     fn hold(&mut self, now: StoreTime) {
         if let Some(length) = self.job.keep_for {
             self.phase = Phase::Kept;
-            self.expiry = Some(self.since + length.min(KEPT_MAX));
+            self.expiry = Some(end(self.since, length));
         } else {
             self.phase = Phase::Held;
             self.expiry = self.terms.map(|terms| now + terms.ttl);
@@ -70,7 +80,7 @@ impl Session {
     /// The hold never ends sooner. Returns whether the session has such a hold.
     pub(super) fn extend(&mut self, now: StoreTime, by: Option<Duration>) -> bool {
         let (Phase::Kept, Some(length)) = (self.phase, self.job.keep_for) else { return false };
-        self.expiry = self.expiry.max(Some(now + by.unwrap_or(length).min(KEPT_MAX)));
+        self.expiry = self.expiry.max(Some(end(now, by.unwrap_or(length))));
         true
     }
 }

@@ -7,6 +7,7 @@ use super::op::{HolderListing, ResourceListing, WaiterListing};
 use super::records::{ClaimRecord, Records, Session};
 use super::request::{Claim, SessionId};
 use super::resource::Resource;
+use crate::clock::StoreTime;
 
 /// Lists the named resources, including those without holders and waiters. Without names, lists
 /// every resource that has a holder or a waiter.
@@ -59,7 +60,7 @@ impl ResourceListing {
                     slots,
                     token: record.token,
                     since: session.since,
-                    expiry: session.expiry,
+                    expiry: session.expiry.filter(|expiry| *expiry < StoreTime::NEVER),
                     kept: session.is_kept(),
                     ancestors: session.ancestors.clone(),
                     process: session.process.clone(),

@@ -272,7 +272,7 @@ pub struct HolderListing {
     pub token: u64,
     /// The instant at which the session became a holder.
     pub since: StoreTime,
-    /// The instant at which the lease or the kept hold ends, if there is one.
+    /// The instant at which the lease or the kept hold ends, if it has an end.
     pub expiry: Option<StoreTime>,
     /// Whether the claim is held without a process, until the expiry.
     pub kept: bool,

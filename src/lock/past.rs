@@ -47,6 +47,8 @@ pub enum Ending {
     /// A hold without a command ended as it should: a hold of `acquire` at its instant, with its
     /// process or by `rlock release`, or a hold of a client of `serve`.
     Kept,
+    /// The command was ready, gave the lock back, and went on without it.
+    Ready,
 }
 
 impl fmt::Display for Ending {
@@ -60,6 +62,7 @@ impl fmt::Display for Ending {
             Self::Broken => f.write_str("broken"),
             Self::Timeout => f.write_str("timeout"),
             Self::Kept => f.write_str("kept"),
+            Self::Ready => f.write_str("ready"),
         }
     }
 }
@@ -79,6 +82,7 @@ impl FromStr for Ending {
             "broken" => Ok(Self::Broken),
             "timeout" => Ok(Self::Timeout),
             "kept" => Ok(Self::Kept),
+            "ready" => Ok(Self::Ready),
             _ => {
                 let exit = numbered("exit ").map(Self::Exit);
                 exit.or_else(|| numbered("signal ").map(Self::Signal)).ok_or(EndingError)

@@ -145,7 +145,7 @@ pub struct Job {
     pub max_waiting: Option<u32>,
     /// How long the hold lasts from its grant even if the command ends sooner.
     pub hold_at_least: Option<Duration>,
-    /// The grant is a kept hold that lasts so long.
+    /// The grant is a kept hold that lasts so long, or for [`EVER`](super::kept::EVER).
     pub keep_for: Option<Duration>,
     /// Whether `acquire` makes the request.
     pub is_acquire: bool,

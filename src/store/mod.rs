@@ -56,8 +56,17 @@ impl std::error::Error for Error {}
 /// What a request asks of the store besides its claims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AcquireOptions {
-    /// The number of replicas that must have received the grant before it counts.
-    pub replicas: u32,
+    /// The copies of the grant that must exist before it counts.
+    pub replicas: Replicas,
+}
+
+/// The copies of a grant at a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replicas {
+    /// The number of replicas that have the grant.
+    pub count: u32,
+    /// Whether the grant is on the disks of the server and of these replicas.
+    pub on_disk: bool,
 }
 
 /// The state of a request, as the store reports it.

@@ -352,6 +352,19 @@ impl Child {
         self.awaits_rest = true;
     }
 
+    /// Replaces the guardian by one that keeps no descriptor: the lock is about to be given back,
+    /// and the command goes on.
+    ///
+    /// # Errors
+    /// An error of the kernel; none is expected.
+    pub(crate) fn guard_without_lock(&mut self, signals: &Signals) -> io::Result<()> {
+        let _blocked = signals.hold_back()?;
+        self.kept.clear();
+        let former = self.family.guardian.take();
+        self.family.guardian = guardian::start(&self.ward, &[]).ok();
+        former.map_or(Ok(()), guardian::end)
+    }
+
     /// Tells the guardian to end, because no process needs a guardian any more. No other guardian
     /// follows, so the descriptors for it are closed. Otherwise the release would not show: rlock
     /// may have spare work left.

@@ -184,6 +184,8 @@ pub(crate) enum Event {
     HandedOver,
     /// The command could not be run. The exit code says why.
     StartFailed(u8),
+    /// The command, or a process below it, says that it is ready.
+    Ready,
     /// The command was stopped; it has not ended.
     CommandStopped(Stop),
     /// The command has ended and is not yet reaped.
@@ -241,6 +243,11 @@ pub(crate) enum Action {
     /// Give back the grant or the place in the queue, whichever the session has by now. The loop
     /// answers with [`Event::Released`] or [`Event::Lost`].
     Release,
+    /// Give back the grant while the command goes on. The loop answers with [`Event::Released`] or
+    /// [`Event::Lost`].
+    ReleaseEarly,
+    /// Tell the guardian to end, because the command has ended and the grant was given back before.
+    Dismiss,
     /// Show on the terminal the holders that the request waits for.
     ShowWaiting,
     /// Erase the line that [`Action::ShowWaiting`] has written.

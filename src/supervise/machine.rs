@@ -181,6 +181,10 @@ impl Next {
 /// ends one whose grant is lost. But the grant is held, and renewed, until the tree is gone, and may
 /// be lost meanwhile.
 ///
+/// **Ready**: the machine gives the lock back, and goes on supervising the command. From then on
+/// nothing ends the command but itself, a signal and its maximum run time. If the release finds the
+/// grant gone, the command is stopped, because another one may have started beside it.
+///
 /// **Stopped**: while rlock is stopped nobody renews, so a leased command and its process tree must
 /// not run on. rlock stops after it has seen the command stopped and has stopped the rest of the
 /// tree. A command that ignores SIGTSTP keeps rlock running too.

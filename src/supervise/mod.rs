@@ -6,7 +6,7 @@
 //! [`guardian`] kills the command's process tree if rlock is killed; `tree` separates the command's
 //! processes from all others, and `killing` kills them; [`spare`] runs the spare work; [`terminal`]
 //! detects the terminal and writes the status line, and `outbox` keeps text that standard error
-//! does not take yet.
+//! does not take yet; [`notify`] hears from the command that it is ready.
 //!
 //! This module accesses the store only through [`crate::store::Handle`], and takes all text from
 //! [`crate::messages`].
@@ -17,6 +17,7 @@ pub(crate) mod guardian;
 mod hint;
 mod killing;
 pub(crate) mod machine;
+pub(crate) mod notify;
 mod outbox;
 pub(crate) mod report;
 pub(crate) mod run;

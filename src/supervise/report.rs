@@ -151,7 +151,8 @@ impl Report {
                 let is_success = code == 0 || self.success_codes.contains(&code);
                 Some(End { ending: Ending::Exit(code), is_success })
             }
-            (_, None) => None,
+            // A command that runs on after its release is ready.
+            (_, None) => Some(End { ending: Ending::Ready, is_success: true }),
         }
     }
 

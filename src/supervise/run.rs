@@ -16,6 +16,7 @@ pub(crate) use super::child::CommandSpec;
 use super::child::{self, Child};
 use super::event::{Action, Consequence, Ended, Event};
 use super::machine::{Machine, NOTICE_AFTER, Settings};
+use super::notify::NotifySocket;
 use super::outbox::Outbox;
 use super::report::Report;
 use super::signals::{Arrival, Signals};
@@ -31,6 +32,10 @@ use crate::lock::request::{Claim, SessionId};
 use crate::messages::{self, Messages};
 use crate::store::{self, Grant, Handle, Obstruction, Released, Standing};
 use crate::words::{one_line, reason};
+
+/// Maximum number of messages of the command that the loop takes at once, so that a flood of them
+/// delays no renewal.
+const NOTICES_MAX: usize = 32;
 
 /// The variable in which the work of `--else` finds the busy line.
 const BUSY: &str = "RLOCK_BUSY";
@@ -48,6 +53,8 @@ pub(crate) struct Task {
     pub(crate) report: Report,
     /// What looks for a deadlock, if the request is nested.
     pub(crate) detector: Option<Detector>,
+    /// What hears that the command is ready, if the lock is given back then.
+    pub(crate) notify: Option<NotifySocket>,
 }
 
 /// Waits for the grant, runs the command under the grant, releases it, and returns the exit code.
@@ -88,7 +95,7 @@ pub(crate) fn acquire(
     let command = CommandSpec { argv: Vec::new(), session: String::new() };
     let report = Report::new(Boottime::now(), Vec::new());
     let (spare, otherwise) = (OsString::new(), OsString::new());
-    let task = Task { command, messages, settings, spare, otherwise, report, detector };
+    let task = Task { command, messages, settings, spare, otherwise, report, detector, notify: None };
     supervise(handle, task, |grant| hand_over(grant).map(|()| Begun::HandedOver), |_, _| None, signals, output)
 }
 
@@ -102,7 +109,7 @@ enum Begun {
 
 fn supervise<E, C>(
     handle: &mut dyn Handle,
-    Task { command, messages, settings, spare, otherwise, report, detector }: Task,
+    Task { command, messages, settings, spare, otherwise, report, detector, notify }: Task,
     begin: E,
     conclude: C,
     signals: Signals,
@@ -121,6 +128,7 @@ where
         failure: None,
         detector,
         deadlock: None,
+        notify,
         command,
         begin: Some(begin),
         conclude,
@@ -168,6 +176,7 @@ struct Supervision<'a, E, C> {
     detector: Option<Detector>,
     /// The lines about the deadlock, if there is one.
     deadlock: Option<[String; 2]>,
+    notify: Option<NotifySocket>,
     command: CommandSpec,
     begin: Option<E>,
     conclude: C,
@@ -203,14 +212,15 @@ where
     ///
     /// If several events are ready, their order matters. Signals come first, because a signal
     /// cancels a grant that arrives with it. The store comes before the command: a lost grant is
-    /// reported as lost even if the command ended at the same instant. The tick comes last, because
-    /// a renewal may have come in time.
+    /// reported as lost even if the command ended at the same instant. What the command said comes
+    /// before its end. The tick comes last, because a renewal may have come in time.
     fn turn(&mut self) -> anyhow::Result<()> {
         let store_is_ready = self.wait()?;
         self.take_signals()?;
         if store_is_ready && self.asks {
             self.ask()?;
         }
+        self.take_notices()?;
         if std::mem::take(&mut self.child_changed) {
             self.look_at_spare()?;
             self.look_at_child()?;
@@ -230,11 +240,13 @@ where
         }
         let of_store = polled.len();
         polled.extend(descriptors.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)));
+        let of_command = polled.len();
+        polled.extend(self.notify.iter().map(|socket| PollFd::new(socket, PollFlags::IN)));
         let due = self.machine.next_timeout().into_iter().chain(asking).min();
         let until = if self.signals.has_more() || self.child_changed { Some(Boottime::default()) } else { due };
         self.alarm.wait(&mut polled, until).context("cannot wait for signals and the store")?;
         let is_ready = |descriptor: &PollFd<'_>| !descriptor.revents().is_empty();
-        let store_spoke = polled[of_store..].iter().any(is_ready);
+        let store_spoke = polled[of_store..of_command].iter().any(is_ready);
         if polled[1..of_store].iter().any(is_ready) {
             self.outbox.push();
         }
@@ -250,6 +262,18 @@ where
                     let sender = source.sender(signal, self.child.as_ref().and_then(Child::pid));
                     self.on(Event::Signal { signal, sender })?;
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports whether the command says that it is ready.
+    fn take_notices(&mut self) -> anyhow::Result<()> {
+        for _ in 0..NOTICES_MAX {
+            match self.notify.as_ref().and_then(NotifySocket::next) {
+                None => break,
+                Some(false) => {}
+                Some(true) => self.on(Event::Ready)?,
             }
         }
         Ok(())
@@ -392,6 +416,11 @@ where
             Action::Start => self.start()?,
             Action::StopSelf(stop) => self.signals.stop_self(stop).context("cannot stop")?,
             Action::Release => self.release()?,
+            Action::ReleaseEarly => self.release_early()?,
+            Action::Dismiss => {
+                self.on_child(Child::dismiss_guardian);
+                self.reap_guardian()?;
+            }
             Action::ShowWaiting => self.show_waiting(),
             Action::TellWaiting => self.tell_waiting(true),
             Action::TellChange => self.tell_waiting(false),
@@ -496,26 +525,41 @@ where
     }
 
     fn release(&mut self) -> anyhow::Result<()> {
-        // Spare work may outlast the release. Another renewal would put the request back into the
-        // queue.
-        self.asks = false;
         self.on_child(Child::dismiss_guardian);
-        let held = if self.settings.verbose && self.grant.is_some() { self.held_by_now() } else { Vec::new() };
-        let released = self.handle.release(self.report.end());
+        let event = self.give_back();
+        self.reap_guardian()?;
+        self.on(event)
+    }
+
+    fn release_early(&mut self) -> anyhow::Result<()> {
         if let Some(child) = &mut self.child {
-            child.reap_guardian().context("cannot reap the guardian")?;
+            child.guard_without_lock(&self.signals).context("cannot replace the guardian")?;
         }
-        match released {
+        let event = self.give_back();
+        self.on(event)
+    }
+
+    fn reap_guardian(&mut self) -> anyhow::Result<()> {
+        self.child.as_mut().map_or(Ok(()), Child::reap_guardian).context("cannot reap the guardian")
+    }
+
+    /// Gives back the grant or the place in the queue.
+    fn give_back(&mut self) -> Event {
+        // Spare work and a command that is ready may outlast the release. Another renewal would put
+        // the request back into the queue.
+        self.asks = false;
+        let held = if self.settings.verbose && self.grant.is_some() { self.held_by_now() } else { Vec::new() };
+        match self.handle.release(self.report.end()) {
             Ok(released @ (Released::Done | Released::Kept)) => {
                 if !held.is_empty() {
                     self.say(&Messages::releases(&held, released == Released::Kept));
                 }
-                self.on(Event::Released)
+                Event::Released
             }
-            Ok(Released::Lost) => self.on(Event::Lost),
+            Ok(Released::Lost) => Event::Lost,
             Err(error) => {
                 self.say(&format!("warning: {}", self.messages.not_released(&error)));
-                self.on(Event::Released)
+                Event::Released
             }
         }
     }

@@ -306,7 +306,7 @@ fn after(ending: Ending) -> What {
     match ending {
         Ending::Lost | Ending::Broken => What::Lost,
         Ending::Expired => What::Expired,
-        Ending::Exit(_) | Ending::Signal(_) | Ending::Timeout | Ending::Kept => What::Released,
+        Ending::Exit(_) | Ending::Signal(_) | Ending::Timeout | Ending::Kept | Ending::Ready => What::Released,
     }
 }
 
@@ -424,6 +424,7 @@ mod tests {
             (Ending::Timeout, What::Released),
             (Ending::Signal(9), What::Released),
             (Ending::Kept, What::Released),
+            (Ending::Ready, What::Released),
         ] {
             let after = seen(vec![], vec![], &[entry(&holder(1).process, Some(1), Event::Ended(ending))]);
             assert_eq!(told(&seen(vec![holder(1)], vec![], &[]), &after), [(what, 2, Some(4001))]);

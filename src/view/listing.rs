@@ -156,7 +156,10 @@ impl Table<'_> {
             slots: holder.slots,
             span: &holder.span,
             since: holder.since,
-            lease: holder.expiry.map(|expiry| messages::duration(expiry - self.now)),
+            lease: match holder.expiry {
+                Some(expiry) => Some(messages::duration(expiry - self.now)),
+                None => holder.kept.then(|| "no end".to_owned()),
+            },
             session: holder.session,
             process: &holder.process,
         }
@@ -322,14 +325,16 @@ pub(crate) mod tests {
                 with(2, Some(NOW + Duration::from_secs(3725)), true),
                 with(3, Some(ago(1)), false),
                 with(9, None, false),
+                with(5, None, true),
             ],
             vec![WaiterListing { process: process(4009, "true"), ..waiter(4, 1) }],
         )];
         let states: Vec<_> = shown(&listings, None).iter().map(|line| line[10..26].trim_end().to_owned()).collect();
-        assert_eq!(states, ["STATE", "holds", "kept", "expired", "holds, stopped", "waits 1, stopped"]);
+        assert_eq!(states, ["STATE", "holds", "kept", "expired", "holds, stopped", "kept", "waits 1, stopped"]);
         let leases = shown(&listings, None);
         assert!(leases[0].contains("LEASE") && leases[1].contains("  25s    "), "{leases:?}");
         assert!(leases[2].contains("  1h 2m  ") && leases[3].contains("  0s     ") && leases[4].contains("  -  "));
+        assert!(leases[5].contains("  no end  "));
     }
 
     #[test]

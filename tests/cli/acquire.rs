@@ -296,7 +296,7 @@ fn mistake_in_the_words_of_acquire_exits_64_and_says_why() {
     let lab = Lab::new();
     for (words, text) in [
         ("k", "no end: write --for DUR for a lock that ends by itself, or --pid PID for one with a process"),
-        ("k --for 8days", "--for: '8days' is too long: a lock without a process lasts at most 7 days"),
+        ("k --for 8days", "--for: '8days' is too long: a lock without a process lasts at most 7 days, or 'ever'"),
         ("k --for 0", "--for: '0' is too short: a lock without a process lasts at least 1ms"),
         ("k --for 1ns", "--for: '1ns' is too short: a lock without a process lasts at least 1ms"),
         ("k --for 1s --pid 3", "--for and --pid exclude each other: give one of them"),
@@ -316,6 +316,47 @@ fn mistake_in_the_words_of_acquire_exits_64_and_says_why() {
         lab.run(["acquire"].into_iter().chain(words.split(' '))).said(64, text);
     }
     acquire(&lab, &["k", "--for", "7days"]);
+}
+
+/// "`ever` is a lock without an end: only `rlock release` or a break ends it, and no renewal makes
+/// it shorter."
+#[test]
+fn lock_for_ever_ends_by_a_release_or_a_break() {
+    on_both(|lab| {
+        let kept = acquire(lab, &["k", "--for", "ever", "--reason", "frozen"]);
+        let holder = || lab.inspect(["k"])["resources"][0]["holders"][0].clone();
+        let has_no_end = || (holder()["kept"] == true, holder()["expires_in_ms"].is_null()) == (true, true);
+        assert!(has_no_end(), "{}", holder());
+        assert!(lab.run(["inspect", "k"]).stdout.contains("  no end  "));
+        assert_eq!(lab.run(["inspect", "--held-longer-than", "0"]).code(), Some(1));
+        lab.run(["cleanup"]).silently(0);
+        run_below(lab, &kept, &["renew", "--for", "1s"]).silently(0);
+        run_below(lab, &kept, &["renew"]).silently(0);
+        assert!(has_no_end(), "{}", holder());
+        lab.run(["exec", "-n", "k", "--", "true"]).failed(75);
+        run_below(lab, &kept, &["exec", "-n", "k", "--", "echo", "below"]).printed("below\n");
+        run_below(lab, &kept, &["release"]).silently(0);
+        assert!(is_free(lab, "k"));
+        assert!(lab.run(["history", "k"]).stdout.contains("  kept "));
+
+        let mut waiter = lab.wait_by(["exec", "j"]);
+        waiter.expect_held();
+        let several = ["--write", "j", "--read", "k", "--for", "ever", "-w", "1m"];
+        let queued = Running::start(lab.rlock(["acquire"].into_iter().chain(several)).stdout(Stdio::piped()));
+        lab.until_waiting("j", 1);
+        waiter.end().silently(0);
+        assert_eq!(queued.end().code(), Some(0));
+        for key in ["j", "k"] {
+            assert!(lab.inspect([key])["resources"][0]["holders"][0]["expires_in_ms"].is_null());
+        }
+        lab.run(["cleanup", "--break", "j"]);
+        assert!(is_free(lab, "j") && is_free(lab, "k"));
+
+        let finite = acquire(lab, &["k", "--for", "1h"]);
+        assert!(!has_no_end());
+        run_below(lab, &finite, &["renew", "--for", "ever"]).silently(0);
+        assert!(has_no_end());
+    });
 }
 
 /// "`cleanup` leaves it, `cleanup --break KEY` takes it."

@@ -177,7 +177,10 @@ fn malformed_duration_or_number_exits_64() {
         ("exec k -E 256 -- true", "--conflict-exit-code: '256' is not an exit code: give a number from 0 to 255"),
         ("exec k -E=-1 -- true", "--conflict-exit-code: '-1' is not an exit code: give a number from 0 to 255"),
         ("exec k -E busy -- true", "--conflict-exit-code: 'busy' is not an exit code: give a number from 0 to 255"),
-        ("exec k --replicas few -- true", "--replicas: 'few' is not a number of replicas: give 0, 1, 2 and so on"),
+        (
+            "exec k --replicas few -- true",
+            "--replicas: 'few' is not a number of replicas: give 0, 1, 2 and so on, or 1+disk",
+        ),
         ("exec --slot k -- true", "--slot: 'k' lacks the number of slots: write k=4"),
         ("exec --slot k=0 -- true", "--slot: 'k=0' must end in a number of slots from 1 to 1000000"),
         ("exec --slot k=many -- true", "--slot: 'k=many' must end in a number of slots from 1 to 1000000"),

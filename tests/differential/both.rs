@@ -213,7 +213,8 @@ impl Both {
                 holders.chain(listing.waiters.iter().map(|waiter| waiter.session))
             })
             .filter_map(|id| self.table.records().session(id).ok().flatten().and_then(|session| session.expiry))
-            .min();
+            .min()
+            .filter(|expiry| *expiry < StoreTime::NEVER);
         if self.all_named && soonest.map(|expiry| expiry - now) != next {
             return Err(format!("{op:?}\n  the next lease ends in {soonest:?} − {now:?}, the server states {next:?}"));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rlock::lock::op::ResourceListing;
+use rlock::lock::op::{HolderListing, ResourceListing};
 use rlock::store::redis::keys::KINDS_LEN;
 
 use crate::side::Side;
@@ -50,7 +50,8 @@ fn check_one(answers: Answers, listing: &ResourceListing) -> Result<(), String> 
         return Err(format!("{claims} claims have {lower} lower and {upper} upper ends"));
     }
     let mut sessions = BTreeMap::new();
-    sessions.extend(listing.holders.iter().map(|holder| (holder.session.to_string(), holder.expiry.is_some())));
+    let has_expiry = |holder: &HolderListing| holder.kept || holder.expiry.is_some();
+    sessions.extend(listing.holders.iter().map(|holder| (holder.session.to_string(), has_expiry(holder))));
     let waiting: BTreeSet<_> = listing.waiters.iter().map(|waiter| waiter.session.to_string()).collect();
     // The sets e and q also contain the epoch.
     let epochs: Vec<_> = expiries.extract_if(.., |member| member.len() != 32).collect();

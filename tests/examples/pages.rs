@@ -98,7 +98,7 @@ const ACQUIRED: &str =
 
 /// The blocks of each page, in order.
 const PAGES: [(&str, &[Play]); 18] = [
-    ("acquire", &[Some((ALONE, "upload\ncheck\n")), Some((ALONE, "upload\n"))]),
+    ("acquire", &[Some((ALONE, "upload\ncheck\n")), Some((ALONE, "")), Some((ALONE, "upload\n"))]),
     ("cleanup", &[Some((BESIDE_HOLDERS, "~on 'workers' (whole) of "))]),
     ("doctor", &[Some((ALONE, "~ok      locks "))]),
     ("downgrade", &[Some((ALONE, "load\ncheck-at-leisure\n"))]),

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rlock::clock::StoreTime;
+use rlock::lock::kept::EVER;
 use rlock::lock::mode::Mode;
 use rlock::lock::op::{HolderListing, Op, Outcome, Refusal, Reply, ResourceListing, WaiterListing};
 use rlock::lock::past::{End, Ended, Ending, Streak};
@@ -53,6 +54,11 @@ enum Why {
 
 /// No hold without a process lasts longer.
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3_600);
+
+/// The instant at which a kept hold ends.
+fn end(from: StoreTime, length: Duration) -> StoreTime {
+    if length == EVER { StoreTime::NEVER } else { from + length.min(WEEK) }
+}
 
 impl Member {
     pub(crate) fn id(&self) -> SessionId {
@@ -241,7 +247,7 @@ impl Oracle {
         match member.request.job.keep_for.filter(|_| member.is_kept) {
             None => Reply::Refused(Refusal::NotKept),
             Some(length) => {
-                let until = now + by.unwrap_or(length).min(WEEK);
+                let until = end(now, by.unwrap_or(length));
                 let member = self.member_mut(id);
                 if member.expiry.is_some_and(|expiry| expiry < until) {
                     member.expiry = Some(until);
@@ -607,7 +613,7 @@ impl Oracle {
         member.is_claimed = true;
         if let Some(length) = member.request.job.keep_for {
             member.is_kept = true;
-            member.expiry = Some(member.since + length.min(WEEK));
+            member.expiry = Some(end(member.since, length));
         } else {
             member.expiry = member.request.terms.map(|terms| now + terms.ttl);
         }
@@ -794,7 +800,8 @@ impl Oracle {
                 let (mode, span, slots) = (claim.mode, claim.span.clone(), claim.slots);
                 let ancestors = member.request.ancestors.clone();
                 if let Some(tokens) = &member.tokens {
-                    let (token, expiry, kept) = (tokens[index], member.expiry, member.is_kept);
+                    let expiry = member.expiry.filter(|expiry| *expiry < StoreTime::NEVER);
+                    let (token, kept) = (tokens[index], member.is_kept);
                     let holder =
                         HolderListing { session, mode, span, slots, token, since, expiry, kept, ancestors, process };
                     holders.push(((token, since, session, index), holder));

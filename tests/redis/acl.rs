@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::support::servers::cluster::Cluster;
 use crate::support::servers::{Kind, Server, ask};
 use crate::support::{Lab, RLOCK, Ran, wait_until};
-use crate::world::{each, expiry};
+use crate::world::{each, expiry, has_waitaof};
 
 /// The source of rlock-redis(7).
 const PAGE: &str = include_str!("../../src/cli/pages/redis.txt");
@@ -126,15 +126,19 @@ fn command_that_needs_one_more_right_fails_without_and_works_with_it() {
             ("+scan", &["history"]),
             ("+scan", &["cleanup"]),
             ("+wait", &["exec", "--replicas", "1", "--connect-timeout", "1s", "k", "--", "true"]),
+            ("+waitaof", &["exec", "--replicas", "0+disk", "--connect-timeout", "1s", "k", "--", "true"]),
             ("+select", &["exec", "--store", &database, "-q", "k", "--", "true"]),
         ] {
+            if right == "+waitaof" && !has_waitaof(&server) {
+                continue;
+            }
             let run = || few.run(words);
             denied(&run(), &right[1..]);
             set_user(&mut admin, &rule_adding(right));
             let ran = run();
-            // The server has no replica, so `--replicas` fails, but only after it was allowed to
-            // WAIT.
-            let replicas = right == "+wait" && ran.code() == Some(69) && !ran.stderr.contains("does not let");
+            // The server has no replica and no append-only file, so `--replicas` fails, but only
+            // after it was allowed to WAIT.
+            let replicas = right.starts_with("+wait") && ran.code() == Some(69) && !ran.stderr.contains("does not let");
             assert!(replicas || ran.code() == Some(0), "{kind:?}, {right}: {ran:?}");
             set_user(&mut admin, &rule());
         }

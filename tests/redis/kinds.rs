@@ -3,8 +3,8 @@
 
 use crate::support::servers::certificates::Certificates;
 use crate::support::servers::{Kind, Server, Setup};
-use crate::support::{Lab, RLOCK, Running};
-use crate::world::{each, keys};
+use crate::support::{Lab, RLOCK, Ran, Running};
+use crate::world::{each, has_waitaof, keys};
 
 /// Fails unless a lock works on this store: alone, waited for, nested and handed over.
 fn assert_works(lab: &Lab) {
@@ -157,5 +157,39 @@ fn request_with_too_few_replicas_exits_69_and_gives_the_lock_back() {
         );
         lab.assert_idle();
         replica.cont();
+    });
+}
+
+/// "`--replicas N+disk`: the grant is on the disk of the server and of N replicas." A server that
+/// does not know WAITAOF, or keeps no append-only file, gets a message that says so.
+#[test]
+fn request_with_disks_is_granted_once_the_disks_have_the_grant() {
+    each(|kind| {
+        let on_disk = ["--appendonly", "yes", "--appendfsync", "always"];
+        let master = Setup::new(kind).options(&on_disk).tcp().start();
+        let lab = Lab::at(master.url());
+        let with = |n: &str| lab.run(["exec", "--replicas", n, "--connect-timeout", "1s", "k", "--", "echo", "held"]);
+        let failed = |ran: Ran, why: &str| {
+            let said = ran.failed(69);
+            assert!(said.starts_with(&format!("cannot lock 'k': '{}' {why}", master.url())), "{kind:?}: {said}");
+            lab.assert_idle();
+        };
+        if !has_waitaof(&master) {
+            return failed(with("0+disk"), "lacks WAITAOF");
+        }
+        with("0+disk").printed("held\n");
+        let port = master.port().to_string();
+        let in_memory = Setup::new(kind).options(&["--replicaof", "127.0.0.1", &port]).start();
+        in_memory.until_replicated();
+        with("1").printed("held\n");
+        let none = with("1+disk").failed(69).to_owned();
+        assert!(none.contains("': the disks of 0 of 1 replicas have the lock"), "{kind:?}: {none}");
+        lab.assert_idle();
+        let replica = Setup::new(kind).options(&on_disk).options(&["--replicaof", "127.0.0.1", &port]).start();
+        replica.until_replicated();
+        with("1+disk").printed("held\n");
+
+        let _: () = master.ask(&["CONFIG", "SET", "appendonly", "no"]);
+        failed(with("0+disk"), "keeps no append-only file");
     });
 }

@@ -32,6 +32,11 @@ pub(crate) fn each(test: impl Fn(Kind) + Sync) {
     });
 }
 
+/// Whether the server knows WAITAOF, as Redis does since 7.2.
+pub(crate) fn has_waitaof(server: &Server) -> bool {
+    server.ask::<Vec<redis::Value>>(&["COMMAND", "INFO", "WAITAOF"]) != [redis::Value::Nil]
+}
+
 /// Starts `rlock` with these words and a script whose input stays open.
 pub(crate) fn shell(lab: &Lab, words: &[&str], script: &str) -> Running {
     Running::start(lab.rlock(words).args(["-c", script]).stdin(Stdio::piped()))

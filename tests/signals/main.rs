@@ -12,6 +12,7 @@ mod descendants;
 mod job_control;
 mod output;
 mod passing;
+mod ready;
 mod refusals;
 mod release;
 mod session;

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -101,6 +101,12 @@ impl Session {
     /// Closes the leader's standard input.
     pub(crate) fn close(&mut self) {
         drop(self.leader.stdin.take());
+    }
+
+    /// Writes to the leader's standard input.
+    pub(crate) fn types_in(&mut self, text: &str) {
+        let input = self.leader.stdin.as_mut().expect("the leader has a pipe");
+        input.write_all(text.as_bytes()).expect("the leader reads");
     }
 
     /// Types on the terminal.

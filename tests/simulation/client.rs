@@ -22,7 +22,7 @@ use crate::lock::resource::Resource;
 use crate::store::redis::codec::{Call, ScriptReply};
 use crate::store::redis::conversation::{Answer, HoldConversation, Question, Retry};
 use crate::store::redis::interface::{Conversation as _, Transport as _};
-use crate::store::{Error, Grant, Released, Standing};
+use crate::store::{Error, Grant, Released, Replicas, Standing};
 use crate::supervise::event::{Action, Event, Sender, Signal};
 use crate::supervise::machine::{Machine, Skip};
 use crate::supervise::report::Report;
@@ -84,7 +84,8 @@ impl<'s> Supervision<'s> {
         let now = site.now();
         let exchange = route::exchange(&site.world().location.target);
         let request = plan.request.clone();
-        let conversation = HoldConversation::new(exchange, request, plan.replicas, CONNECT_TIMEOUT, now);
+        let replicas = Replicas { count: plan.replicas, on_disk: false };
+        let conversation = HoldConversation::new(exchange, request, replicas, CONNECT_TIMEOUT, now);
         let conversation = conversation.expect("a request to a server has terms, and one slot");
         site.world().enter(site.task);
         let run = site.world().begin(site.task, &plan.request);

@@ -153,6 +153,7 @@ impl Coverage {
             Supervised::StartFailed(_) => "start failed",
             Supervised::Ended(_) => "ended",
             Supervised::CommandStopped(_) => "command stopped",
+            Supervised::Ready => unreachable!("no simulated command says that it is ready"),
             Supervised::Released => "released",
             Supervised::Busy { .. } => "busy",
             Supervised::AlreadyDone => "already done",

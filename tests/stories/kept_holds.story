@@ -24,6 +24,57 @@ history of tree
 A kept
 tree: B write t2
 
+== A kept hold without an end stays until its release
+store only: the command line has no options for this yet
+
+A write tree for ever
+----
+granted
+tree: A write kept t1
+
+B write tree
+----
+waiting
+tree: A write kept t1; B write waits 1st
+
+A is extended by 1s
+----
+done
+tree: A write kept t1; B write waits 1st
+
+2s pass
+----
+done
+tree: A write kept t1; B write waits 1st
+
+A releases
+----
+done
+tree: B write t2
+
+== A kept hold is extended without an end
+store only: the command line has no options for this yet
+
+A write tree for 1s
+----
+granted
+tree: A write kept t1
+
+A is extended by ever
+----
+done
+tree: A write kept t1
+
+2s pass
+----
+done
+tree: A write kept t1
+
+break tree
+----
+broke A
+free
+
 == A kept hold outlives its process
 store only: the command line has no options for this yet
 

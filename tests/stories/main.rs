@@ -36,7 +36,7 @@
 //! | `history of tree` | the ended requests: `A exit 1; B skipped 2` |
 //! | `slots of A` | the numbers of the slots that A holds: `0` |
 //!
-//! Such a request may also end with `for 1h`, `at-least 1h`, `as JOB`, `once-per 1h`, `skip-ok`,
+//! Such a request may also end with `for 1h`, `for ever`, `at-least 1h`, `as JOB`, `once-per 1h`, `skip-ok`,
 //! `max-waiting 2` and `history 3`.
 //!
 //! A request may end with `no-wait`, and with `below B`, which makes B and B's ancestors the

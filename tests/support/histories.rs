@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rlock::clock::StoreTime;
+use rlock::lock::kept::EVER;
 use rlock::lock::mode::Mode;
 use rlock::lock::op::Op;
 use rlock::lock::past::{End, Ending};
@@ -284,7 +285,7 @@ impl Generator {
             60..70 => Op::GiveUp(session),
             70..76 => {
                 let session = holder(random);
-                Op::Extend { session, by: random.chance(50).then(|| Duration::from_micros(random.below(400))) }
+                Op::Extend { session, by: random.chance(50).then(|| kept(random, 0)) }
             }
             76..80 if self.profile.is_free => {
                 Op::Reap { session, ended: random.chance(50).then(|| StoreTime::from_micros(random.below(2_000))) }
@@ -346,7 +347,7 @@ impl Generator {
         }
         let length = |random: &mut Random| Duration::from_micros(1 + random.below(400));
         let is_whole_write = matches!(claims, [claim] if claim.mode == Mode::Write && claim.span.is_whole());
-        let keep_for = random.chance(15).then(|| length(random));
+        let keep_for = random.chance(15).then(|| kept(random, 1));
         Job {
             name: (*random.pick(&["", "a", "b"])).to_owned(),
             once_per: (is_whole_write && random.chance(65))
@@ -509,6 +510,11 @@ impl Generator {
         let text = format!("{}{lo},{hi}{}", random.pick(&["[", "("]), random.pick(&["]", ")"]));
         Span::parse(&text).unwrap_or(Span::Whole)
     }
+}
+
+/// The length of a kept hold, which is at least so many microseconds, or none.
+fn kept(random: &mut Random, least: u64) -> Duration {
+    if random.chance(10) { EVER } else { Duration::from_micros(least + random.below(400)) }
 }
 
 fn is_live(id: SessionId, table: &LockTable) -> bool {

@@ -199,7 +199,7 @@ fn code(ending: Ending) -> Option<u8> {
         Ending::Signal(signal) => Some(exit::SIGNAL_BASE.saturating_add(signal)),
         Ending::Lost | Ending::Broken => Some(exit::LOST),
         Ending::Timeout => Some(exit::TIMEOUT),
-        Ending::Expired | Ending::Kept => None,
+        Ending::Expired | Ending::Kept | Ending::Ready => None,
     }
 }
 
@@ -252,6 +252,6 @@ mod tests {
     fn code_is_that_with_which_rlock_ends() {
         let endings = [Ending::Exit(3), Ending::Signal(9), Ending::Lost, Ending::Broken, Ending::Timeout];
         assert_eq!(endings.map(code), [3, 137, 76, 76, 124].map(Some));
-        assert_eq!([Ending::Expired, Ending::Kept].map(code), [None; 2]);
+        assert_eq!([Ending::Expired, Ending::Kept, Ending::Ready].map(code), [None; 3]);
     }
 }

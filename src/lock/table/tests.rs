@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::super::kept::EVER;
 use super::super::op::ResourceListing;
 use super::super::request::Terms;
 use super::super::samples::{claim, id, name, request, span};
@@ -286,10 +287,28 @@ mod past {
         let week = Duration::from_secs(7 * 24 * 3_600);
         let mut table = LockTable::default();
         let lease = |reply| if let Reply::Granted { lease, .. } = reply { lease } else { None };
-        let reply = at(&mut table, NOW, job(Job { keep_for: Some(Duration::MAX), ..Job::default() }, 1)).reply;
+        let reply = at(&mut table, NOW, job(Job { keep_for: Some(week * 2), ..Job::default() }, 1)).reply;
         assert_eq!(lease(reply), Some(week));
-        let by = Some(Duration::MAX);
+        let by = Some(week * 2);
         assert_eq!(lease(at(&mut table, NOW + SECOND, Op::Extend { session: id(1), by }).reply), Some(week));
+    }
+
+    /// A kept hold without an end has no expiry in listings, and no extension gives it an end.
+    #[test]
+    fn kept_hold_without_an_end_ends_by_a_release_alone() {
+        let century = Duration::from_secs(100 * 365 * 24 * 3_600);
+        for (kept, by) in [(EVER, Some(SECOND)), (SECOND, Some(EVER)), (EVER, None)] {
+            let mut table = LockTable::default();
+            at(&mut table, NOW, job(Job { keep_for: Some(kept), ..Job::default() }, 1));
+            at(&mut table, NOW, Op::Extend { session: id(1), by });
+            let Reply::Listing(listings) = at(&mut table, NOW + century, Op::Inspect(Vec::new())).reply else {
+                panic!("no listing")
+            };
+            let holder = &listings[0].holders[0];
+            assert_eq!((holder.kept, holder.expiry), (true, None), "{kept:?} {by:?}");
+            at(&mut table, NOW + century, Op::Release { session: id(1), end: None });
+            assert!(table.into_records().is_empty());
+        }
     }
 
     /// "The store decides in the step that grants, and again when a waiter's turn comes."

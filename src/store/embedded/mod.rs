@@ -302,7 +302,7 @@ impl Store for Embedded {
     }
 
     fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Handle>, Error> {
-        if options.replicas > 0 {
+        if options != AcquireOptions::default() {
             return Err(Error::Refused("the embedded store has no replicas: leave out --replicas".to_owned()));
         }
         Ok(Box::new(EmbeddedHandle::ask(*self, request)?))

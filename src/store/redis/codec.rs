@@ -35,8 +35,8 @@ pub(super) const REPLY_MAX: usize = 1 << 20;
 /// The largest listing of all sessions in bytes: 100,000 sessions with the longest commands fit.
 pub(super) const LISTING_MAX: usize = 256 << 20;
 
-/// The longest duration in a call, a century. Added to any instant it stays below 2^53, where the
-/// numbers of Lua are exact.
+/// The longest duration in a call, a century, which is that of [`EVER`](crate::lock::kept::EVER).
+/// Added to any instant it stays below 2^53, where the numbers of Lua are exact.
 const TIME_MAX: u64 = 1 << 52;
 
 /// The length of a usual word of a command, in bytes.

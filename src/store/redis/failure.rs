@@ -104,6 +104,10 @@ pub(super) enum ErrorKind {
     MasterDown,
     /// The server can't save its data.
     CannotSave,
+    /// The server does not know WAITAOF.
+    NoWaitAof,
+    /// The server writes nothing to its disk by which WAITAOF could go.
+    NotOnDisk,
     /// The server has fewer replicas than min-replicas-to-write.
     TooFewReplicas,
     /// The server has too many clients.
@@ -297,6 +301,8 @@ impl ErrorKind {
             Self::TooOld => {
                 "lacks a command that rlock needs; use Redis 6.2 or Valkey 7.2 or newer, without renamed commands"
             }
+            Self::NoWaitAof => "lacks WAITAOF, so --replicas cannot ask for a disk; use Redis 7.2, or leave out +disk",
+            Self::NotOnDisk => "keeps no append-only file, so --replicas cannot ask for a disk; set 'appendonly yes'",
             Self::ReadOnly => "is a replica, which can't be written to; name the primary, or use redis+sentinel://",
             Self::Loading => "is still loading data; try again soon",
             Self::ClusterDown => "is in a Cluster that does not serve now; see the output of 'cluster info'",

@@ -77,7 +77,10 @@ impl Handle for RedisHold {
     fn release(&mut self, end: Option<End>) -> Result<Released, Error> {
         let Some(mut release) = self.conversation.release(end, Boottime::now()) else { return Ok(Released::Done) };
         blocking::run(&mut self.route, &mut release.question);
-        release.result(Boottime::now()).map_err(Error::from)
+        let released = release.result(Boottime::now()).map_err(Error::from);
+        // A command that is ready goes on without the connection.
+        self.route = self.route.another(REPLY_MAX);
+        released
     }
 
     fn give_up(&mut self) -> Result<Standing, Error> {

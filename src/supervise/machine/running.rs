@@ -36,7 +36,9 @@ impl Starting {
             | Event::Denied(_)
             | Event::Deadlock => Next::nothing(),
             Event::CommandStopped(_) | Event::Ended(_) | Event::RestEnded | Event::Released => Next::nothing(),
-            Event::SpareEnded(_) | Event::SpareFailed | Event::AlreadyDone | Event::Tick => Next::nothing(),
+            Event::Ready | Event::SpareEnded(_) | Event::SpareFailed | Event::AlreadyDone | Event::Tick => {
+                Next::nothing()
+            }
         }
     }
 
@@ -49,6 +51,8 @@ impl Starting {
 #[derive(Debug)]
 pub(super) struct Running {
     deadline: Option<Boottime>,
+    /// The command was ready and the lock was given back, so there is no deadline any more.
+    is_released: bool,
     /// When the maximum run time is over.
     over_at: Option<Boottime>,
     /// The signals that were passed to the command, to recognise a death by one of them.
@@ -64,7 +68,15 @@ pub(super) struct Running {
 impl Running {
     fn new(deadline: Option<Boottime>, now: Boottime, settings: &Settings) -> Self {
         let over_at = settings.max_runtime.map(|limit| now + limit);
-        Self { deadline, over_at, passed: Vec::new(), is_interrupted: false, stops: false, is_frozen: false }
+        Self {
+            deadline,
+            is_released: false,
+            over_at,
+            passed: Vec::new(),
+            is_interrupted: false,
+            stops: false,
+            is_frozen: false,
+        }
     }
 
     pub(super) fn next_timeout(&self, settings: &Settings) -> Option<Boottime> {
@@ -73,10 +85,12 @@ impl Running {
 
     pub(super) fn on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
         match event {
+            Event::Granted { .. } | Event::Lost | Event::Ready if self.is_released => Next::nothing(),
             Event::Granted { deadline } => {
                 self.deadline = deadline;
                 Next::nothing()
             }
+            // The release of a command that is ready finds out, too, that the grant was lost.
             Event::Lost => {
                 let (state, actions) = self.end(Cause::Lost, Action::ReportLost(Consequence::Stopped), now, settings);
                 Next::Enter(state, actions)
@@ -88,13 +102,15 @@ impl Running {
                 Next::finish([report, Action::Kill, Action::Reap, Action::Release], Action::Exit(exit::LOST))
             }
             Event::Ended(ended) => {
-                let rest = self.passed_to_rest(ended);
-                let actions = rest.into_iter().chain([Action::Reap, Action::Release]).collect();
-                Next::Enter(State::Leaving(self.exit_as(ended)), actions)
+                let actions = self.passed_to_rest(ended).into_iter().chain([Action::Reap]);
+                if self.is_released {
+                    return Next::finish(actions.chain([Action::Dismiss]), self.exit_as(ended));
+                }
+                Next::Enter(State::Leaving(self.exit_as(ended)), actions.chain([Action::Release]).collect())
             }
             // The time goes first: an overdue command is not continued, and rlock does not stop
             // before it has ended the command.
-            Event::Signal { .. } | Event::CommandStopped(_) | Event::Tick
+            Event::Signal { .. } | Event::CommandStopped(_) | Event::Ready | Event::Tick
                 if is_over(terminate_at(self.deadline, settings), now) =>
             {
                 let report = Action::ReportOverdue(Consequence::Stopped);
@@ -102,8 +118,14 @@ impl Running {
                 Next::Pass(state, actions)
             }
             Event::Signal { .. } | Event::CommandStopped(_) | Event::Tick if is_over(self.over_at, now) => {
-                let (state, actions) = self.end(Cause::Timeout, Action::ReportTimeout, now, settings);
+                let cause = if self.is_released { Cause::TimeoutReleased } else { Cause::Timeout };
+                let (state, actions) = self.end(cause, Action::ReportTimeout, now, settings);
                 Next::Pass(state, actions)
+            }
+            Event::Ready => Next::Stay(vec![Action::ReleaseEarly]),
+            Event::Released => {
+                (self.deadline, self.is_released) = (None, true);
+                Next::nothing()
             }
             Event::Signal { signal, sender } => Next::Stay(self.signal(signal, sender, settings.group)),
             // With a terminal a shell waits for rlock, so rlock has to stop for the shell to get
@@ -117,7 +139,7 @@ impl Running {
             Event::Busy { .. } | Event::AlreadyDone => Next::nothing(),
             Event::Denied(_) | Event::Deadlock | Event::Started | Event::HandedOver => Next::nothing(),
             Event::StartFailed(_) => Next::nothing(),
-            Event::RestEnded | Event::Released | Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),
+            Event::RestEnded | Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),
         }
     }
 
@@ -170,6 +192,8 @@ pub(super) enum Cause {
     Lost,
     /// The maximum run time is over. The grant is still held.
     Timeout,
+    /// The maximum run time is over. The grant was given back when the command was ready.
+    TimeoutReleased,
 }
 
 /// How long a stopped command and its process tree may still run.
@@ -192,7 +216,7 @@ impl LastTime {
     fn note_loss(&mut self, event: Event, now: Boottime, settings: &Settings) -> Option<Action> {
         let is_overdue = is_over(terminate_at(self.deadline, settings), now);
         let report = match event {
-            _ if self.cause == Cause::Lost => return None,
+            _ if self.cause != Cause::Timeout => return None,
             Event::Lost => Action::ReportLost(Consequence::Stopped),
             Event::Signal { .. } | Event::Tick if is_overdue => Action::ReportOverdue(Consequence::Stopped),
             _ => return None,
@@ -236,7 +260,7 @@ impl Stopping {
             Event::Denied(_) | Event::Deadlock | Event::Lost => Next::nothing(),
             Event::StoreFailed | Event::Started | Event::HandedOver | Event::StartFailed(_) => Next::nothing(),
             Event::CommandStopped(_) | Event::RestEnded | Event::Released | Event::Tick => Next::nothing(),
-            Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),
+            Event::Ready | Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),
         }
     }
 }
@@ -281,12 +305,14 @@ fn killed(cause: Cause) -> Next {
 }
 
 /// The tree of a stopped command is gone. For a lost grant, the release gives back what else the
-/// store keeps. Otherwise the release tells whether the grant was held to the end.
+/// store keeps. Otherwise the release, if it is still due, tells whether the grant was held to the
+/// end.
 fn gone(cause: Cause, mut actions: Vec<Action>) -> Next {
-    actions.push(Action::Release);
+    actions.push(if cause == Cause::TimeoutReleased { Action::Dismiss } else { Action::Release });
     match cause {
         Cause::Lost => Next::finish(actions, Action::Exit(exit::LOST)),
         Cause::Timeout => Next::Enter(State::Leaving(Action::Exit(exit::TIMEOUT)), actions),
+        Cause::TimeoutReleased => Next::finish(actions, Action::Exit(exit::TIMEOUT)),
     }
 }
 

@@ -6,6 +6,7 @@ use super::*;
 
 mod life;
 mod limits;
+mod ready;
 mod spare;
 mod table;
 

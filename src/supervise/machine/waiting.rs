@@ -34,7 +34,7 @@ fn before_grant(event: Event, settings: &Settings) -> Next {
         Event::Signal { signal: Signal::Tstp, .. } => Next::Stay(vec![Action::StopSelf(Stop::Tstp)]),
         Event::Signal { signal, sender } => cancel(signal, sender),
         Event::Queued | Event::OutOfReach | Event::Tick => Next::nothing(),
-        Event::Started | Event::HandedOver | Event::StartFailed(_) => Next::nothing(),
+        Event::Started | Event::HandedOver | Event::StartFailed(_) | Event::Ready => Next::nothing(),
         Event::CommandStopped(_) | Event::Ended(_) => Next::nothing(),
         Event::RestEnded | Event::Released | Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),
     }

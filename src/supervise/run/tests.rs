@@ -171,7 +171,16 @@ fn task(argv: &[&str], settings: Settings) -> Task {
     let claim = Claim { resource: Resource::new("k").unwrap(), mode: Mode::Write, span: Span::Whole, slots: None };
     let messages = Messages { claims: vec![claim], related: Vec::new(), has_leases: false };
     let report = Report::new(Boottime::now(), Vec::new());
-    Task { command, messages, settings, spare: OsString::new(), otherwise: OsString::new(), report, detector: None }
+    Task {
+        command,
+        messages,
+        settings,
+        spare: OsString::new(),
+        otherwise: OsString::new(),
+        report,
+        detector: None,
+        notify: None,
+    }
 }
 
 fn granted() -> Standing {

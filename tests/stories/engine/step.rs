@@ -3,6 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use rlock::lock::kept::EVER;
 use rlock::lock::mode::Mode;
 use rlock::lock::past::{End, Ending};
 use rlock::lock::request::{Claim, Job, OncePer};
@@ -138,8 +139,11 @@ fn claim(words: &[&str]) -> Result<Claim, String> {
     Ok(Claim { resource: parse_resource(name)?, mode, span, slots })
 }
 
-/// A length of time such as `300ms`, `2s` or `1h`.
+/// A length of time such as `300ms`, `2s` or `1h`, or `ever`.
 fn duration(text: &str) -> Result<Duration, String> {
+    if text == "ever" {
+        return Ok(EVER);
+    }
     let unit = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let count: u64 = text[..unit].parse().map_err(message)?;
     match &text[unit..] {

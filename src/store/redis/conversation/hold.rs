@@ -11,6 +11,7 @@ use super::exchange::{Asked, Exchange, Outcome};
 use super::negotiation::{Command, Negotiation, State};
 use super::piecemeal::{Next, Piecemeal};
 use super::release::Release;
+use super::replication::Copies;
 use super::retry::{spread, suggests_wrong_server};
 use super::verdict::Verdict;
 use crate::clock::Boottime;
@@ -22,7 +23,7 @@ use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event};
 use crate::store::redis::keys;
 use crate::store::redis::target::Kind;
-use crate::store::{Error, Grant, Standing};
+use crate::store::{Error, Grant, Replicas, Standing};
 
 /// The conversation about one request.
 pub(in crate::store::redis) struct HoldConversation {
@@ -46,7 +47,7 @@ impl HoldConversation {
     pub(in crate::store::redis) fn new(
         exchange: Exchange,
         request: Request,
-        replicas: u32,
+        replicas: Replicas,
         connect_timeout: Duration,
         now: Boottime,
     ) -> Result<Self, Error> {
@@ -71,7 +72,7 @@ impl HoldConversation {
     /// How the request stands.
     ///
     /// # Errors
-    /// The server can't be used, or too few replicas have the grant.
+    /// The server can't be used, or the grant has too few copies.
     pub(in crate::store::redis) fn standing(&self) -> Result<Standing, Error> {
         self.negotiation.standing(&self.exchange.target)
     }
@@ -155,11 +156,8 @@ impl HoldConversation {
                 self.exchange.call(asked, Call::acquire_after(waited, &self.request, place, subscribed), now);
             }
             Command::Replicate(replicas) => {
-                // WAIT takes 0 for no limit.
-                let timeout = self.negotiation.replica_timeout(self.connect_timeout).as_millis().max(1);
-                let mut wait = redis::cmd("WAIT");
-                wait.arg(replicas).arg(u64::try_from(timeout).unwrap_or(u64::MAX));
-                self.exchange.command(asked, wait, now);
+                let timeout = self.negotiation.replica_timeout(self.connect_timeout);
+                self.exchange.command(asked, Copies::command(replicas, timeout), now);
             }
         }
     }
@@ -172,9 +170,10 @@ impl HoldConversation {
             (Asked::Negotiation(command), Outcome::Reply { reply, sent }) => {
                 return self.on_answer(command, reply, sent, now);
             }
-            (Asked::Negotiation(Command::Replicate(wanted)), Outcome::Value(Value::Int(count))) => {
+            (Asked::Negotiation(Command::Replicate(_)), Outcome::Value(value)) => {
+                let copies = Copies::of(&value).ok_or_else(|| self.exchange.failure(ErrorKind::UnexpectedReply))?;
                 self.exchange.served();
-                self.negotiation.on_replicated(wanted, count);
+                self.negotiation.on_replicated(copies);
             }
             (Asked::Negotiation(Command::Renew { .. }), Outcome::TryAgain(_)) if self.negotiation.held().is_some() => {
                 self.renew_piecemeal(now);

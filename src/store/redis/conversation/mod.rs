@@ -8,6 +8,7 @@
 //! - `question`: one command or script call with its reply.
 //! - `hold`: keeps a request alive. `negotiation`: knows what the server says about the lock.
 //!   `piecemeal`: renews a lease whose slot migrates. `release`: ends the request.
+//!   `replication`: asks which replicas have the lock.
 //! - `shared`: keeps the requests of many sessions alive over one connection. `separate`: does so
 //!   over a connection for each session.
 
@@ -17,6 +18,7 @@ mod negotiation;
 mod piecemeal;
 mod question;
 mod release;
+mod replication;
 mod retry;
 mod separate;
 mod shared;

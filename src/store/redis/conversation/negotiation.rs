@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use super::replication::Copies;
 use super::retry::Retry;
 use crate::clock::Boottime;
 use crate::lock::lease::Lease;
@@ -15,7 +16,7 @@ use crate::lock::request::Terms;
 use crate::store::redis::codec::ScriptReply;
 use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::target::Target;
-use crate::store::{Error, Grant, Obstruction, Standing};
+use crate::store::{Error, Grant, Obstruction, Replicas, Standing};
 
 /// How long a lock is held before its holder subscribes to its own channel. A break reaches a
 /// subscriber at once and others at the next renewal; most commands have ended before either.
@@ -46,8 +47,8 @@ pub(super) enum Command {
         /// Whether this connection is subscribed to the session's channel.
         subscribed: bool,
     },
-    /// Wait until so many replicas have the grant.
-    Replicate(u32),
+    /// Wait until the grant has so many copies.
+    Replicate(Replicas),
 }
 
 /// How far the request got.
@@ -67,7 +68,7 @@ pub(super) enum State {
         asked: Boottime,
         due: Boottime,
     },
-    /// Granted, but not yet known to enough replicas.
+    /// Granted, but not yet known to have enough copies.
     Replicating {
         grant: Grant,
         due: Boottime,
@@ -78,7 +79,7 @@ pub(super) enum State {
         due: Boottime,
     },
     /// Granted, but only so many replicas have it.
-    TooFewReplicas(i64),
+    TooFewCopies(Copies),
     Busy {
         obstructions: Vec<Obstruction>,
         streak: Option<Streak>,
@@ -105,7 +106,7 @@ impl State {
             Self::Waiting { .. } => "waiting",
             Self::Replicating { .. } => "replicating",
             Self::Held { .. } => "held",
-            Self::TooFewReplicas(_) => "too few",
+            Self::TooFewCopies(_) => "too few",
             Self::Busy { .. } => "busy",
             Self::AlreadyDone => "already done",
             Self::Refused(_) => "refused",
@@ -125,7 +126,7 @@ pub(super) struct Negotiation {
     /// The number of claims of the request. A grant has a token for each.
     claims: usize,
     heartbeat: Duration,
-    replicas: u32,
+    replicas: Replicas,
     state: State,
     /// The grant that the server told and that the client has not claimed yet. The renewal that
     /// claims it need not repeat the slots and the end of the last hold.
@@ -137,7 +138,7 @@ pub(super) struct Negotiation {
 impl Negotiation {
     /// Begins to ask for so many claims on these terms, and gives up at `until` if the server does
     /// not answer.
-    pub(super) fn new(terms: Terms, claims: usize, replicas: u32, until: Boottime) -> Self {
+    pub(super) fn new(terms: Terms, claims: usize, replicas: Replicas, until: Boottime) -> Self {
         Self {
             ttl: terms.ttl,
             lease: Lease::new(terms.ttl),
@@ -157,7 +158,7 @@ impl Negotiation {
     /// How the request stands.
     ///
     /// # Errors
-    /// The server can't be used, or too few replicas have the grant.
+    /// The server can't be used, or the grant has too few copies.
     pub(super) fn standing(&self, target: &Target) -> Result<Standing, Error> {
         Ok(match &self.state {
             State::Asking { .. } | State::Replicating { .. } => Standing::Asking,
@@ -169,12 +170,9 @@ impl Negotiation {
             State::AlreadyDone => Standing::AlreadyDone,
             State::Refused(refusal) => Standing::Refused(refusal.clone()),
             State::Lost => Standing::Lost,
-            State::TooFewReplicas(answered) => {
-                return Err(Error::Unavailable(format!(
-                    "'{}': {answered} of {} replicas have the lock, so it was given back: see to the replicas or lower --replicas",
-                    target.shown(),
-                    self.replicas
-                )));
+            State::TooFewCopies(copies) => {
+                let text = format!("'{}': {}", target.shown(), copies.lacking(self.replicas));
+                return Err(Error::Unavailable(text));
             }
             State::Failed { failure, .. } => return Err(failure.clone().into()),
         })
@@ -207,7 +205,7 @@ impl Negotiation {
         match self.state {
             State::Asking { .. } | State::Waiting { .. } | State::Replicating { .. } | State::Held { .. } => false,
             State::Busy { .. } | State::AlreadyDone | State::Refused(_) => true,
-            State::TooFewReplicas(_) | State::Lost | State::Failed { .. } => true,
+            State::TooFewCopies(_) | State::Lost | State::Failed { .. } => true,
         }
     }
 
@@ -217,7 +215,7 @@ impl Negotiation {
         match self.state {
             State::Asking { in_doubt, .. } => in_doubt || is_sent,
             State::Waiting { .. } | State::Replicating { .. } | State::Held { .. } => true,
-            State::TooFewReplicas(_) | State::Lost => true,
+            State::TooFewCopies(_) | State::Lost => true,
             State::Busy { .. } | State::AlreadyDone | State::Refused(_) => false,
             State::Failed { may_be_kept, .. } => may_be_kept,
         }
@@ -376,13 +374,13 @@ impl Negotiation {
         })
     }
 
-    /// So many replicas have the grant.
-    pub(super) fn on_replicated(&mut self, wanted: u32, answered: i64) {
+    /// The grant has these copies.
+    pub(super) fn on_replicated(&mut self, copies: Copies) {
         if let State::Replicating { grant, due } = &self.state {
-            self.state = if answered >= i64::from(wanted) {
+            self.state = if copies.are_enough(self.replicas) {
                 State::Held { grant: grant.clone(), due: *due }
             } else {
-                State::TooFewReplicas(answered)
+                State::TooFewCopies(copies)
             };
         }
     }
@@ -413,7 +411,7 @@ impl Negotiation {
         let grant = Grant { deadline: Some(self.lease.deadline(sent)), ..grant };
         let renew_at = self.lease.renew_at(sent);
         let due = if self.subscribed { renew_at } else { renew_at.min(now + SUBSCRIBE_AFTER) };
-        if self.replicas == 0 || self.held().is_some() {
+        if self.replicas == Replicas::default() || self.held().is_some() {
             self.state = State::Held { grant, due };
             return vec![];
         }

@@ -14,7 +14,7 @@ use super::release::Release;
 use crate::clock::Boottime;
 use crate::lock::request::{Request, SessionId};
 use crate::store::redis::interface::{Action, Conversation, Event};
-use crate::store::{Error, Released, Standing, sessions};
+use crate::store::{Error, Released, Replicas, Standing, sessions};
 
 /// The conversations about many sessions. A route of type `R` carries each of them.
 pub(in crate::store::redis) struct SeparateConversations<R> {
@@ -31,7 +31,7 @@ impl<R> SeparateConversations<R> {
     /// Begins to make a request at `now`, over an exchange and a route of its own.
     pub(in crate::store::redis) fn acquire(&mut self, request: Request, exchange: Exchange, route: R, now: Boottime) {
         let id = request.session;
-        match HoldConversation::new(exchange, request, 0, self.connect_timeout, now) {
+        match HoldConversation::new(exchange, request, Replicas::default(), self.connect_timeout, now) {
             Ok(hold) => drop(self.sessions.insert(id, (SessionConversation::new(hold), route))),
             Err(error) => self.reports.push_back((id, sessions::Event::Standing(Err(error)))),
         }

@@ -60,6 +60,9 @@ impl ErrorKind {
             Self::NotACluster
         } else if has("max number of clients") {
             Self::TooManyClients
+        } else if has("WAITAOF") {
+            // The server does not know the command, or writes nothing to its disk.
+            if has("appendonly is disabled") { Self::NotOnDisk } else { Self::NoWaitAof }
         } else if text.to_ascii_lowercase().starts_with("unknown ")
             || has("wrong number of arguments for 'auth'")
             || text.starts_with("syntax error")

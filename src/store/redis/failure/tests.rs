@@ -60,6 +60,8 @@ fn error_replies_have_the_same_kind_in_all_versions() {
         ("ERR This instance has cluster support disabled", ErrorKind::NotACluster),
         ("ERR Could not find scripting engine 'lua'", ErrorKind::NoLua),
         ("ERR unknown command `HELLO`, with args beginning with: `3`, ", ErrorKind::TooOld),
+        ("ERR unknown command `WAITAOF`, with args beginning with: `1`, `1`, `5000`, ", ErrorKind::NoWaitAof),
+        ("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.", ErrorKind::NotOnDisk),
         ("ERR unknown command 'nosuch', with args beginning with: 'a' 'b' ", ErrorKind::TooOld),
         ("ERR Unknown subcommand or wrong number of arguments for 'MYID'. Try CLUSTER HELP.", ErrorKind::TooOld),
         ("ERR wrong number of arguments for 'auth' command", ErrorKind::TooOld),

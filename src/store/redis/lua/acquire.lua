@@ -44,7 +44,7 @@ end
 -- how the hold before it ended, or nil; for the sole holder of several resources the names that a
 -- record would have, and how the last hold of the first resource had ended.
 local function hold_alone(s, token, seq, past, lease, more, request)
-  local expiry = lease > 0 and now + lease or 0
+  local expiry = lease > 0 and (lease < EVER and now + lease or NEVER) or 0
   local state = struct.pack(STATE_OF_SOLE, now, expiry, token, seq, #past, past, now, ttl, session, #more, more)
   call('SET', s, SOLE .. state .. request)
 end
@@ -440,8 +440,9 @@ for i = 1, #at do
     seq = at[i].seq + 1
   end
 end
-local kept = math.min(own[KEEP_FOR], KEPT_MAX)
-local lease = kept > 0 and kept or ttl
+local kept = own[KEEP_FOR]
+local lease = kept > 0 and (kept < EVER and math.min(kept, KEPT_MAX) or EVER) or ttl
+local left = lease < EVER and lease or NEVER - latest
 -- Whether the session becomes the sole holder of each of its resources. The general path leaves a
 -- resource in the state in which the fast path would leave it, which has no instant of a request.
 local is_sole = ancestors == '' and not in_the_way and waited == 0
@@ -457,12 +458,13 @@ if is_sole then
   end
   if #at > 1 then
     reply = grant_all_alone(at, names, claims, fixed, lease, kept > 0)
+    reply[2] = left
   else
     local r, last = at[1], past_of(at[1])[OUTCOME]
     now = r.now
     local token = next_token(r.token)
     hold_alone(r.s, token, r.seq, r.past, lease, kept > 0 and pack(last) or '', request)
-    reply = granted(lease, { { [TOKEN] = token, [SLOT] = claims[1][MODE] == 's' and 0 or nil } }, last)
+    reply = granted(left, { { [TOKEN] = token, [SLOT] = claims[1][MODE] == 's' and 0 or nil } }, last)
   end
   settle(freed)
   return finish(reply)
@@ -484,7 +486,7 @@ end
 if not in_the_way then
   grant(session, at, kin, false)
   settle(freed)
-  return finish(granted(lease, claims, at[1].records[session][LAST]))
+  return finish(granted(left, claims, at[1].records[session][LAST]))
 end
 local looks_ahead = #kin > 1 and is_awaited()
 for i = 1, #at do

@@ -14,8 +14,8 @@ if known[HELD] ~= KEPT or known[KEEP_FOR] == 0 then
   return finish({ 'refused', 'kept', at[1].name })
 end
 local by = tonumber(ARGV[4])
-by = math.min(by > 0 and by or known[KEEP_FOR], KEPT_MAX)
+by = by > 0 and by or known[KEEP_FOR]
 for i = 1, #at do
-  call('ZADD', at[i].e, math.max(expiry_of(at[i], session), at[i].now + by), session)
+  call('ZADD', at[i].e, math.max(expiry_of(at[i], session), kept_until(at[i].now, by)), session)
 end
 return finish(stands(session))

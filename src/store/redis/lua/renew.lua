@@ -137,7 +137,7 @@ for i = 1, #at do
   local known = r.records[session]
   if known[HELD] == TO_KEEP then
     known[HELD] = KEPT
-    call('ZADD', r.e, known[SINCE] + math.min(known[KEEP_FOR], KEPT_MAX), session)
+    call('ZADD', r.e, kept_until(known[SINCE], known[KEEP_FOR]), session)
     put(r, session, known)
   elseif known[TTL] > 0 and known[HELD] ~= KEPT then
     -- After a step back of the clock, the lease lasts longer than the holder is told.

@@ -26,6 +26,7 @@ pub(super) fn every_event() -> Vec<Event> {
     events.extend([
         Event::StoreFailed,
         Event::Started,
+        Event::Ready,
         Event::HandedOver,
         Event::StartFailed(127),
         Event::Released,
@@ -55,6 +56,7 @@ fn expected(event: Event, leased: bool) -> [String; 14] {
         Event::OutOfReach      => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",       "",     "",      ""]),
         Event::Granted { .. }  => row(["Start",    "Start", "HideWaiting, Start", "Start", "Start", "",      "",      "",         "",       "",          "",       "",     "",      ""]),
         Event::Started         => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",       "",     "",      ""]),
+        Event::Ready           => row(["",         "",      "",            "",     "",        "",       "ReleaseEarly", "ReleaseEarly", "", "",      "",       "",     "",      ""]),
         Event::HandedOver      => row(["",         "",      "",            "",     "",        "Exit(0)", "",     "",         "",       "",          "",       "",     "",      ""]),
         Event::Released        => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",       "",     "Exit(0)", ""]),
         Event::Busy { .. }     => {
@@ -162,7 +164,7 @@ fn expected_late(event: Event) -> [String; 7] {
             row([failed, "", "", "", "", "", ""])
         }
         Event::Tick => row(["ReportOverdue(NotStarted), Release, Exit(76)", stop,         stop,           kill,     kill,        "Kill",   lost]),
-        Event::CommandStopped(_)                        => row(["",         stop,         stop,           kill,     kill,        "",       ""]),
+        Event::Ready | Event::CommandStopped(_)         => row(["",         stop,         stop,           kill,     kill,        "",       ""]),
         Event::Lost => {
             let (stop, kill) = ("ReportLost(Stopped), Terminate", "ReportLost(Stopped), Kill");
             row(["ReportLost(NotStarted), Release, Exit(76)", stop, stop, kill, kill, "", ""])

@@ -4,6 +4,7 @@ use super::super::testing::*;
 use super::*;
 
 fn begin(url: &str, replicas: u32) -> HoldConversation {
+    let replicas = Replicas { count: replicas, on_disk: false };
     HoldConversation::new(exchange(url), request(), replicas, CONNECT_TIMEOUT, START).unwrap()
 }
 
@@ -220,7 +221,8 @@ fn sentinels_are_asked_again_at_each_renewal_and_sign_of_life() {
 fn sentinels_have_half_of_the_time_for_a_reply() {
     let ttl = Duration::from_secs(2);
     let request = Request { terms: Some(Terms { ttl, ..terms() }), ..request() };
-    let mut holder = HoldConversation::new(exchange(SENTINELS), request, 0, CONNECT_TIMEOUT, START).unwrap();
+    let mut holder =
+        HoldConversation::new(exchange(SENTINELS), request, Replicas::default(), CONNECT_TIMEOUT, START).unwrap();
     at(&mut holder, START);
     after(&mut holder, Event::Connecting(node(1)), START);
     after(&mut holder, reply(&["granted", "2000000", "7", "8"]), START);

@@ -1,5 +1,7 @@
 //! The negotiation with a simulated server, in virtual time.
 
+use redis::Value;
+
 use super::*;
 use crate::clock::Boottime;
 use crate::lock::past::Ending;
@@ -13,9 +15,19 @@ const fn secs(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
-fn negotiation(replicas: u32) -> Negotiation {
+/// So many replicas, without their disks.
+fn replicas(count: u32) -> Replicas {
+    Replicas { count, on_disk: false }
+}
+
+/// What a server says of so many replicas.
+fn copies(count: i64) -> Copies {
+    Copies::of(&Value::Int(count)).unwrap()
+}
+
+fn negotiation(count: u32) -> Negotiation {
     let terms = Terms { ttl: TTL, claim: secs(3), heartbeat: HEARTBEAT };
-    Negotiation::new(terms, 1, replicas, START + secs(5))
+    Negotiation::new(terms, 1, replicas(count), START + secs(5))
 }
 
 const FIRST: Command = Command::Acquire { place: 0, waited: Duration::ZERO, subscribed: false };
@@ -186,9 +198,12 @@ fn grant_with_another_number_of_tokens_than_claims_is_unexpected() {
 
 #[test]
 fn answer_to_another_question_is_unexpected() {
-    for (command, answer) in
-        [(RENEW, busy()), (FIRST, ScriptReply::Unknown), (FIRST, ScriptReply::Done), (Command::Replicate(1), granted())]
-    {
+    for (command, answer) in [
+        (RENEW, busy()),
+        (FIRST, ScriptReply::Unknown),
+        (FIRST, ScriptReply::Done),
+        (Command::Replicate(replicas(1)), granted()),
+    ] {
         assert_eq!(
             negotiation(1).on_reply(command, answer, START, START),
             Err(ErrorKind::UnexpectedReply),
@@ -247,13 +262,13 @@ fn grant_counts_when_enough_replicas_have_it() {
     for count in [1, 2] {
         let mut negotiation = negotiation(2);
         negotiation.on_connect();
-        assert_eq!(answered(&mut negotiation, FIRST, granted(), START, START), [Command::Replicate(2)]);
+        assert_eq!(answered(&mut negotiation, FIRST, granted(), START, START), [Command::Replicate(replicas(2))]);
         assert!(negotiation.held().is_none());
-        negotiation.on_replicated(2, count);
+        negotiation.on_replicated(copies(count));
         if count == 2 {
             assert_eq!(deadline(&negotiation), Lease::new(TTL).deadline(START));
         } else {
-            assert!(matches!(negotiation.state(), State::TooFewReplicas(1)) && negotiation.may_be_kept(true));
+            assert!(matches!(negotiation.state(), State::TooFewCopies(_)) && negotiation.may_be_kept(true));
         }
     }
 }
@@ -266,7 +281,7 @@ fn message_while_the_replicas_are_awaited_makes_the_holder_renew_at_once() {
     negotiation.on_connect();
     answered(&mut negotiation, FIRST, granted(), START, START);
     assert_eq!(negotiation.on_message(), []);
-    negotiation.on_replicated(1, 1);
+    negotiation.on_replicated(copies(1));
     assert!(negotiation.due().is_some_and(|due| due <= START));
     assert!(negotiation.tick(START).contains(&BEAT));
 }
@@ -289,7 +304,7 @@ fn renewal_waits_for_no_replica() {
     let mut negotiation = negotiation(1);
     negotiation.on_connect();
     answered(&mut negotiation, FIRST, granted(), START, START);
-    negotiation.on_replicated(1, 1);
+    negotiation.on_replicated(copies(1));
     assert_eq!(answered(&mut negotiation, RENEW, granted(), START + secs(10), START + secs(10)), []);
     assert_eq!(deadline(&negotiation), Lease::new(TTL).deadline(START + secs(10)));
 }
@@ -341,7 +356,7 @@ fn commands_after_each_event_in_each_state() {
         (Box::new(queued), [both.clone(), vec![BEAT], vec![BEAT]]),
         (Box::new(replicating), [both.clone(), vec![], vec![]]),
         (Box::new(held), [both.clone(), vec![RENEW], both]),
-        (Box::new(move || ended(State::TooFewReplicas(0))), [vec![], vec![], vec![]]),
+        (Box::new(move || ended(State::TooFewCopies(copies(0)))), [vec![], vec![], vec![]]),
         (Box::new(move || ended(State::Busy { obstructions: Vec::new(), streak: None })), [vec![], vec![], vec![]]),
         (Box::new(move || ended(State::AlreadyDone)), [vec![], vec![], vec![]]),
         (Box::new(move || ended(State::Lost)), [vec![], vec![], vec![]]),

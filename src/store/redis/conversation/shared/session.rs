@@ -9,6 +9,7 @@ use super::super::retry::Retry;
 use crate::clock::Boottime;
 use crate::lock::request::{self, Request, Terms};
 use crate::lock::resource::Resource;
+use crate::store::Replicas;
 use crate::store::redis::failure::Failure;
 
 /// A session.
@@ -65,7 +66,7 @@ impl Session {
     /// Begins to make a request, and gives up at `until` if the server does not answer.
     pub(super) fn new(request: Request, terms: Terms, until: Boottime) -> Self {
         Self {
-            negotiation: Negotiation::new(terms, request.claims.len(), 0, until),
+            negotiation: Negotiation::new(terms, request.claims.len(), Replicas::default(), until),
             resources: request::resources(&request.claims).into_iter().cloned().collect(),
             history: request.job.history,
             request: Some(Box::new(request)),

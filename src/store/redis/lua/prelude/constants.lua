@@ -65,6 +65,10 @@ local JOBS_MAX = 1000
 -- Maximum length of a kept hold, in microseconds.
 local KEPT_MAX = 604800000000
 
+-- The length of a kept hold without an end, and the instant of its expiry, in the year 2255. It is
+-- an instant like any other, and the last one up to which numbers are exact.
+local EVER, NEVER = 4503599627370496, 9007199254740992
+
 -- What one call takes away at most, because the server serves no other client meanwhile: CROWD
 -- sessions, which cost LOAD together. A claim costs 1 and a name NAME_COST. One session may cost
 -- more.

@@ -428,7 +428,7 @@ local function stands(id, left)
   local soonest
   for i = 1, n do
     local expiry = tonumber(call('ZRANGE', resources[i].e, 1, 1, 'WITHSCORES')[2])
-    local left = expiry and math.ceil(expiry) - resources[i].now
+    local left = expiry and expiry < NEVER and math.ceil(expiry) - resources[i].now
     if left and (not soonest or left < soonest) then
       soonest = left
     end

@@ -91,13 +91,18 @@ local function put_state(r)
   call('SET', r.s, SEVERAL .. state .. pack(r.slots, r.epoch, r.count, r.walks))
 end
 
+-- Returns the instant at which a kept hold ends that lasts for `length` from an instant.
+local function kept_until(from, length)
+  return length < EVER and from + math.min(length, KEPT_MAX) or NEVER
+end
+
 -- Sets how a session holds, and returns the instant at which the hold ends unless it is renewed.
 local function hold(known, waited)
-  local kept = math.min(known[KEEP_FOR], KEPT_MAX)
+  local kept = known[KEEP_FOR]
   if waited and known[TTL] > 0 then
     known[HELD] = kept > 0 and TO_KEEP or HOLDS
     return now + (kept > 0 and math.min(known[LEASE], kept) or known[LEASE] - 0.5)
   end
   known[HELD] = kept > 0 and KEPT or HOLDS
-  return now + (kept > 0 and kept or known[TTL])
+  return kept > 0 and kept_until(now, kept) or now + known[TTL]
 end

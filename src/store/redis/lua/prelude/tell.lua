@@ -5,7 +5,7 @@
 local function told(id, at, expiry, place)
   local known, later = at[1].records[id], latest - at[1].now
   local reply = {
-    id, expiry and expiry > 0 and expiry + later or 0, known[HELD], known[SEQ], known[ASKED] + later, known[SINCE] + later, known[TTL], known[LEASE], known[HEARTBEAT],
+    id, expiry and expiry > 0 and math.min(expiry + later, NEVER) or 0, known[HELD], known[SEQ], known[ASKED] + later, known[SINCE] + later, known[TTL], known[LEASE], known[HEARTBEAT],
     known[ANCESTORS], known[PROCESS], known[LAST],
     { known[HISTORY], known[JOB], known[ONCE_PER], known[SAME_JOB], known[SKIPS], known[HOLD_AT_LEAST], known[KEEP_FOR], known[IS_ACQUIRE], known[HELD_ABOVE] },
   }

@@ -1,0 +1,195 @@
+//! `--until-ready`: the lock is given back once the command says that it is ready.
+
+use std::mem::MaybeUninit;
+use std::os::unix::net::UnixDatagram;
+
+use rustix::io::IoSliceMut;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::Signal;
+
+use crate::session::{Session, pid, script, until_dead};
+use crate::support::{DEADLINE, Lab, needs, on_both, wait_until};
+
+/// `sh say TEXT` sends a message as sd_notify(3) does; with another word, its process stays.
+const SAY: &str = r#"
+exec perl -MSocket -e '
+    my ($text, $stays) = @ARGV;
+    my $address = $ENV{NOTIFY_SOCKET} =~ s/^@/\0/r;
+    socket(my $socket, AF_UNIX, SOCK_DGRAM, 0) or die $!;
+    defined send($socket, $text, 0, pack_sockaddr_un($address)) or die $!;
+    if ($stays) { $| = 1; print "said\n"; sleep 1000 }
+' "$@"
+"#;
+
+/// The words of an rlock whose command is this script.
+fn until_ready<'w>(options: &[&'w str], command: &'w str) -> Vec<&'w str> {
+    [&["exec", "k", "--until-ready"], options, &["--", "sh", "-c", command]].concat()
+}
+
+/// "READY=1 releases the lock, and COMMAND runs on." A waiter is granted the lock at once.
+#[test]
+fn ready_command_gives_the_lock_back_and_runs_on() {
+    on_both(|lab| {
+        script(lab, "say", SAY);
+        let daemon = "sh say STATUS=starting; read _; sh say 'STATUS=up\nREADY=1'; echo ready; cat; exit 7";
+        let mut session = Session::rlock(lab, until_ready(&["--ttl", "2s"], daemon));
+        wait_until("the command holds the lock", || lab.counts("k") == (1, 0));
+        let mut waiter = Session::waiter(lab, &["echo", "granted"]);
+        session.types_in("go\n");
+        session.output.expect("ready\n");
+        waiter.output.expect("granted\n");
+        assert_eq!(waiter.code(), 0);
+        assert_eq!(lab.counts("k"), (0, 0));
+        let history = lab.run(["history", "k", "-n", "2"]).stdout;
+        assert!(history.contains("  ready "), "{history}");
+        session.close();
+        assert_eq!(session.code(), 7);
+        assert_eq!(session.errors().all(), "");
+        lab.assert_idle();
+    });
+}
+
+/// "A run that became ready is a success, also for `--once-per`."
+#[test]
+fn run_that_became_ready_counts_as_a_success() {
+    on_both(|lab| {
+        script(lab, "say", SAY);
+        let mut session = Session::rlock(lab, until_ready(&["--once-per", "1h"], "sh say READY=1; exit 3"));
+        assert_eq!(session.code(), 3);
+        lab.run(["exec", "--once-per", "1h", "k", "--", "echo", "again"]).silently(0);
+    });
+}
+
+/// "A command that ends before that releases the lock as without the option."
+#[test]
+fn command_that_ends_before_it_is_ready_releases_the_lock() {
+    on_both(|lab| {
+        let mut session = Session::rlock(lab, until_ready(&[], "exit 5"));
+        assert_eq!(session.code(), 5);
+        assert!(lab.run(["history", "k"]).stdout.contains("  exit 5 "));
+        lab.assert_idle();
+    });
+}
+
+/// "If rlock is killed, its guardian still ends COMMAND", and the lock is not affected.
+#[test]
+fn killed_rlock_takes_a_ready_command_along() {
+    let lab = Lab::new();
+    script(&lab, "say", SAY);
+    for _ in 0..5 {
+        let daemon = "trap '' TERM HUP; sh say READY=1; setsid sleep 1000 & echo $! $$; wait";
+        let mut session = Session::rlock(&lab, until_ready(&[], daemon));
+        let line = session.output.line();
+        let (sleeper, command) = line.split_once(' ').expect("two process ids");
+        wait_until("the lock is free", || lab.counts("k") == (0, 0));
+        let holder = lab.hold("k");
+        session.signal(Signal::KILL);
+        assert_eq!(session.code(), 128 + 9);
+        until_dead(pid(command));
+        until_dead(pid(sleeper));
+        assert_eq!(lab.counts("k"), (1, 0));
+        holder.end().silently(0);
+    }
+    lab.assert_idle();
+}
+
+/// "A minimum hold by `--hold-at-least` stays", and ends while the command goes on.
+#[test]
+fn minimum_hold_of_a_ready_command_ends_in_time() {
+    on_both(|lab| {
+        script(lab, "say", SAY);
+        let daemon = "echo held; read _; sh say READY=1; cat";
+        let mut session = Session::rlock(lab, until_ready(&["--hold-at-least", "2s"], daemon));
+        session.output.expect("held\n");
+        let mut waiter = Session::waiter(lab, &["echo", "granted"]);
+        session.types_in("go\n");
+        waiter.output.expect("granted\n");
+        session.close();
+        assert_eq!(session.code(), 0);
+        assert_eq!(waiter.code(), 0);
+        lab.assert_idle();
+    });
+}
+
+#[test]
+fn maximum_run_time_ends_a_ready_command() {
+    let lab = Lab::new();
+    script(&lab, "say", SAY);
+    let mut session = Session::rlock(&lab, until_ready(&["--max-runtime", "1s"], "sh say READY=1; exec sleep 1000"));
+    wait_until("the lock is free", || lab.run(["history", "k"]).stdout.contains("  ready "));
+    assert_eq!(session.code(), 124);
+    lab.assert_idle();
+}
+
+/// "Messages of other processes do not count", and "everything is passed on to the NOTIFY_SOCKET
+/// that rlock itself has".
+#[test]
+fn messages_of_the_tree_alone_are_passed_on() {
+    let lab = Lab::new();
+    let outer = UnixDatagram::bind(lab.folder().join("outer")).expect("a socket");
+    outer.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+    let path = lab.folder().join("outer").display().to_string();
+    let lab = lab.with("NOTIFY_SOCKET", path);
+    script(&lab, "say", SAY);
+    let daemon = "echo $NOTIFY_SOCKET; read _; sh say READY=1; sh say STOPPING=1";
+    let mut session = Session::rlock(&lab, until_ready(&[], daemon));
+    let inner = session.output.line();
+    assert!(inner.starts_with("@rlock/"), "{inner}");
+    let mut other = Session::start(&lab, ["env", &format!("NOTIFY_SOCKET={inner}"), "sh", "say", "READY=1", "stays"]);
+    other.output.expect("said\n");
+    session.types_in("go\n");
+    assert_eq!(session.code(), 0);
+    let received = || {
+        let mut bytes = [0; 100];
+        let length = outer.recv(&mut bytes).expect("a message");
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    };
+    assert_eq!([received(), received()], ["READY=1", "STOPPING=1"]);
+    outer.set_nonblocking(true).expect("a flag");
+    assert!(outer.recv(&mut [0; 1]).is_err(), "nothing else was passed on");
+    lab.assert_idle();
+}
+
+#[test]
+fn descriptors_are_passed_on() {
+    needs::skip_unless!(needs::programs(&["python3"]));
+    let lab = Lab::new();
+    let outer = UnixDatagram::bind(lab.folder().join("outer")).expect("a socket");
+    outer.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+    let path = lab.folder().join("outer").display().to_string();
+    let lab = lab.with("NOTIFY_SOCKET", path);
+    let send = "import os, socket\n\
+        address = '\\0' + os.environ['NOTIFY_SOCKET'][1:]\n\
+        inner = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n\
+        inner.connect(address)\n\
+        socket.send_fds(inner, [b'FDSTORE=1'], os.pipe())";
+    lab.run(["exec", "k", "--until-ready", "--", "python3", "-c", send]).silently(0);
+    let (mut bytes, mut space) = ([0; 100], [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))]);
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = recvmsg(&outer, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::empty());
+    let length = received.expect("a message").bytes;
+    let files = control.drain().map(|message| match message {
+        RecvAncillaryMessage::ScmRights(files) => files.count(),
+        _ => 0,
+    });
+    assert_eq!((&bytes[..length], files.sum()), (&b"FDSTORE=1"[..], 2_usize));
+}
+
+/// The sender has ended before rlock can look at it.
+#[test]
+fn program_of_systemd_tells_that_the_command_is_ready() {
+    needs::skip_unless!(needs::programs(&["systemd-notify"]));
+    let lab = Lab::new();
+    let mut session = Session::rlock(&lab, until_ready(&[], "systemd-notify --ready; cat"));
+    wait_until("the lock is free", || lab.run(["history", "k"]).stdout.contains("  ready "));
+    session.close();
+    assert_eq!(session.code(), 0);
+}
+
+#[test]
+fn address_that_is_no_unix_socket_is_refused() {
+    let lab = Lab::new().with("NOTIFY_SOCKET", "vsock:2:1234");
+    let text = "NOTIFY_SOCKET 'vsock:2:1234' is not a unix socket, so --until-ready cannot pass messages on: unset it";
+    lab.run(["exec", "k", "--until-ready", "--", "echo", "runs"]).said(64, text);
+    lab.run(["exec", "k", "--", "echo", "runs"]).printed("runs\n");
+}
