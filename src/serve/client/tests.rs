@@ -837,7 +837,7 @@ proptest! {
 fn session(above: Option<u8>, claims: &[(Mode, &str, Option<u64>)]) -> Session {
     let record = |(mode, name, number): &(Mode, &str, Option<u64>)| ClaimRecord {
         claim: Claim { resource: Resource::new(name).unwrap(), mode: *mode, span: Span::Whole, slots: None },
-        rank: number.map_or(Rank::HELD, |number| Rank::waiting(number, above.is_some())),
+        rank: number.map_or(Rank::HELD, Rank::waiting),
         token: 0,
         shares: false,
         slot: None,
