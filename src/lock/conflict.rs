@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 
 use super::index::{Query, Rank};
 use super::mode::{Mode, Modes};
-use super::overtaking::{self, Overtaken};
+use super::overtaking::{self, Overtaken, Table};
 use super::records::{ClaimRecord, Records, ResourceState};
 use super::request::{Claim, SessionId};
 
@@ -130,7 +130,7 @@ fn heeded_waiters<R: Records>(
             }
             let Some(waiter) = records.session(entry.session)? else { continue };
             let heeds_all = !state.overtakers.contains(&entry.session);
-            let awaited = || overtaking::awaited(records, &waiter, asker.ancestors);
+            let awaited = || overtaking::awaited(&Table(records), (entry.session, &waiter), asker.ancestors);
             if overtaken.has(&claim.resource, &waiter, heeds_all, awaited)? {
                 if entry.lower <= *claim.span.lower() && *claim.span.upper() <= entry.upper {
                     open = open.intersection(entry.mode.clashing().complement());

@@ -15,6 +15,7 @@
 //! two readings in a row have seen counts: the same sessions, waiting for each other in the same
 //! way. A session makes one request, so what both readings saw was so in between, too.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
@@ -23,7 +24,7 @@ use super::conflict::blocked_by;
 use super::index::Rank;
 use super::mode::Mode;
 use super::op::ResourceListing;
-use super::overtaking::{Overtaken, excludes_any};
+use super::overtaking::{Overtaken, Queues, awaited};
 use super::records::{ClaimRecord, Phase, Session};
 use super::request::{Claim, Job, Process, SessionId};
 use super::resource::Resource;
@@ -292,14 +293,27 @@ impl<'r> Claims<'r> {
         wait.blockers().copied().collect()
     }
 
-    /// Whether a waiting claim of a session is behind a waiter that it heeds and overtakes.
-    fn overtakes_any(&self, id: SessionId, session: &Session, record: &ClaimRecord) -> bool {
-        let claims = self.by_resource.get(&record.claim.resource).into_iter().flatten();
-        let mut ahead = claims.filter(|(other, _, its)| *other != id && !its.rank.is_held() && its.rank < record.rank);
-        ahead.any(|(_, its_session, its)| {
-            session.claims.iter().any(|own| is_heeded(&own.claim, &its.claim))
-                && awaited(self.reading, its_session, &session.ancestors).is_some()
-        })
+    /// Whether a waiter of a resource is behind another that it would heed and that waits for one of
+    /// its ancestors. That is what the table notes.
+    fn overtakes_any(&self, name: &Resource, (id, waiter): (SessionId, &Session)) -> bool {
+        let awaits_ancestor = |(ahead, its): &(SessionId, &Session)| {
+            let heeds = |own: &ClaimRecord| {
+                its.claims.iter().any(|its| its.claim.resource == *name && is_heeded(&own.claim, &its.claim))
+            };
+            let Ok(awaited) = awaited(self, (*ahead, its), &waiter.ancestors);
+            waiter.claims.iter().any(heeds) && awaited.is_some()
+        };
+        !waiter.ancestors.is_empty() && self.ahead(name, (id, waiter)).iter().any(awaits_ancestor)
+    }
+
+    /// The waiters of a resource ahead of one, in their order.
+    fn ahead(&self, name: &Resource, (id, waiter): (SessionId, &Session)) -> Vec<(SessionId, &'r Session)> {
+        let claims = self.by_resource.get(name).into_iter().flatten();
+        let before = Rank::waiting(waiter.place());
+        let ahead = claims.filter(|(other, _, its)| *other != id && !its.rank.is_held() && its.rank < before);
+        let mut found: Vec<_> = ahead.map(|(other, session, _)| (*other, *session)).collect();
+        found.dedup_by_key(|(other, _)| *other);
+        found
     }
 
     /// Adds what a waiting claim waits for, by the one rule and its exception.
@@ -319,8 +333,8 @@ impl<'r> Claims<'r> {
                 continue;
             }
             if !its.rank.is_held() && !session.ancestors.is_empty() {
-                let heeds_all = its_session.ancestors.is_empty() || !self.overtakes_any(*other, its_session, its);
-                let awaited = || Ok::<_, Infallible>(awaited(self.reading, its_session, &session.ancestors));
+                let heeds_all = !self.overtakes_any(&claim.resource, (*other, its_session));
+                let awaited = || awaited(self, (*other, its_session), &session.ancestors);
                 let Ok(is_overtaken) = overtaken.has(&claim.resource, its_session, heeds_all, awaited);
                 if is_overtaken {
                     continue;
@@ -344,12 +358,24 @@ fn is_heeded(claim: &Claim, ahead: &Claim) -> bool {
     claim.resource == ahead.resource && claim.span.overlaps(&ahead.span) && blocked_by(claim.mode).contains(ahead.mode)
 }
 
-/// The first of these sessions that holds what a waiter waits for, and that is not around it.
-fn awaited(reading: &Reading, waiter: &Session, holders: &[SessionId]) -> Option<SessionId> {
-    let mut strange = holders.iter().filter(|holder| !waiter.ancestors.contains(holder));
-    let holds =
-        |id: &&SessionId| reading.get(id).is_some_and(|holder| holder.is_holder() && excludes_any(holder, waiter));
-    strange.find(holds).copied()
+impl Queues for Claims<'_> {
+    type Error = Infallible;
+
+    fn session(&self, id: SessionId) -> Result<Option<Cow<'_, Session>>, Infallible> {
+        Ok(self.reading.get(&id).map(Cow::Borrowed))
+    }
+
+    fn heeded(
+        &self,
+        name: &Resource,
+        waiter: (SessionId, &Session),
+        limit: usize,
+    ) -> Result<Vec<Cow<'_, Session>>, Infallible> {
+        if self.overtakes_any(name, waiter) {
+            return Ok(Vec::new());
+        }
+        Ok(self.ahead(name, waiter).into_iter().take(limit).map(|(_, session)| Cow::Borrowed(session)).collect())
+    }
 }
 
 /// One session of a circle, and what it waits for.

@@ -1,7 +1,8 @@
 //! The exception to the one rule: a nested request overtakes an earlier waiter that itself waits
 //! for one of the request's ancestors. The waiter can't be granted before the ancestor ends, and
-//! the ancestor waits for its descendant. Neither can a waiter that heeds an overtaken waiter ahead
-//! of it in the same queue, so the request overtakes it, too, unless the ancestor is around it.
+//! the ancestor waits for its descendant. Neither can a waiter that heeds such a waiter ahead of it,
+//! in this queue or in that of a resource that the ancestor holds. So the request overtakes it, too,
+//! unless the ancestor is around it.
 //!
 //! A walk along a queue skips the waiters whose modes a waiter ahead has ruled out. So the table
 //! notes the waiters that may overtake, and the walk tries these all the same. A waiter's claims
@@ -9,6 +10,7 @@
 //! whether one waiter may overtake another when the second of the two joins the queue, behind the
 //! other or ahead of it.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use super::conflict::blocked_by;
@@ -49,9 +51,7 @@ impl Overtaken {
         };
         let Some(ancestor) = ancestor else { return Ok(false) };
         for record in here {
-            // A share takes no slot, so nobody waits for it.
-            let slots = record.claim.slots.filter(|_| !record.shares);
-            let its = (Claim { slots, ..record.claim.clone() }, ancestor);
+            let its = (unshared(record), ancestor);
             if self.0.len() < OVERTAKEN_MAX && !self.0.contains(&its) {
                 self.0.push(its);
             }
@@ -60,26 +60,101 @@ impl Overtaken {
     }
 }
 
-/// The first of these sessions that holds what a waiter waits for. A hold around the waiter itself
-/// does not count.
-pub(super) fn awaited<R: Records>(
-    records: &R,
-    waiter: &Session,
+/// Maximum number of waiters at the head of a queue that [`awaited`] looks at.
+const HEADS: usize = 64;
+
+/// The sessions and queues, as a table or a reading of it knows them.
+pub(super) trait Queues {
+    /// The error of records that can't be read.
+    type Error;
+
+    /// A session, if it is known.
+    fn session(&self, id: SessionId) -> Result<Option<Cow<'_, Session>>, Self::Error>;
+    /// The first waiters of a resource ahead of one, at most so many; none if that waiter may
+    /// overtake them.
+    fn heeded(
+        &self,
+        name: &Resource,
+        waiter: (SessionId, &Session),
+        limit: usize,
+    ) -> Result<Vec<Cow<'_, Session>>, Self::Error>;
+}
+
+/// The queues of a table.
+pub(super) struct Table<'r, R>(pub(super) &'r R);
+
+impl<R: Records> Queues for Table<'_, R> {
+    type Error = R::Error;
+
+    fn session(&self, id: SessionId) -> Result<Option<Cow<'_, Session>>, R::Error> {
+        Ok(self.0.session(id)?.map(Cow::Owned))
+    }
+
+    fn heeded(
+        &self,
+        name: &Resource,
+        (id, waiter): (SessionId, &Session),
+        limit: usize,
+    ) -> Result<Vec<Cow<'_, Session>>, R::Error> {
+        let state = self.0.resource(name)?.filter(|state| !state.overtakers.contains(&id));
+        let Some(state) = state else { return Ok(Vec::new()) };
+        let before = Rank::waiting(waiter.place());
+        let query = Query { held: Modes::EMPTY, before, ..Query::ALL };
+        let mut found: Vec<SessionId> = Vec::new();
+        let mut after = Rank::HELD;
+        while found.len() < limit {
+            let entries = state.tree.waiting_after(self.0, name, query, after, limit)?;
+            let Some(last) = entries.last() else { break };
+            after = last.rank;
+            found.extend(entries.iter().map(|entry| entry.session));
+            found.dedup();
+        }
+        found.truncate(limit);
+        let sessions = found.into_iter().map(|id| Ok(self.0.session(id)?.map(Cow::Owned)));
+        sessions.filter_map(Result::transpose).collect()
+    }
+}
+
+/// The first of these sessions that holds what a waiter waits for, or what a waiter waits for that
+/// this one heeds in the queue of the same resource. A hold around a waiter itself does not count.
+pub(super) fn awaited<Q: Queues>(
+    queues: &Q,
+    (id, waiter): (SessionId, &Session),
     holders: &[SessionId],
-) -> Result<Option<SessionId>, R::Error> {
-    for id in holders.iter().filter(|holder| !waiter.ancestors.contains(holder)) {
-        let Some(holder) = records.session(*id)?.filter(Session::is_holder) else { continue };
-        if excludes_any(&holder, waiter) {
-            return Ok(Some(*id));
+) -> Result<Option<SessionId>, Q::Error> {
+    for above in holders.iter().filter(|holder| !waiter.ancestors.contains(holder)) {
+        let Some(holder) = queues.session(*above)?.filter(|holder| holder.is_holder()) else { continue };
+        let is_excluded = |held: &ClaimRecord| waiter.claims.iter().any(|its| excludes(&held.claim, &its.claim));
+        if holder.claims.iter().any(is_excluded) {
+            return Ok(Some(*above));
+        }
+        let is_held = |name: &&Resource| holder.claims.iter().any(|held| held.claim.resource == **name);
+        for name in waiter.resources().into_iter().filter(is_held) {
+            let heeded = queues.heeded(name, (id, waiter), HEADS)?;
+            let mut strange = heeded.iter().filter(|ahead| !ahead.ancestors.contains(above));
+            if strange.any(|ahead| stands_between(name, &holder, ahead, waiter)) {
+                return Ok(Some(*above));
+            }
         }
     }
     Ok(None)
 }
 
-/// Whether a holder has a claim that excludes one of a waiter's.
-pub(super) fn excludes_any(holder: &Session, waiter: &Session) -> bool {
-    let waits_for = |held: &ClaimRecord| waiter.claims.iter().any(|its| excludes(&held.claim, &its.claim));
-    holder.claims.iter().any(waits_for)
+/// Whether a waiter waits for a holder of a resource, and another waiter for that waiter.
+fn stands_between(name: &Resource, holder: &Session, ahead: &Session, waiter: &Session) -> bool {
+    let here = |session: &Session| -> Vec<Claim> {
+        let claims = session.claims.iter().filter(|record| record.claim.resource == *name);
+        claims.map(unshared).collect()
+    };
+    let (held, asked) = (here(holder), here(waiter));
+    here(ahead)
+        .iter()
+        .any(|its| held.iter().any(|held| excludes(held, its)) && asked.iter().any(|claim| excludes(its, claim)))
+}
+
+/// A claim without its slot if it shares an ancestor's, because nobody waits for that.
+fn unshared(record: &ClaimRecord) -> Claim {
+    Claim { slots: record.claim.slots.filter(|_| !record.shares), ..record.claim.clone() }
 }
 
 /// Whether two sessions can't hold these claims at the same time, whatever the other sessions hold.
@@ -109,7 +184,7 @@ pub(super) fn overtakers<R: Records>(
         if is_awaited && !session.ancestors.is_empty() {
             state.tree.visit(records, name, Query { before: *rank, ..query }, |ahead| {
                 let ancestor = records.session(ahead.session).and_then(|waiter| match waiter {
-                    Some(waiter) => awaited(records, &waiter, &session.ancestors),
+                    Some(waiter) => awaited(&Table(records), (ahead.session, &waiter), &session.ancestors),
                     None => Ok(None),
                 });
                 match ancestor {
@@ -124,7 +199,7 @@ pub(super) fn overtakers<R: Records>(
             state.tree.visit(records, name, query, |behind| {
                 let overtaker = records.session(behind.session).and_then(|waiter| match waiter {
                     Some(waiter) if behind.rank > *rank && !waiter.ancestors.is_empty() => {
-                        awaited(records, session, &waiter.ancestors)
+                        awaited(&Table(records), (id, session), &waiter.ancestors)
                     }
                     _ => Ok(None),
                 });

@@ -2,7 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::support::needs::{programs, root, skip_unless};
 use crate::support::{Lab, RLOCK, Ran, Running, wait_until};
@@ -151,6 +151,30 @@ fn maintenance_waits_for_the_jobs_and_lets_none_begin() {
         holder.end().silently(0);
         maintenance.end().printed("maintain\n");
         Ran::of(&mut shell(&lab, job)).printed("sync\n");
+    }
+}
+
+/// "A job that has begun goes on, even if others that wait behind the maintenance want `report`,
+/// too."
+#[test]
+fn job_that_has_begun_goes_on_past_those_behind_the_maintenance() {
+    for lab in labs() {
+        let page = blocks("MAINTENANCE WINDOW");
+        let (job, maintenance) = page[0].split_once('\n').expect("a job and the maintenance");
+        let begun = page[1].replace("-- rlock", "-- sh -c 'echo held; read go; exec \"$@\"' sh rlock");
+        let mut begun = Running::start(shell(&lab, &begun).stdin(Stdio::piped()));
+        begun.expect_held();
+        let maintenance = Running::start(&mut shell(&lab, maintenance));
+        lab.until_waiting("fleet", 1);
+        let behind = Running::start(&mut shell(&lab, &job.replace("--write sync", "--write report")));
+        lab.until_waiting("fleet", 2);
+        let last = Running::start(&mut shell(&lab, "rlock exec report -- ./report"));
+        lab.until_waiting("report", 2);
+        begun.write("go\n");
+        begun.end().printed("report\n");
+        maintenance.end().printed("maintain\n");
+        behind.end().printed("sync\n");
+        last.end().printed("report\n");
     }
 }
 

@@ -166,7 +166,7 @@ pub(crate) fn no_waiter_is_overtaken(sessions: &Sessions, before: &[Line], after
     }
 }
 
-/// Whether a waiter waits for an ancestor of a session, or is behind a waiter of the same resource that
+/// Whether a waiter waits for an ancestor of a session, or is behind a waiter of some resource that
 /// does.
 fn may_pass(sessions: &Sessions, lines: &[Line], session: SessionId, waiter: SessionId) -> bool {
     let excludes = |line: &Line, other: &Line| {

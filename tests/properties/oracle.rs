@@ -400,15 +400,37 @@ impl Oracle {
         Reply::Waiting
     }
 
-    /// The first ancestor of `below` whose hold a waiter waits for.
+    /// The first ancestor of `below` whose hold a waiter waits for, or a waiter that this one heeds.
     fn awaited(&self, waiter: &Member, below: &Member) -> Option<SessionId> {
-        let excludes = |holder: &Member| {
+        let excludes = |holder: &Member, waiter: &Member| {
             let claims = &waiter.request.claims;
             holder.request.claims.iter().any(|held| claims.iter().any(|claim| exclude(held, claim)))
         };
         let strange = below.request.ancestors.iter().filter(|id| !waiter.request.ancestors.contains(id));
         let mut holders = strange.filter_map(|id| self.member(*id)).filter(|above| above.holds());
-        holders.find(|holder| !waiter.holds() && excludes(holder)).map(Member::id)
+        let is_awaited = |holder: &&Member| {
+            let names = Self::resources(&waiter.request);
+            excludes(holder, waiter) || names.iter().any(|name| self.is_held_up(waiter, name, holder))
+        };
+        holders.find(|holder| !waiter.holds() && is_awaited(holder)).map(Member::id)
+    }
+
+    /// Whether a waiter heeds one ahead of it that waits for what a session holds of a resource.
+    fn is_held_up(&self, waiter: &Member, name: &Resource, holder: &Member) -> bool {
+        let here = |member: &Member| -> Vec<Claim> {
+            let claims = member.request.claims.iter().filter(|claim| claim.resource == *name);
+            let shares = self.shares(member, name);
+            claims.map(|claim| Claim { slots: claim.slots.filter(|_| !shares), ..claim.clone() }).collect()
+        };
+        let (held, asked) = (here(holder), here(waiter));
+        let is_ahead = |other: &&Member| !other.holds() && other.seq < waiter.seq;
+        !waiter.overtakes_on.contains(name)
+            && self.members.iter().filter(is_ahead).any(|ahead| {
+                let is_between = |its: &Claim| {
+                    held.iter().any(|held| exclude(held, its)) && asked.iter().any(|claim| exclude(its, claim))
+                };
+                !ahead.request.ancestors.contains(&holder.id()) && here(ahead).iter().any(is_between)
+            })
     }
 
     /// Notes the waiters that overtake another since a session has joined the queues.

@@ -1,6 +1,6 @@
 # A nested request is not held back by an earlier waiter that itself waits for one of the request's
-# ancestors, or that is behind such a waiter. That waiter can't be granted before the ancestor ends,
-# and the ancestor waits for its descendant.
+# ancestors, or that is behind such a waiter in the same queue or in that of what the ancestor holds.
+# That waiter can't be granted before the ancestor ends, and the ancestor waits for its descendant.
 
 == A nested request overtakes a waiter that also wants the ancestor's resource
 
@@ -736,3 +736,56 @@ done
 d: D write t1; B write waits 1st
 x: A write t1; B write waits 1st
 y: N write t3; B write waits 1st
+
+== A job that waits behind a maintenance is overtaken by a job that the maintenance waits for
+
+A read fleet
+----
+granted
+fleet: A read t1
+
+M write fleet
+----
+waiting
+fleet: A read t1; M write waits 1st
+
+B read fleet + write report
+----
+waiting
+fleet: A read t1; M write waits 1st; B read waits 2nd
+report: B write waits 1st
+
+C write report
+----
+waiting
+fleet: A read t1; M write waits 1st; B read waits 2nd
+report: B write waits 1st; C write waits 2nd
+
+N write report below A
+----
+granted
+fleet: A read t1; M write waits 1st; B read waits 2nd
+report: N write t1; B write waits 1st; C write waits 2nd
+
+N releases
+----
+done
+fleet: A read t1; M write waits 1st; B read waits 2nd
+report: B write waits 1st; C write waits 2nd
+
+A releases
+----
+done
+fleet: M write t2; B read waits 1st
+report: B write waits 1st; C write waits 2nd
+
+M releases
+----
+done
+fleet: B read t3
+report: B write t2; C write waits 1st
+
+B releases
+----
+done
+report: C write t3

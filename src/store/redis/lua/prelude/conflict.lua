@@ -29,8 +29,42 @@ local function excludes(held, claim)
   return clash and overlaps(held[LO], held[HI], claim[LO], claim[HI])
 end
 
--- Returns the ancestor of a session that a waiter of a resource waits for, so that the waiter can't be
--- granted before that ancestor ends.
+-- Whether one of a session's claims excludes a claim of an entry of the queue, as far as shares do
+-- not concern slots.
+local function excludes_entry(r, claims, mode, lo, hi)
+  for i = 1, #claims do
+    local its = claims[i]
+    if (find(CLASH[mode], its[MODE], 1, true) or mode == 's' and its[MODE] == 's' and r.slots == 1)
+      and overlaps(lo, hi, its[LO], its[HI]) then
+      return true
+    end
+  end
+  return false
+end
+
+-- Whether a waiter heeds a waiter ahead of it that waits for what a session holds of the resource.
+-- The function looks at the first HEADS_AHEAD waiters.
+local function is_held_up(r, id, above)
+  local holder, own, at, looks = record(r, above), record(r, id), first_place(r), 0
+  local entry = not r.count[id] and waiter(r, at)
+  while entry and entry.score < own[SEQ] and looks < HEADS_AHEAD do
+    looks = looks + (r.left[entry.id] and 0 or 1)
+    local is_below = entry.is_nested and kin_of(entry.id, record(r, entry.id)[ANCESTORS])[above]
+    for i = 1, (is_below or r.left[entry.id]) and 0 or #entry, 3 do
+      local mode, lo, hi = entry[i], entry[i + 1], entry[i + 2]
+      if excludes_entry(r, holder[CLAIMS], mode, lo, hi) and excludes_entry(r, own[CLAIMS], mode, lo, hi) then
+        return true
+      end
+    end
+    work, at = work - LOOK, at + 1
+    entry = waiter(r, at)
+  end
+  return false
+end
+
+-- Returns the ancestor of a session that a waiter of a resource waits for, or that a waiter waits for
+-- which this one heeds in the queue of the same resource. The waiter can't be granted before that
+-- ancestor ends.
 local function awaited_above(r, id, kin)
   local known = record(r, id)
   if not known or known[HELD] > WAITS then
@@ -46,6 +80,12 @@ local function awaited_above(r, id, kin)
             return kin[i]
           end
         end
+      end
+    end
+    for j = 1, own[kin[i]] and 0 or #at do
+      local above = record(at[j], kin[i])
+      if above and above[HELD] > WAITS and is_held_up(at[j], id, kin[i]) then
+        return kin[i]
       end
     end
   end

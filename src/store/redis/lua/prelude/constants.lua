@@ -98,6 +98,10 @@ local LONG, NEAR_MAX = 64, 16
 -- Maximum number of walks that are put off one by one. More walks become one along the whole queue.
 local WALKS_MAX = 100
 
+-- Maximum number of waiters at the head of a queue among which the script looks for one that waits
+-- for an ancestor of a session.
+local HEADS_AHEAD = 64
+
 -- Maximum number of claims of overtaken waiters that a nested request compares with the waiters
 -- behind them.
 local OVERTAKEN_MAX = 64
