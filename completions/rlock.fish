@@ -39,7 +39,8 @@ complete -c rlock -n "__fish_rlock_needs_command" -f -a "held" -d 'Tell by the e
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "inspect" -d 'Show who holds what and who waits'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "doctor" -d 'Check the store, and say what to do'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "history" -d 'Show what ran under a lock, when, and how it ended'
-complete -c rlock -n "__fish_rlock_needs_command" -f -a "cleanup" -d 'Remove what is expired or dead, or break locks'
+complete -c rlock -n "__fish_rlock_needs_command" -f -a "cleanup" -d 'Remove what is expired or dead'
+complete -c rlock -n "__fish_rlock_needs_command" -f -a "break" -d 'Take live locks away, and have their commands stopped'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "shrink" -d 'Inside a hold: give up part of the interval'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "downgrade" -d 'Inside a hold: lower its mode'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "serve" -d 'Serve locks to any program that speaks lines'
@@ -63,9 +64,9 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -s E -l conflict-exit-
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l skip-ok -d 'When busy, exit with 0 silently [for less than DUR in a row]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l grace -d 'When the lock is lost: from TERM to KILL' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l connect-timeout -d 'How long reaching a server may take' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l replicas -d 'Replicas of a server that must know of the lock first' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l grace -d 'When the lock is lost: from TERM to KILL [default: 5s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l connect-timeout -d 'How long reaching a server may take [default: 5s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l replicas -d 'Replicas of a server that must know of the lock first [default: 0]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l success-codes -d 'Exit codes that are a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r -f
@@ -93,9 +94,9 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s E -l conflict
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l skip-ok -d 'When busy, exit with 0 silently [for less than DUR in a row]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l grace -d 'When the lock is lost: from TERM to KILL' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l connect-timeout -d 'How long reaching a server may take' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l replicas -d 'Replicas of a server that must know of the lock first' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l grace -d 'When the lock is lost: from TERM to KILL [default: 5s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l connect-timeout -d 'How long reaching a server may take [default: 5s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l replicas -d 'Replicas of a server that must know of the lock first [default: 0]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l success-codes -d 'Exit codes that are a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r -f
@@ -123,9 +124,9 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s E -l conf
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l skip-ok -d 'When busy, exit with 0 silently [for less than DUR in a row]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l grace -d 'When the lock is lost: from TERM to KILL' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l connect-timeout -d 'How long reaching a server may take' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l replicas -d 'Replicas of a server that must know of the lock first' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l grace -d 'When the lock is lost: from TERM to KILL [default: 5s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l connect-timeout -d 'How long reaching a server may take [default: 5s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l replicas -d 'Replicas of a server that must know of the lock first [default: 0]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l success-codes -d 'Exit codes that are a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r -f
@@ -153,9 +154,9 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s E -l conflic
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l skip-ok -d 'When busy, exit with 0 silently [for less than DUR in a row]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l grace -d 'When the lock is lost: from TERM to KILL' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l connect-timeout -d 'How long reaching a server may take' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l replicas -d 'Replicas of a server that must know of the lock first' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l grace -d 'When the lock is lost: from TERM to KILL [default: 5s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l connect-timeout -d 'How long reaching a server may take [default: 5s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l replicas -d 'Replicas of a server that must know of the lock first [default: 0]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l success-codes -d 'Exit codes that are a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r -f
@@ -190,13 +191,13 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l max-waiting -d '
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l deadlock-timeout -d 'When a nested wait looks for a deadlock; 0 never' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l connect-timeout -d 'How long reaching a server may take' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l replicas -d 'Replicas of a server that must know of the lock first' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l connect-timeout -d 'How long reaching a server may take [default: 5s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l replicas -d 'Replicas of a server that must know of the lock first [default: 0]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l grace -d 'How early PID is told that a lease will end' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l grace -d 'How early PID is told that a lease will end [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l export -d 'Print commands for a shell\'s eval instead of NAME=value; on failure (exit N)'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s q -l quiet -d 'Say nothing when busy'
@@ -259,8 +260,14 @@ complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l namespace -d 'Ke
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l session -d 'Break only the lock of this session' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l pid -d 'Break only the lock of the rlock with this process id' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l dry-run -d 'Only say what would be removed'
-complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l break -d 'Take live locks on KEY away, too: their commands are stopped'
+complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l break -d 'Take live locks on KEY away, too, as \'rlock break\' does'
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -s h -l help -d 'Print help'
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l session -d 'Break only the lock of this session' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l pid -d 'Break only the lock of the rlock with this process id' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l dry-run -d 'Only say what would be taken away'
+complete -c rlock -n "__fish_rlock_using_subcommand break" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand shrink" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand shrink" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand shrink" -l resource -d 'Which lock, where the command holds several' -r -f -a "(__fish_rlock_names)"
@@ -278,7 +285,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand serve" -l max-waiting -d 'Ho
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l only -d 'Serve only KEYs that match one of these patterns' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand serve" -l grace -d 'How long holders go on after TERM' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand serve" -l grace -d 'How long holders go on after TERM [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l stdio -d 'Serve one client on standard input and output'
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l insecure -d 'Listen beyond this machine without a token'
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -s v -l verbose -d 'Log each connection, lock and unlock'
@@ -290,24 +297,25 @@ complete -c rlock -n "__fish_rlock_using_subcommand man" -l store -d 'The store:
 complete -c rlock -n "__fish_rlock_using_subcommand man" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand man" -l dir -d 'Write all pages below DIR, in man1, man7 and man8' -r -f -a "(__fish_complete_directories)"
 complete -c rlock -n "__fish_rlock_using_subcommand man" -s h -l help -d 'Print help'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "exec" -d 'Run a command while holding locks on whole resources'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "range-read" -d 'Run a command while holding a read lock on an interval'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "range-prewrite" -d 'Run a command while holding a prewrite lock on an interval'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "range-write" -d 'Run a command while holding a write lock on an interval'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "acquire" -d 'Acquire a lock that stays until its time is over, a process ends, or rlock release'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "renew" -d 'Let a lock of rlock acquire last longer'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "release" -d 'Give back a lock of rlock acquire'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "held" -d 'Tell by the exit status whether this runs below a lock'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "inspect" -d 'Show who holds what and who waits'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "doctor" -d 'Check the store, and say what to do'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "history" -d 'Show what ran under a lock, when, and how it ended'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "cleanup" -d 'Remove what is expired or dead, or break locks'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "shrink" -d 'Inside a hold: give up part of the interval'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "downgrade" -d 'Inside a hold: lower its mode'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "serve" -d 'Serve locks to any program that speaks lines'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "completions" -d 'Print a completion script for a shell'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "man" -d 'Print a man page, or write them all'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "exec" -d 'Run a command while holding locks on whole resources'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "range-read" -d 'Run a command while holding a read lock on an interval'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "range-prewrite" -d 'Run a command while holding a prewrite lock on an interval'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "range-write" -d 'Run a command while holding a write lock on an interval'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "acquire" -d 'Acquire a lock that stays until its time is over, a process ends, or rlock release'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "renew" -d 'Let a lock of rlock acquire last longer'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "release" -d 'Give back a lock of rlock acquire'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "held" -d 'Tell by the exit status whether this runs below a lock'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "inspect" -d 'Show who holds what and who waits'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "doctor" -d 'Check the store, and say what to do'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "history" -d 'Show what ran under a lock, when, and how it ended'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "cleanup" -d 'Remove what is expired or dead'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "break" -d 'Take live locks away, and have their commands stopped'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "shrink" -d 'Inside a hold: give up part of the interval'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "downgrade" -d 'Inside a hold: lower its mode'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "serve" -d 'Serve locks to any program that speaks lines'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "completions" -d 'Print a completion script for a shell'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "man" -d 'Print a man page, or write them all'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 
 # The script of clap_complete precedes these functions. They add the names of live resources where a
 # KEY stands, and the shell's own completion of commands after `--`.
@@ -339,6 +347,8 @@ function __fish_rlock_grammar
         case history
             echo 999 --store --namespace --last -n --since --color
         case cleanup
+            echo 999 --store --namespace --session --pid
+        case break
             echo 999 --store --namespace --session --pid
         case shrink
             echo 0 --store --namespace --resource
@@ -429,4 +439,4 @@ complete -c rlock -n "__fish_rlock_position | string match -q key" -f -a "(__fis
 complete -c rlock -n "__fish_rlock_position | string match -q command" -f -a "(__fish_rlock_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand downgrade" -f -a "read prewrite"
 complete -c rlock -n "__fish_rlock_using_subcommand completions" -f -a "bash zsh fish"
-complete -c rlock -n "__fish_rlock_using_subcommand man" -f -a "rlock rlock-exec rlock-range-read rlock-range-prewrite rlock-range-write rlock-acquire rlock-renew rlock-release rlock-held rlock-inspect rlock-doctor rlock-history rlock-cleanup rlock-shrink rlock-downgrade rlock-serve rlock-completions rlock-man rlock-redis rlock-recipes"
+complete -c rlock -n "__fish_rlock_using_subcommand man" -f -a "rlock rlock-exec rlock-range-read rlock-range-prewrite rlock-range-write rlock-acquire rlock-renew rlock-release rlock-held rlock-inspect rlock-doctor rlock-history rlock-cleanup rlock-break rlock-shrink rlock-downgrade rlock-serve rlock-completions rlock-man rlock-redis rlock-recipes"

@@ -272,7 +272,7 @@ pub(super) fn acquire(command: Command) -> Command {
         )
         .arg(switch(id::EXPORT, "Print commands for a shell's eval instead of NAME=value; on failure (exit N)"))
         .args(run_options().filter(|arg| OF_ACQUIRE.contains(&arg.get_id().as_str())))
-        .mut_arg(id::GRACE, |arg| arg.help("How early PID is told that a lease will end"))
+        .mut_arg(id::GRACE, |arg| arg.help("How early PID is told that a lease will end [default: 5s]"))
 }
 
 /// The options of `exec` that `acquire` has, too. The others are about a command.
@@ -369,11 +369,19 @@ fn run_options() -> impl Iterator<Item = Arg> {
     ];
     let lease = [
         ttl(),
-        option(id::GRACE, "DUR", values::duration, "When the lock is lost: from TERM to KILL").default_value("5s"),
-        option(id::CONNECT_TIMEOUT, "DUR", values::connect_timeout, "How long reaching a server may take")
-            .default_value("5s"),
-        option(id::REPLICAS, "N", values::replicas, "Replicas of a server that must know of the lock first")
-            .default_value("0"),
+        option(id::GRACE, "DUR", values::duration, "When the lock is lost: from TERM to KILL [default: 5s]"),
+        option(
+            id::CONNECT_TIMEOUT,
+            "DUR",
+            values::connect_timeout,
+            "How long reaching a server may take [default: 5s]",
+        ),
+        option(
+            id::REPLICAS,
+            "N",
+            values::replicas,
+            "Replicas of a server that must know of the lock first [default: 0]",
+        ),
     ];
     let others = [
         shell(id::SHELL_COMMAND, "Run STRING by /bin/sh, in place of COMMAND").short('c').conflicts_with(id::COMMAND),
@@ -470,7 +478,7 @@ pub(super) fn serve(command: Command) -> Command {
         )
         .arg(ttl())
         .arg(history())
-        .arg(option(id::GRACE, "DUR", values::duration, "How long holders go on after TERM").default_value("5s"))
+        .arg(option(id::GRACE, "DUR", values::duration, "How long holders go on after TERM [default: 5s]"))
         .arg(verbose("Log each connection, lock and unlock"))
 }
 
@@ -575,23 +583,39 @@ fn color() -> Arg {
 
 pub(super) fn cleanup(command: Command) -> Command {
     command
-        .override_usage(
-            "rlock cleanup [KEY]... [--dry-run]\n       \
-             rlock cleanup --break KEY... [--session ID | --pid PID] [--dry-run]",
-        )
-        .after_help(notes("", &["rlock cleanup --dry-run", "rlock cleanup --break backup --pid 4711"]))
+        .override_usage("rlock cleanup [KEY]... [--dry-run]")
+        .after_help(notes(
+            "--break KEY... is another name for 'rlock break KEY...'.",
+            &["rlock cleanup --dry-run", "rlock cleanup deploy"],
+        ))
         .arg(keys("What to clean [default: all]"))
-        .arg(switch(id::DRY_RUN, "Only say what would be removed"))
-        .arg(switch(id::BREAK, "Take live locks on KEY away, too: their commands are stopped"))
-        .arg(
-            option(id::HOLDER, "ID", values::session, "Break only the lock of this session")
-                .requires(id::BREAK)
-                .conflicts_with(id::PID),
-        )
-        .arg(
-            option(id::PID, "PID", values::pid, "Break only the lock of the rlock with this process id")
-                .requires(id::BREAK),
-        )
+        .arg(dry_run("Only say what would be removed"))
+        .arg(switch(id::BREAK, "Take live locks on KEY away, too, as 'rlock break' does"))
+        .args(holder().map(|arg| arg.requires(id::BREAK)))
+}
+
+pub(super) fn break_locks(command: Command) -> Command {
+    command
+        .override_usage("rlock break KEY... [--session ID | --pid PID] [--dry-run]")
+        .after_help(notes(
+            "Exit: 0, or 1 if nobody holds any KEY.",
+            &["rlock break --dry-run deploy", "rlock break backup --pid 4711"],
+        ))
+        .arg(keys("Whose locks to take away: their commands are stopped").required(true))
+        .arg(dry_run("Only say what would be taken away"))
+        .args(holder())
+}
+
+fn dry_run(help: &'static str) -> Arg {
+    switch(id::DRY_RUN, help)
+}
+
+/// Selects one holder.
+fn holder() -> [Arg; 2] {
+    [
+        option(id::HOLDER, "ID", values::session, "Break only the lock of this session").conflicts_with(id::PID),
+        option(id::PID, "PID", values::pid, "Break only the lock of the rlock with this process id"),
+    ]
 }
 
 fn keys(help: &'static str) -> Arg {

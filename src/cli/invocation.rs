@@ -85,17 +85,16 @@ pub struct Exec {
     pub wait: Option<Duration>,
     /// The exit code when busy.
     pub conflict_exit_code: u8,
-    /// The ttl of the lease, at least a second; `None` for that of the environment, or the default.
+    /// The ttl of the lease, at least a second; `None` for the default.
     /// It has no effect in a store where a hold lives as long as its process.
     pub ttl: Option<Duration>,
-    /// The time from TERM to KILL when the command must be stopped.
-    pub grace: Duration,
-    /// Whether `grace` is the default, which is lowered if it is too long for `ttl`.
-    pub grace_yields: bool,
-    /// The time that connecting to the store may take.
-    pub connect_timeout: Duration,
-    /// How many replicas must have the grant before the command starts.
-    pub replicas: u32,
+    /// The time from TERM to KILL when the command must be stopped; `None` for the default, which is
+    /// lowered if it is too long for `ttl`.
+    pub grace: Option<Duration>,
+    /// The time that connecting to the store may take; `None` for the default.
+    pub connect_timeout: Option<Duration>,
+    /// How many replicas must have the grant before the command starts; `None` for the default.
+    pub replicas: Option<u32>,
     /// The owner and the reason of the request.
     pub whose: Whose,
     /// The name of the job, which replaces the user and the command.
@@ -104,8 +103,7 @@ pub struct Exec {
     pub max_waiting: Option<u32>,
     /// How long a nested request waits before it looks for a deadlock; zero for never.
     pub deadlock_timeout: Duration,
-    /// How many entries the history of each resource keeps; `None` for the number of the
-    /// environment, or the default.
+    /// How many entries the history of each resource keeps; `None` for the default.
     pub history: Option<u32>,
     /// End a busy request with 0 and without a message: `Some(None)` always, `Some(Some(time))` as
     /// long as the job has been skipped in a row for less than this time.
@@ -154,14 +152,12 @@ pub struct Acquire {
     pub conflict_exit_code: u8,
     /// See [`Exec::ttl`].
     pub ttl: Option<Duration>,
-    /// How long before the end of its lease a hold counts as lost.
-    pub grace: Duration,
-    /// See [`Exec::grace_yields`].
-    pub grace_yields: bool,
+    /// How long before the end of its lease a hold counts as lost; see [`Exec::grace`].
+    pub grace: Option<Duration>,
     /// See [`Exec::connect_timeout`].
-    pub connect_timeout: Duration,
+    pub connect_timeout: Option<Duration>,
     /// See [`Exec::replicas`].
-    pub replicas: u32,
+    pub replicas: Option<u32>,
     /// See [`Exec::whose`].
     pub whose: Whose,
     /// See [`Exec::job`].
@@ -280,7 +276,7 @@ pub struct Doctor {
     pub store: StoreOptions,
     /// Print JSON instead of lines.
     pub json: bool,
-    /// The ttl to compare with; `None` for that of the environment, or the default.
+    /// The ttl to compare with; `None` for the default.
     pub ttl: Option<Duration>,
     /// When to use colours.
     pub color: ColorChoice,
@@ -377,10 +373,9 @@ pub struct Serve {
     pub ttl: Option<Duration>,
     /// See [`Exec::history`].
     pub history: Option<u32>,
-    /// How long holders may go on after TERM, or after their lease could not be renewed.
-    pub grace: Duration,
-    /// Whether `grace` is the default, which is lowered if it is too long for `ttl`.
-    pub grace_yields: bool,
+    /// How long holders may go on after TERM, or after their lease could not be renewed; see
+    /// [`Exec::grace`].
+    pub grace: Option<Duration>,
     /// Log connections, locks and unlocks.
     pub verbose: bool,
 }

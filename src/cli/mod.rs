@@ -36,7 +36,10 @@ use std::ffi::OsString;
 
 pub use invocation::Invocation;
 pub use usage::Usage;
-pub(crate) use values::{OWNER_BYTES, REASON_BYTES, history as parse_history, text_for_people, ttl as parse_ttl};
+pub(crate) use values::{
+    OWNER_BYTES, REASON_BYTES, connect_timeout as parse_connect_timeout, duration as parse_duration,
+    history as parse_history, replicas as parse_replicas, text_for_people, ttl as parse_ttl,
+};
 
 /// Parses the words of a command line as the C library gives them: the first word is the
 /// program's own name.

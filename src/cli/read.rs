@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anstream::ColorChoice;
 use clap::ArgMatches;
-use clap::parser::ValueSource;
 
 use crate::lock::mode::Mode;
 use crate::lock::request::Claim;
@@ -37,7 +36,6 @@ pub(super) fn range(mode: Mode, matches: ArgMatches) -> Result<Invocation, Mista
 /// The part that `exec` and `range-*` share.
 fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     let command = command(&mut matches)?;
-    let grace_yields = matches.value_source(id::GRACE) == Some(ValueSource::DefaultValue);
     let is_whole_write = matches!(&claims[..], [claim] if claim.mode == Mode::Write && claim.span.is_whole());
     if matches.contains_id(id::ONCE_PER) && !is_whole_write {
         return Err(Mistake::plain(
@@ -55,13 +53,12 @@ fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistak
     Ok(Invocation::Exec(Box::new(Exec {
         claims,
         command,
-        grace_yields,
         ttl: matches.remove_one(id::TTL),
-        grace: given(&mut matches, id::GRACE),
+        grace: matches.remove_one(id::GRACE),
         wait,
         conflict_exit_code: given(&mut matches, id::CONFLICT_EXIT_CODE),
-        connect_timeout: given(&mut matches, id::CONNECT_TIMEOUT),
-        replicas: given(&mut matches, id::REPLICAS),
+        connect_timeout: matches.remove_one(id::CONNECT_TIMEOUT),
+        replicas: matches.remove_one(id::REPLICAS),
         whose: whose(&mut matches),
         job: matches.remove_one(id::JOB),
         max_waiting: matches.remove_one(id::MAX_WAITING),
@@ -109,18 +106,16 @@ pub(super) fn acquire(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
             return Err(Mistake::plain(text));
         }
     };
-    let grace_yields = matches.value_source(id::GRACE) == Some(ValueSource::DefaultValue);
     Ok(Invocation::Acquire(Acquire {
         claims,
         until,
-        grace_yields,
         export: matches.get_flag(id::EXPORT),
         wait: wait(&matches)?,
         conflict_exit_code: given(&mut matches, id::CONFLICT_EXIT_CODE),
         ttl: matches.remove_one(id::TTL),
-        grace: given(&mut matches, id::GRACE),
-        connect_timeout: given(&mut matches, id::CONNECT_TIMEOUT),
-        replicas: given(&mut matches, id::REPLICAS),
+        grace: matches.remove_one(id::GRACE),
+        connect_timeout: matches.remove_one(id::CONNECT_TIMEOUT),
+        replicas: matches.remove_one(id::REPLICAS),
         whose: whose(&mut matches),
         job: matches.remove_one(id::JOB),
         max_waiting: matches.remove_one(id::MAX_WAITING),
@@ -260,17 +255,25 @@ pub(super) fn doctor(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     }))
 }
 
-pub(super) fn cleanup(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
-    let cleanup = Cleanup {
+pub(super) fn break_locks(matches: ArgMatches) -> Result<Invocation, Mistake> {
+    Ok(Invocation::Cleanup(cleaned(matches, true)))
+}
+
+/// What `cleanup` and `break` share.
+fn cleaned(mut matches: ArgMatches, break_grants: bool) -> Cleanup {
+    let session = matches.remove_one(id::HOLDER).map(Holder::Session);
+    Cleanup {
         resources: resources(&mut matches),
         dry_run: matches.get_flag(id::DRY_RUN),
-        break_grants: matches.get_flag(id::BREAK),
-        only: matches
-            .remove_one(id::HOLDER)
-            .map(Holder::Session)
-            .or_else(|| matches.remove_one(id::PID).map(Holder::Process)),
+        break_grants,
+        only: session.or_else(|| matches.remove_one(id::PID).map(Holder::Process)),
         store: store(&mut matches),
-    };
+    }
+}
+
+pub(super) fn cleanup(matches: ArgMatches) -> Result<Invocation, Mistake> {
+    let break_grants = matches.get_flag(id::BREAK);
+    let cleanup = cleaned(matches, break_grants);
     if cleanup.break_grants && cleanup.resources.is_empty() {
         return Err(Mistake::plain("--break needs a KEY: name the locks to take away"));
     }
@@ -308,10 +311,9 @@ pub(super) fn serve(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
         max_connections: given(&mut matches, id::MAX_CONNECTIONS),
         max_waiting: given(&mut matches, id::MAX_WAITING),
         only: matches.remove_many(id::ONLY).into_iter().flatten().collect(),
-        grace_yields: matches.value_source(id::GRACE) == Some(ValueSource::DefaultValue),
         ttl: matches.remove_one(id::TTL),
         history: matches.remove_one(id::HISTORY),
-        grace: given(&mut matches, id::GRACE),
+        grace: matches.remove_one(id::GRACE),
         verbose: matches.get_flag(id::VERBOSE),
         store: store(&mut matches),
     }))
@@ -390,8 +392,8 @@ mod tests {
     fn exec_without_options_has_the_documented_defaults() {
         let exec = exec("exec k -- make -j 2 --all");
         assert_eq!(exec.command, ["make", "-j", "2", "--all"]);
-        assert_eq!((exec.wait, exec.conflict_exit_code, exec.replicas), (None, 75, 0));
-        assert_eq!((exec.ttl, exec.grace, exec.connect_timeout), (None, secs(5), secs(5)));
+        assert_eq!((exec.wait, exec.conflict_exit_code, exec.replicas), (None, 75, None));
+        assert_eq!((exec.ttl, exec.grace, exec.connect_timeout), (None, None, None));
         assert_eq!((exec.quiet, exec.verbose, exec.store), (false, false, StoreOptions::default()));
     }
 
@@ -406,10 +408,10 @@ mod tests {
         for start in ["exec k", "range-read k 1 2", "range-prewrite k [1,2)", "range-write k -1 2"] {
             for line in [format!("{start} {options} -- c"), format!("{start} {options} -c c")] {
                 let exec = exec(&line);
-                assert_eq!((exec.wait, exec.conflict_exit_code, exec.replicas), (Some(secs(90)), 3, 2), "{line}");
+                assert_eq!((exec.wait, exec.conflict_exit_code, exec.replicas), (Some(secs(90)), 3, Some(2)), "{line}");
                 assert_eq!(
                     (exec.ttl, exec.grace, exec.connect_timeout),
-                    (Some(secs(60)), secs(20), Duration::from_millis(500))
+                    (Some(secs(60)), Some(secs(20)), Some(Duration::from_millis(500)))
                 );
                 assert_eq!((exec.quiet, exec.verbose), (true, false));
                 assert_eq!(exec.store, StoreOptions { store: Some("file:///d".into()), namespace: Some("n".into()) });
@@ -478,18 +480,6 @@ mod tests {
     }
 
     #[test]
-    fn only_a_default_grace_yields_to_the_ttl() {
-        for (line, grace, yields) in [
-            ("exec k --ttl 6s -- c", 5, true),
-            ("exec k --grace 5s -- c", 5, false),
-            ("exec k --grace 20s --ttl 9s -- c", 20, false),
-        ] {
-            let exec = exec(line);
-            assert_eq!((exec.grace, exec.grace_yields), (secs(grace), yields), "{line}");
-        }
-    }
-
-    #[test]
     fn command_may_have_any_bytes() {
         let odd = OsString::from_vec(vec![0xff, b'x']);
         let words = ["rlock", "exec", "k", "--"].map(OsString::from).into_iter().chain([odd.clone(), odd.clone()]);
@@ -540,8 +530,12 @@ mod tests {
         };
         assert_eq!(parsed("cleanup").unwrap(), cleanup(vec![], false, false));
         assert_eq!(parsed("cleanup --break a b --dry-run").unwrap(), cleanup(names(&["a", "b"]), true, true));
-        let Ok(Invocation::Cleanup(one)) = parsed("cleanup --break k --pid 7") else { panic!("--pid is an option") };
-        assert!(matches!(one.only, Some(super::Holder::Process(pid)) if pid.as_raw_nonzero().get() == 7));
+        assert_eq!(parsed("break a b --dry-run").unwrap(), cleanup(names(&["a", "b"]), true, true));
+        for line in ["cleanup --break k --pid 7", "break k --pid 7"] {
+            let Ok(Invocation::Cleanup(one)) = parsed(line) else { panic!("--pid is an option of {line}") };
+            assert!(matches!(one.only, Some(super::Holder::Process(pid)) if pid.as_raw_nonzero().get() == 7));
+        }
+        assert_eq!(mistake("break"), "KEY is missing; see 'rlock break --help'");
         assert!(mistake("cleanup k --pid 7").contains("--break"), "{}", mistake("cleanup k --pid 7"));
         let resource = names(&["k"]).pop();
         assert_eq!(

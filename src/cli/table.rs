@@ -53,7 +53,7 @@ const LONG_VERSION: &str = concat!(
 );
 
 /// Every subcommand, in the order of the help.
-pub(super) static SUBCOMMANDS: [Subcommand; 17] = [
+pub(super) static SUBCOMMANDS: [Subcommand; 18] = [
     Subcommand {
         name: "exec",
         page: "rlock-exec",
@@ -191,10 +191,21 @@ pub(super) static SUBCOMMANDS: [Subcommand; 17] = [
         name: "cleanup",
         page: "rlock-cleanup",
         section: 1,
-        about: "Remove what is expired or dead, or break locks",
+        about: "Remove what is expired or dead",
         texts: &[include_str!("pages/cleanup.txt")],
         define: args::cleanup,
         read: read::cleanup,
+        has_numbers: false,
+        runs_command: false,
+    },
+    Subcommand {
+        name: "break",
+        page: "rlock-break",
+        section: 1,
+        about: "Take live locks away, and have their commands stopped",
+        texts: &[include_str!("pages/break.txt")],
+        define: args::break_locks,
+        read: read::break_locks,
         has_numbers: false,
         runs_command: false,
     },

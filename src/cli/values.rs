@@ -60,7 +60,7 @@ pub(super) fn slot(word: &str) -> Result<(Resource, u32), String> {
 
 /// Parses a duration as humantime does, or a bare number of seconds, as users of flock(1) and
 /// timeout(1) write it.
-pub(super) fn duration(word: &str) -> Result<Duration, String> {
+pub(crate) fn duration(word: &str) -> Result<Duration, String> {
     let word = unmark(word);
     let bare = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let duration = if bare {
@@ -113,7 +113,7 @@ pub(super) fn interval(word: &str) -> Result<Duration, String> {
 }
 
 /// The time that connecting to a server may take.
-pub(super) fn connect_timeout(word: &str) -> Result<Duration, String> {
+pub(crate) fn connect_timeout(word: &str) -> Result<Duration, String> {
     let timeout = duration(word)?;
     if timeout < SHORTEST { Err(format!("'{word}' is too short: give a server at least 1ms")) } else { Ok(timeout) }
 }
@@ -208,7 +208,7 @@ pub(super) fn exit_code(word: &str) -> Result<u8, String> {
     word.parse().map_err(|_| format!("'{word}' is not an exit code: give a number from 0 to 255"))
 }
 
-pub(super) fn replicas(word: &str) -> Result<u32, String> {
+pub(crate) fn replicas(word: &str) -> Result<u32, String> {
     let word = unmark(word);
     word.parse().map_err(|_| format!("'{word}' is not a number of replicas: give 0, 1, 2 and so on"))
 }

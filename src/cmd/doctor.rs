@@ -6,7 +6,7 @@ use anyhow::Context;
 use rustix::event::{PollFd, Timespec, poll};
 use serde_json::json;
 
-use super::context;
+use super::context::{self, Named};
 use super::look::look;
 use crate::cli::invocation::Doctor;
 use crate::cli::stdout;
@@ -35,12 +35,17 @@ pub(super) fn run(doctor: &Doctor) -> anyhow::Result<u8> {
 }
 
 fn examine(doctor: &Doctor) -> anyhow::Result<Vec<Check>> {
-    let ttl = context::ttl(doctor.ttl)?;
     let source = context::source(&doctor.store);
-    let mut store = match context::open_store(&doctor.store) {
+    let named = match Named::find(&doctor.store) {
+        Ok(named) => named,
+        Err(failure) => return Ok(vec![failed("store", &failure.text)]),
+    };
+    let ttl = named.defaults.ttl(doctor.ttl)?;
+    let mut store = match named.open(None) {
         Ok(store) => store,
         Err(failure) => return Ok(vec![failed("store", &failure.text)]),
     };
+    context::warn_of_password(&doctor.store);
     let (url, namespace) = (store.url(), store.namespace().to_owned());
     let mut found = vec![Check::ok("store", format!("{url}, namespace '{namespace}', chosen by {source}"))];
     match store.examine() {

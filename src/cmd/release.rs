@@ -16,7 +16,7 @@ use crate::store::{Released, Store};
 /// Releases the sessions and returns the exit code.
 pub(super) fn run(release: &Release) -> anyhow::Result<u8> {
     let named = Named::find(&release.store)?;
-    let mut store = named.open(context::CONNECT_TIMEOUT)?;
+    let mut store = named.open(None)?;
     context::warn_of_password(&release.store);
     let store = store.as_mut();
     let ids = match release.sessions.as_slice() {

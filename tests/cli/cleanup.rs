@@ -57,7 +57,8 @@ fn break_stops_the_holder_and_grants_the_waiter() {
         let what = "the hold for write on 'k' ([1,2])";
         lab.run(["cleanup", "--break", "--dry-run", "k"]).printed(&line("would break", what, &held));
         assert_eq!(lab.counts("k"), (1, 1));
-        lab.run(["cleanup", "k", "--break"]).printed(&line("broke", what, &held));
+        lab.run(["break", "--dry-run", "k"]).printed(&line("would break", what, &held));
+        lab.run(["break", "k"]).printed(&line("broke", what, &held));
         assert_ended_by_break(holder);
         waiter.expect_held();
         assert_eq!(lab.counts("k"), (1, 0));

@@ -89,7 +89,7 @@ const BESIDE_HOLDERS: &str = "
     rlock exec workers -- sleep 1000 2>/dev/null & PID=$!
     until [ \"$(rlock inspect --names | wc -l)\" = 3 ]; do sleep 0.01; done
     EXAMPLE
-    rlock cleanup --break backup deploy workers >/dev/null 2>&1 || :";
+    rlock break backup deploy workers >/dev/null 2>&1 || :";
 /// Examples about a run that has succeeded.
 const AFTER_BACKUP: &str = "rlock exec backup -- true; EXAMPLE";
 /// Examples below a lock without a command.
@@ -97,9 +97,10 @@ const ACQUIRED: &str =
     "lock=$(rlock acquire k --for 1h --export) || exit; eval \"$lock\"; EXAMPLE\n rlock release >/dev/null 2>&1 || :";
 
 /// The blocks of each page, in order.
-const PAGES: [(&str, &[Play]); 18] = [
+const PAGES: [(&str, &[Play]); 19] = [
     ("acquire", &[Some((ALONE, "upload\ncheck\n")), Some((ALONE, "upload\n"))]),
-    ("cleanup", &[Some((BESIDE_HOLDERS, "~on 'workers' (whole) of "))]),
+    ("break", &[Some((BESIDE_HOLDERS, "~on 'workers' (whole) of "))]),
+    ("cleanup", &[Some((ALONE, ""))]),
     ("doctor", &[Some((ALONE, "~ok      locks "))]),
     ("downgrade", &[Some((ALONE, "load\ncheck-at-leisure\n"))]),
     (
@@ -160,7 +161,7 @@ const PAGES: [(&str, &[Play]); 18] = [
 ];
 
 /// The examples of each help.
-const HELPS: [(&str, &str, &str); 24] = [
+const HELPS: [(&str, &str, &str); 26] = [
     ("rlock exec backup -- ./backup.sh", ALONE, "backup.sh\n"),
     ("rlock exec -n --read db --slot gpu=4 -- ./train.sh", ALONE, "train.sh\n"),
     ("rlock range-read -w 5m ledger '[2024,2025)' -- ./report.sh", ALONE, "report.sh\n"),
@@ -185,8 +186,10 @@ const HELPS: [(&str, &str, &str); 24] = [
     ("rlock history --failed --since 1d", ALONE, "~"),
     ("rlock history -n 5 backup", AFTER_BACKUP, "~ exit 0 "),
     ("rlock cleanup --dry-run", ALONE, ""),
+    ("rlock cleanup deploy", ALONE, ""),
+    ("rlock break --dry-run deploy", BESIDE_HOLDERS, "~would break the hold for write on 'deploy' (whole) of "),
     (
-        "rlock cleanup --break backup --pid 4711",
+        "rlock break backup --pid 4711",
         "rlock exec backup -- sleep 1000 2>/dev/null & PID=$!\nuntil rlock inspect --names | grep -q backup; do sleep 0.01; done; EXAMPLE",
         "~on 'backup' (whole) of ",
     ),
