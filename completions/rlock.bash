@@ -9,11 +9,11 @@ _rlock_grammar() {
         range-read) echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c -- ;;
         range-prewrite) echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c -- ;;
         range-write) echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c -- ;;
-        acquire) echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --deadlock-timeout --conflict-exit-code -E --ttl --connect-timeout --replicas --job --history --owner --reason --grace ;;
+        acquire) echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --deadlock-timeout --conflict-exit-code -E --ttl --connect-timeout --replicas --history --owner --reason --job --grace ;;
         renew) echo 0 --store --namespace --for ;;
         release) echo 0 --store --namespace ;;
         held) echo 1 --store --namespace ;;
-        inspect) echo 999 --store --namespace --color --held-longer-than --no-success-for --output -o ;;
+        inspect) echo 999 --store --namespace --color --held-longer-than --no-success-for --job --output -o ;;
         doctor) echo 0 --store --namespace --ttl --color ;;
         history) echo 999 --store --namespace --last -n --since --color ;;
         cleanup) echo 999 --store --namespace --session --pid ;;
@@ -304,7 +304,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__acquire)
-            opts="-n -w -E -q -v -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --for --pid --lost-signal --export --no-wait --wait --max-waiting --deadlock-timeout --conflict-exit-code --quiet --ttl --connect-timeout --replicas --job --history --no-default-store --owner --reason --verbose --grace --help"
+            opts="-n -w -E -q -v -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --for --pid --lost-signal --export --no-wait --wait --max-waiting --deadlock-timeout --conflict-exit-code --quiet --ttl --connect-timeout --replicas --history --no-default-store --owner --reason --verbose --job --grace --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -454,13 +454,6 @@ _rlock_static() {
                     fi
                     return 0
                     ;;
-                --job)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 --history)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
@@ -476,6 +469,13 @@ _rlock_static() {
                     return 0
                     ;;
                 --reason)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --job)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -639,7 +639,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__downgrade)
-            opts="-h --store --namespace --resource --help read prewrite"
+            opts="-v -h --store --namespace --resource --verbose --help read prewrite"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -916,7 +916,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__held)
-            opts="-h --store --namespace --read --prewrite --write --slot --help"
+            opts="-v -h --store --namespace --read --prewrite --write --slot --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1274,7 +1274,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__inspect)
-            opts="-v -o -h --store --namespace --json --names --tree --dot --watch --verbose --color --held-longer-than --no-success-for --prometheus --output --help"
+            opts="-v -o -h --store --namespace --json --names --tree --dot --watch --verbose --wide --color --held-longer-than --no-success-for --job --prometheus --output --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1313,6 +1313,13 @@ _rlock_static() {
                     return 0
                     ;;
                 --no-success-for)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --job)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -1977,7 +1984,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__release)
-            opts="-h --store --namespace --export --help"
+            opts="-v -h --store --namespace --export --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2002,7 +2009,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__renew)
-            opts="-h --store --namespace --for --export --help"
+            opts="-v -h --store --namespace --for --export --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2123,7 +2130,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__shrink)
-            opts="-h --store --namespace --resource --help"
+            opts="-v -h --store --namespace --resource --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -61,6 +61,7 @@ pub(super) mod id {
     pub(crate) const FORM: &str = "form";
     pub(crate) const WATCH: &str = "watch";
     pub(crate) const COLOR: &str = "color";
+    pub(crate) const WIDE: &str = "wide";
     pub(crate) const DRY_RUN: &str = "dry-run";
     pub(crate) const BREAK: &str = "break";
     pub(crate) const MODE: &str = "MODE";
@@ -134,8 +135,8 @@ pub(super) fn word(id: &'static str, parser: impl Into<ValueParser>, help: &'sta
 
 /// The options that select the store, accepted before and after the subcommand.
 pub(super) fn store_options() -> [Arg; 2] {
-    let store = "The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]";
-    let namespace = "Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]";
+    let store = "The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]";
+    let namespace = "Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]";
     [
         option(id::STORE, "URL", values::plain, store).value_hint(ValueHint::Url).display_order(100),
         option(id::NAMESPACE, "NAME", values::plain, namespace).display_order(101),
@@ -260,7 +261,7 @@ pub(super) fn acquire(command: Command) -> Command {
             ],
         ))
         .args(claims())
-        .arg(option(id::FOR, "DUR", values::hold, "Hold the lock for DUR, or until 'rlock release'; at most 7days"))
+        .arg(option(id::FOR, "DUR", values::hold, "Hold the lock for DUR, or until 'rlock release'; at most 7 days"))
         .arg(
             option(id::PID, "PID", values::pid, "Hold the lock until the process PID ends, or until 'rlock release'")
                 .conflicts_with(id::FOR),
@@ -272,6 +273,7 @@ pub(super) fn acquire(command: Command) -> Command {
         )
         .arg(switch(id::EXPORT, "Print commands for a shell's eval instead of NAME=value; on failure (exit N)"))
         .args(run_options().filter(|arg| OF_ACQUIRE.contains(&arg.get_id().as_str())))
+        .mut_arg(id::JOB, |arg| arg.help("Name of the job in the store [default: derived from user and words]"))
         .mut_arg(id::GRACE, |arg| arg.help("How early PID is told that a lease will end [default: 5s]"))
 }
 
@@ -314,6 +316,7 @@ pub(super) fn renew(command: Command) -> Command {
         .arg(word(id::SESSION, values::session, "The session [default: the innermost of rlock acquire around]"))
         .arg(option(id::FOR, "DUR", values::hold, "Hold for DUR from now [default: as acquire did]; never shorter"))
         .arg(switch(id::EXPORT, "Print nothing, or on failure (exit N), for a shell's eval"))
+        .arg(verbose("Say what was renewed"))
 }
 
 pub(super) fn release(command: Command) -> Command {
@@ -329,6 +332,7 @@ pub(super) fn release(command: Command) -> Command {
                 .num_args(1..),
         )
         .arg(switch(id::EXPORT, "Print the variables of the session around, for a shell's eval; on failure (exit N)"))
+        .arg(verbose("Say what was released"))
 }
 
 pub(super) fn held(command: Command) -> Command {
@@ -345,6 +349,7 @@ pub(super) fn held(command: Command) -> Command {
         .arg(mode(id::PREWRITE, "For reading now and writing later, or for writing"))
         .arg(mode(id::WRITE, "For writing, as without an option"))
         .arg(mode(id::SLOT, "One of its slots, or for writing"))
+        .arg(verbose("Say in words what the exit status tells"))
 }
 
 /// The options of every subcommand that runs a command.
@@ -385,7 +390,7 @@ fn run_options() -> impl Iterator<Item = Arg> {
     ];
     let others = [
         shell(id::SHELL_COMMAND, "Run STRING by /bin/sh, in place of COMMAND").short('c').conflicts_with(id::COMMAND),
-        verbose("Say what is being done"),
+        verbose("Say what is done, and why a run was skipped"),
     ];
     wait_options()
         .into_iter()
@@ -401,7 +406,7 @@ fn run_options() -> impl Iterator<Item = Arg> {
 fn whose() -> [Arg; 2] {
     let owner = "The person or system that this is for [default: RLOCK_OWNER]";
     let reason = "The reason for this, for others to read [default: RLOCK_REASON]";
-    [option(id::OWNER, "TEXT", values::owner, owner), option(id::REASON, "TEXT", values::reason, reason)]
+    [option(id::OWNER, "TEXT", values::plain, owner), option(id::REASON, "TEXT", values::plain, reason)]
 }
 
 /// The options that jobs of cron and CI need.
@@ -428,7 +433,7 @@ fn max_waiting() -> Arg {
 }
 
 fn job() -> Arg {
-    option(id::JOB, "NAME", values::job, "The name of the job [default: user and COMMAND]")
+    option(id::JOB, "NAME", values::job, "Name of the job in the store [default: derived from user and COMMAND]")
 }
 
 fn history() -> Arg {
@@ -498,7 +503,7 @@ pub(super) fn inspect(command: Command) -> Command {
         .override_usage(
             "rlock inspect [KEY]... [--json] [--held-longer-than DUR]\n       \
              rlock inspect [KEY]... --watch | --tree | --dot | --names\n       \
-             rlock inspect --no-success-for DUR KEY...\n       \
+             rlock inspect --no-success-for DUR KEY... | --job NAME\n       \
              rlock inspect [KEY]... --prometheus [-o FILE]",
         )
         .after_help(notes(
@@ -519,6 +524,7 @@ pub(super) fn inspect(command: Command) -> Command {
                 .conflicts_with_all([id::HELD_LONGER_THAN, id::NO_SUCCESS_FOR, id::PROMETHEUS]),
         )
         .arg(verbose("Show times of day instead of ages, and session ids"))
+        .arg(switch(id::WIDE, "Cut nothing, even beyond the width of the terminal").conflicts_with(id::WATCH))
         .arg(color())
         .args(checks())
         .arg(switch(id::PROMETHEUS, "Print metrics for Prometheus").conflicts_with_all([
@@ -535,12 +541,14 @@ pub(super) fn inspect(command: Command) -> Command {
 }
 
 /// The options of `inspect` that check something, and tell the result by the exit code.
-fn checks() -> [Arg; 2] {
+fn checks() -> [Arg; 3] {
     [
         option(id::HELD_LONGER_THAN, "DUR", values::duration, "Only what is held for longer; exit 1 if there is any")
             .conflicts_with(id::NO_SUCCESS_FOR),
         option(id::NO_SUCCESS_FOR, "DUR", values::period, "Exit 1 and name each KEY without a successful run in DUR")
             .conflicts_with(id::FORM),
+        option(id::JOB, "NAME", values::job, "Only successful runs of this job with --once-per count")
+            .requires(id::NO_SUCCESS_FOR),
     ]
 }
 
@@ -629,6 +637,7 @@ pub(super) fn shrink(command: Command) -> Command {
         .arg(word(id::LO, values::plain, "The new lower end, or the whole interval: '[1.2,1.8)'").required(true))
         .arg(word(id::HI, values::plain, "The new upper end"))
         .arg(which())
+        .arg(verbose("Say what was shrunk"))
 }
 
 pub(super) fn downgrade(command: Command) -> Command {
@@ -640,6 +649,7 @@ pub(super) fn downgrade(command: Command) -> Command {
         .after_help(notes("", &["rlock downgrade read"]))
         .arg(word(id::MODE, PossibleValuesParser::new(modes), "The new mode").required(true))
         .arg(which())
+        .arg(verbose("Say what was lowered"))
 }
 
 /// Selects one of several holds.

@@ -203,6 +203,8 @@ pub struct Renew {
     pub length: Option<Duration>,
     /// The session, if not the innermost of `acquire`.
     pub session: Option<SessionId>,
+    /// Report what was renewed.
+    pub verbose: bool,
 }
 
 /// `rlock release`.
@@ -214,6 +216,8 @@ pub struct Release {
     pub sessions: Vec<SessionId>,
     /// Print the variables of the session around.
     pub export: bool,
+    /// Report what was released.
+    pub verbose: bool,
 }
 
 /// `rlock held`.
@@ -225,6 +229,8 @@ pub struct HeldBy {
     pub resource: Resource,
     /// The mode in which it has to be held, or a stronger one.
     pub mode: Mode,
+    /// Say in words what the exit code tells.
+    pub verbose: bool,
 }
 
 /// `rlock inspect`.
@@ -241,12 +247,16 @@ pub struct Inspect {
     pub watch: Option<Duration>,
     /// Show instants instead of ages, and session ids.
     pub verbose: bool,
+    /// Cut nothing, even if lines are longer than those of the terminal.
+    pub wide: bool,
     /// When to use colours.
     pub color: ColorChoice,
     /// Show only holds that have lasted for longer than this time.
     pub held_longer_than: Option<Duration>,
-    /// Report the resources without a successful run in this time. Then some are named.
+    /// Report the resources without a successful run in this time. Then some are named, or a job.
     pub no_success_for: Option<Duration>,
+    /// Only the runs of this job count as successful.
+    pub job: Option<String>,
     /// Print metrics for Prometheus instead of a table.
     pub prometheus: bool,
     /// The file for the metrics, in place of standard output.
@@ -337,6 +347,8 @@ pub struct Shrink {
     pub span: Span,
     /// Selects one of the held resources; needed only if there are several.
     pub resource: Option<Resource>,
+    /// Report the change.
+    pub verbose: bool,
 }
 
 /// `rlock downgrade`.
@@ -348,6 +360,8 @@ pub struct Downgrade {
     pub mode: Mode,
     /// Selects one of the held resources; needed only if there are several.
     pub resource: Option<Resource>,
+    /// Report the change.
+    pub verbose: bool,
 }
 
 /// `rlock serve`.

@@ -37,8 +37,8 @@ use std::ffi::OsString;
 pub use invocation::Invocation;
 pub use usage::Usage;
 pub(crate) use values::{
-    OWNER_BYTES, REASON_BYTES, connect_timeout as parse_connect_timeout, duration as parse_duration,
-    history as parse_history, replicas as parse_replicas, text_for_people, ttl as parse_ttl,
+    connect_timeout as parse_connect_timeout, duration as parse_duration, history as parse_history,
+    replicas as parse_replicas, ttl as parse_ttl,
 };
 
 /// Parses the words of a command line as the C library gives them: the first word is the
@@ -58,11 +58,17 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, Usage> 
     }
     let page = subcommand.map_or_else(|| "rlock".to_owned(), |subcommand| format!("rlock {}", subcommand.name));
     let is_complete = words.iter().any(|word| ["--", "-c", "--shell"].iter().any(|end| word == end));
-    let matches = table::command(subcommand).try_get_matches_from(words).map_err(|error| {
+    let matches = table::command(subcommand).try_get_matches_from(&words).map_err(|error| {
         let wants_command = !is_complete && subcommand.is_some_and(|subcommand| subcommand.runs_command);
-        Usage::of(&error, &page, wants_command)
+        let is_of_exec = is_complete && subcommand.is_none() && parse(with_exec(&words)).is_ok();
+        Usage::of(&error, &page, wants_command, is_of_exec.then_some(&words[..]))
     })?;
     table::invocation(matches).map_err(|mistake| mistake.on(&page))
+}
+
+/// The words of a command line that may lack the subcommand `exec`, for [`parse`].
+fn with_exec(words: &[OsString]) -> impl Iterator<Item = OsString> {
+    ["rlock", "exec"].into_iter().map(OsString::from).chain(words.iter().cloned())
 }
 
 /// Whether a shell evaluates what these words print, even if they have a mistake. The words are

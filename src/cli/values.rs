@@ -118,27 +118,6 @@ pub(crate) fn connect_timeout(word: &str) -> Result<Duration, String> {
     if timeout < SHORTEST { Err(format!("'{word}' is too short: give a server at least 1ms")) } else { Ok(timeout) }
 }
 
-/// Checks a text that other people will read.
-pub(crate) fn text_for_people(text: &str, bytes_max: usize) -> Result<(), String> {
-    if text.len() > bytes_max {
-        return Err(format!("a text may have {bytes_max} bytes, this one has {}", text.len()));
-    }
-    Unprintable::find(text).map_or(Ok(()), |found| Err(format!("the text {found}")))
-}
-
-/// The maximum length of the text of --owner, in bytes.
-pub(crate) const OWNER_BYTES: usize = 128;
-/// The maximum length of the text of --reason, in bytes.
-pub(crate) const REASON_BYTES: usize = 512;
-
-pub(super) fn owner(word: &str) -> Result<String, String> {
-    text_for_people(unmark(word), OWNER_BYTES).map(|()| unmark(word).to_owned())
-}
-
-pub(super) fn reason(word: &str) -> Result<String, String> {
-    text_for_people(unmark(word), REASON_BYTES).map(|()| unmark(word).to_owned())
-}
-
 /// Parses how long a lock of `acquire` lasts.
 pub(super) fn hold(word: &str) -> Result<Duration, String> {
     let length = kept(word)?;
@@ -200,7 +179,10 @@ pub(super) fn job(word: &str) -> Result<String, String> {
     if word.is_empty() {
         return Err("a job needs a name".to_owned());
     }
-    text_for_people(word, JOB_BYTES).map(|()| word.to_owned())
+    if word.len() > JOB_BYTES {
+        return Err(format!("a name may have {JOB_BYTES} bytes, this one has {}", word.len()));
+    }
+    Unprintable::find(word).map_or_else(|| Ok(word.to_owned()), |found| Err(format!("the name {found}")))
 }
 
 pub(super) fn exit_code(word: &str) -> Result<u8, String> {

@@ -128,7 +128,7 @@ fn lock(
     // Nobody is told before the end of a kept hold.
     let grace = if keep_for.is_some() { Duration::ZERO } else { grace };
     let ci = ci::run();
-    let process = caller::process(&acquire.whose, ci.as_ref(), words)?;
+    let process = caller::process(&acquire.whose, ci.as_ref(), words);
     let request = Request {
         session,
         ancestors: ancestors.clone(),
@@ -146,6 +146,7 @@ fn lock(
         },
         process,
     };
+    let verbose = context::verbose(acquire.verbose) && !acquire.quiet;
     let namespace = store.namespace().to_owned();
     let options = AcquireOptions { replicas: named.defaults.replicas(acquire.replicas, has_leases) };
     let handle = store.acquire(request.clone(), options).map_err(Failure::from)?;
@@ -159,11 +160,11 @@ fn lock(
         notice: match io::stderr().is_terminal() {
             _ if acquire.quiet => Notice::Never,
             true => Notice::Line,
-            false if acquire.verbose || ci.is_some() => Notice::Log,
+            false if verbose || ci.is_some() => Notice::Log,
             false => Notice::Never,
         },
         quiet: acquire.quiet,
-        verbose: acquire.verbose,
+        verbose,
         max_runtime: None,
         skip: Skip::Never,
         has_spare: false,

@@ -11,13 +11,11 @@ use std::time::Duration;
 use super::defaults::Defaults;
 use super::{ci, config};
 use crate::cli::invocation::StoreOptions;
-use crate::cli::text_for_people;
 use crate::failure::Failure;
 use crate::lock::records::Session;
 use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
 use crate::store::{self, Changed, Secrets, Store, percent};
-use crate::words;
 
 const STORE: &str = "RLOCK_STORE";
 /// The word for the default store, in the place of a URL.
@@ -44,10 +42,15 @@ pub(super) const REASON: &str = "RLOCK_REASON";
 pub(super) const TTL: &str = "RLOCK_TTL";
 /// The numbers of the slots.
 pub(super) const SLOT: &str = "RLOCK_SLOT";
-/// Set below an rlock with --verbose, for the rlocks that change its hold.
+/// The default of --verbose. Set below an rlock with --verbose.
 pub(super) const VERBOSE: &str = "RLOCK_VERBOSE";
 /// How the last hold of the resource ended.
 pub(super) const LAST: &str = "RLOCK_LAST";
+
+/// Whether to say what is being done: by the option, else by the variable.
+pub(super) fn verbose(option: bool) -> bool {
+    option || env::var_os(VERBOSE).is_some_and(|value| !value.is_empty())
+}
 
 /// The value of a variable that is set and not empty.
 pub(super) fn variable(name: &str) -> Result<Option<String>, Failure> {
@@ -58,24 +61,6 @@ pub(super) fn variable(name: &str) -> Result<Option<String>, Failure> {
             Err(Failure::usage(format!("{name} is not UTF-8 text: unset {name}, or set {name} to UTF-8 text")))
         }
     }
-}
-
-/// The text of an option, or of the variable that is its default. Every user of the store can read
-/// the text, so passwords in URLs are masked. An empty option stands for no text; the result is
-/// `None` if neither says anything.
-pub(super) fn text(given: &Option<String>, name: &str, bytes_max: usize) -> Result<Option<Option<String>>, Failure> {
-    let text = match given {
-        Some(text) => Some(text.clone()),
-        None => {
-            let text = variable(name)?;
-            let mistake = text.as_deref().and_then(|text| text_for_people(text, bytes_max).err());
-            if let Some(mistake) = mistake {
-                return Err(Failure::usage(format!("{name}: {mistake}")));
-            }
-            text
-        }
-    };
-    Ok(text.map(|text| Some(words::without_passwords(&text)).filter(|text| !text.is_empty())))
 }
 
 /// Opens the store that the options, the environment or the defaults name. It warns if the options
@@ -127,6 +112,11 @@ impl Named {
         if options.store.is_none() && env::var_os(STORE).is_some_and(|value| value.is_empty()) {
             return Err(Failure::usage(format!(
                 "{STORE} is empty: set {STORE} to {EMBEDDED} for the embedded store, or to the URL of a store"
+            )));
+        }
+        if options.namespace.is_none() && env::var_os(NAMESPACE).is_some_and(|value| value.is_empty()) {
+            return Err(Failure::usage(format!(
+                "{NAMESPACE} is empty: unset {NAMESPACE}, or set {NAMESPACE} to the name of a namespace"
             )));
         }
         let config = config::read()?;
@@ -302,12 +292,11 @@ pub(super) fn as_held<'r>(names: impl IntoIterator<Item = &'r Resource>) -> Stri
     names.collect::<Vec<_>>().join(",")
 }
 
-/// The exit code of a change to a hold. Below an rlock with --verbose, `report` describes the
-/// change.
-pub(super) fn changed(changed: Changed, report: impl FnOnce() -> String) -> anyhow::Result<u8> {
+/// The exit code of a change to a hold. If it is `verbose`, `report` describes the change.
+pub(super) fn changed(changed: Changed, verbose: bool, report: impl FnOnce() -> String) -> anyhow::Result<u8> {
     match changed {
         Changed::Done => {
-            if env::var_os(VERBOSE).is_some_and(|value| !value.is_empty()) {
+            if verbose {
                 super::say(&report());
             }
             Ok(0)

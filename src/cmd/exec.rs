@@ -82,7 +82,8 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     let grace = named.defaults.grace(exec.grace, ttl, has_leases)?;
     let no_wait = exec.wait.is_some_and(|wait| wait.is_zero()) || exec.max_waiting == Some(0);
     let ci = ci::run();
-    let process = caller::process(&exec.whose, ci.as_ref(), &exec.command)?;
+    let verbose = context::verbose(exec.verbose) && !exec.quiet;
+    let process = caller::process(&exec.whose, ci.as_ref(), &exec.command);
     let cover = exec.nested.then(|| Cover::find(store.as_mut(), &ancestors, &exec.claims)).transpose()?;
     let request = Request {
         session,
@@ -121,11 +122,11 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
         notice: match io::stderr().is_terminal() {
             _ if exec.quiet => Notice::Never,
             true => Notice::Line,
-            false if exec.verbose || ci.is_some() => Notice::Log,
+            false if verbose || ci.is_some() => Notice::Log,
             false => Notice::Never,
         },
         quiet: exec.quiet,
-        verbose: exec.verbose,
+        verbose,
         max_runtime: exec.max_runtime,
         skip: exec.skip_ok.map_or(Skip::Never, |limit| limit.map_or(Skip::Always, Skip::For)),
         has_spare: exec.meanwhile.is_some(),

@@ -8,6 +8,7 @@ use crate::serve;
 
 /// Serves until a signal ends the server, and returns the exit code.
 pub(super) fn run(options: &Serve) -> anyhow::Result<u8> {
+    let options = &Serve { verbose: context::verbose(options.verbose), ..options.clone() };
     let named = Named::find(&options.store)?;
     let store = named.open(None)?;
     context::warn_of_password(&options.store);

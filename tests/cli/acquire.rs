@@ -170,7 +170,9 @@ fn second_release_exits_76_and_leaves_the_next_holder_alone() {
 fn release_and_renew_refuse_what_acquire_did_not_make() {
     on_both(|lab| {
         for word in ["release", "renew"] {
-            assert!(lab.run([word]).failed(64).contains("names no lock of 'rlock acquire'"));
+            let text = "RLOCK_SESSION is not set, so it names no lock of 'rlock acquire': name the SESSION, which 'rlock \
+                        acquire' has printed";
+            assert_eq!(lab.run([word]).failed(64), text);
             assert!(lab.run([word, "abc"]).failed(64).contains("'abc' is not a session"));
             let inside = format!("'{RLOCK}' {word}; '{RLOCK}' {word} $RLOCK_SESSION; true");
             let ran = lab.run(["exec", "k", "-c", &inside]);
