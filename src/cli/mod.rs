@@ -34,6 +34,8 @@ mod values;
 
 use std::ffi::OsString;
 
+use clap::builder::StyledStr;
+use clap::error::ErrorKind;
 pub use invocation::Invocation;
 pub use usage::Usage;
 pub(crate) use values::{
@@ -61,9 +63,21 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, Usage> 
     let matches = table::command(subcommand).try_get_matches_from(&words).map_err(|error| {
         let wants_command = !is_complete && subcommand.is_some_and(|subcommand| subcommand.runs_command);
         let is_of_exec = is_complete && subcommand.is_none() && parse(with_exec(&words)).is_ok();
-        Usage::of(&error, &page, wants_command, is_of_exec.then_some(&words[..]))
+        match asked_help(&error, subcommand, &words) {
+            Some(help) => Usage::Information(help),
+            None => Usage::of(&error, &page, wants_command, is_of_exec.then_some(&words[..])),
+        }
     })?;
     table::invocation(matches).map_err(|mistake| mistake.on(&page))
+}
+
+/// The help of the subcommand that the words ask for, by an option or by `rlock help`.
+fn asked_help(error: &clap::Error, subcommand: Option<&table::Subcommand>, words: &[OsString]) -> Option<StyledStr> {
+    if error.kind() != ErrorKind::DisplayHelp {
+        return None;
+    }
+    let after_help = || table::named_in(words.get(1..).filter(|_| words[0] == "help")?);
+    Some(table::help(subcommand.or_else(after_help)?, help::is_short(words)))
 }
 
 /// The words of a command line that may lack the subcommand `exec`, for [`parse`].
@@ -128,9 +142,10 @@ pub(crate) mod tests {
 
     #[test]
     fn help_fits_a_terminal() {
-        for name in super::table::SUBCOMMANDS.iter().map(|subcommand| subcommand.name) {
+        let subcommands = super::table::SUBCOMMANDS.iter().map(|subcommand| subcommand.name);
+        for name in subcommands.chain([""]) {
             let text = parsed(&format!("{name} --help")).unwrap_err().to_string();
-            let wide = text.lines().find(|line| line.chars().count() > 100);
+            let wide = text.lines().find(|line| line.chars().count() > 80);
             assert_eq!(wide, None, "help of {name}");
         }
     }

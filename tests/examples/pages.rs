@@ -97,7 +97,7 @@ const ACQUIRED: &str =
     "lock=$(rlock acquire k --for 1h --export) || exit; eval \"$lock\"; EXAMPLE\n rlock release >/dev/null 2>&1 || :";
 
 /// The blocks of each page, in order.
-const PAGES: [(&str, &[Play]); 19] = [
+const PAGES: [(&str, &[Play]); 17] = [
     ("acquire", &[Some((ALONE, "upload\ncheck\n")), Some((ALONE, "upload\n"))]),
     ("break", &[Some((BESIDE_HOLDERS, "~on 'workers' (whole) of "))]),
     ("cleanup", &[Some((ALONE, ""))]),
@@ -118,9 +118,7 @@ const PAGES: [(&str, &[Play]); 19] = [
     ("history", &[None, None, Some((AFTER_BACKUP, "~\njq .resources[].entries[] | select(.outcome == \"signal\")\n"))]),
     ("inspect", &[None, None, Some((AFTER_BACKUP, "~nobody holds or waits"))]),
     ("man", &[Some((ALONE, "man -l -\nman -l -\n"))]),
-    ("range-prewrite-examples", &[Some((ALONE, "apply p\n"))]),
-    ("range-read-examples", &[Some((ALONE, "check-header.sh\nreport.sh 2024\n"))]),
-    ("range-write-examples", &[Some((ALONE, "patch-index.sh\nprune.sh\nrebalance.sh\n"))]),
+    ("range", &[Some((ALONE, "check-header.sh\nreport.sh 2024\npatch-index.sh\nprune.sh\nrebalance.sh\napply p\n"))]),
     (
         "redis",
         &[
@@ -161,12 +159,15 @@ const PAGES: [(&str, &[Play]); 19] = [
 ];
 
 /// The examples of each help.
-const HELPS: [(&str, &str, &str); 26] = [
+const HELPS: [(&str, &str, &str); 29] = [
     ("rlock exec backup -- ./backup.sh", ALONE, "backup.sh\n"),
     ("rlock exec -n --read db --slot gpu=4 -- ./train.sh", ALONE, "train.sh\n"),
     ("rlock range-read -w 5m ledger '[2024,2025)' -- ./report.sh", ALONE, "report.sh\n"),
+    ("rlock range-read disk.img 0 4095 -- ./check-header.sh", ALONE, "check-header.sh\n"),
     ("rlock range-prewrite -w 5m ledger '[2024,2025)' -- ./report.sh", ALONE, "report.sh\n"),
+    ("rlock range-prewrite disk.img 0 4095 -- ./check-header.sh", ALONE, "check-header.sh\n"),
     ("rlock range-write -w 5m ledger '[2024,2025)' -- ./report.sh", ALONE, "report.sh\n"),
+    ("rlock range-write disk.img 0 4095 -- ./check-header.sh", ALONE, "check-header.sh\n"),
     (
         "lock=$(rlock acquire deploy --for 30m --export) || exit; eval \"$lock\"",
         "EXAMPLE; rlock held deploy; rlock release; echo released",
@@ -299,7 +300,8 @@ fn every_block_of_a_page_is_run_or_known_as_no_script() {
 fn examples(help: &str) -> Vec<String> {
     let (text, examples) = help.split_once("\nExamples:\n").unwrap_or((help, ""));
     let of_rlock = text.lines().filter(|line| line.starts_with("rlock ")).filter_map(|line| line.split("    ").next());
-    of_rlock.chain(examples.lines()).map(|line| line.trim().to_owned()).collect()
+    // A short help goes on after them.
+    of_rlock.chain(examples.lines().take_while(|line| !line.is_empty())).map(|line| line.trim().to_owned()).collect()
 }
 
 #[test]
