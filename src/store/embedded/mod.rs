@@ -78,7 +78,9 @@ use self::snapshot::{Answer, Interest};
 use self::transaction::{View, Work};
 use super::facts::Facts;
 use super::sessions::Sessions;
-use super::{AcquireOptions, Changed, Error, Handle, Inspection, Notices, Obstruction, Released, Standing, Store};
+use super::{
+    AcquireOptions, Changed, Elsewhere, Error, Handle, Inspection, Notices, Obstruction, Released, Standing, Store,
+};
 use crate::lock::index::Rank;
 use crate::lock::mode::Mode;
 use crate::lock::op::{Op, Reply};
@@ -284,7 +286,7 @@ impl Store for Embedded {
         Ok(Facts::Directory(self.directory.examine().map_err(|error| self.directory.unusable(&error))?))
     }
 
-    fn elsewhere(&self) -> Vec<String> {
+    fn elsewhere(&self) -> Elsewhere {
         self.directory.others()
     }
 
