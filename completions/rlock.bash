@@ -2,28 +2,29 @@
 # resources where a KEY stands, and the shell's own completion of commands after `--`.
 
 # Prints how many KEYs a subcommand takes, then its options that take a value, each as often as it
-# takes one. `--` stands for the command. A word that is no subcommand takes nothing.
+# takes one. `--` stands for the command. Nothing follows a word that is no subcommand.
 _rlock_grammar() {
     case $1 in
         exec) echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c -- ;;
-        range-read) echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c -- ;;
-        range-prewrite) echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c -- ;;
-        range-write) echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c -- ;;
-        acquire) echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --deadlock-timeout --conflict-exit-code -E --ttl --connect-timeout --replicas --job --history --owner --reason --grace ;;
+        range-read) echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c --once-per -- ;;
+        range-prewrite) echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c --once-per -- ;;
+        range-write) echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c --once-per -- ;;
+        acquire) echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --deadlock-timeout --conflict-exit-code -E --ttl --connect-timeout --replicas --history --owner --reason --job --grace ;;
         renew) echo 0 --store --namespace --for ;;
         release) echo 0 --store --namespace ;;
         held) echo 1 --store --namespace ;;
-        inspect) echo 999 --store --namespace --color --held-longer-than --no-success-for --output -o ;;
+        inspect) echo 999 --store --namespace --color --held-longer-than --no-success-for --job --output -o ;;
         doctor) echo 0 --store --namespace --ttl --color ;;
         history) echo 999 --store --namespace --last -n --since --color ;;
         cleanup) echo 999 --store --namespace --session --pid ;;
+        break) echo 999 --store --namespace --session --pid ;;
         shrink) echo 0 --store --namespace --resource ;;
         downgrade) echo 0 --store --namespace --resource ;;
         serve) echo 0 --store --namespace --listen --token-file --max-connections --max-waiting --only --ttl --history --grace ;;
         completions) echo 0 --store --namespace ;;
         man) echo 0 --store --namespace --dir ;;
         help) echo 0 ;;
-        *) echo 0 ;;
+        *) echo -1 ;;
     esac
 }
 
@@ -118,7 +119,7 @@ _rlock() {
         _rlock_value "$1"
     elif [[ $cur != -* ]] && ((keys < ${grammar%% *})); then
         _rlock_names
-    else
+    elif ((${grammar%% *} >= 0)); then
         _rlock_static "$1" "$cur" "${words[last-1]}"
     fi
 }
@@ -159,6 +160,9 @@ _rlock_static() {
                 ;;
             rlock,acquire)
                 cmd="rlock__subcmd__acquire"
+                ;;
+            rlock,break)
+                cmd="rlock__subcmd__break"
                 ;;
             rlock,cleanup)
                 cmd="rlock__subcmd__cleanup"
@@ -213,6 +217,9 @@ _rlock_static() {
                 ;;
             rlock__subcmd__help,acquire)
                 cmd="rlock__subcmd__help__subcmd__acquire"
+                ;;
+            rlock__subcmd__help,break)
+                cmd="rlock__subcmd__help__subcmd__break"
                 ;;
             rlock__subcmd__help,cleanup)
                 cmd="rlock__subcmd__help__subcmd__cleanup"
@@ -272,7 +279,7 @@ _rlock_static() {
 
     case "${cmd}" in
         rlock)
-            opts="-h -V --store --namespace --help --version exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help"
+            opts="-h -V --store --namespace --help --version exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -297,7 +304,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__acquire)
-            opts="-n -w -E -q -v -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --for --pid --lost-signal --export --no-wait --wait --max-waiting --deadlock-timeout --conflict-exit-code --quiet --ttl --connect-timeout --replicas --job --history --no-default-store --owner --reason --verbose --grace --help"
+            opts="-n -w -E -q -v -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --for --pid --lost-signal --export --no-wait --wait --max-waiting --deadlock-timeout --conflict-exit-code --quiet --ttl --connect-timeout --replicas --history --no-default-store --owner --reason --verbose --job --grace --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -447,13 +454,6 @@ _rlock_static() {
                     fi
                     return 0
                     ;;
-                --job)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 --history)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
@@ -475,7 +475,53 @@ _rlock_static() {
                     fi
                     return 0
                     ;;
+                --job)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 --grace)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        rlock__subcmd__break)
+            opts="-h --store --namespace --dry-run --session --pid --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --namespace)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --session)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --pid)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -593,7 +639,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__downgrade)
-            opts="-h --store --namespace --resource --help read prewrite"
+            opts="-v -h --store --namespace --resource --verbose --help read prewrite"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -870,7 +916,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__held)
-            opts="-h --store --namespace --read --prewrite --write --slot --help"
+            opts="-v -h --store --namespace --read --prewrite --write --slot --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -895,7 +941,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__help)
-            opts="exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help"
+            opts="exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -909,6 +955,20 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__help__subcmd__acquire)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        rlock__subcmd__help__subcmd__break)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1214,7 +1274,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__inspect)
-            opts="-v -o -h --store --namespace --json --names --tree --dot --watch --verbose --color --held-longer-than --no-success-for --prometheus --output --help"
+            opts="-v -o -h --store --namespace --json --names --tree --dot --watch --verbose --wide --color --held-longer-than --no-success-for --job --prometheus --output --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1259,6 +1319,13 @@ _rlock_static() {
                     fi
                     return 0
                     ;;
+                --job)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 --output)
                     local oldifs
                     if [ -n "${IFS+x}" ]; then
@@ -1297,7 +1364,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__man)
-            opts="-h --store --namespace --dir --help rlock rlock-exec rlock-range-read rlock-range-prewrite rlock-range-write rlock-acquire rlock-renew rlock-release rlock-held rlock-inspect rlock-doctor rlock-history rlock-cleanup rlock-shrink rlock-downgrade rlock-serve rlock-completions rlock-man rlock-redis rlock-recipes"
+            opts="-h --store --namespace --dir --help rlock rlock-exec rlock-range-read rlock-range-prewrite rlock-range-write rlock-acquire rlock-renew rlock-release rlock-held rlock-inspect rlock-doctor rlock-history rlock-cleanup rlock-break rlock-shrink rlock-downgrade rlock-serve rlock-completions rlock-man rlock-range rlock-redis rlock-recipes"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1329,7 +1396,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__prewrite)
-            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --until-ready --splay --job --history --status-file --nested --no-default-store --owner --reason --shell --verbose --help"
+            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --until-ready --splay --job --history --status-file --nested --no-default-store --owner --reason --shell --verbose --once-per --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1431,13 +1498,6 @@ _rlock_static() {
                     fi
                     return 0
                     ;;
-                --once-per)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 --success-codes)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
@@ -1515,6 +1575,13 @@ _rlock_static() {
                     ;;
                 -c)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --once-per)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
                     return 0
                     ;;
                 *)
@@ -1525,7 +1592,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__read)
-            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --until-ready --splay --job --history --status-file --nested --no-default-store --owner --reason --shell --verbose --help"
+            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --until-ready --splay --job --history --status-file --nested --no-default-store --owner --reason --shell --verbose --once-per --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1627,13 +1694,6 @@ _rlock_static() {
                     fi
                     return 0
                     ;;
-                --once-per)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 --success-codes)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
@@ -1711,6 +1771,13 @@ _rlock_static() {
                     ;;
                 -c)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --once-per)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
                     return 0
                     ;;
                 *)
@@ -1721,7 +1788,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__write)
-            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --until-ready --splay --job --history --status-file --nested --no-default-store --owner --reason --shell --verbose --help"
+            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --until-ready --splay --job --history --status-file --nested --no-default-store --owner --reason --shell --verbose --once-per --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1823,13 +1890,6 @@ _rlock_static() {
                     fi
                     return 0
                     ;;
-                --once-per)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 --success-codes)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
@@ -1909,6 +1969,13 @@ _rlock_static() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --once-per)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1917,7 +1984,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__release)
-            opts="-h --store --namespace --export --help"
+            opts="-v -h --store --namespace --export --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1942,7 +2009,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__renew)
-            opts="-h --store --namespace --for --export --help"
+            opts="-v -h --store --namespace --for --export --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2063,7 +2130,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__shrink)
-            opts="-h --store --namespace --resource --help"
+            opts="-v -h --store --namespace --resource --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -24,231 +24,237 @@ function __fish_rlock_using_subcommand
     contains -- $cmd[1] $argv
 end
 
-complete -c rlock -n "__fish_rlock_needs_command" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
-complete -c rlock -n "__fish_rlock_needs_command" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_needs_command" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
+complete -c rlock -n "__fish_rlock_needs_command" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_needs_command" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_needs_command" -s V -l version -d 'Print version'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "exec" -d 'Run a command while holding locks on whole resources'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "range-read" -d 'Run a command while holding a read lock on an interval'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "range-prewrite" -d 'Run a command while holding a prewrite lock on an interval'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "range-write" -d 'Run a command while holding a write lock on an interval'
-complete -c rlock -n "__fish_rlock_needs_command" -f -a "acquire" -d 'Acquire a lock that stays until its time is over, a process ends, or rlock release'
+complete -c rlock -n "__fish_rlock_needs_command" -f -a "acquire" -d 'Acquire a lock that lasts for a time, or as long as a process'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "renew" -d 'Let a lock of rlock acquire last longer'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "release" -d 'Give back a lock of rlock acquire'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "held" -d 'Tell by the exit status whether this runs below a lock'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "inspect" -d 'Show who holds what and who waits'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "doctor" -d 'Check the store, and say what to do'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "history" -d 'Show what ran under a lock, when, and how it ended'
-complete -c rlock -n "__fish_rlock_needs_command" -f -a "cleanup" -d 'Remove what is expired or dead, or break locks'
+complete -c rlock -n "__fish_rlock_needs_command" -f -a "cleanup" -d 'Remove what is expired or dead'
+complete -c rlock -n "__fish_rlock_needs_command" -f -a "break" -d 'Take live locks away, and have their commands stopped'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "shrink" -d 'Inside a hold: give up part of the interval'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "downgrade" -d 'Inside a hold: lower its mode'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "serve" -d 'Serve locks to any program that speaks lines'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "man" -d 'Print a man page, or write them all'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l read -d 'Lock KEY for reading: beside other readers' -r -f -a "(__fish_rlock_names)"
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l prewrite -d 'Lock KEY for reading now and writing later: beside readers only' -r -f -a "(__fish_rlock_names)"
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l write -d 'Lock KEY for writing: alone, as a bare KEY does' -r -f -a "(__fish_rlock_names)"
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l read -d 'Lock KEY for reading, beside other readers' -r -f -a "(__fish_rlock_names)"
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l prewrite -d 'Lock KEY for reading now and writing later, beside readers only' -r -f -a "(__fish_rlock_names)"
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l write -d 'Lock KEY for writing, alone, as a bare KEY does' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l slot -d 'Take one of the N slots of KEY' -r -f -a "(__fish_rlock_names =)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l range-read -d 'Lock an interval of KEY, such as \'[1.2,1.8)\', for reading' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l range-prewrite -d 'Lock an interval of KEY for reading now and writing later' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l range-write -d 'Lock an interval of KEY for writing' -r -f -a "(__fish_rlock_names)"
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -s w -l wait -d 'Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l deadlock-timeout -d 'When a nested wait looks for a deadlock; 0 never' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -s w -l wait -d 'Wait at most DUR, as in 5m [default: for ever]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-waiting -d 'Exit with 75 at once if N requests already wait; 0 as -n' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l deadlock-timeout -d 'Time after which a nested wait looks for a deadlock; 0: never' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l skip-ok -d 'When busy, exit with 0 silently [for less than DUR in a row]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l grace -d 'When the lock is lost: from TERM to KILL' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l connect-timeout -d 'How long reaching a server may take' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l replicas -d 'Replicas [with disks] that must have the lock first' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l success-codes -d 'Exit codes that are a success, too' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l skip-ok -d 'Exit with 0 when busy, for at most DUR in a row' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l ttl -d 'Length of the lease at a server [default: RLOCK_TTL, else 30s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l grace -d 'Time from TERM to KILL when the lock is lost [default: 5s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l connect-timeout -d 'Time in which a server has to be reached [default: 5s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l replicas -d 'Number of replicas [with disks] that must have the lock before COMMAND starts [default: 0]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l once-per -d 'Exit with 0 if a run within DUR succeeded' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l success-codes -d 'Count these exit codes as a success, too' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l hold-at-least -d 'Hold the lock for at least DUR, even if COMMAND ends sooner' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l splay -d 'Sleep for a random part of DUR first' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l status-file -d 'Write to FILE how it went, as JSON' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l splay -d 'Sleep for a random part of DUR before the request' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l status-file -d 'Write to FILE how the request and COMMAND ended, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -s q -l quiet -d 'Say nothing when busy'
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -s c -l shell -d 'Run STRING by /bin/sh instead of COMMAND' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -s n -l no-wait -d 'Exit with 75 at once if the lock is busy'
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -s q -l quiet -d 'Print nothing when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l until-ready -d 'Release the lock once COMMAND says READY=1, as sd_notify does'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l nested -d 'Run nothing unless a lock around this command covers the claims'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l no-default-store -d 'Fail unless --store, RLOCK_STORE or /etc/rlock.conf names the store'
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -s v -l verbose -d 'Say what is being done'
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -s h -l help -d 'Print help'
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s w -l wait -d 'Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l deadlock-timeout -d 'When a nested wait looks for a deadlock; 0 never' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -s v -l verbose -d 'Say what is done, and why a run was skipped'
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s w -l wait -d 'Wait at most DUR, as in 5m [default: for ever]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l max-waiting -d 'Exit with 75 at once if N requests already wait; 0 as -n' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l deadlock-timeout -d 'Time after which a nested wait looks for a deadlock; 0: never' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l skip-ok -d 'When busy, exit with 0 silently [for less than DUR in a row]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l grace -d 'When the lock is lost: from TERM to KILL' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l connect-timeout -d 'How long reaching a server may take' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l replicas -d 'Replicas [with disks] that must have the lock first' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l success-codes -d 'Exit codes that are a success, too' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l skip-ok -d 'Exit with 0 when busy, for at most DUR in a row' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l ttl -d 'Length of the lease at a server [default: RLOCK_TTL, else 30s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l grace -d 'Time from TERM to KILL when the lock is lost [default: 5s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l connect-timeout -d 'Time in which a server has to be reached [default: 5s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l replicas -d 'Number of replicas [with disks] that must have the lock before COMMAND starts [default: 0]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l success-codes -d 'Count these exit codes as a success, too' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l hold-at-least -d 'Hold the lock for at least DUR, even if COMMAND ends sooner' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l splay -d 'Sleep for a random part of DUR first' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l status-file -d 'Write to FILE how it went, as JSON' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l splay -d 'Sleep for a random part of DUR before the request' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l status-file -d 'Write to FILE how the request and COMMAND ended, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s q -l quiet -d 'Say nothing when busy'
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s c -l shell -d 'Run STRING by /bin/sh instead of COMMAND' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l once-per -d 'Exit with 0 if a run within DUR succeeded' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s n -l no-wait -d 'Exit with 75 at once if the lock is busy'
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s q -l quiet -d 'Print nothing when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l until-ready -d 'Release the lock once COMMAND says READY=1, as sd_notify does'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l nested -d 'Run nothing unless a lock around this command covers the claims'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l no-default-store -d 'Fail unless --store, RLOCK_STORE or /etc/rlock.conf names the store'
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s v -l verbose -d 'Say what is being done'
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s h -l help -d 'Print help'
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s w -l wait -d 'Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l deadlock-timeout -d 'When a nested wait looks for a deadlock; 0 never' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s v -l verbose -d 'Say what is done, and why a run was skipped'
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s w -l wait -d 'Wait at most DUR, as in 5m [default: for ever]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l max-waiting -d 'Exit with 75 at once if N requests already wait; 0 as -n' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l deadlock-timeout -d 'Time after which a nested wait looks for a deadlock; 0: never' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l skip-ok -d 'When busy, exit with 0 silently [for less than DUR in a row]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l grace -d 'When the lock is lost: from TERM to KILL' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l connect-timeout -d 'How long reaching a server may take' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l replicas -d 'Replicas [with disks] that must have the lock first' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l success-codes -d 'Exit codes that are a success, too' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l skip-ok -d 'Exit with 0 when busy, for at most DUR in a row' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l ttl -d 'Length of the lease at a server [default: RLOCK_TTL, else 30s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l grace -d 'Time from TERM to KILL when the lock is lost [default: 5s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l connect-timeout -d 'Time in which a server has to be reached [default: 5s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l replicas -d 'Number of replicas [with disks] that must have the lock before COMMAND starts [default: 0]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l success-codes -d 'Count these exit codes as a success, too' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l hold-at-least -d 'Hold the lock for at least DUR, even if COMMAND ends sooner' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l splay -d 'Sleep for a random part of DUR first' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l status-file -d 'Write to FILE how it went, as JSON' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l splay -d 'Sleep for a random part of DUR before the request' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l status-file -d 'Write to FILE how the request and COMMAND ended, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s q -l quiet -d 'Say nothing when busy'
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s c -l shell -d 'Run STRING by /bin/sh instead of COMMAND' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l once-per -d 'Exit with 0 if a run within DUR succeeded' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s n -l no-wait -d 'Exit with 75 at once if the lock is busy'
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s q -l quiet -d 'Print nothing when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l until-ready -d 'Release the lock once COMMAND says READY=1, as sd_notify does'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l nested -d 'Run nothing unless a lock around this command covers the claims'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l no-default-store -d 'Fail unless --store, RLOCK_STORE or /etc/rlock.conf names the store'
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s v -l verbose -d 'Say what is being done'
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s h -l help -d 'Print help'
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s w -l wait -d 'Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l deadlock-timeout -d 'When a nested wait looks for a deadlock; 0 never' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l meanwhile -d 'Run STRING by /bin/sh beside the wait, else after the release' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s v -l verbose -d 'Say what is done, and why a run was skipped'
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s w -l wait -d 'Wait at most DUR, as in 5m [default: for ever]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l max-waiting -d 'Exit with 75 at once if N requests already wait; 0 as -n' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l deadlock-timeout -d 'Time after which a nested wait looks for a deadlock; 0: never' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l else -d 'When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l skip-ok -d 'When busy, exit with 0 silently [for less than DUR in a row]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l grace -d 'When the lock is lost: from TERM to KILL' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l connect-timeout -d 'How long reaching a server may take' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l replicas -d 'Replicas [with disks] that must have the lock first' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l once-per -d 'Do nothing if a run began less than DUR ago and succeeded' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l success-codes -d 'Exit codes that are a success, too' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l hold-at-least -d 'Hold the lock for DUR even if COMMAND ends sooner' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l skip-ok -d 'Exit with 0 when busy, for at most DUR in a row' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l ttl -d 'Length of the lease at a server [default: RLOCK_TTL, else 30s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l grace -d 'Time from TERM to KILL when the lock is lost [default: 5s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l connect-timeout -d 'Time in which a server has to be reached [default: 5s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l replicas -d 'Number of replicas [with disks] that must have the lock before COMMAND starts [default: 0]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l success-codes -d 'Count these exit codes as a success, too' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l hold-at-least -d 'Hold the lock for at least DUR, even if COMMAND ends sooner' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l splay -d 'Sleep for a random part of DUR first' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l status-file -d 'Write to FILE how it went, as JSON' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l splay -d 'Sleep for a random part of DUR before the request' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l status-file -d 'Write to FILE how the request and COMMAND ended, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s c -l shell -d 'Run STRING by /bin/sh, in place of COMMAND' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s q -l quiet -d 'Say nothing when busy'
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s c -l shell -d 'Run STRING by /bin/sh instead of COMMAND' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l once-per -d 'Exit with 0 if a run within DUR succeeded' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s n -l no-wait -d 'Exit with 75 at once if the lock is busy'
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s q -l quiet -d 'Print nothing when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l until-ready -d 'Release the lock once COMMAND says READY=1, as sd_notify does'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l nested -d 'Run nothing unless a lock around this command covers the claims'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l no-default-store -d 'Fail unless --store, RLOCK_STORE or /etc/rlock.conf names the store'
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s v -l verbose -d 'Say what is being done'
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s h -l help -d 'Print help'
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l read -d 'Lock KEY for reading: beside other readers' -r -f -a "(__fish_rlock_names)"
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l prewrite -d 'Lock KEY for reading now and writing later: beside readers only' -r -f -a "(__fish_rlock_names)"
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l write -d 'Lock KEY for writing: alone, as a bare KEY does' -r -f -a "(__fish_rlock_names)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s v -l verbose -d 'Say what is done, and why a run was skipped'
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l read -d 'Lock KEY for reading, beside other readers' -r -f -a "(__fish_rlock_names)"
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l prewrite -d 'Lock KEY for reading now and writing later, beside readers only' -r -f -a "(__fish_rlock_names)"
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l write -d 'Lock KEY for writing, alone, as a bare KEY does' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l slot -d 'Take one of the N slots of KEY' -r -f -a "(__fish_rlock_names =)"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l range-read -d 'Lock an interval of KEY, such as \'[1.2,1.8)\', for reading' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l range-prewrite -d 'Lock an interval of KEY for reading now and writing later' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l range-write -d 'Lock an interval of KEY for writing' -r -f -a "(__fish_rlock_names)"
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l for -d 'Hold the lock for DUR (at most 7days, or \'ever\') or until \'rlock release\'' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l pid -d 'Hold the lock until the process PID ends, or until \'rlock release\'' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l for -d 'Hold the lock for DUR, at most 7 days, or for ever' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l pid -d 'Hold the lock until the process PID ends' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l lost-signal -d 'Send PID this signal when the lock is lost, or none' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s w -l wait -d 'Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l max-waiting -d 'Be busy at once if N wait already; 0 as -n' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l deadlock-timeout -d 'When a nested wait looks for a deadlock; 0 never' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s w -l wait -d 'Wait at most DUR, as in 5m [default: for ever]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l max-waiting -d 'Exit with 75 at once if N requests already wait; 0 as -n' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l deadlock-timeout -d 'Time after which a nested wait looks for a deadlock; 0: never' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l connect-timeout -d 'How long reaching a server may take' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l replicas -d 'Replicas [with disks] that must have the lock first' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l job -d 'The name of the job [default: user and COMMAND]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ttl -d 'Length of the lease at a server [default: RLOCK_TTL, else 30s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l connect-timeout -d 'Time in which a server has to be reached [default: 5s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l replicas -d 'Number of replicas [with disks] that must have the lock before COMMAND starts [default: 0]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l grace -d 'How early PID is told that a lease will end' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l export -d 'Print commands for a shell\'s eval instead of NAME=value; on failure (exit N)'
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s n -l no-wait -d 'Don\'t wait: exit with 75 when busy'
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s q -l quiet -d 'Say nothing when busy'
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l job -d 'Name of the job in the store [default: derived from user and words]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l grace -d 'Time before the end of a lease at which PID is told [default: 5s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l export -d 'Print commands for eval; on failure (exit N)'
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s n -l no-wait -d 'Exit with 75 at once if the lock is busy'
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s q -l quiet -d 'Print nothing when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l no-default-store -d 'Fail unless --store, RLOCK_STORE or /etc/rlock.conf names the store'
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s v -l verbose -d 'Say what is being done'
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s h -l help -d 'Print help'
-complete -c rlock -n "__fish_rlock_using_subcommand renew" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand renew" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s v -l verbose -d 'Say what is done'
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l for -d 'Hold for DUR from now, or \'ever\' [default: as acquire]; never shorter' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l export -d 'Print nothing, or on failure (exit N), for a shell\'s eval'
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -s v -l verbose -d 'Say what was renewed'
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -s h -l help -d 'Print help'
-complete -c rlock -n "__fish_rlock_using_subcommand release" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand release" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand release" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand release" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l export -d 'Print the variables of the session around, for a shell\'s eval; on failure (exit N)'
+complete -c rlock -n "__fish_rlock_using_subcommand release" -s v -l verbose -d 'Say what was released'
 complete -c rlock -n "__fish_rlock_using_subcommand release" -s h -l help -d 'Print help'
-complete -c rlock -n "__fish_rlock_using_subcommand held" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand held" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand held" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand held" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand held" -l read -d 'For reading, or in any stronger mode'
 complete -c rlock -n "__fish_rlock_using_subcommand held" -l prewrite -d 'For reading now and writing later, or for writing'
 complete -c rlock -n "__fish_rlock_using_subcommand held" -l write -d 'For writing, as without an option'
 complete -c rlock -n "__fish_rlock_using_subcommand held" -l slot -d 'One of its slots, or for writing'
+complete -c rlock -n "__fish_rlock_using_subcommand held" -s v -l verbose -d 'Say in words what the exit status tells'
 complete -c rlock -n "__fish_rlock_using_subcommand held" -s h -l help -d 'Print help'
-complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l watch -d 'Go on with each change; a server is asked each DUR [1s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l color -d 'Use colours: always, never, or auto: on a terminal' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l held-longer-than -d 'Only what is held for longer; exit 1 if there is any' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l no-success-for -d 'Exit 1 and name each KEY without a successful run in DUR' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l job -d 'Only successful runs of this job with --once-per count' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s o -l output -d 'Write the metrics to FILE' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l json -d 'Print JSON'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l names -d 'Print the names alone'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l tree -d 'Show as a tree who holds, what runs below, and who waits for what'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l dot -d 'Print a graph for Graphviz, as in: rlock inspect --dot | dot -Tsvg'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s v -l verbose -d 'Show times of day instead of ages, and session ids'
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l wide -d 'Cut nothing, even beyond the width of the terminal'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l prometheus -d 'Print metrics for Prometheus'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s h -l help -d 'Print help'
-complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l ttl -d 'Length of the lease at a server [default: RLOCK_TTL, else 30s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l color -d 'Use colours: always, never, or auto: on a terminal' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l json -d 'Print JSON'
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s h -l help -d 'Print help'
-complete -c rlock -n "__fish_rlock_using_subcommand history" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand history" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand history" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand history" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand history" -s n -l last -d 'Only the last N entries of each KEY' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l since -d 'Only what ended less than DUR ago' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l color -d 'Use colours: always, never, or auto: on a terminal' -r -f -a "auto\t''
@@ -258,60 +264,69 @@ complete -c rlock -n "__fish_rlock_using_subcommand history" -l failed -d 'Only 
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l stats -d 'Sum up: waits, holds, failures, busy requests, queues'
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l json -d 'Print JSON'
 complete -c rlock -n "__fish_rlock_using_subcommand history" -s h -l help -d 'Print help'
-complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l session -d 'Break only the lock of this session' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l pid -d 'Break only the lock of the rlock with this process id' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l dry-run -d 'Only say what would be removed'
-complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l break -d 'Take live locks on KEY away, too: their commands are stopped'
+complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l break -d 'Take live locks on KEY away, too, as \'rlock break\' does'
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -s h -l help -d 'Print help'
-complete -c rlock -n "__fish_rlock_using_subcommand shrink" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand shrink" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l session -d 'Break only the lock of this session' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l pid -d 'Break only the lock of the rlock with this process id' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l dry-run -d 'Only say what would be taken away'
+complete -c rlock -n "__fish_rlock_using_subcommand break" -s h -l help -d 'Print help'
+complete -c rlock -n "__fish_rlock_using_subcommand shrink" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand shrink" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand shrink" -l resource -d 'Which lock, where the command holds several' -r -f -a "(__fish_rlock_names)"
+complete -c rlock -n "__fish_rlock_using_subcommand shrink" -s v -l verbose -d 'Say what was shrunk'
 complete -c rlock -n "__fish_rlock_using_subcommand shrink" -s h -l help -d 'Print help'
-complete -c rlock -n "__fish_rlock_using_subcommand downgrade" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand downgrade" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand downgrade" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand downgrade" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand downgrade" -l resource -d 'Which lock, where the command holds several' -r -f -a "(__fish_rlock_names)"
+complete -c rlock -n "__fish_rlock_using_subcommand downgrade" -s v -l verbose -d 'Say what was lowered'
 complete -c rlock -n "__fish_rlock_using_subcommand downgrade" -s h -l help -d 'Print help'
-complete -c rlock -n "__fish_rlock_using_subcommand serve" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand serve" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand serve" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand serve" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l listen -d 'Where to listen: HOST:PORT or unix:/PATH' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l token-file -d 'Clients must send AUTH with the token in FILE' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l max-connections -d 'How many clients may be connected' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l max-waiting -d 'How many requests may wait; more are busy at once' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l only -d 'Serve only KEYs that match one of these patterns' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand serve" -l ttl -d 'The lease at a server [default: RLOCK_TTL, else 30s]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand serve" -l history -d 'Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand serve" -l grace -d 'How long holders go on after TERM' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand serve" -l ttl -d 'Length of the lease at a server [default: RLOCK_TTL, else 30s]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand serve" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand serve" -l grace -d 'How long holders go on after TERM [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l stdio -d 'Serve one client on standard input and output'
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -l insecure -d 'Listen beyond this machine without a token'
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -s v -l verbose -d 'Log each connection, lock and unlock'
 complete -c rlock -n "__fish_rlock_using_subcommand serve" -s h -l help -d 'Print help'
-complete -c rlock -n "__fish_rlock_using_subcommand completions" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand completions" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand completions" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand completions" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand completions" -s h -l help -d 'Print help'
-complete -c rlock -n "__fish_rlock_using_subcommand man" -l store -d 'The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand man" -l namespace -d 'Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand man" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand man" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand man" -l dir -d 'Write all pages below DIR, in man1, man7 and man8' -r -f -a "(__fish_complete_directories)"
 complete -c rlock -n "__fish_rlock_using_subcommand man" -s h -l help -d 'Print help'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "exec" -d 'Run a command while holding locks on whole resources'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "range-read" -d 'Run a command while holding a read lock on an interval'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "range-prewrite" -d 'Run a command while holding a prewrite lock on an interval'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "range-write" -d 'Run a command while holding a write lock on an interval'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "acquire" -d 'Acquire a lock that stays until its time is over, a process ends, or rlock release'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "renew" -d 'Let a lock of rlock acquire last longer'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "release" -d 'Give back a lock of rlock acquire'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "held" -d 'Tell by the exit status whether this runs below a lock'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "inspect" -d 'Show who holds what and who waits'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "doctor" -d 'Check the store, and say what to do'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "history" -d 'Show what ran under a lock, when, and how it ended'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "cleanup" -d 'Remove what is expired or dead, or break locks'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "shrink" -d 'Inside a hold: give up part of the interval'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "downgrade" -d 'Inside a hold: lower its mode'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "serve" -d 'Serve locks to any program that speaks lines'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "completions" -d 'Print a completion script for a shell'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "man" -d 'Print a man page, or write them all'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup shrink downgrade serve completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "exec" -d 'Run a command while holding locks on whole resources'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "range-read" -d 'Run a command while holding a read lock on an interval'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "range-prewrite" -d 'Run a command while holding a prewrite lock on an interval'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "range-write" -d 'Run a command while holding a write lock on an interval'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "acquire" -d 'Acquire a lock that lasts for a time, or as long as a process'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "renew" -d 'Let a lock of rlock acquire last longer'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "release" -d 'Give back a lock of rlock acquire'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "held" -d 'Tell by the exit status whether this runs below a lock'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "inspect" -d 'Show who holds what and who waits'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "doctor" -d 'Check the store, and say what to do'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "history" -d 'Show what ran under a lock, when, and how it ended'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "cleanup" -d 'Remove what is expired or dead'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "break" -d 'Take live locks away, and have their commands stopped'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "shrink" -d 'Inside a hold: give up part of the interval'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "downgrade" -d 'Inside a hold: lower its mode'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "serve" -d 'Serve locks to any program that speaks lines'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "completions" -d 'Print a completion script for a shell'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "man" -d 'Print a man page, or write them all'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 
 # The script of clap_complete precedes these functions. They add the names of live resources where a
 # KEY stands, and the shell's own completion of commands after `--`.
@@ -323,13 +338,13 @@ function __fish_rlock_grammar
         case exec
             echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c --
         case range-read
-            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c --
+            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c --once-per --
         case range-prewrite
-            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c --
+            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c --once-per --
         case range-write
-            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c --
+            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c --once-per --
         case acquire
-            echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --deadlock-timeout --conflict-exit-code -E --ttl --connect-timeout --replicas --job --history --owner --reason --grace
+            echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --deadlock-timeout --conflict-exit-code -E --ttl --connect-timeout --replicas --history --owner --reason --job --grace
         case renew
             echo 0 --store --namespace --for
         case release
@@ -337,12 +352,14 @@ function __fish_rlock_grammar
         case held
             echo 1 --store --namespace
         case inspect
-            echo 999 --store --namespace --color --held-longer-than --no-success-for --output -o
+            echo 999 --store --namespace --color --held-longer-than --no-success-for --job --output -o
         case doctor
             echo 0 --store --namespace --ttl --color
         case history
             echo 999 --store --namespace --last -n --since --color
         case cleanup
+            echo 999 --store --namespace --session --pid
+        case break
             echo 999 --store --namespace --session --pid
         case shrink
             echo 0 --store --namespace --resource
@@ -433,4 +450,4 @@ complete -c rlock -n "__fish_rlock_position | string match -q key" -f -a "(__fis
 complete -c rlock -n "__fish_rlock_position | string match -q command" -f -a "(__fish_rlock_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand downgrade" -f -a "read prewrite"
 complete -c rlock -n "__fish_rlock_using_subcommand completions" -f -a "bash zsh fish"
-complete -c rlock -n "__fish_rlock_using_subcommand man" -f -a "rlock rlock-exec rlock-range-read rlock-range-prewrite rlock-range-write rlock-acquire rlock-renew rlock-release rlock-held rlock-inspect rlock-doctor rlock-history rlock-cleanup rlock-shrink rlock-downgrade rlock-serve rlock-completions rlock-man rlock-redis rlock-recipes"
+complete -c rlock -n "__fish_rlock_using_subcommand man" -f -a "rlock rlock-exec rlock-range-read rlock-range-prewrite rlock-range-write rlock-acquire rlock-renew rlock-release rlock-held rlock-inspect rlock-doctor rlock-history rlock-cleanup rlock-break rlock-shrink rlock-downgrade rlock-serve rlock-completions rlock-man rlock-range rlock-redis rlock-recipes"

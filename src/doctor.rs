@@ -1,6 +1,12 @@
 //! The checks of `rlock doctor`: facts in, verdicts with remedies out.
 
+mod audience;
+mod load;
+
 use std::time::Duration;
+
+pub(crate) use audience::audience;
+pub(crate) use load::{cost, names, no_names};
 
 use crate::lock::text::shortened;
 use crate::store::embedded::TABLE_BYTES_MAX;
@@ -386,12 +392,12 @@ fn size(bytes: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     const TTL: Duration = Duration::from_secs(30);
 
-    fn place() -> DirectoryFacts {
+    pub(super) fn place() -> DirectoryFacts {
         DirectoryFacts {
             path: "/run/rlock".into(),
             user: 0,
@@ -409,7 +415,7 @@ mod tests {
     /// A server at which nothing is wrong, with changes to its fields.
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-    fn server(changes: &[(&str, &str)]) -> ServerFacts {
+    pub(super) fn server(changes: &[(&str, &str)]) -> ServerFacts {
         let fields = [
             ("redis_version", "7.0.15"),
             ("role", "master"),

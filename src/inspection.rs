@@ -44,6 +44,9 @@ pub(crate) fn as_text(store: &str, inspection: &Inspection, remembered: &[Rememb
         value["expires_in_ms"] =
             json!(holder.expiry.map(|expiry| u64::try_from((expiry - *now).as_millis()).unwrap_or(u64::MAX)));
         value["kept"] = json!(holder.kept);
+        if holder.kept {
+            value["kept_until"] = json!(messages::kept_until(holder).map(messages::time));
+        }
         value
     };
     let waiter = |waiter: &WaiterListing| {

@@ -102,8 +102,27 @@ impl Messages {
         waited: Option<Duration>,
         streak: Option<&Streak>,
     ) -> String {
+        format!("busy: {}", self.blocked(obstructions, waited, streak))
+    }
+
+    /// Says why a busy request ends without the busy line.
+    pub(crate) fn skip(
+        &self,
+        obstructions: &[Obstruction],
+        waited: Option<Duration>,
+        streak: Option<&Streak>,
+    ) -> String {
+        format!("skipped: {}", self.blocked(obstructions, waited, streak))
+    }
+
+    fn blocked(&self, obstructions: &[Obstruction], waited: Option<Duration>, streak: Option<&Streak>) -> String {
         let skipped = streak.map(|streak| format!("; {}", skipped(streak))).unwrap_or_default();
-        format!("busy: {}{skipped}", self.in_the_way(obstructions, waited))
+        format!("{}{skipped}", self.in_the_way(obstructions, waited))
+    }
+
+    /// Says why a request with --once-per runs nothing. Such a request has one resource.
+    pub(crate) fn done(&self) -> String {
+        format!("skipped: {} had a successful run within --once-per; see 'rlock history'", self.names())
     }
 
     /// Describes what blocks the request. `waited` is the length of its wait, if it was to wait.
@@ -291,18 +310,30 @@ fn first_in_the_way(claims: &[Claim], related: &[SessionId], obstructions: &[Obs
 /// the numbers of other holders and of waiters. `related` are the sessions that cannot be in the
 /// way.
 fn in_the_way(claims: &[Claim], related: &[SessionId], obstructions: &[Obstruction]) -> String {
-    let line = |obstruction: &Obstruction, doing: &str, mode: Mode, span: &Span, of: &Process, since, others: &str| {
-        let (what, who, since) = (part(obstruction.listing.name.as_str(), span), process(of), time(since));
-        let stopped = if is_stopped(of) { ", its process is stopped" } else { "" };
-        format!("{what} is {doing} {mode} by {who}, since {since}{stopped}{others}; {}", waiting(obstruction, related))
+    let line = |obstruction: &Obstruction, claim: String, who: String, since, rest: &str| {
+        format!("{claim} by {who}, since {}{rest}; {}", time(since), waiting(obstruction, related))
     };
+    let stopped = |process| if is_stopped(process) { ", its process is stopped" } else { "" };
     let found = Blocked::find(claims, related, obstructions);
     if let Some((obstruction, it)) = found.holder {
-        let others = others(found.holders - 1);
-        return line(obstruction, "held for", it.mode, &it.span, &it.process, it.since, &others);
+        let (what, others) = (part(obstruction.listing.name.as_str(), &it.span), others(found.holders - 1));
+        return match it.kept {
+            true => {
+                let until = kept_until(it).map_or("without an end".to_owned(), |end| format!("until {}", time(end)));
+                let claim = format!("{what} is kept {until} for {}", it.mode);
+                line(obstruction, claim, without_pid(&it.process), it.since, &others)
+            }
+            false => {
+                let (claim, rest) =
+                    (format!("{what} is held for {}", it.mode), stopped(&it.process).to_owned() + &others);
+                line(obstruction, claim, process(&it.process), it.since, &rest)
+            }
+        };
     }
     if let Some((obstruction, it)) = found.waiter {
-        return line(obstruction, "waited for in mode", it.mode, &it.span, &it.process, it.since, "");
+        let what = part(obstruction.listing.name.as_str(), &it.span);
+        let (claim, rest) = (format!("{what} is waited for in mode {}", it.mode), stopped(&it.process));
+        return line(obstruction, claim, process(&it.process), it.since, rest);
     }
     if let Some(own) = without_ancestors(related) {
         return in_the_way(claims, own, obstructions);
@@ -322,6 +353,11 @@ fn held_all(claims: &[Claim]) -> String {
 pub(crate) fn shrinks(claims: &[Claim], span: &Span) -> String {
     let shrunk: Vec<_> = claims.iter().filter(|claim| claim.shrinks_to(span)).cloned().collect();
     format!("shrinks {} to {span}", held_all(&shrunk))
+}
+
+/// `claims` are those of a kept hold that lasts for another `length`.
+pub(crate) fn renews(claims: &[Claim], length: Duration) -> String {
+    format!("renews {} for at least {}", held_all(claims), words::duration(length))
 }
 
 /// `claims` are those of the resource before the downgrade to `mode`.
@@ -373,6 +409,23 @@ fn waiting(obstruction: &Obstruction, related: &[SessionId]) -> String {
 pub(crate) fn process(process: &Process) -> String {
     let Process { host, pid, user, .. } = process;
     format!("{}{user}@{host}, pid {pid}, '{}'", owner_and_reason(process), shortened(&process.command.join(" ")))
+}
+
+/// The same about the process of a kept hold. That process is gone, so its number would mislead.
+fn without_pid(process: &Process) -> String {
+    let Process { host, user, .. } = process;
+    format!("{}{user}@{host}, '{}'", owner_and_reason(process), shortened(&process.command.join(" ")))
+}
+
+/// When a kept hold ends; `None` for any other hold.
+pub(crate) fn kept_until(holder: &HolderListing) -> Option<StoreTime> {
+    holder.expiry.filter(|_| holder.kept)
+}
+
+/// The owner of a process, if it is known, and its user: `owner, user@host`.
+pub(crate) fn who(process: &Process) -> String {
+    let owner = process.owner.as_deref().map(|owner| format!("{}, ", shortened(owner))).unwrap_or_default();
+    format!("{owner}{}@{}", process.user, process.host)
 }
 
 /// The owner and the reason of a process, as far as they are known: `owner (reason), `.

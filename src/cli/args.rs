@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser as _, ValueParser};
 use clap::{Arg, ArgAction, ArgGroup, Command, ValueHint, value_parser};
 
-use super::help::notes;
+use super::help::{advanced, notes};
 use super::values;
 
 /// The names of arguments, by which `read` and `claims` look up their values.
@@ -62,6 +62,7 @@ pub(super) mod id {
     pub(crate) const FORM: &str = "form";
     pub(crate) const WATCH: &str = "watch";
     pub(crate) const COLOR: &str = "color";
+    pub(crate) const WIDE: &str = "wide";
     pub(crate) const DRY_RUN: &str = "dry-run";
     pub(crate) const BREAK: &str = "break";
     pub(crate) const MODE: &str = "MODE";
@@ -135,8 +136,8 @@ pub(super) fn word(id: &'static str, parser: impl Into<ValueParser>, help: &'sta
 
 /// The options that select the store, accepted before and after the subcommand.
 pub(super) fn store_options() -> [Arg; 2] {
-    let store = "The store: redis://HOST, file:///DIR, embedded [default: RLOCK_STORE]";
-    let namespace = "Keep apart those who share a store [default: RLOCK_NAMESPACE, else rlock]";
+    let store = "The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]";
+    let namespace = "Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]";
     [
         option(id::STORE, "URL", values::plain, store).value_hint(ValueHint::Url).display_order(100),
         option(id::NAMESPACE, "NAME", values::plain, namespace).display_order(101),
@@ -150,7 +151,8 @@ pub(super) fn exec(command: Command) -> Command {
             "rlock exec CLAIM... [OPTIONS] -- COMMAND [ARG]...\n       \
              rlock exec CLAIM... [OPTIONS] -c STRING\n       \
              CLAIM: --write KEY | --read KEY | --prewrite KEY | --slot KEY=N |\n              \
-             --range-write KEY INTERVAL | --range-read ... | --range-prewrite ...\n       \
+             --range-write KEY INTERVAL | --range-read KEY INTERVAL |\n              \
+             --range-prewrite KEY INTERVAL\n       \
              One CLAIM may be a bare KEY, which means --write KEY.",
         )
         .after_help(notes(
@@ -178,15 +180,15 @@ fn claims() -> [Arg; 9] {
     [
         word(id::KEY, values::resource, "What to lock for writing"),
         stray_words(),
-        claim(id::READ, "Lock KEY for reading: beside other readers"),
-        claim(id::PREWRITE, "Lock KEY for reading now and writing later: beside readers only"),
-        claim(id::WRITE, "Lock KEY for writing: alone, as a bare KEY does"),
+        claim(id::READ, "Lock KEY for reading, beside other readers"),
+        advanced(claim(id::PREWRITE, "Lock KEY for reading now and writing later, beside readers only")),
+        advanced(claim(id::WRITE, "Lock KEY for writing, alone, as a bare KEY does")),
         option(id::SLOT, "KEY=N", values::slot, "Take one of the N slots of KEY")
             .action(ArgAction::Append)
             .help_heading(heading::CLAIMS),
-        range(id::RANGE_READ, "Lock an interval of KEY, such as '[1.2,1.8)', for reading"),
-        range(id::RANGE_PREWRITE, "Lock an interval of KEY for reading now and writing later"),
-        range(id::RANGE_WRITE, "Lock an interval of KEY for writing"),
+        advanced(range(id::RANGE_READ, "Lock an interval of KEY, such as '[1.2,1.8)', for reading")),
+        advanced(range(id::RANGE_PREWRITE, "Lock an interval of KEY for reading now and writing later")),
+        advanced(range(id::RANGE_WRITE, "Lock an interval of KEY for writing")),
     ]
 }
 
@@ -197,7 +199,8 @@ fn stray_words() -> Arg {
 
 pub(super) fn range(command: Command) -> Command {
     let name = command.get_name();
-    let example = format!("rlock {name} -w 5m ledger '[2024,2025)' -- ./report.sh");
+    let interval = format!("rlock {name} -w 5m ledger '[2024,2025)' -- ./report.sh");
+    let ends = format!("rlock {name} disk.img 0 4095 -- ./check-header.sh");
     let usage = format!(
         "rlock {name} KEY LO HI [OPTIONS] -- COMMAND [ARG]...\n       \
          rlock {name} KEY '[LO,HI)' [OPTIONS] -- COMMAND [ARG]..."
@@ -207,10 +210,12 @@ pub(super) fn range(command: Command) -> Command {
         .after_help(notes(
             "LO and HI are exact: 1.2, -3e-9, 22/7, -inf or inf. LO HI has both its ends; '[LO,HI)', '(LO,HI]' \
              say which they have. Negative numbers need no quotes. Exit codes are those of rlock exec.",
-            &[example.as_str()],
+            &[interval.as_str(), ends.as_str()],
         ))
         .args(range_claim())
         .args(run_options())
+        // It needs a claim on a whole KEY.
+        .mut_arg(id::ONCE_PER, advanced)
         .arg(command_words())
 }
 
@@ -226,9 +231,8 @@ fn range_claim() -> [Arg; 3] {
 /// The options that limit the wait.
 fn wait_options() -> [Arg; 2] {
     [
-        switch(id::NO_WAIT, "Don't wait: exit with 75 when busy").short('n'),
-        option(id::WAIT, "DUR", values::duration, "Wait no longer: 90s, 5m, 1h30m; 0 as -n [default: for ever]")
-            .short('w'),
+        switch(id::NO_WAIT, "Exit with 75 at once if the lock is busy").short('n'),
+        option(id::WAIT, "DUR", values::duration, "Wait at most DUR, as in 5m [default: for ever]").short('w'),
     ]
     .map(|arg| arg.help_heading(heading::WAITING))
 }
@@ -249,7 +253,8 @@ pub(super) fn acquire(command: Command) -> Command {
             "rlock acquire CLAIM... --for DUR [OPTIONS]\n       \
              rlock acquire CLAIM... --pid PID [OPTIONS]\n       \
              CLAIM: --write KEY | --read KEY | --prewrite KEY | --slot KEY=N |\n              \
-             --range-write KEY INTERVAL | --range-read ... | --range-prewrite ...\n       \
+             --range-write KEY INTERVAL | --range-read KEY INTERVAL |\n              \
+             --range-prewrite KEY INTERVAL\n       \
              One CLAIM may be a bare KEY, which means --write KEY.",
         )
         .after_help(notes(
@@ -261,24 +266,18 @@ pub(super) fn acquire(command: Command) -> Command {
             ],
         ))
         .args(claims())
-        .arg(option(
-            id::FOR,
-            "DUR",
-            values::hold,
-            "Hold the lock for DUR (at most 7days, or 'ever') or until 'rlock release'",
-        ))
-        .arg(
-            option(id::PID, "PID", values::pid, "Hold the lock until the process PID ends, or until 'rlock release'")
-                .conflicts_with(id::FOR),
-        )
-        .arg(
+        .arg(option(id::FOR, "DUR", values::hold, "Hold the lock for DUR, at most 7 days, or for ever"))
+        .arg(option(id::PID, "PID", values::pid, "Hold the lock until the process PID ends").conflicts_with(id::FOR))
+        .arg(advanced(
             option(id::LOST_SIGNAL, "SIG", values::lost_signal, "Send PID this signal when the lock is lost, or none")
                 .default_value("TERM")
                 .conflicts_with(id::FOR),
-        )
-        .arg(switch(id::EXPORT, "Print commands for a shell's eval instead of NAME=value; on failure (exit N)"))
+        ))
+        .arg(switch(id::EXPORT, "Print commands for eval; on failure (exit N)"))
         .args(run_options().filter(|arg| OF_ACQUIRE.contains(&arg.get_id().as_str())))
-        .mut_arg(id::GRACE, |arg| arg.help("How early PID is told that a lease will end"))
+        .mut_arg(id::VERBOSE, |arg| arg.help("Say what is done"))
+        .mut_arg(id::JOB, |arg| arg.help("Name of the job in the store [default: derived from user and words]"))
+        .mut_arg(id::GRACE, |arg| arg.help("Time before the end of a lease at which PID is told [default: 5s]"))
 }
 
 /// The options of `exec` that `acquire` has, too. The others are about a command.
@@ -325,6 +324,7 @@ pub(super) fn renew(command: Command) -> Command {
             "Hold for DUR from now, or 'ever' [default: as acquire]; never shorter",
         ))
         .arg(switch(id::EXPORT, "Print nothing, or on failure (exit N), for a shell's eval"))
+        .arg(verbose("Say what was renewed"))
 }
 
 pub(super) fn release(command: Command) -> Command {
@@ -340,6 +340,7 @@ pub(super) fn release(command: Command) -> Command {
                 .num_args(1..),
         )
         .arg(switch(id::EXPORT, "Print the variables of the session around, for a shell's eval; on failure (exit N)"))
+        .arg(verbose("Say what was released"))
 }
 
 pub(super) fn held(command: Command) -> Command {
@@ -356,7 +357,20 @@ pub(super) fn held(command: Command) -> Command {
         .arg(mode(id::PREWRITE, "For reading now and writing later, or for writing"))
         .arg(mode(id::WRITE, "For writing, as without an option"))
         .arg(mode(id::SLOT, "One of its slots, or for writing"))
+        .arg(verbose("Say in words what the exit status tells"))
 }
+
+/// The options of [`run_options`] that are needed every day.
+const DAILY: [&str; 8] = [
+    id::NO_WAIT,
+    id::WAIT,
+    id::CONFLICT_EXIT_CODE,
+    id::QUIET,
+    id::VERBOSE,
+    id::SHELL_COMMAND,
+    id::SKIP_OK,
+    id::ONCE_PER,
+];
 
 /// The options of every subcommand that runs a command.
 fn run_options() -> impl Iterator<Item = Arg> {
@@ -366,61 +380,79 @@ fn run_options() -> impl Iterator<Item = Arg> {
     };
     let waiting = [
         max_waiting(),
-        option(id::DEADLOCK_TIMEOUT, "DUR", values::duration, "When a nested wait looks for a deadlock; 0 never")
-            .default_value("1s"),
-        shell(id::MEANWHILE, "Run STRING by /bin/sh beside the wait, else after the release"),
+        option(
+            id::DEADLOCK_TIMEOUT,
+            "DUR",
+            values::duration,
+            "Time after which a nested wait looks for a deadlock; 0: never",
+        )
+        .default_value("1s"),
+        shell(id::MEANWHILE, "Run STRING by /bin/sh once: beside the wait, or after the release"),
     ];
     let busy = [
         option(id::CONFLICT_EXIT_CODE, "N", values::exit_code, "Exit with N when busy").short('E').default_value("75"),
-        shell(id::ELSE, "When busy, run STRING by /bin/sh instead; RLOCK_BUSY says why")
-            .conflicts_with(id::CONFLICT_EXIT_CODE),
-        optional(id::SKIP_OK, values::duration, "When busy, exit with 0 silently [for less than DUR in a row]")
+        shell(id::ELSE, "Run STRING by /bin/sh when busy; RLOCK_BUSY says why").conflicts_with(id::CONFLICT_EXIT_CODE),
+        optional(id::SKIP_OK, values::duration, "Exit with 0 when busy, for at most DUR in a row")
             .conflicts_with_all([id::CONFLICT_EXIT_CODE, id::ELSE]),
-        switch(id::QUIET, "Say nothing when busy").short('q').conflicts_with(id::VERBOSE),
+        switch(id::QUIET, "Print nothing when busy").short('q').conflicts_with(id::VERBOSE),
     ];
     let lease = [
         ttl(),
-        option(id::GRACE, "DUR", values::duration, "When the lock is lost: from TERM to KILL").default_value("5s"),
-        option(id::CONNECT_TIMEOUT, "DUR", values::connect_timeout, "How long reaching a server may take")
-            .default_value("5s"),
-        option(id::REPLICAS, "N[+disk]", values::replicas, "Replicas [with disks] that must have the lock first")
-            .default_value("0"),
+        option(id::GRACE, "DUR", values::duration, "Time from TERM to KILL when the lock is lost [default: 5s]"),
+        option(
+            id::CONNECT_TIMEOUT,
+            "DUR",
+            values::connect_timeout,
+            "Time in which a server has to be reached [default: 5s]",
+        ),
+        option(
+            id::REPLICAS,
+            "N[+disk]",
+            values::replicas,
+            "Number of replicas [with disks] that must have the lock before COMMAND starts [default: 0]",
+        ),
     ];
     let others = [
-        shell(id::SHELL_COMMAND, "Run STRING by /bin/sh, in place of COMMAND").short('c').conflicts_with(id::COMMAND),
-        verbose("Say what is being done"),
+        shell(id::SHELL_COMMAND, "Run STRING by /bin/sh instead of COMMAND").short('c').conflicts_with(id::COMMAND),
+        verbose("Say what is done, and why a run was skipped"),
     ];
-    wait_options()
+    let all = wait_options()
         .into_iter()
         .chain(waiting.map(|arg| arg.help_heading(heading::WAITING)))
         .chain(busy.map(|arg| arg.help_heading(heading::BUSY)))
         .chain(lease.map(|arg| arg.help_heading(heading::LEASE)))
         .chain(cron_options())
         .chain(whose())
-        .chain(others)
+        .chain(others);
+    all.map(|arg| if DAILY.contains(&arg.get_id().as_str()) { arg } else { advanced(arg) })
 }
 
 /// The options for the owner and the reason of a request.
 fn whose() -> [Arg; 2] {
     let owner = "The person or system that this is for [default: RLOCK_OWNER]";
     let reason = "The reason for this, for others to read [default: RLOCK_REASON]";
-    [option(id::OWNER, "TEXT", values::owner, owner), option(id::REASON, "TEXT", values::reason, reason)]
+    [option(id::OWNER, "TEXT", values::plain, owner), option(id::REASON, "TEXT", values::plain, reason)]
 }
 
 /// The options that jobs of cron and CI need.
 fn cron_options() -> impl Iterator<Item = Arg> {
     let options = [
-        option(id::ONCE_PER, "DUR", values::period, "Do nothing if a run began less than DUR ago and succeeded"),
-        option(id::SUCCESS_CODES, "N,N...", values::exit_code, "Exit codes that are a success, too")
+        option(id::ONCE_PER, "DUR", values::period, "Exit with 0 if a run within DUR succeeded"),
+        option(id::SUCCESS_CODES, "N,N...", values::exit_code, "Count these exit codes as a success, too")
             .value_delimiter(','),
-        option(id::HOLD_AT_LEAST, "DUR", values::kept, "Hold the lock for DUR even if COMMAND ends sooner"),
+        option(id::HOLD_AT_LEAST, "DUR", values::kept, "Hold the lock for at least DUR, even if COMMAND ends sooner"),
         option(id::MAX_RUNTIME, "DUR", values::runtime, "Stop COMMAND after DUR, and exit with 124"),
         switch(id::UNTIL_READY, "Release the lock once COMMAND says READY=1, as sd_notify does"),
-        option(id::SPLAY, "DUR", values::duration, "Sleep for a random part of DUR first"),
+        option(id::SPLAY, "DUR", values::duration, "Sleep for a random part of DUR before the request"),
         job(),
         history(),
-        option(id::STATUS_FILE, "FILE", value_parser!(PathBuf), "Write to FILE how it went, as JSON")
-            .value_hint(ValueHint::FilePath),
+        option(
+            id::STATUS_FILE,
+            "FILE",
+            value_parser!(PathBuf),
+            "Write to FILE how the request and COMMAND ended, as JSON",
+        )
+        .value_hint(ValueHint::FilePath),
         switch(id::NESTED, "Run nothing unless a lock around this command covers the claims"),
         switch(id::NO_DEFAULT_STORE, "Fail unless --store, RLOCK_STORE or /etc/rlock.conf names the store"),
     ];
@@ -428,19 +460,24 @@ fn cron_options() -> impl Iterator<Item = Arg> {
 }
 
 fn max_waiting() -> Arg {
-    option(id::MAX_WAITING, "N", values::waiters, "Be busy at once if N wait already; 0 as -n")
+    option(id::MAX_WAITING, "N", values::waiters, "Exit with 75 at once if N requests already wait; 0 as -n")
 }
 
 fn job() -> Arg {
-    option(id::JOB, "NAME", values::job, "The name of the job [default: user and COMMAND]")
+    option(id::JOB, "NAME", values::job, "Name of the job in the store [default: derived from user and COMMAND]")
 }
 
 fn history() -> Arg {
-    option(id::HISTORY, "N", values::history, "Ends that KEY remembers, 0 to 1000 [default: RLOCK_HISTORY, else 32]")
+    option(
+        id::HISTORY,
+        "N",
+        values::history,
+        "Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]",
+    )
 }
 
 fn ttl() -> Arg {
-    option(id::TTL, "DUR", values::ttl, "The lease at a server [default: RLOCK_TTL, else 30s]")
+    option(id::TTL, "DUR", values::ttl, "Length of the lease at a server [default: RLOCK_TTL, else 30s]")
 }
 
 fn verbose(help: &'static str) -> Arg {
@@ -482,7 +519,7 @@ pub(super) fn serve(command: Command) -> Command {
         )
         .arg(ttl())
         .arg(history())
-        .arg(option(id::GRACE, "DUR", values::duration, "How long holders go on after TERM").default_value("5s"))
+        .arg(option(id::GRACE, "DUR", values::duration, "How long holders go on after TERM [default: 5s]"))
         .arg(verbose("Log each connection, lock and unlock"))
 }
 
@@ -502,7 +539,7 @@ pub(super) fn inspect(command: Command) -> Command {
         .override_usage(
             "rlock inspect [KEY]... [--json] [--held-longer-than DUR]\n       \
              rlock inspect [KEY]... --watch | --tree | --dot | --names\n       \
-             rlock inspect --no-success-for DUR KEY...\n       \
+             rlock inspect --no-success-for DUR KEY... | --job NAME\n       \
              rlock inspect [KEY]... --prometheus [-o FILE]",
         )
         .after_help(notes(
@@ -523,6 +560,7 @@ pub(super) fn inspect(command: Command) -> Command {
                 .conflicts_with_all([id::HELD_LONGER_THAN, id::NO_SUCCESS_FOR, id::PROMETHEUS]),
         )
         .arg(verbose("Show times of day instead of ages, and session ids"))
+        .arg(switch(id::WIDE, "Cut nothing, even beyond the width of the terminal").conflicts_with(id::WATCH))
         .arg(color())
         .args(checks())
         .arg(switch(id::PROMETHEUS, "Print metrics for Prometheus").conflicts_with_all([
@@ -539,12 +577,14 @@ pub(super) fn inspect(command: Command) -> Command {
 }
 
 /// The options of `inspect` that check something, and tell the result by the exit code.
-fn checks() -> [Arg; 2] {
+fn checks() -> [Arg; 3] {
     [
         option(id::HELD_LONGER_THAN, "DUR", values::duration, "Only what is held for longer; exit 1 if there is any")
             .conflicts_with(id::NO_SUCCESS_FOR),
         option(id::NO_SUCCESS_FOR, "DUR", values::period, "Exit 1 and name each KEY without a successful run in DUR")
             .conflicts_with(id::FORM),
+        option(id::JOB, "NAME", values::job, "Only successful runs of this job with --once-per count")
+            .requires(id::NO_SUCCESS_FOR),
     ]
 }
 
@@ -587,23 +627,39 @@ fn color() -> Arg {
 
 pub(super) fn cleanup(command: Command) -> Command {
     command
-        .override_usage(
-            "rlock cleanup [KEY]... [--dry-run]\n       \
-             rlock cleanup --break KEY... [--session ID | --pid PID] [--dry-run]",
-        )
-        .after_help(notes("", &["rlock cleanup --dry-run", "rlock cleanup --break backup --pid 4711"]))
+        .override_usage("rlock cleanup [KEY]... [--dry-run]")
+        .after_help(notes(
+            "--break KEY... is another name for 'rlock break KEY...'.",
+            &["rlock cleanup --dry-run", "rlock cleanup deploy"],
+        ))
         .arg(keys("What to clean [default: all]"))
-        .arg(switch(id::DRY_RUN, "Only say what would be removed"))
-        .arg(switch(id::BREAK, "Take live locks on KEY away, too: their commands are stopped"))
-        .arg(
-            option(id::HOLDER, "ID", values::session, "Break only the lock of this session")
-                .requires(id::BREAK)
-                .conflicts_with(id::PID),
-        )
-        .arg(
-            option(id::PID, "PID", values::pid, "Break only the lock of the rlock with this process id")
-                .requires(id::BREAK),
-        )
+        .arg(dry_run("Only say what would be removed"))
+        .arg(switch(id::BREAK, "Take live locks on KEY away, too, as 'rlock break' does"))
+        .args(holder().map(|arg| arg.requires(id::BREAK)))
+}
+
+pub(super) fn break_locks(command: Command) -> Command {
+    command
+        .override_usage("rlock break KEY... [--session ID | --pid PID] [--dry-run]")
+        .after_help(notes(
+            "Exit: 0, or 1 if nobody holds any KEY.",
+            &["rlock break --dry-run deploy", "rlock break backup --pid 4711"],
+        ))
+        .arg(keys("Whose locks to take away: their commands are stopped").required(true))
+        .arg(dry_run("Only say what would be taken away"))
+        .args(holder())
+}
+
+fn dry_run(help: &'static str) -> Arg {
+    switch(id::DRY_RUN, help)
+}
+
+/// Selects one holder.
+fn holder() -> [Arg; 2] {
+    [
+        option(id::HOLDER, "ID", values::session, "Break only the lock of this session").conflicts_with(id::PID),
+        option(id::PID, "PID", values::pid, "Break only the lock of the rlock with this process id"),
+    ]
 }
 
 fn keys(help: &'static str) -> Arg {
@@ -617,6 +673,7 @@ pub(super) fn shrink(command: Command) -> Command {
         .arg(word(id::LO, values::plain, "The new lower end, or the whole interval: '[1.2,1.8)'").required(true))
         .arg(word(id::HI, values::plain, "The new upper end"))
         .arg(which())
+        .arg(verbose("Say what was shrunk"))
 }
 
 pub(super) fn downgrade(command: Command) -> Command {
@@ -628,6 +685,7 @@ pub(super) fn downgrade(command: Command) -> Command {
         .after_help(notes("", &["rlock downgrade read"]))
         .arg(word(id::MODE, PossibleValuesParser::new(modes), "The new mode").required(true))
         .arg(which())
+        .arg(verbose("Say what was lowered"))
 }
 
 /// Selects one of several holds.

@@ -36,7 +36,7 @@ const CLOSE: &str = "rlock never leaves the lock open for the command";
 const NO_FORK: &str = "rlock stays beside its command, to release the lock when the command ends";
 
 /// What to do instead of a subcommand that rlock does not have.
-const SUBCOMMANDS: [(&str, &str); 17] = [
+const SUBCOMMANDS: [(&str, &str); 16] = [
     ("unlock", "write 'rlock release' for a lock of 'rlock acquire'; other locks end with their command"),
     ("lock", "write 'rlock exec KEY -- COMMAND', or 'rlock acquire KEY' for a lock that outlives rlock"),
     ("run", "write 'rlock exec KEY -- COMMAND'"),
@@ -50,14 +50,12 @@ const SUBCOMMANDS: [(&str, &str); 17] = [
     ("top", "write 'rlock inspect --watch'"),
     ("watch", "write 'rlock inspect --watch'"),
     ("log", "write 'rlock history'"),
-    ("break", BREAK),
-    ("kill", BREAK),
+    ("kill", "write 'rlock break KEY'"),
     ("check", "write 'rlock doctor' to check the store, or 'rlock held KEY' inside a command"),
     ("daemon", "write 'rlock serve'"),
 ];
 
 const INSPECT: &str = "write 'rlock inspect' to see who holds what and who waits";
-const BREAK: &str = "write 'rlock cleanup --break KEY'";
 
 /// What to do instead of an option.
 pub(super) fn of_option(option: &str) -> Option<&'static str> {

@@ -86,17 +86,17 @@ pub struct Exec {
     pub wait: Option<Duration>,
     /// The exit code when busy.
     pub conflict_exit_code: u8,
-    /// The ttl of the lease, at least a second; `None` for that of the environment, or the default.
+    /// The ttl of the lease, at least a second; `None` for the default.
     /// It has no effect in a store where a hold lives as long as its process.
     pub ttl: Option<Duration>,
-    /// The time from TERM to KILL when the command must be stopped.
-    pub grace: Duration,
-    /// Whether `grace` is the default, which is lowered if it is too long for `ttl`.
-    pub grace_yields: bool,
-    /// The time that connecting to the store may take.
-    pub connect_timeout: Duration,
-    /// The copies of the grant that a server must have before the command starts.
-    pub replicas: Replicas,
+    /// The time from TERM to KILL when the command must be stopped; `None` for the default, which is
+    /// lowered if it is too long for `ttl`.
+    pub grace: Option<Duration>,
+    /// The time that connecting to the store may take; `None` for the default.
+    pub connect_timeout: Option<Duration>,
+    /// The copies of the grant that a server must have before the command starts; `None` for the
+    /// default.
+    pub replicas: Option<Replicas>,
     /// The owner and the reason of the request.
     pub whose: Whose,
     /// The name of the job, which replaces the user and the command.
@@ -105,8 +105,7 @@ pub struct Exec {
     pub max_waiting: Option<u32>,
     /// How long a nested request waits before it looks for a deadlock; zero for never.
     pub deadlock_timeout: Duration,
-    /// How many entries the history of each resource keeps; `None` for the number of the
-    /// environment, or the default.
+    /// How many entries the history of each resource keeps; `None` for the default.
     pub history: Option<u32>,
     /// End a busy request with 0 and without a message: `Some(None)` always, `Some(Some(time))` as
     /// long as the job has been skipped in a row for less than this time.
@@ -157,14 +156,12 @@ pub struct Acquire {
     pub conflict_exit_code: u8,
     /// See [`Exec::ttl`].
     pub ttl: Option<Duration>,
-    /// How long before the end of its lease a hold counts as lost.
-    pub grace: Duration,
-    /// See [`Exec::grace_yields`].
-    pub grace_yields: bool,
+    /// How long before the end of its lease a hold counts as lost; see [`Exec::grace`].
+    pub grace: Option<Duration>,
     /// See [`Exec::connect_timeout`].
-    pub connect_timeout: Duration,
+    pub connect_timeout: Option<Duration>,
     /// See [`Exec::replicas`].
-    pub replicas: Replicas,
+    pub replicas: Option<Replicas>,
     /// See [`Exec::whose`].
     pub whose: Whose,
     /// See [`Exec::job`].
@@ -210,6 +207,8 @@ pub struct Renew {
     pub length: Option<Duration>,
     /// The session, if not the innermost of `acquire`.
     pub session: Option<SessionId>,
+    /// Report what was renewed.
+    pub verbose: bool,
 }
 
 /// `rlock release`.
@@ -221,6 +220,8 @@ pub struct Release {
     pub sessions: Vec<SessionId>,
     /// Print the variables of the session around.
     pub export: bool,
+    /// Report what was released.
+    pub verbose: bool,
 }
 
 /// `rlock held`.
@@ -232,6 +233,8 @@ pub struct HeldBy {
     pub resource: Resource,
     /// The mode in which it has to be held, or a stronger one.
     pub mode: Mode,
+    /// Say in words what the exit code tells.
+    pub verbose: bool,
 }
 
 /// `rlock inspect`.
@@ -248,12 +251,16 @@ pub struct Inspect {
     pub watch: Option<Duration>,
     /// Show instants instead of ages, and session ids.
     pub verbose: bool,
+    /// Cut nothing, even if lines are longer than those of the terminal.
+    pub wide: bool,
     /// When to use colours.
     pub color: ColorChoice,
     /// Show only holds that have lasted for longer than this time.
     pub held_longer_than: Option<Duration>,
-    /// Report the resources without a successful run in this time. Then some are named.
+    /// Report the resources without a successful run in this time. Then some are named, or a job.
     pub no_success_for: Option<Duration>,
+    /// Only the runs of this job count as successful.
+    pub job: Option<String>,
     /// Print metrics for Prometheus instead of a table.
     pub prometheus: bool,
     /// The file for the metrics, in place of standard output.
@@ -283,7 +290,7 @@ pub struct Doctor {
     pub store: StoreOptions,
     /// Print JSON instead of lines.
     pub json: bool,
-    /// The ttl to compare with; `None` for that of the environment, or the default.
+    /// The ttl to compare with; `None` for the default.
     pub ttl: Option<Duration>,
     /// When to use colours.
     pub color: ColorChoice,
@@ -344,6 +351,8 @@ pub struct Shrink {
     pub span: Span,
     /// Selects one of the held resources; needed only if there are several.
     pub resource: Option<Resource>,
+    /// Report the change.
+    pub verbose: bool,
 }
 
 /// `rlock downgrade`.
@@ -355,6 +364,8 @@ pub struct Downgrade {
     pub mode: Mode,
     /// Selects one of the held resources; needed only if there are several.
     pub resource: Option<Resource>,
+    /// Report the change.
+    pub verbose: bool,
 }
 
 /// `rlock serve`.
@@ -380,10 +391,9 @@ pub struct Serve {
     pub ttl: Option<Duration>,
     /// See [`Exec::history`].
     pub history: Option<u32>,
-    /// How long holders may go on after TERM, or after their lease could not be renewed.
-    pub grace: Duration,
-    /// Whether `grace` is the default, which is lowered if it is too long for `ttl`.
-    pub grace_yields: bool,
+    /// How long holders may go on after TERM, or after their lease could not be renewed; see
+    /// [`Exec::grace`].
+    pub grace: Option<Duration>,
     /// Log connections, locks and unlocks.
     pub verbose: bool,
 }

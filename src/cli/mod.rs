@@ -34,9 +34,14 @@ mod values;
 
 use std::ffi::OsString;
 
+use clap::builder::StyledStr;
+use clap::error::ErrorKind;
 pub use invocation::Invocation;
 pub use usage::Usage;
-pub(crate) use values::{OWNER_BYTES, REASON_BYTES, history as parse_history, text_for_people, ttl as parse_ttl};
+pub(crate) use values::{
+    connect_timeout as parse_connect_timeout, duration as parse_duration, history as parse_history,
+    replicas as parse_replicas, ttl as parse_ttl,
+};
 
 /// Parses the words of a command line as the C library gives them: the first word is the
 /// program's own name.
@@ -55,11 +60,29 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, Usage> 
     }
     let page = subcommand.map_or_else(|| "rlock".to_owned(), |subcommand| format!("rlock {}", subcommand.name));
     let is_complete = words.iter().any(|word| ["--", "-c", "--shell"].iter().any(|end| word == end));
-    let matches = table::command(subcommand).try_get_matches_from(words).map_err(|error| {
+    let matches = table::command(subcommand).try_get_matches_from(&words).map_err(|error| {
         let wants_command = !is_complete && subcommand.is_some_and(|subcommand| subcommand.runs_command);
-        Usage::of(&error, &page, wants_command)
+        let is_of_exec = is_complete && subcommand.is_none() && parse(with_exec(&words)).is_ok();
+        match asked_help(&error, subcommand, &words) {
+            Some(help) => Usage::Information(help),
+            None => Usage::of(&error, &page, wants_command, is_of_exec.then_some(&words[..])),
+        }
     })?;
     table::invocation(matches).map_err(|mistake| mistake.on(&page))
+}
+
+/// The help of the subcommand that the words ask for, by an option or by `rlock help`.
+fn asked_help(error: &clap::Error, subcommand: Option<&table::Subcommand>, words: &[OsString]) -> Option<StyledStr> {
+    if error.kind() != ErrorKind::DisplayHelp {
+        return None;
+    }
+    let after_help = || table::named_in(words.get(1..).filter(|_| words[0] == "help")?);
+    Some(table::help(subcommand.or_else(after_help)?, help::is_short(words)))
+}
+
+/// The words of a command line that may lack the subcommand `exec`, for [`parse`].
+fn with_exec(words: &[OsString]) -> impl Iterator<Item = OsString> {
+    ["rlock", "exec"].into_iter().map(OsString::from).chain(words.iter().cloned())
 }
 
 /// Whether a shell evaluates what these words print, even if they have a mistake. The words are
@@ -119,9 +142,10 @@ pub(crate) mod tests {
 
     #[test]
     fn help_fits_a_terminal() {
-        for name in super::table::SUBCOMMANDS.iter().map(|subcommand| subcommand.name) {
+        let subcommands = super::table::SUBCOMMANDS.iter().map(|subcommand| subcommand.name);
+        for name in subcommands.chain([""]) {
             let text = parsed(&format!("{name} --help")).unwrap_err().to_string();
-            let wide = text.lines().find(|line| line.chars().count() > 100);
+            let wide = text.lines().find(|line| line.chars().count() > 80);
             assert_eq!(wide, None, "help of {name}");
         }
     }

@@ -12,6 +12,7 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 
+use super::help::in_full;
 use super::table;
 
 /// One man page.
@@ -32,6 +33,15 @@ pub struct Page {
 
 const PROGRAM: Page =
     Page { name: "rlock", word: "rlock", section: 1, about: table::ABOUT, texts: &[include_str!("pages/rlock.txt")] };
+
+/// The page about the three subcommands `range-*`, whose own pages lead to this one.
+const RANGE: Page = Page {
+    name: "rlock-range",
+    word: "range",
+    section: 1,
+    about: "Run a command while holding a lock on an interval",
+    texts: &[include_str!("pages/range.txt")],
+};
 
 /// The page about the stores on servers.
 const REDIS: Page = Page {
@@ -57,7 +67,7 @@ const PREAMBLE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 
 /// Every page, the main one first.
 pub fn all() -> impl Iterator<Item = Page> {
-    std::iter::once(PROGRAM).chain(subcommands()).chain([REDIS, RECIPES])
+    std::iter::once(PROGRAM).chain(subcommands()).chain([RANGE, REDIS, RECIPES])
 }
 
 fn subcommands() -> impl Iterator<Item = Page> {
@@ -91,9 +101,23 @@ impl Page {
         format!("{}.{}", self.name, self.section)
     }
 
+    /// Whether the page only leads to that of `range-*`.
+    fn is_link(self) -> bool {
+        self.texts.is_empty()
+    }
+
+    /// The page with the text: this one, or the one that it leads to.
+    #[must_use]
+    pub fn with_text(self) -> Self {
+        if self.is_link() { RANGE } else { self }
+    }
+
     /// The page in the format that man(1) reads.
     #[must_use]
     pub fn roff(self) -> Vec<u8> {
+        if self.is_link() {
+            return format!(".so man{}/{}\n", RANGE.section, RANGE.file_name()).into_bytes();
+        }
         let mut out = Vec::new();
         self.write(&mut out).expect("writing to memory does not fail");
         let page = String::from_utf8(out).expect("a page is text");
@@ -139,8 +163,20 @@ impl Page {
         // The subcommand `help` has no page, so the list of pages must not contain it.
         let mut root = table::command(None).disable_help_subcommand(true);
         root.build();
+        if self == RANGE {
+            let names = ["range-read", "range-prewrite", "range-write"];
+            let ranges = subcommands().filter(|page| names.contains(&page.word));
+            let (pages, synopses): (Vec<_>, Vec<_>) = ranges
+                .map(|page| (page.name, format!("rlock {} KEY LO HI [OPTIONS] -- COMMAND [ARG]...", page.word)))
+                .unzip();
+            let one = root.find_subcommand(names[0]).expect("the table has it");
+            return in_full(one)
+                .display_name(pages.join(", "))
+                .about(self.about)
+                .override_usage(synopses.join("\n       "));
+        }
         match root.find_subcommand(self.word) {
-            Some(subcommand) => subcommand.clone(),
+            Some(subcommand) => in_full(subcommand),
             None if self == PROGRAM => root,
             None => Command::new(self.name).about(self.about),
         }
@@ -160,7 +196,7 @@ impl Page {
     fn see_also(self) -> Roff {
         let found = |words: &[&str]| words.iter().filter_map(|word| Self::find(word)).collect();
         let own: Vec<Self> = match self.word {
-            "rlock" => all().skip(1).collect(),
+            "rlock" => all().skip(1).filter(|page| !page.is_link()).collect(),
             "redis" => found(&["rlock", "exec", "inspect", "cleanup"]),
             "recipes" => found(&["rlock", "exec", "acquire", "redis", "serve"]),
             "exec" => found(&["rlock", "redis"]),
@@ -249,7 +285,7 @@ mod tests {
 
     #[test]
     fn every_page_is_plain_ascii_with_its_own_name() {
-        for page in all() {
+        for page in all().filter(|page| !page.is_link()) {
             let text = text(page);
             assert!(text.is_ascii(), "{page:?}");
             let title = format!(".TH {} {} \" \" \"rlock ", page.name.to_uppercase(), page.section);
@@ -260,9 +296,24 @@ mod tests {
     }
 
     #[test]
+    fn range_subcommands_share_a_page() {
+        let shared = text(Page::find("range").unwrap());
+        assert!(
+            shared.contains("rlock\\-range\\-read, rlock\\-range\\-prewrite, rlock\\-range\\-write \\- "),
+            "{shared}"
+        );
+        for name in ["range-read", "range-prewrite", "range-write"] {
+            let page = Page::find(name).unwrap();
+            assert_eq!(text(page), ".so man1/rlock-range.1\n");
+            assert_eq!(text(page.with_text()), shared);
+            assert!(shared.contains(&format!("rlock {}", name.replace('-', "\\-"))), "{shared}");
+        }
+    }
+
+    #[test]
     fn every_page_lists_all_options_of_its_subcommand() {
         for page in all() {
-            let text = text(page);
+            let text = text(page.with_text());
             for option in page.command().get_arguments().filter_map(clap::Arg::get_long) {
                 let option = format!("\\-\\-{}", option.replace('-', "\\-"));
                 assert!(text.contains(&option), "{page:?}: {option}");

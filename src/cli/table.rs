@@ -6,11 +6,11 @@
 
 use std::ffi::OsString;
 
-use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, StyledStr};
 use clap::{ArgMatches, Command, ValueHint, value_parser};
 
 use super::args::{self, id};
-use super::help::notes;
+use super::help::{self, notes};
 use super::invocation::Invocation;
 use super::pages;
 use super::read;
@@ -27,7 +27,7 @@ pub(super) struct Subcommand {
     pub(super) section: u8,
     /// A summary in one line.
     pub(super) about: &'static str,
-    /// The texts of its manual page, in order.
+    /// The texts of its manual page, in order; none for a subcommand of the page about `range-*`.
     pub(super) texts: &'static [&'static str],
     /// Adds its arguments to the definition.
     define: fn(Command) -> Command,
@@ -53,7 +53,7 @@ const LONG_VERSION: &str = concat!(
 );
 
 /// Every subcommand, in the order of the help.
-pub(super) static SUBCOMMANDS: [Subcommand; 17] = [
+pub(super) static SUBCOMMANDS: [Subcommand; 18] = [
     Subcommand {
         name: "exec",
         page: "rlock-exec",
@@ -70,11 +70,7 @@ pub(super) static SUBCOMMANDS: [Subcommand; 17] = [
         page: "rlock-range-read",
         section: 1,
         about: "Run a command while holding a read lock on an interval",
-        texts: &[
-            include_str!("pages/range-read.txt"),
-            include_str!("pages/range.txt"),
-            include_str!("pages/range-read-examples.txt"),
-        ],
+        texts: &[],
         define: args::range,
         read: |matches| read::range(Mode::Read, matches),
         has_numbers: true,
@@ -85,11 +81,7 @@ pub(super) static SUBCOMMANDS: [Subcommand; 17] = [
         page: "rlock-range-prewrite",
         section: 1,
         about: "Run a command while holding a prewrite lock on an interval",
-        texts: &[
-            include_str!("pages/range-prewrite.txt"),
-            include_str!("pages/range.txt"),
-            include_str!("pages/range-prewrite-examples.txt"),
-        ],
+        texts: &[],
         define: args::range,
         read: |matches| read::range(Mode::Prewrite, matches),
         has_numbers: true,
@@ -100,11 +92,7 @@ pub(super) static SUBCOMMANDS: [Subcommand; 17] = [
         page: "rlock-range-write",
         section: 1,
         about: "Run a command while holding a write lock on an interval",
-        texts: &[
-            include_str!("pages/range-write.txt"),
-            include_str!("pages/range.txt"),
-            include_str!("pages/range-write-examples.txt"),
-        ],
+        texts: &[],
         define: args::range,
         read: |matches| read::range(Mode::Write, matches),
         has_numbers: true,
@@ -114,7 +102,7 @@ pub(super) static SUBCOMMANDS: [Subcommand; 17] = [
         name: "acquire",
         page: "rlock-acquire",
         section: 1,
-        about: "Acquire a lock that stays until its time is over, a process ends, or rlock release",
+        about: "Acquire a lock that lasts for a time, or as long as a process",
         texts: &[include_str!("pages/acquire.txt")],
         define: args::acquire,
         read: read::acquire,
@@ -191,10 +179,21 @@ pub(super) static SUBCOMMANDS: [Subcommand; 17] = [
         name: "cleanup",
         page: "rlock-cleanup",
         section: 1,
-        about: "Remove what is expired or dead, or break locks",
+        about: "Remove what is expired or dead",
         texts: &[include_str!("pages/cleanup.txt")],
         define: args::cleanup,
         read: read::cleanup,
+        has_numbers: false,
+        runs_command: false,
+    },
+    Subcommand {
+        name: "break",
+        page: "rlock-break",
+        section: 1,
+        about: "Take live locks away, and have their commands stopped",
+        texts: &[include_str!("pages/break.txt")],
+        define: args::break_locks,
+        read: read::break_locks,
         has_numbers: false,
         runs_command: false,
     },
@@ -286,9 +285,9 @@ pub(super) fn command(only: Option<&Subcommand>) -> Command {
         .about(ABOUT)
         .override_usage("rlock [OPTIONS] SUBCOMMAND ...\n       rlock exec KEY -- COMMAND [ARG]...")
         // Without a terminal, help has this width, too.
-        .max_term_width(100)
+        .max_term_width(help::COLUMNS)
         .after_help(
-            "rlock exec backup -- ./backup.sh    runs the script when nobody else holds 'backup'.\n\
+            "rlock exec backup -- ./backup.sh    runs the script when 'backup' is free.\n\
              'rlock help SUBCOMMAND' says more, and 'rlock man | man -l -' everything.",
         )
         // clap gets only the words after the program's name. Messages show the same name wherever
@@ -302,6 +301,14 @@ pub(super) fn command(only: Option<&Subcommand>) -> Command {
         .subcommands(wanted.map(|subcommand| {
             Command::new(subcommand.name).about(subcommand.about).args_override_self(true).defer(subcommand.define)
         }))
+}
+
+/// The help of a subcommand, short or in full.
+pub(super) fn help(subcommand: &Subcommand, is_short: bool) -> StyledStr {
+    let mut root = command(Some(subcommand));
+    root.build();
+    let found = root.find_subcommand(subcommand.name).expect("the command has the subcommand");
+    help::of(found, is_short)
 }
 
 /// Converts the words that [`command`] has matched.

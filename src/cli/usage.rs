@@ -1,6 +1,8 @@
 //! Answers words that are not an invocation: a request for help gets its text, and a mistake is
 //! reported in one line.
 
+use std::ffi::OsString;
+
 use clap::Error;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -8,7 +10,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use super::args::is_of_exec;
 use super::hints;
 use super::numbers::unmark;
-use crate::words::one_line;
+use crate::lock::text::shortened;
+use crate::words::{one_line, shell_quoted};
 
 /// The reason why there is nothing to run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,9 +64,16 @@ impl Mistake {
 
 impl Usage {
     /// Converts clap's error on the command line of `page`. With `wants_command`, the command line
-    /// may still lack a `--` and a command.
-    pub(super) fn of(error: &Error, page: &str, wants_command: bool) -> Self {
+    /// may still lack a `--` and a command. `of_exec` are words that lack no more than `exec`.
+    pub(super) fn of(error: &Error, page: &str, wants_command: bool, of_exec: Option<&[OsString]>) -> Self {
         match error.kind() {
+            ErrorKind::InvalidSubcommand if mistake(error).see_help && of_exec.is_some() => {
+                let word = text(error, ContextKind::InvalidSubcommand);
+                let words = of_exec.into_iter().flatten().map(|word| shell_quoted(&word.to_string_lossy()));
+                let line = shortened(&words.collect::<Vec<_>>().join(" "));
+                let text = format!("no such subcommand '{word}': did you mean 'rlock exec {line}'?");
+                Mistake::plain(text).on(page)
+            }
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Self::Information(error.render()),
             ErrorKind::UnknownArgument
                 if page == "rlock acquire" && is_of_exec(label(text(error, ContextKind::InvalidArg))) =>
@@ -75,7 +85,7 @@ impl Usage {
             ErrorKind::UnknownArgument if hints::of_option(label(text(error, ContextKind::InvalidArg))).is_some() => {
                 mistake(error).on(page)
             }
-            ErrorKind::UnknownArgument if wants_command && text(error, ContextKind::SuggestedArg).is_empty() => {
+            ErrorKind::UnknownArgument if wants_command && !has_suggestion(error) => {
                 let argument = label(text(error, ContextKind::InvalidArg));
                 let text = format!("unexpected argument '{argument}': did you forget -- before the command?");
                 Mistake::plain(text).on(page)
@@ -83,6 +93,11 @@ impl Usage {
             _ => mistake(error).on(page),
         }
     }
+}
+
+/// Whether [`mistake`] suggests another option.
+fn has_suggestion(error: &Error) -> bool {
+    are_alike(label(text(error, ContextKind::InvalidArg)), text(error, ContextKind::SuggestedArg))
 }
 
 /// The one-line text for each kind of error.
@@ -95,7 +110,8 @@ pub(super) fn mistake(error: &Error) -> Mistake {
             if let Some(hint) = hints::of_option(argument) {
                 return Mistake::plain(format!("{what}: {hint}"));
             }
-            suggested(what, text(error, ContextKind::SuggestedArg))
+            let suggestion = text(error, ContextKind::SuggestedArg);
+            suggested(what, Some(suggestion).filter(|suggestion| are_alike(argument, suggestion)))
         }
         ErrorKind::InvalidSubcommand => {
             let word = text(error, ContextKind::InvalidSubcommand);
@@ -103,7 +119,10 @@ pub(super) fn mistake(error: &Error) -> Mistake {
             if let Some(hint) = hints::of_subcommand(word) {
                 return Mistake::plain(format!("{what}: {hint}"));
             }
-            suggested(what, first(error, ContextKind::SuggestedSubcommand))
+            suggested(
+                what,
+                texts(error, ContextKind::SuggestedSubcommand).find(|suggestion| are_alike(word, suggestion)),
+            )
         }
         ErrorKind::MissingSubcommand => Mistake::unexplained("no subcommand"),
         ErrorKind::WrongNumberOfValues => Mistake::unexplained(format!("{argument} needs {}", names_of_values(error))),
@@ -130,12 +149,33 @@ pub(super) fn mistake(error: &Error) -> Mistake {
 }
 
 /// A mistake with a suggestion of the intended word.
-fn suggested(what: String, suggestion: &str) -> Mistake {
-    if suggestion.is_empty() {
-        Mistake::unexplained(what)
-    } else {
-        Mistake::plain(format!("{what}: did you mean '{suggestion}'?"))
+fn suggested(what: String, suggestion: Option<&str>) -> Mistake {
+    match suggestion {
+        None => Mistake::unexplained(what),
+        Some(suggestion) => Mistake::plain(format!("{what}: did you mean '{suggestion}'?")),
     }
+}
+
+/// Whether a user may have typed one word for the other: at most two letters are inserted, left out
+/// or replaced. clap suggests words that have no more than some letters in common.
+fn are_alike(one: &str, other: &str) -> bool {
+    !one.is_empty() && !other.is_empty() && distance(one, other) <= 2
+}
+
+/// The least number of letters to insert, leave out or replace between two words.
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<_> = other.chars().collect();
+    // The distances from the letters of `one` so far to each start of `other`.
+    let mut row: Vec<_> = (0..=other.len()).collect();
+    for (index, a) in one.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], index + 1);
+        for (at, b) in other.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != *b);
+            diagonal = row[at + 1];
+            row[at + 1] = replaced.min(diagonal + 1).min(row[at] + 1);
+        }
+    }
+    row[other.len()]
 }
 
 /// The text of one kind in clap's error; empty if the error has none.
@@ -146,12 +186,19 @@ fn text(error: &Error, kind: ContextKind) -> &str {
     }
 }
 
+/// The texts of a kind that may have several.
+fn texts(error: &Error, kind: ContextKind) -> impl Iterator<Item = &str> {
+    let several = match error.get(kind) {
+        Some(ContextValue::Strings(texts)) => texts.as_slice(),
+        _ => &[],
+    };
+    let one = Some(text(error, kind)).filter(|text| !text.is_empty());
+    several.iter().map(String::as_str).chain(one)
+}
+
 /// The first text of a kind that may have several.
 fn first(error: &Error, kind: ContextKind) -> &str {
-    match error.get(kind) {
-        Some(ContextValue::Strings(texts)) => texts.first().map_or("", String::as_str),
-        _ => text(error, kind),
-    }
+    texts(error, kind).next().unwrap_or_default()
 }
 
 /// The values that clap would have accepted.
@@ -206,6 +253,22 @@ mod tests {
             ("--store x", "no subcommand; see 'rlock --help'"),
             ("exce k -- c", "no such subcommand 'exce': did you mean 'exec'?"),
             ("zzz", "no such subcommand 'zzz'; see 'rlock --help'"),
+            // Two letters away at most.
+            ("upgrade", "no such subcommand 'upgrade'; see 'rlock --help'"),
+            ("range k 1 2", "no such subcommand 'range'; see 'rlock --help'"),
+            ("inspekt", "no such subcommand 'inspekt': did you mean 'inspect'?"),
+            ("inspect --force", "unexpected argument '--force'; see 'rlock inspect --help'"),
+            ("inspect --follow", "unexpected argument '--follow'; see 'rlock inspect --help'"),
+            ("inspect --colour never", "unexpected argument '--colour': did you mean '--color'?"),
+            ("backup -- x", "no such subcommand 'backup': did you mean 'rlock exec backup -- x'?"),
+            ("zzz k -- true", "no such subcommand 'zzz'; see 'rlock --help'"),
+            ("my_job -n -c a_b", "no such subcommand 'my job': did you mean 'rlock exec 'my job' -n -c 'a b''?"),
+            ("exce k -- c", "no such subcommand 'exce': did you mean 'exec'?"),
+            (
+                "lock k -- c",
+                "no such subcommand 'lock': write 'rlock exec KEY -- COMMAND', or 'rlock acquire KEY' for a \
+                             lock that outlives rlock",
+            ),
             ("exec k -w", "--wait needs a value; see 'rlock exec --help'"),
             ("exec k -c", "--shell needs a value; see 'rlock exec --help'"),
             ("exec k -w x -- c", "--wait: 'x' is not a duration: write it as 90s, 5m, 1h30m or 500ms"),

@@ -61,7 +61,7 @@ pub(super) fn slot(word: &str) -> Result<(Resource, u32), String> {
 
 /// Parses a duration as humantime does, or a bare number of seconds, as users of flock(1) and
 /// timeout(1) write it.
-pub(super) fn duration(word: &str) -> Result<Duration, String> {
+pub(crate) fn duration(word: &str) -> Result<Duration, String> {
     let word = unmark(word);
     let bare = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let duration = if bare {
@@ -114,30 +114,9 @@ pub(super) fn interval(word: &str) -> Result<Duration, String> {
 }
 
 /// The time that connecting to a server may take.
-pub(super) fn connect_timeout(word: &str) -> Result<Duration, String> {
+pub(crate) fn connect_timeout(word: &str) -> Result<Duration, String> {
     let timeout = duration(word)?;
     if timeout < SHORTEST { Err(format!("'{word}' is too short: give a server at least 1ms")) } else { Ok(timeout) }
-}
-
-/// Checks a text that other people will read.
-pub(crate) fn text_for_people(text: &str, bytes_max: usize) -> Result<(), String> {
-    if text.len() > bytes_max {
-        return Err(format!("a text may have {bytes_max} bytes, this one has {}", text.len()));
-    }
-    Unprintable::find(text).map_or(Ok(()), |found| Err(format!("the text {found}")))
-}
-
-/// The maximum length of the text of --owner, in bytes.
-pub(crate) const OWNER_BYTES: usize = 128;
-/// The maximum length of the text of --reason, in bytes.
-pub(crate) const REASON_BYTES: usize = 512;
-
-pub(super) fn owner(word: &str) -> Result<String, String> {
-    text_for_people(unmark(word), OWNER_BYTES).map(|()| unmark(word).to_owned())
-}
-
-pub(super) fn reason(word: &str) -> Result<String, String> {
-    text_for_people(unmark(word), REASON_BYTES).map(|()| unmark(word).to_owned())
 }
 
 /// Parses how long a lock of `acquire` lasts: a length of time, or `ever`.
@@ -204,7 +183,10 @@ pub(super) fn job(word: &str) -> Result<String, String> {
     if word.is_empty() {
         return Err("a job needs a name".to_owned());
     }
-    text_for_people(word, JOB_BYTES).map(|()| word.to_owned())
+    if word.len() > JOB_BYTES {
+        return Err(format!("a name may have {JOB_BYTES} bytes, this one has {}", word.len()));
+    }
+    Unprintable::find(word).map_or_else(|| Ok(word.to_owned()), |found| Err(format!("the name {found}")))
 }
 
 pub(super) fn exit_code(word: &str) -> Result<u8, String> {
@@ -213,7 +195,7 @@ pub(super) fn exit_code(word: &str) -> Result<u8, String> {
 }
 
 /// Parses N or `N+disk`.
-pub(super) fn replicas(word: &str) -> Result<Replicas, String> {
+pub(crate) fn replicas(word: &str) -> Result<Replicas, String> {
     let word = unmark(word);
     let (count, on_disk) = word.strip_suffix("+disk").map_or((word, false), |count| (count, true));
     let mistake = |_| format!("'{word}' is not a number of replicas: give 0, 1, 2 and so on, or 1+disk");

@@ -62,7 +62,7 @@ fn keep(acquire: &Acquire, words: &[OsString], pid: Pid, signal: Option<i32>) ->
     };
     // The keeper asks this store how its grant ended. It is opened now, because the keeper gives up
     // the descriptors and the folder that the user's words may mean.
-    let mut history = context::open_store_within(&acquire.store, acquire.connect_timeout)?;
+    let mut history = Named::find(&acquire.store)?.open(acquire.connect_timeout)?;
     let (code, Asked { request, mut handle, tokens, grace }) = lock(acquire, words, None, detach)?;
     if !is_detached {
         return Ok(code);
@@ -123,12 +123,12 @@ fn lock(
     let held_above = context::held_above()?;
     let place = named.exported(store.as_ref());
     let has_leases = store.leases();
-    let ttl = context::ttl(acquire.ttl)?;
-    let grace = context::grace(ttl, acquire.grace, acquire.grace_yields, has_leases)?;
+    let ttl = named.defaults.ttl(acquire.ttl)?;
+    let grace = named.defaults.grace(acquire.grace, ttl, has_leases)?;
     // Nobody is told before the end of a kept hold.
     let grace = if keep_for.is_some() { Duration::ZERO } else { grace };
     let ci = ci::run();
-    let process = caller::process(&acquire.whose, ci.as_ref(), words)?;
+    let process = caller::process(&acquire.whose, ci.as_ref(), words);
     let request = Request {
         session,
         ancestors: ancestors.clone(),
@@ -141,14 +141,15 @@ fn lock(
             held_above: held_above.clone(),
             keep_for,
             max_waiting: acquire.max_waiting,
-            history: context::history(acquire.history)?,
+            history: named.defaults.history(acquire.history)?,
             ..Job::default()
         },
         process,
     };
+    let verbose = context::verbose(acquire.verbose) && !acquire.quiet;
     let namespace = store.namespace().to_owned();
-    let handle =
-        store.acquire(request.clone(), AcquireOptions { replicas: acquire.replicas }).map_err(Failure::from)?;
+    let options = AcquireOptions { replicas: named.defaults.replicas(acquire.replicas, has_leases) };
+    let handle = store.acquire(request.clone(), options).map_err(Failure::from)?;
     // The handle is not dropped, for the reason that `exec` has.
     let mut handle = ManuallyDrop::new(handle);
     let settings = Settings {
@@ -159,11 +160,11 @@ fn lock(
         notice: match io::stderr().is_terminal() {
             _ if acquire.quiet => Notice::Never,
             true => Notice::Line,
-            false if acquire.verbose || ci.is_some() => Notice::Log,
+            false if verbose || ci.is_some() => Notice::Log,
             false => Notice::Never,
         },
         quiet: acquire.quiet,
-        verbose: acquire.verbose,
+        verbose,
         max_runtime: None,
         skip: Skip::Never,
         has_spare: false,

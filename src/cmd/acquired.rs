@@ -13,7 +13,14 @@ use crate::store::Store;
 /// A session that has ended counts, because the store has forgotten what made it. Otherwise a
 /// command that is late would meet a lock further out, which is still in use.
 pub(super) fn innermost(store: &mut dyn Store) -> Result<SessionId, Failure> {
-    for id in context::sessions_above()? {
+    let above = context::sessions_above()?;
+    if above.is_empty() {
+        return Err(Failure::usage(format!(
+            "{} is not set, so it names no lock of 'rlock acquire': name the SESSION, which 'rlock acquire' has printed",
+            context::SESSION
+        )));
+    }
+    for id in above {
         if find(store, id)?.is_none_or(|session| session.job.is_acquire) {
             return Ok(id);
         }

@@ -1,14 +1,13 @@
 //! Describes who makes a request: the process, the owner and the reason for people, and the job for
 //! the store.
 
+use std::env;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use super::ci::Run;
 use super::context;
 use crate::cli::invocation::Whose;
-use crate::cli::{OWNER_BYTES, REASON_BYTES};
-use crate::failure::Failure;
 use crate::identity;
 use crate::lock::request::Process;
 use crate::words::{one_line, without_passwords};
@@ -16,22 +15,29 @@ use crate::words::{one_line, without_passwords};
 /// Maximum number of bytes of the command that the store keeps, for other users to see.
 const COMMAND_BYTES: usize = 2048;
 
+/// Maximum length of the owner and of the reason, in bytes.
+const OWNER_BYTES: usize = 128;
+const REASON_BYTES: usize = 512;
+
 /// The description of this process, which runs `command`. The owner and the reason come from the
 /// options, else from the environment, else from the CI run.
-///
-/// # Errors
-/// A variable is not text for people.
-pub(super) fn process(whose: &Whose, run: Option<&Run>, command: &[OsString]) -> Result<Process, Failure> {
-    let of_run = |text: fn(&Run) -> &Option<String>, bytes| {
-        run.and_then(|run| text(run).as_deref()).map(|text| shown(text, bytes))
-    };
-    let owner = context::text(&whose.owner, context::OWNER, OWNER_BYTES)?;
-    let reason = context::text(&whose.reason, context::REASON, REASON_BYTES)?;
-    Ok(Process {
-        owner: owner.unwrap_or_else(|| of_run(|run| &run.person, OWNER_BYTES)),
-        reason: reason.unwrap_or_else(|| of_run(|run| &run.url, REASON_BYTES)),
+pub(super) fn process(whose: &Whose, run: Option<&Run>, command: &[OsString]) -> Process {
+    let of_run = |text: fn(&Run) -> &Option<String>| run.and_then(|run| text(run).clone());
+    Process {
+        owner: text(&whose.owner, context::OWNER, of_run(|run| &run.person), OWNER_BYTES),
+        reason: text(&whose.reason, context::REASON, of_run(|run| &run.url), REASON_BYTES),
         ..identity::process(rustix::process::geteuid().as_raw(), std::process::id(), words(command))
-    })
+    }
+}
+
+/// The text of an option, else of the variable that is its default, else of the CI run. An empty
+/// option stands for no text. A text for people must not stop a deploy, so it is cut and sanitised
+/// instead of refused.
+fn text(given: &Option<String>, name: &str, of_run: Option<String>, bytes_max: usize) -> Option<String> {
+    let variable = || env::var_os(name).filter(|text| !text.is_empty());
+    let variable = || variable().map(|text| text.to_string_lossy().into_owned());
+    let text = given.clone().or_else(variable).or(of_run)?;
+    Some(shown(&text, bytes_max)).filter(|text| !text.is_empty())
 }
 
 /// The words of a command, as every user of the store may read them.
@@ -50,10 +56,11 @@ fn words(command: &[OsString]) -> Vec<String> {
     words
 }
 
-/// A text from outside, cut and sanitised: the user has not written it and could not mend it.
+/// A text as every user of the store may read it: without passwords, on one line, and cut.
 fn shown(text: &str, bytes_max: usize) -> String {
-    let text = one_line(&without_passwords(text));
-    text[..text.floor_char_boundary(bytes_max)].to_owned()
+    let text = without_passwords(text);
+    let text = one_line(&text.split_whitespace().collect::<Vec<_>>().join(" "));
+    text[..text.floor_char_boundary(bytes_max)].trim_end().to_owned()
 }
 
 /// The name of the job: the given one, or a hash of the user and the command. The hash is the same
@@ -84,8 +91,8 @@ mod tests {
     }
 
     #[test]
-    fn text_of_a_ci_is_cut_and_sanitised() {
-        assert_eq!(shown("a\nb https://u:secret@h", 99), "a?b https://u:***@h");
-        assert_eq!(shown("ééé", 5), "éé");
+    fn text_for_people_is_cut_and_sanitised() {
+        assert_eq!(shown(" a\n\tb https://u:secret@h\u{7}\u{202e}\n", 99), "a b https://u:***@h??");
+        assert_eq!([shown("ééé", 5), shown("a b", 2), shown("\n", 9)], ["éé", "a", ""]);
     }
 }

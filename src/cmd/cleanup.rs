@@ -27,7 +27,9 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
     let removed = Done { to_hold: removed, to_unclaimed: removed, then: "" };
     tell(removed, dead.iter().map(|(_, session)| session), None)?;
     if !cleanup.break_grants {
-        return Ok(super::after_all_but(&store.take_unusable()));
+        let unusable = store.take_unusable();
+        tell_of_live(store.as_mut(), &cleanup.resources)?;
+        return Ok(super::after_all_but(&unusable));
     }
     // No command runs under a grant that its rlock has not claimed, so the rlock is not told of a
     // loss: it asks again.
@@ -67,6 +69,23 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
         0 if free.len() == cleanup.resources.len() => Ok(exit::NOT_HELD),
         code => Ok(code),
     }
+}
+
+/// Says which of the resources live sessions hold. Users who name one expect it to be free then.
+fn tell_of_live(store: &mut dyn Store, resources: &[Resource]) -> anyhow::Result<()> {
+    if resources.is_empty() {
+        return Ok(());
+    }
+    let seen = store.inspect(resources).map_err(Failure::from)?;
+    // The caller has reported the unusable resources.
+    store.take_unusable();
+    for listing in seen.resources {
+        let Some(holder) = listing.holders.iter().find(|holder| !holder.is_over(seen.now)) else { continue };
+        let what = messages::held(&listing.name, &holder.span, holder.mode);
+        let line = format!("{what} is a live lock: 'rlock break' takes it away, 'rlock inspect' shows who holds it");
+        super::say(&line);
+    }
+    Ok(())
 }
 
 /// The session of one holder of a resource, if there is one.

@@ -1,4 +1,5 @@
-//! The configuration file, which names the store where neither an option nor the environment does.
+//! The configuration file, which names the store and some settings where neither an option nor the
+//! environment does.
 
 use std::env;
 use std::fs::Metadata;
@@ -6,6 +7,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::defaults::Defaults;
+use crate::cli::{parse_connect_timeout, parse_duration, parse_history, parse_replicas, parse_ttl};
 use crate::exit;
 use crate::failure::Failure;
 use crate::files;
@@ -17,12 +20,16 @@ const PATH: &str = "/etc/rlock.conf";
 /// Maximum size of the file.
 const BYTES_MAX: u64 = 64 << 10;
 
+/// The keys of the file, for people.
+const KEYS: &str = "store, namespace, password-file, ttl, replicas, connect-timeout, grace and history";
+
 /// What the file says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Config {
     pub(super) store: Option<String>,
     pub(super) namespace: Option<String>,
     pub(super) password_file: Option<PathBuf>,
+    pub(super) defaults: Defaults,
     /// A warning for each line with a key that this version does not know. Another version may.
     pub(super) warnings: Vec<String>,
 }
@@ -100,29 +107,54 @@ fn parse(text: &str) -> Result<Config, String> {
                 one_line(&words::without_passwords(line))
             ));
         };
-        let is_first = match name {
-            "store" => config.store.replace(value.to_owned()).is_none(),
-            "namespace" => config.namespace.replace(value.to_owned()).is_none(),
-            "password-file" => config.password_file.replace(value.into()).is_none(),
+        let Config { store, namespace, password_file, defaults, warnings } = &mut config;
+        let set = match name {
+            "store" => set(store, value, |value| Ok(value.to_owned())),
+            "namespace" => set(namespace, value, |value| Ok(value.to_owned())),
+            "password-file" => set(password_file, value, absolute),
+            "ttl" => set(&mut defaults.ttl, value, parse_ttl),
+            "replicas" => set(&mut defaults.replicas, value, parse_replicas),
+            "connect-timeout" => set(&mut defaults.connect_timeout, value, parse_connect_timeout),
+            "grace" => set(&mut defaults.grace, value, parse_duration),
+            "history" => set(&mut defaults.history, value, parse_history),
             _ if !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-') => {
                 return mistake(&format!("'{}' is no key: keys have lower-case letters", one_line(name)));
             }
             _ => {
-                config.warnings.push(format!("line {number}: '{name}' is none of store, namespace and password-file"));
-                continue;
+                warnings.push(format!("line {number}: '{name}' is none of {KEYS}"));
+                Ok(())
             }
         };
-        if value.is_empty() {
-            return mistake(&format!("{name} has no value: write {name} = VALUE"));
-        }
-        if !is_first {
-            return mistake(&format!("{name} is set twice"));
-        }
-        if name == "password-file" && !value.starts_with('/') {
-            return mistake(&format!("'{value}' is not an absolute path"));
+        match set {
+            Ok(()) => {}
+            Err(Unset::Empty) => return mistake(&format!("{name} has no value: write {name} = VALUE")),
+            Err(Unset::Twice) => return mistake(&format!("{name} is set twice")),
+            Err(Unset::Mistake(text)) => return mistake(&format!("{name}: {}", one_line(&text))),
         }
     }
     Ok(config)
+}
+
+/// Why a line sets nothing.
+enum Unset {
+    Empty,
+    Twice,
+    Mistake(String),
+}
+
+fn set<T>(setting: &mut Option<T>, value: &str, parse: fn(&str) -> Result<T, String>) -> Result<(), Unset> {
+    if value.is_empty() {
+        return Err(Unset::Empty);
+    }
+    if setting.is_some() {
+        return Err(Unset::Twice);
+    }
+    *setting = Some(parse(value).map_err(Unset::Mistake)?);
+    Ok(())
+}
+
+fn absolute(path: &str) -> Result<PathBuf, String> {
+    if path.starts_with('/') { Ok(path.into()) } else { Err(format!("'{path}' is not an absolute path")) }
 }
 
 fn without_comment(line: &str) -> &str {
@@ -132,7 +164,10 @@ fn without_comment(line: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::store::Replicas;
 
     #[test]
     fn settings_are_read_beside_comments_and_spaces() {
@@ -142,17 +177,26 @@ mod tests {
             store: Some("redis://h:7/1#x".to_owned()),
             namespace: Some("n".to_owned()),
             password_file: Some("/etc/rlock password".into()),
-            warnings: Vec::new(),
+            ..Config::default()
         };
         assert_eq!(parse(text), Ok(config));
         assert_eq!(parse(""), Ok(Config::default()));
+        let text = "ttl = 1m\nreplicas = 2+disk\nconnect-timeout = 500ms\ngrace = 9\nhistory = 0";
+        let defaults = Defaults {
+            ttl: Some(Duration::from_secs(60)),
+            replicas: Some(Replicas { count: 2, on_disk: true }),
+            connect_timeout: Some(Duration::from_millis(500)),
+            grace: Some(Duration::from_secs(9)),
+            history: Some(0),
+        };
+        assert_eq!(parse(text), Ok(Config { defaults, ..Config::default() }));
     }
 
     #[test]
     fn unknown_key_is_a_warning() {
         let config = parse("colour =\nstore = a\nsplay = 3s").unwrap();
         assert_eq!(config.store.as_deref(), Some("a"));
-        let known = "is none of store, namespace and password-file";
+        let known = format!("is none of {KEYS}");
         assert_eq!(config.warnings, [format!("line 1: 'colour' {known}"), format!("line 3: 'splay' {known}")]);
     }
 
@@ -166,7 +210,10 @@ mod tests {
             ("namespace", "line 1: 'namespace' is not of the form NAME = VALUE"),
             ("store = # none", "line 1: store has no value: write store = VALUE"),
             ("store = a\nstore = a", "line 2: store is set twice"),
-            ("password-file = p", "line 1: 'p' is not an absolute path"),
+            ("password-file = p", "line 1: password-file: 'p' is not an absolute path"),
+            ("ttl = 1s\nttl = 1s", "line 2: ttl is set twice"),
+            ("ttl = 10ms", "line 1: ttl: '10ms' is too short: a lease lasts at least 1s"),
+            ("replicas = -1", "line 1: replicas: '-1' is not a number of replicas: give 0, 1, 2 and so on, or 1+disk"),
         ] {
             assert_eq!(parse(text), Err(mistake.to_owned()), "{text:?}");
         }

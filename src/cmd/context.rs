@@ -8,16 +8,14 @@ use std::path::PathBuf;
 use std::sync::Once;
 use std::time::Duration;
 
+use super::defaults::Defaults;
 use super::{ci, config};
 use crate::cli::invocation::StoreOptions;
-use crate::cli::{parse_history, parse_ttl, text_for_people};
 use crate::failure::Failure;
-use crate::lock::past;
 use crate::lock::records::Session;
 use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
 use crate::store::{self, Changed, Secrets, Store, percent};
-use crate::words;
 
 const STORE: &str = "RLOCK_STORE";
 /// The word for the default store, in the place of a URL.
@@ -42,39 +40,20 @@ pub(super) const OWNER: &str = "RLOCK_OWNER";
 pub(super) const REASON: &str = "RLOCK_REASON";
 /// The default of --ttl.
 pub(super) const TTL: &str = "RLOCK_TTL";
-/// The default of --history.
-const HISTORY: &str = "RLOCK_HISTORY";
 /// The numbers of the slots.
 pub(super) const SLOT: &str = "RLOCK_SLOT";
-/// Set below an rlock with --verbose, for the rlocks that change its hold.
+/// The default of --verbose. Set below an rlock with --verbose.
 pub(super) const VERBOSE: &str = "RLOCK_VERBOSE";
 /// How the last hold of the resource ended.
 pub(super) const LAST: &str = "RLOCK_LAST";
 
-/// The ttl of a lease that neither an option nor the environment sets.
-const DEFAULT_TTL: Duration = Duration::from_secs(30);
-
-/// The ttl of the option, else of the environment, else the default.
-pub(super) fn ttl(option: Option<Duration>) -> Result<Duration, Failure> {
-    if let Some(ttl) = option {
-        return Ok(ttl);
-    }
-    let Some(text) = variable(TTL)? else { return Ok(DEFAULT_TTL) };
-    parse_ttl(&text).map_err(|mistake| Failure::usage(format!("{TTL}: {mistake}")))
-}
-
-/// The number of entries that a history keeps: of the option, else of the environment, else the
-/// default.
-pub(super) fn history(option: Option<u32>) -> Result<u32, Failure> {
-    if let Some(entries) = option {
-        return Ok(entries);
-    }
-    let Some(text) = variable(HISTORY)? else { return Ok(past::HISTORY) };
-    parse_history(&text).map_err(|mistake| Failure::usage(format!("{HISTORY}: {mistake}")))
+/// Whether to say what is being done: by the option, else by the variable.
+pub(super) fn verbose(option: bool) -> bool {
+    option || env::var_os(VERBOSE).is_some_and(|value| !value.is_empty())
 }
 
 /// The value of a variable that is set and not empty.
-fn variable(name: &str) -> Result<Option<String>, Failure> {
+pub(super) fn variable(name: &str) -> Result<Option<String>, Failure> {
     match env::var_os(name).filter(|value| !value.is_empty()).map(|value| value.into_string()) {
         None => Ok(None),
         Some(Ok(value)) => Ok(Some(value)),
@@ -83,27 +62,6 @@ fn variable(name: &str) -> Result<Option<String>, Failure> {
         }
     }
 }
-
-/// The text of an option, or of the variable that is its default. Every user of the store can read
-/// the text, so passwords in URLs are masked. An empty option stands for no text; the result is
-/// `None` if neither says anything.
-pub(super) fn text(given: &Option<String>, name: &str, bytes_max: usize) -> Result<Option<Option<String>>, Failure> {
-    let text = match given {
-        Some(text) => Some(text.clone()),
-        None => {
-            let text = variable(name)?;
-            let mistake = text.as_deref().and_then(|text| text_for_people(text, bytes_max).err());
-            if let Some(mistake) = mistake {
-                return Err(Failure::usage(format!("{name}: {mistake}")));
-            }
-            text
-        }
-    };
-    Ok(text.map(|text| Some(words::without_passwords(&text)).filter(|text| !text.is_empty())))
-}
-
-/// The time that connecting to a server may take if no option limits it.
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Opens the store that the options, the environment or the defaults name. It warns if the options
 /// reveal the store's password to other users.
@@ -115,12 +73,7 @@ pub(super) fn open_store(options: &StoreOptions) -> Result<Box<dyn Store>, Failu
 
 /// Opens the same store, without the warning.
 pub(super) fn open_store_quietly(options: &StoreOptions) -> Result<Box<dyn Store>, Failure> {
-    open_store_within(options, CONNECT_TIMEOUT)
-}
-
-/// Opens the same store, which may take `connect_timeout`.
-pub(super) fn open_store_within(options: &StoreOptions, connect_timeout: Duration) -> Result<Box<dyn Store>, Failure> {
-    Named::find(options)?.open(connect_timeout)
+    Named::find(options)?.open(None)
 }
 
 /// What has chosen the store, for people.
@@ -148,6 +101,8 @@ pub(super) struct Named {
     is_configured: bool,
     /// The credentials for a server that demands a password.
     secrets: Secrets,
+    /// The settings of the configuration file.
+    pub(super) defaults: Defaults,
 }
 
 impl Named {
@@ -157,6 +112,11 @@ impl Named {
         if options.store.is_none() && env::var_os(STORE).is_some_and(|value| value.is_empty()) {
             return Err(Failure::usage(format!(
                 "{STORE} is empty: set {STORE} to {EMBEDDED} for the embedded store, or to the URL of a store"
+            )));
+        }
+        if options.namespace.is_none() && env::var_os(NAMESPACE).is_some_and(|value| value.is_empty()) {
+            return Err(Failure::usage(format!(
+                "{NAMESPACE} is empty: unset {NAMESPACE}, or set {NAMESPACE} to the name of a namespace"
             )));
         }
         let config = config::read()?;
@@ -179,6 +139,7 @@ impl Named {
             namespace: namespace.or(config.namespace),
             is_configured,
             secrets,
+            defaults: config.defaults,
         })
     }
 
@@ -200,8 +161,9 @@ impl Named {
         Ok(named)
     }
 
-    /// Opens the store, or the default one. Connecting may take `connect_timeout`.
-    pub(super) fn open(&self, connect_timeout: Duration) -> Result<Box<dyn Store>, Failure> {
+    /// Opens the store, or the default one. Connecting may take `connect_timeout`, if it is given.
+    pub(super) fn open(&self, connect_timeout: Option<Duration>) -> Result<Box<dyn Store>, Failure> {
+        let connect_timeout = self.defaults.connect_timeout(connect_timeout);
         let url = self.store.as_deref().filter(|store| *store != EMBEDDED);
         let namespace = self.namespace.as_deref().unwrap_or(store::DEFAULT_NAMESPACE);
         store::open(url, namespace, &self.secrets, connect_timeout).map_err(|error| match error {
@@ -236,23 +198,6 @@ pub(super) fn warn_of_password(options: &StoreOptions) {
         super::say(&format!(
             "warning: ps shows everybody the password in --store: set {PASSWORD} or {PASSWORD_FILE} instead"
         ));
-    }
-}
-
-/// The grace to use. If a grant is a lease, rlock tells its holder to stop a grace before the
-/// deadline. The last renewal is tried a third of the ttl before the deadline. So a longer grace
-/// would stop holders that hold their lock. A `grace` that `yields` is a default.
-pub(super) fn grace(ttl: Duration, grace: Duration, yields: bool, has_leases: bool) -> Result<Duration, Failure> {
-    match ttl / 3 {
-        _ if !has_leases => Ok(grace),
-        limit if grace <= limit => Ok(grace),
-        // A default must not cause a usage error.
-        limit if yields => Ok(limit),
-        _ => Err(Failure::usage(format!(
-            "--grace {} is more than a third of --ttl {}: lower --grace or raise --ttl",
-            words::duration(grace),
-            words::duration(ttl)
-        ))),
     }
 }
 
@@ -347,12 +292,11 @@ pub(super) fn as_held<'r>(names: impl IntoIterator<Item = &'r Resource>) -> Stri
     names.collect::<Vec<_>>().join(",")
 }
 
-/// The exit code of a change to a hold. Below an rlock with --verbose, `report` describes the
-/// change.
-pub(super) fn changed(changed: Changed, report: impl FnOnce() -> String) -> anyhow::Result<u8> {
+/// The exit code of a change to a hold. If it is `verbose`, `report` describes the change.
+pub(super) fn changed(changed: Changed, verbose: bool, report: impl FnOnce() -> String) -> anyhow::Result<u8> {
     match changed {
         Changed::Done => {
-            if env::var_os(VERBOSE).is_some_and(|value| !value.is_empty()) {
+            if verbose {
                 super::say(&report());
             }
             Ok(0)

@@ -1,19 +1,21 @@
 //! `rlock doctor`: checks whether the store can be used, and says what to do where it cannot.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Context;
 use rustix::event::{PollFd, Timespec, poll};
 use serde_json::json;
 
-use super::context;
+use super::context::{self, Named};
 use super::look::look;
 use crate::cli::invocation::Doctor;
 use crate::cli::stdout;
 use crate::clock::Boottime;
-use crate::doctor::{Check, Verdict, checks, failed};
+use crate::doctor::{Check, Verdict, audience, checks, cost, failed, names, no_names};
 use crate::exit;
 use crate::identity;
+use crate::inspection;
 use crate::lock::lease::Lease;
 use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, Job, Request};
@@ -35,27 +37,50 @@ pub(super) fn run(doctor: &Doctor) -> anyhow::Result<u8> {
 }
 
 fn examine(doctor: &Doctor) -> anyhow::Result<Vec<Check>> {
-    let ttl = context::ttl(doctor.ttl)?;
     let source = context::source(&doctor.store);
-    let mut store = match context::open_store(&doctor.store) {
+    let named = match Named::find(&doctor.store) {
+        Ok(named) => named,
+        Err(failure) => return Ok(vec![failed("store", &failure.text)]),
+    };
+    let ttl = named.defaults.ttl(doctor.ttl)?;
+    let mut store = match named.open(None) {
         Ok(store) => store,
         Err(failure) => return Ok(vec![failed("store", &failure.text)]),
     };
+    context::warn_of_password(&doctor.store);
     let (url, namespace) = (store.url(), store.namespace().to_owned());
     let mut found = vec![Check::ok("store", format!("{url}, namespace '{namespace}', chosen by {source}"))];
     match store.examine() {
-        Ok(facts) => found.extend(checks(&facts, ttl)),
+        Ok(facts) => {
+            found.extend(checks(&facts, ttl));
+            found.extend(audience(&facts, &namespace, &store.elsewhere()));
+        }
         Err(error) => {
             found.push(failed("connection", &error.to_string()));
             return Ok(found);
         }
     }
+    found.push(in_use(store.as_mut()).unwrap_or_else(|error| no_names(&error.to_string())));
     drop(store);
-    found.push(match locks(doctor, ttl) {
+    let begun = Boottime::now();
+    let locked = locks(doctor, ttl);
+    if locked.is_ok() {
+        found.push(cost(Boottime::now() - begun));
+    }
+    found.push(match locked {
         Ok(found) => Check::ok("locks", found),
         Err(text) => failed("locks", &text),
     });
     Ok(found)
+}
+
+/// The check of the names that are held or waited for.
+fn in_use(store: &mut dyn Store) -> Result<Check, store::Error> {
+    let inspection = store.inspect(&[])?;
+    let pasts = inspection::pasts(store, &inspection)?;
+    // Both calls may tell of the same name.
+    let unreadable: BTreeSet<_> = store.take_unusable().into_iter().collect();
+    Ok(names(&inspection, &pasts, unreadable.len()))
 }
 
 /// Takes and releases a lock on a name of its own. On a server, a second request waits meanwhile

@@ -10,5 +10,7 @@ pub(super) fn run(downgrade: &Downgrade) -> anyhow::Result<u8> {
     let mut store = context::open_store(&downgrade.store)?;
     let hold = context::hold_above(store.as_mut(), downgrade.resource.as_ref())?;
     let changed = store.downgrade(hold.session, &hold.resource, downgrade.mode).map_err(Failure::from)?;
-    context::changed(changed, || messages::downgrades(&hold.claims, downgrade.mode))
+    context::changed(changed, context::verbose(downgrade.verbose), || {
+        messages::downgrades(&hold.claims, downgrade.mode)
+    })
 }

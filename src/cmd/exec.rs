@@ -81,11 +81,12 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
         return Err(Failure::usage(format!("the names do not fit into the command's environment: {complaint}")).into());
     }
     let has_leases = store.leases();
-    let ttl = context::ttl(exec.ttl)?;
-    let grace = context::grace(ttl, exec.grace, exec.grace_yields, has_leases)?;
+    let ttl = named.defaults.ttl(exec.ttl)?;
+    let grace = named.defaults.grace(exec.grace, ttl, has_leases)?;
     let no_wait = exec.wait.is_some_and(|wait| wait.is_zero()) || exec.max_waiting == Some(0);
     let ci = ci::run();
-    let process = caller::process(&exec.whose, ci.as_ref(), &exec.command)?;
+    let verbose = context::verbose(exec.verbose) && !exec.quiet;
+    let process = caller::process(&exec.whose, ci.as_ref(), &exec.command);
     let cover = exec.nested.then(|| Cover::find(store.as_mut(), &ancestors, &exec.claims)).transpose()?;
     let request = Request {
         session,
@@ -100,12 +101,12 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
             max_waiting: exec.max_waiting,
             hold_at_least: exec.hold_at_least,
             held_above: held_above.clone(),
-            history: context::history(exec.history)?,
+            history: named.defaults.history(exec.history)?,
             ..Job::default()
         },
         process,
     };
-    let options = AcquireOptions { replicas: exec.replicas };
+    let options = AcquireOptions { replicas: named.defaults.replicas(exec.replicas, has_leases) };
     let mut asks_at = Boottime::now();
     let handle: Box<dyn Handle> = if exec.splay.is_zero() {
         store.acquire(request, options).map_err(Failure::from)?
@@ -124,11 +125,11 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
         notice: match io::stderr().is_terminal() {
             _ if exec.quiet => Notice::Never,
             true => Notice::Line,
-            false if exec.verbose || ci.is_some() => Notice::Log,
+            false if verbose || ci.is_some() => Notice::Log,
             false => Notice::Never,
         },
         quiet: exec.quiet,
-        verbose: exec.verbose,
+        verbose,
         max_runtime: exec.max_runtime,
         skip: exec.skip_ok.map_or(Skip::Never, |limit| limit.map_or(Skip::Always, Skip::For)),
         has_spare: exec.meanwhile.is_some(),
@@ -143,8 +144,8 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     let is_whole = matches!(&exec.claims[..], [claim] if claim.span.is_whole());
     let store_options = exec.store.clone();
     let start_with = move |grant: &Grant| {
-        cover
-            .map_or(Ok(()), |cover| cover.check(grant, || context::open_store_within(&store_options, LOOK_TIMEOUT)))?;
+        let open = || Named::find(&store_options)?.open(Some(LOOK_TIMEOUT));
+        cover.map_or(Ok(()), |cover| cover.check(grant, open))?;
         variables.extend(of_grant(grant, is_whole));
         Ok(variables)
     };

@@ -10,8 +10,12 @@ use crate::lock::span::Span;
 
 /// Asks the store and returns the exit code.
 pub(super) fn run(held: &HeldBy) -> anyhow::Result<u8> {
+    let verbose = context::verbose(held.verbose);
     let above = context::sessions_above()?;
     if above.is_empty() {
+        if verbose {
+            super::say(&format!("not below any rlock: {} is not set", context::SESSION));
+        }
         return Ok(exit::NOT_HELD);
     }
     let mut store = context::open_store(&held.store)?;
@@ -26,6 +30,11 @@ pub(super) fn run(held: &HeldBy) -> anyhow::Result<u8> {
         let is_live = !holder.is_over(seen.now);
         is_live && above.contains(&holder.session) && satisfies(holder, held.mode)
     });
+    if verbose {
+        let (name, mode) = (&held.resource, held.mode);
+        let not = if is_held { "a live" } else { "no live" };
+        super::say(&format!("below {not} lock of '{name}' that allows {mode}"));
+    }
     Ok(if is_held { 0 } else { exit::NOT_HELD })
 }
 

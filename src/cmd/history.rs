@@ -32,7 +32,8 @@ pub(super) fn run(options: &History) -> anyhow::Result<u8> {
         (true, stats) => words::json(&history::as_json(&store.url(), &found, stats)) + "\n",
         (false, true) if !found.is_empty() => joined(&view::history::statistics(&found, &look(options.color, false))),
         (false, false) if found.iter().any(|known| !known.entries.is_empty()) => {
-            joined(&view::history::entries(&found, &look(options.color, false)))
+            let by_time = options.resources.is_empty();
+            joined(&view::history::entries(&found, by_time, &look(options.color, false)))
         }
         (false, _) => "no entries\n".to_owned(),
     };

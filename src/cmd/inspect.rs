@@ -35,7 +35,7 @@ pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
         return checks::no_success_for(inspect, limit);
     }
     let mut store = context::open_store(&inspect.store)?;
-    let look = look(inspect.color, inspect.verbose);
+    let look = Look { wide: inspect.wide, ..look(inspect.color, inspect.verbose) };
     if let Some(every) = inspect.watch {
         return watch::run(inspect, store, every, look);
     }
@@ -59,7 +59,8 @@ pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
                 form => {
                     let shown: String =
                         listing(form, &inspection, &look).iter().flat_map(|line| [line, "\n"]).collect();
-                    shown + &skips(&inspection, &pasts) + &places(store.as_ref(), &look)
+                    let unknown = unknown(&inspection, &pasts);
+                    shown + &skips(&inspection, &pasts) + &places(store.as_ref(), &unknown, &look)
                 }
             }
         }
@@ -85,10 +86,20 @@ pub(super) fn listing(form: Form, inspection: &Inspection, look: &Look) -> Vec<S
     }
 }
 
-/// The lines that tell where the listing comes from.
-pub(super) fn places(store: &dyn Store, look: &Look) -> String {
-    let (dim, text) = (look.palette.dim, from(&store.url(), store.namespace(), &store.elsewhere()));
+/// The lines that tell where the listing comes from, and that nothing is known of these names there.
+pub(super) fn places(store: &dyn Store, unknown: &[&str], look: &Look) -> String {
+    let (dim, text) = (look.palette.dim, from(&store.url(), store.namespace(), unknown, &store.elsewhere()));
     format!("{dim}{text}{dim:#}\n")
+}
+
+/// The listed names of which the store knows nothing. They may have typing errors, or be names of
+/// another store.
+fn unknown<'i>(inspection: &'i Inspection, pasts: &[Remembered]) -> Vec<&'i str> {
+    let is_unknown = |listing: &&ResourceListing| {
+        let is_free = listing.holders.is_empty() && listing.waiters.is_empty();
+        is_free && pasts.iter().all(|past| past.name != listing.name)
+    };
+    inspection.resources.iter().filter(is_unknown).map(|listing| listing.name.as_str()).collect()
 }
 
 /// A line below the table for each job that was skipped in a row.

@@ -7,6 +7,7 @@ use anstream::{AutoStream, ColorChoice};
 use clap::builder::StyledStr;
 use rustix::termios::{isatty, tcgetwinsize};
 
+use super::context;
 use crate::view::{Look, Palette};
 
 /// Used if the terminal does not report its width.
@@ -25,7 +26,8 @@ pub(super) fn look(color: ColorChoice, verbose: bool) -> Look {
     };
     Look {
         width: isatty(&stdout).then(columns),
-        verbose,
+        verbose: context::verbose(verbose),
+        wide: false,
         palette: if is_coloured { Palette::coloured() } else { Palette::plain() },
     }
 }

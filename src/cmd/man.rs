@@ -14,7 +14,9 @@ use crate::cli::{pages, stdout};
 /// Standard output, the directory or a file in it cannot be written.
 pub(super) fn run(man: &Man) -> anyhow::Result<u8> {
     match man {
-        Man::Print(page) => stdout::print(&page.roff()).context("cannot write the page to standard output")?,
+        Man::Print(page) => {
+            stdout::print(&page.with_text().roff()).context("cannot write the page to standard output")?
+        }
         Man::WriteAll(dir) => write_all(dir)?,
     }
     Ok(0)

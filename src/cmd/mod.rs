@@ -1,7 +1,8 @@
 //! Runs the subcommands, one in each file: takes the options, connects the parts, and returns the
 //! exit code.
 //!
-//! `context` reads the environment that the subcommands share, and `config` the configuration file.
+//! `context` reads the environment that the subcommands share, and `config` the configuration file;
+//! `defaults` has the settings that both may give.
 //! `caller` describes who makes a request, with the help of `ci`. `room` checks whether rlock's
 //! variables fit into the command's environment. `nested` and `status` belong to `exec`. `acquired`
 //! finds what `rlock acquire` has locked, and `variables` prints how other rlocks find that. `look`
@@ -16,6 +17,7 @@ mod cleanup;
 mod completions;
 mod config;
 mod context;
+mod defaults;
 mod doctor;
 mod downgrade;
 mod exec;

@@ -11,12 +11,13 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::lock::past::End;
 use crate::lock::request::SessionId;
+use crate::messages::Messages;
 use crate::store::{Released, Store};
 
 /// Releases the sessions and returns the exit code.
 pub(super) fn run(release: &Release) -> anyhow::Result<u8> {
     let named = Named::find(&release.store)?;
-    let mut store = named.open(context::CONNECT_TIMEOUT)?;
+    let mut store = named.open(None)?;
     context::warn_of_password(&release.store);
     let store = store.as_mut();
     let ids = match release.sessions.as_slice() {
@@ -25,8 +26,10 @@ pub(super) fn run(release: &Release) -> anyhow::Result<u8> {
     };
     // A mistake in any of the sessions leaves all of them as they are.
     let sessions = ids.iter().map(|id| Ok((*id, acquired::held(store, *id)?))).collect::<Result<Vec<_>, Failure>>()?;
+    let verbose = context::verbose(release.verbose);
     let mut code = 0;
     for (id, session) in sessions {
+        let claims = session.as_ref().map(|session| variables::parts(session).0).unwrap_or_default();
         let released = match session {
             Some(session) => store.release(id, &session, Some(End::KEPT)).map_err(Failure::from)?,
             None => Released::Lost,
@@ -34,6 +37,8 @@ pub(super) fn run(release: &Release) -> anyhow::Result<u8> {
         if released == Released::Lost {
             say(&acquired::not_held(id).text);
             code = exit::LOST;
+        } else if verbose {
+            say(&Messages::releases(&claims, false));
         }
     }
     if release.export {

@@ -1,9 +1,10 @@
 //! `rlock renew`: lets a kept hold of `rlock acquire` last longer.
 
-use super::{acquired, context};
+use super::{acquired, context, variables};
 use crate::cli::invocation::Renew;
 use crate::failure::Failure;
 use crate::lock::op::Refusal;
+use crate::messages;
 use crate::store::Changed;
 
 /// Renews the hold and returns the exit code.
@@ -16,7 +17,13 @@ pub(super) fn run(renew: &Renew) -> anyhow::Result<u8> {
         return Err(without_end().into());
     }
     match store.extend(id, &acquired::resources(&session), renew.length).map_err(Failure::from)? {
-        Changed::Done => Ok(0),
+        Changed::Done => {
+            if context::verbose(renew.verbose) {
+                let length = renew.length.or(session.job.keep_for).unwrap_or_default();
+                super::say(&messages::renews(&variables::parts(&session).0, length));
+            }
+            Ok(0)
+        }
         Changed::Lost => Err(acquired::not_held(id).into()),
         Changed::Refused(Refusal::NotKept) => Err(without_end().into()),
         Changed::Refused(refusal) => Err(Failure::refused(&refusal).into()),

@@ -191,7 +191,9 @@ impl Shown {
     fn lines(&self, watch: &Watch<'_>) -> Vec<String> {
         let look = look(watch.inspect.color, watch.inspect.verbose);
         let now = self.inspection.now + (Boottime::now() - self.at);
-        let inspection = Inspection { now, resources: self.inspection.resources.clone() };
+        let mut inspection = Inspection { now, resources: self.inspection.resources.clone() };
+        // What does not fit the screen is cut at its end.
+        inspection.resources.sort_by_key(|listing| listing.waiters.is_empty());
         let holders = inspection.resources.iter().flat_map(|listing| &listing.holders);
         let held = holders.filter(|holder| !holder.is_over(now)).count();
         let waiting: usize = inspection.resources.iter().map(|listing| listing.waiters.len()).sum();
@@ -204,7 +206,7 @@ impl Shown {
         let mut lines = vec![cut(&heading, width, false)];
         lines.extend(trouble);
         lines.extend(listing(watch.inspect.form, &inspection, &look));
-        let places = places(watch.store.as_ref(), &Look { palette: crate::view::Palette::plain(), ..look });
+        let places = places(watch.store.as_ref(), &[], &Look { palette: crate::view::Palette::plain(), ..look });
         lines.extend(places.lines().map(|line| cut(line, width, false)));
         lines
     }

@@ -69,7 +69,7 @@ pub(crate) fn run(
             }
             let _ = sd_notify::notify(&[NotifyState::Stopping]);
             is_draining = true;
-            stops_at = Some(Boottime::now() + serve.grace);
+            stops_at = Some(Boottime::now() + grace);
             server.drain();
         }
         server.receive().context("cannot receive from clients")?;

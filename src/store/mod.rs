@@ -125,6 +125,15 @@ impl From<ResourceListing> for Obstruction {
     }
 }
 
+/// The places of other stores on this machine, as text for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// Somebody holds or waits there.
+    pub used: Vec<String>,
+    /// This user may not see whether anybody does.
+    pub unreadable: Vec<String>,
+}
+
 /// The holders and waiters at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspection {
@@ -248,10 +257,9 @@ pub trait Store {
     /// Gathers the facts about the store's place, for `rlock doctor`.
     fn examine(&mut self) -> Result<facts::Facts, Error>;
 
-    /// The places of other stores on this machine, such as those of other users, as text for
-    /// people.
-    fn elsewhere(&self) -> Vec<String> {
-        Vec::new()
+    /// The places of other stores on this machine, such as those of other users.
+    fn elsewhere(&self) -> Elsewhere {
+        Elsewhere::default()
     }
 
     /// Returns one line for each resource whose state rlock did not write. The calls before this

@@ -265,6 +265,10 @@ pub(crate) enum Action {
     GiveUp,
     /// Print which sessions are in the way.
     ReportBusy,
+    /// Print why a busy request ends in silence otherwise.
+    ReportSkip,
+    /// Print that a run has succeeded lately.
+    ReportDone,
     /// Print why the store or the start of the command failed, or why the request was denied.
     ReportFailure,
     /// Print which requests wait for each other, and the request to make instead.

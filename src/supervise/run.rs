@@ -392,8 +392,12 @@ where
     }
 
     fn busy_line(&self) -> String {
-        let waited = self.settings.wait.filter(|_| self.has_waited);
-        self.messages.busy(&self.obstructions, waited, self.streak.as_ref())
+        self.messages.busy(&self.obstructions, self.waited(), self.streak.as_ref())
+    }
+
+    /// The length of the wait that is over, if there was one.
+    fn waited(&self) -> Option<Duration> {
+        self.settings.wait.filter(|_| self.has_waited)
     }
 
     fn on(&mut self, event: Event) -> anyhow::Result<()> {
@@ -429,6 +433,10 @@ where
             Action::GiveUp => self.give_up()?,
             Action::ReportBusy | Action::WarnWaiting if self.settings.quiet => {}
             Action::ReportBusy => self.say(&self.busy_line()),
+            Action::ReportSkip => {
+                self.say(&self.messages.skip(&self.obstructions, self.waited(), self.streak.as_ref()))
+            }
+            Action::ReportDone => self.say(&self.messages.done()),
             Action::StartSpare => self.start_spare()?,
             Action::PassSpare(signal) => self.on_spare(signal.kernel()),
             Action::KillSpare => self.on_spare(Kernel::KILL),

@@ -11,6 +11,7 @@ use crate::history::has_failed;
 use crate::history::statistics::{Spread, Statistics};
 use crate::lock::past::{Ended, Entry, Event, Remembered};
 use crate::lock::request::Claim;
+use crate::lock::text::shortened;
 use crate::messages;
 
 const fn column(heading: &'static str, leaves: u8) -> Column {
@@ -20,7 +21,7 @@ const fn column(heading: &'static str, leaves: u8) -> Column {
 /// The end of a name often tells it from others.
 const RESOURCE: Column = Column { heading: "RESOURCE", narrowest: Some(10), keeps_end: true, leaves: None };
 
-const ENTRIES: [Column; 9] = [
+const ENTRIES: [Column; 10] = [
     RESOURCE,
     column("ENDED", 2),
     Column { heading: "OUTCOME", narrowest: None, keeps_end: false, leaves: None },
@@ -29,13 +30,19 @@ const ENTRIES: [Column; 9] = [
     column("HELD", 3),
     Column { narrowest: Some(14), keeps_end: true, ..column("WHO", 1) },
     column("PID", 4),
+    Column { narrowest: Some(9), ..column("REASON", 7) },
     Column { narrowest: Some(7), ..column("COMMAND", 0) },
 ];
 
-/// The table of the entries of these resources.
-pub(crate) fn entries(found: &[Remembered], look: &Look) -> Vec<String> {
-    let rows = found.iter().flat_map(|known| known.entries.iter().map(|entry| row(known.name.as_str(), entry, look)));
-    lines(&ENTRIES, look.palette.heading, &rows.collect::<Vec<_>>(), look.width)
+/// The table of the entries of these resources: resource by resource, or `by_time`.
+pub(crate) fn entries(found: &[Remembered], by_time: bool, look: &Look) -> Vec<String> {
+    let mut all: Vec<_> =
+        found.iter().flat_map(|known| known.entries.iter().map(|entry| (&known.name, entry))).collect();
+    if by_time {
+        all.sort_by_key(|(_, entry)| entry.ended.latest());
+    }
+    let rows: Vec<_> = all.into_iter().map(|(name, entry)| row(name.as_str(), entry, look)).collect();
+    lines(&ENTRIES, look.palette.heading, &rows, look.width)
 }
 
 fn row(name: &str, entry: &Entry, look: &Look) -> Vec<Cell> {
@@ -58,8 +65,9 @@ fn row(name: &str, entry: &Entry, look: &Look) -> Vec<Cell> {
         claims.join(", "),
         waited,
         held,
-        format!("{}{}@{}", messages::owner_and_reason(process), process.user, process.host),
+        messages::who(process),
         process.pid.to_string(),
+        process.reason.as_deref().map_or_else(none, shortened),
         command(&process.command),
     ];
     let first = [name, &ended].map(|text| Cell::new(text, Style::new()));

@@ -1,5 +1,7 @@
 //! The table of holders and waiters.
 
+use std::time::Duration;
+
 use anstyle::Style;
 
 use super::columns::{Cell, Column, lines};
@@ -9,7 +11,9 @@ use crate::lock::mode::Mode;
 use crate::lock::op::{HolderListing, ResourceListing, WaiterListing};
 use crate::lock::request::{Process, SessionId};
 use crate::lock::span::Span;
+use crate::lock::text::shortened;
 use crate::messages;
+use crate::store::Elsewhere;
 use crate::words::shell_quoted;
 
 const fn column(heading: &'static str, leaves: u8) -> Column {
@@ -17,7 +21,7 @@ const fn column(heading: &'static str, leaves: u8) -> Column {
 }
 
 /// The columns up to the command, which comes last because it is long.
-const COLUMNS: [Column; 10] = [
+const COLUMNS: [Column; 11] = [
     // The end of a name often tells it from others.
     Column { heading: "RESOURCE", narrowest: Some(10), keeps_end: true, leaves: None },
     Column { heading: "STATE", narrowest: None, keeps_end: false, leaves: None },
@@ -28,6 +32,7 @@ const COLUMNS: [Column; 10] = [
     column("FOR", 0),
     column("LEASE", 6),
     column("SESSION", 7),
+    Column { narrowest: Some(9), ..column("REASON", 8) },
     Column { narrowest: Some(7), ..column("COMMAND", 2) },
 ];
 /// The index of the column that shows an age or an instant, and its heading for instants.
@@ -46,13 +51,22 @@ pub(crate) fn table(
     }
     let mut table = Table { now, look, is_stopped, rows: Vec::new() };
     listings.iter().for_each(|listing| table.add(listing));
-    lines(&columns, look.palette.heading, &table.rows, look.width)
+    lines(&columns, look.palette.heading, &table.rows, look.width.filter(|_| !look.wide))
 }
 
-/// Where a listing comes from, and where else on this machine people lock.
-pub(crate) fn places(store: &str, namespace: &str, others: &[String]) -> String {
-    let also = if others.is_empty() { String::new() } else { format!("\npeople also lock in {}", others.join(", ")) };
-    let lines = format!("in {store}, namespace '{namespace}'{also}");
+/// Where a listing comes from, of which names nothing is known there, and where else on this machine
+/// people lock.
+pub(crate) fn places(store: &str, namespace: &str, unknown: &[&str], others: &Elsewhere) -> String {
+    let unknown = match unknown {
+        [] => String::new(),
+        names => format!(", where nothing is known of '{}'", names.join("', '")),
+    };
+    let line = |lock: &str, places: &[String]| match places {
+        [] => String::new(),
+        places => format!("\npeople {lock} in {}", places.join(", ")),
+    };
+    let also = line("also lock", &others.used) + &line("may also lock", &others.unreadable);
+    let lines = format!("in {store}, namespace '{namespace}'{unknown}{also}");
     lines.lines().map(super::columns::escaped).collect::<Vec<_>>().join("\n")
 }
 
@@ -90,14 +104,24 @@ pub(super) fn holder_state(
     let is_over = holder.is_over(now);
     // The process of a kept hold is gone, and another one may have its number.
     let is_stopped = !holder.kept && is_stopped(&holder.process);
-    let (state, style) = match (is_over, holder.kept, is_stopped) {
-        (true, _, _) => ("expired", palette.alarm),
-        (_, true, _) => ("kept", palette.holder),
-        (_, _, true) => ("holds, stopped", palette.alarm),
-        _ => ("holds", palette.holder),
-    };
-    (state.to_owned(), style)
+    match (is_over, messages::kept_until(holder), is_stopped) {
+        (true, _, _) => ("expired".to_owned(), palette.alarm),
+        (_, Some(end), _) => (format!("kept until {}", short_time(end, now)), palette.holder),
+        (_, None, _) if holder.kept => ("kept, no end".to_owned(), palette.holder),
+        (_, _, true) => ("holds, stopped".to_owned(), palette.alarm),
+        _ => ("holds".to_owned(), palette.holder),
+    }
 }
+
+/// An instant in whole seconds, without its date if it comes within a day.
+fn short_time(instant: StoreTime, now: StoreTime) -> String {
+    let text = messages::time(instant);
+    let text = text.split_once('.').map_or(text.as_str(), |(seconds, _)| seconds);
+    let of_day = text.split_once('T').filter(|_| instant - now < DAY);
+    format!("{}Z", of_day.map_or(text, |(_, of_day)| of_day))
+}
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The state of a waiter, and its style.
 pub(super) fn waiter_state(
@@ -126,6 +150,7 @@ struct Line<'a> {
     span: &'a Span,
     since: StoreTime,
     lease: Option<String>,
+    pid: Option<u32>,
     session: SessionId,
     process: &'a Process,
 }
@@ -156,10 +181,9 @@ impl Table<'_> {
             slots: holder.slots,
             span: &holder.span,
             since: holder.since,
-            lease: match holder.expiry {
-                Some(expiry) => Some(messages::duration(expiry - self.now)),
-                None => holder.kept.then(|| "no end".to_owned()),
-            },
+            // A kept hold has neither a lease nor a process.
+            lease: holder.expiry.filter(|_| !holder.kept).map(|expiry| messages::duration(expiry - self.now)),
+            pid: (!holder.kept).then_some(holder.process.pid),
             session: holder.session,
             process: &holder.process,
         }
@@ -175,6 +199,7 @@ impl Table<'_> {
             span: &waiter.span,
             since: waiter.since,
             lease: None,
+            pid: Some(waiter.process.pid),
             session: waiter.session,
             process: &waiter.process,
         }
@@ -185,7 +210,6 @@ impl Table<'_> {
         let text = |text: &str| Cell::new(text, plain);
         let is_repeated = self.look.width.is_some() && self.rows.len() > from;
         let process = line.process;
-        let who = format!("{}{}@{}", messages::owner_and_reason(process), process.user, process.host);
         let mode = line.slots.map_or_else(|| line.mode.to_string(), |slots| format!("{} of {slots}", line.mode));
         let age = if verbose { messages::time(line.since) } else { messages::duration(self.now - line.since) };
         let optional = |shown: Option<String>| shown.map_or_else(Cell::none, |shown| Cell::new(&shown, plain));
@@ -197,11 +221,12 @@ impl Table<'_> {
             Cell::new(&line.state, line.style),
             text(&mode),
             optional((!line.span.is_whole()).then(|| line.span.to_string())),
-            text(&who),
-            text(&process.pid.to_string()),
+            text(&messages::who(process)),
+            optional(line.pid.map(|pid| pid.to_string())),
             text(&age),
             optional(line.lease),
             optional(verbose.then(|| line.session.to_string())),
+            optional(process.reason.as_deref().map(shortened)),
             if process.command.is_empty() { Cell::none() } else { text(&command(&process.command)) },
         ]);
     }
@@ -220,6 +245,7 @@ pub(crate) mod tests {
     use crate::lock::op::{HolderListing, ResourceListing, WaiterListing};
     use crate::lock::request::{Process, SessionId};
     use crate::lock::span::Span;
+    use crate::store::Elsewhere;
 
     /// The instant of each listing of the tests.
     pub(crate) const NOW: StoreTime = StoreTime::from_micros(1_000_000_000_000_000);
@@ -270,7 +296,7 @@ pub(crate) mod tests {
     }
 
     fn look(width: Option<usize>) -> Look {
-        Look { width, verbose: false, palette: Palette::plain() }
+        Look { width, verbose: false, wide: false, palette: Palette::plain() }
     }
 
     fn shown(listings: &[ResourceListing], width: Option<usize>) -> Vec<String> {
@@ -329,12 +355,35 @@ pub(crate) mod tests {
             ],
             vec![WaiterListing { process: process(4009, "true"), ..waiter(4, 1) }],
         )];
-        let states: Vec<_> = shown(&listings, None).iter().map(|line| line[10..26].trim_end().to_owned()).collect();
-        assert_eq!(states, ["STATE", "holds", "kept", "expired", "holds, stopped", "kept", "waits 1, stopped"]);
-        let leases = shown(&listings, None);
-        assert!(leases[0].contains("LEASE") && leases[1].contains("  25s    "), "{leases:?}");
-        assert!(leases[2].contains("  1h 2m  ") && leases[3].contains("  0s     ") && leases[4].contains("  -  "));
-        assert!(leases[5].contains("  no end  "));
+        let lines = shown(&listings, None);
+        let states: Vec<_> = lines.iter().map(|line| line[10..30].trim_end().to_owned()).collect();
+        let kept = "kept until 02:48:45Z";
+        assert_eq!(states, ["STATE", "holds", kept, "expired", "holds, stopped", "kept, no end", "waits 1, stopped"]);
+        assert!(lines[0].contains("LEASE") && lines[1].contains("  25s    "), "{lines:?}");
+        assert!(lines[2].contains("  -     3m 12s  -      ./"), "neither process nor lease: {lines:?}");
+        assert!(lines[3].contains("  0s     ") && lines[4].contains("  -  "), "{lines:?}");
+    }
+
+    #[test]
+    fn end_of_a_kept_hold_has_a_date_if_it_is_not_within_a_day() {
+        let until = |seconds| {
+            let holder = HolderListing { expiry: Some(NOW + Duration::from_secs(seconds)), kept: true, ..holder(1) };
+            shown(&[resource("k", vec![holder], vec![])], None)[1].clone()
+        };
+        assert!(until(86_399).contains("kept until 01:46:39Z  write"), "{}", until(86_399));
+        assert!(until(86_400).contains("kept until 2001-09-10T01:46:40Z  write"), "{}", until(86_400));
+    }
+
+    #[test]
+    fn long_reason_hides_neither_the_user_nor_the_name() {
+        let mut holder = holder(1);
+        holder.process.reason = Some("a reason ".repeat(9));
+        let listings = [resource("production/db", vec![holder], vec![])];
+        let lines = shown(&listings, Some(80));
+        assert!(lines[1].starts_with("production/db  holds  write  ada@web1  4001  "), "{lines:?}");
+        assert!(lines.iter().all(|line| line.width() <= 80), "{lines:?}");
+        let wide = table(&listings, NOW, &Look { wide: true, ..look(Some(80)) }, &mut |_| false);
+        assert_eq!(wide, shown(&listings, None));
     }
 
     #[test]
@@ -364,7 +413,8 @@ pub(crate) mod tests {
         };
         let interval = HolderListing { span: Span::parse("[1,2)").expect("a span"), ..holder(2) };
         let lines = shown(&[resource("k", vec![claim, interval], vec![])], None);
-        assert!(lines[1].contains(r"slot of 3  -      nightly\u{202e} (release 7), ada@web1  "), "{lines:?}");
+        assert!(lines[1].contains(r"slot of 3  -      nightly\u{202e}, ada@web1  1 "), "{lines:?}");
+        assert!(lines[0].contains("  REASON     COMMAND") && lines[1].contains("  release 7  true"), "{lines:?}");
         assert!(lines[2].contains("write      [1,2)  ada@web1"), "{lines:?}");
     }
 
@@ -378,10 +428,16 @@ pub(crate) mod tests {
 
     #[test]
     fn places_name_the_store_and_other_directories() {
-        assert_eq!(places("redis://h:1", "rlock", &[]), "in redis://h:1, namespace 'rlock'");
-        let others = ["/run/rlock".to_owned(), "/run/lock/rlock-7 (ada)".to_owned()];
-        let text = places("file:///a", "n", &others);
-        assert_eq!(text, "in file:///a, namespace 'n'\npeople also lock in /run/rlock, /run/lock/rlock-7 (ada)");
+        let mut others = Elsewhere::default();
+        assert_eq!(places("redis://h:1", "rlock", &[], &others), "in redis://h:1, namespace 'rlock'");
+        let text = "in redis://h:1, namespace 'rlock', where nothing is known of 'a', 'b'";
+        assert_eq!(places("redis://h:1", "rlock", &["a", "b"], &others), text);
+        others.used = vec!["/run/rlock".to_owned(), "/run/lock/rlock-7 (ada)".to_owned()];
+        let text = "in file:///a, namespace 'n'\npeople also lock in /run/rlock, /run/lock/rlock-7 (ada)";
+        assert_eq!(places("file:///a", "n", &[], &others), text);
+        others.unreadable = vec!["/run/lock/rlock-8 (bob)".to_owned()];
+        let text = format!("{text}\npeople may also lock in /run/lock/rlock-8 (bob)");
+        assert_eq!(places("file:///a", "n", &[], &others), text);
     }
 
     /// 0, 1 and 30 resources, 300 waiters, and long and odd names, at 60, 80 and 200 columns.

@@ -27,6 +27,8 @@ pub(crate) struct Look {
     pub(crate) width: Option<usize>,
     /// Show instants instead of ages, and session ids.
     pub(crate) verbose: bool,
+    /// Cut nothing in the table, even if its lines are longer than those of the terminal.
+    pub(crate) wide: bool,
     /// The colours.
     pub(crate) palette: Palette,
 }

@@ -198,7 +198,7 @@ pub(super) mod tests {
     use crate::lock::op::{HolderListing, ResourceListing, WaiterListing};
 
     fn shown(listings: &[ResourceListing], width: Option<usize>) -> Vec<String> {
-        let look = Look { width, verbose: false, palette: Palette::plain() };
+        let look = Look { width, verbose: false, wide: false, palette: Palette::plain() };
         tree(listings, NOW, &look, &mut |_| false)
     }
 

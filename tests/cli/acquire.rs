@@ -170,7 +170,9 @@ fn second_release_exits_76_and_leaves_the_next_holder_alone() {
 fn release_and_renew_refuse_what_acquire_did_not_make() {
     on_both(|lab| {
         for word in ["release", "renew"] {
-            assert!(lab.run([word]).failed(64).contains("names no lock of 'rlock acquire'"));
+            let text = "RLOCK_SESSION is not set, so it names no lock of 'rlock acquire': name the SESSION, which 'rlock \
+                        acquire' has printed";
+            assert_eq!(lab.run([word]).failed(64), text);
             assert!(lab.run([word, "abc"]).failed(64).contains("'abc' is not a session"));
             let inside = format!("'{RLOCK}' {word}; '{RLOCK}' {word} $RLOCK_SESSION; true");
             let ran = lab.run(["exec", "k", "-c", &inside]);
@@ -327,13 +329,14 @@ fn lock_for_ever_ends_by_a_release_or_a_break() {
         let holder = || lab.inspect(["k"])["resources"][0]["holders"][0].clone();
         let has_no_end = || (holder()["kept"] == true, holder()["expires_in_ms"].is_null()) == (true, true);
         assert!(has_no_end(), "{}", holder());
-        assert!(lab.run(["inspect", "k"]).stdout.contains("  no end  "));
+        assert!(lab.run(["inspect", "k"]).stdout.contains("kept, no end"));
         assert_eq!(lab.run(["inspect", "--held-longer-than", "0"]).code(), Some(1));
         lab.run(["cleanup"]).silently(0);
         run_below(lab, &kept, &["renew", "--for", "1s"]).silently(0);
         run_below(lab, &kept, &["renew"]).silently(0);
         assert!(has_no_end(), "{}", holder());
-        lab.run(["exec", "-n", "k", "--", "true"]).failed(75);
+        let busy = lab.run(["exec", "-n", "k", "--", "true"]);
+        assert!(busy.failed(75).contains("'k' is kept without an end for write by "), "{busy:?}");
         run_below(lab, &kept, &["exec", "-n", "k", "--", "echo", "below"]).printed("below\n");
         run_below(lab, &kept, &["release"]).silently(0);
         assert!(is_free(lab, "k"));

@@ -28,12 +28,14 @@ fn cleanup_removes_and_prints_dead_holders_only() {
     let holder = lab.hold("k");
     let held = first(&lab, "holders");
     let alive = lab.hold("alive");
-    for words in [&["cleanup"][..], &["cleanup", "k"], &["cleanup", "--dry-run"]] {
+    for words in [&["cleanup"][..], &["cleanup", "free"], &["cleanup", "--dry-run"]] {
         lab.run(words).printed("");
     }
+    let text = "'k' for write is a live lock: 'rlock break' takes it away, 'rlock inspect' shows who holds it";
+    lab.run(["cleanup", "k"]).said(0, text);
     holder.kill();
     let what = "the hold for write on 'k' (whole)";
-    lab.run(["cleanup", "alive"]).printed("");
+    assert_eq!(lab.run(["cleanup", "alive"]).stdout, "");
     for words in [&["cleanup", "--dry-run"][..], &["cleanup", "--dry-run", "k", "j"]] {
         lab.run(words).printed(&line("would remove", what, &held));
     }
@@ -57,7 +59,8 @@ fn break_stops_the_holder_and_grants_the_waiter() {
         let what = "the hold for write on 'k' ([1,2])";
         lab.run(["cleanup", "--break", "--dry-run", "k"]).printed(&line("would break", what, &held));
         assert_eq!(lab.counts("k"), (1, 1));
-        lab.run(["cleanup", "k", "--break"]).printed(&line("broke", what, &held));
+        lab.run(["break", "--dry-run", "k"]).printed(&line("would break", what, &held));
+        lab.run(["break", "k"]).printed(&line("broke", what, &held));
         assert_ended_by_break(holder);
         waiter.expect_held();
         assert_eq!(lab.counts("k"), (1, 0));

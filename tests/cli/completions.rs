@@ -13,7 +13,7 @@ use crate::support::{Lab, RLOCK, Ran};
 const BASH_COMPLETION: &str = "/usr/share/bash-completion/bash_completion";
 
 /// Lines, each with what Tab makes of it in every shell. Backslashes are left out.
-const LINES: [(&str, &str); 34] = [
+const LINES: [(&str, &str); 35] = [
     // A KEY.
     ("rlock exec b", "rlock exec backup:one"),
     ("rlock exec backup:o", "rlock exec backup:one"),
@@ -28,6 +28,7 @@ const LINES: [(&str, &str); 34] = [
     ("rlock acquire --for 5s b", "rlock acquire --for 5s backup:one"),
     ("rlock inspect x b", "rlock inspect x backup:one"),
     ("rlock history -n 5 b", "rlock history -n 5 backup:one"),
+    ("rlock break b", "rlock break backup:one"),
     ("rlock cleanup --break b", "rlock cleanup --break backup:one"),
     ("rlock held --read b", "rlock held --read backup:one"),
     ("rlock downgrade read --resource b", "rlock downgrade read --resource backup:one"),

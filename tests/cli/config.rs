@@ -110,9 +110,23 @@ fn foreign_or_mistaken_configuration_exits_69() {
 #[test]
 fn unknown_key_in_the_configuration_is_a_warning() {
     let text = "printf 'splay = 3s\\nnamespace = etc\\n' | conf; shown exec k 2>&1";
-    let warning = "rlock: warning: the configuration '/etc/rlock.conf', line 1: 'splay' is none of store, namespace \
-                   and password-file\n";
+    let warning = "rlock: warning: the configuration '/etc/rlock.conf', line 1: 'splay' is none of store, namespace, \
+                   password-file, ttl, replicas, connect-timeout, grace and history\n";
     prints(text, &format!("{warning}no etc\n"));
+}
+
+/// "ttl, replicas, connect-timeout, grace and history may also be set in /etc/rlock.conf": below
+/// options and variables. "A key that does not apply to the store in use is ignored".
+#[test]
+fn configuration_sets_what_options_and_variables_leave_open() {
+    let text = "printf 'history = 1\nreplicas = 3\nttl = 9s\ngrace = 5s\nconnect-timeout = 50ms\n' | conf\n\
+                entries() { rlock history k | grep -c exit; }\n\
+                rlock exec k -- true; rlock exec k -- true; entries\n\
+                RLOCK_HISTORY=2 rlock exec k -- true; entries\n\
+                RLOCK_HISTORY=2 rlock exec --history 3 k -- true; entries";
+    prints(text, "1\n2\n3\n");
+    fails("echo 'ttl = 1ms' | conf", "line 1: ttl: '1ms' is too short: a lease lasts at least 1s");
+    fails("printf 'grace = 1s\ngrace = 2s' | conf", "line 2: grace is set twice");
 }
 
 /// The password file of the configuration is read unless the environment names a password.

@@ -121,7 +121,10 @@ fn minimum_hold_outlasts_its_command() {
         lab.run(["exec", "--hold-at-least", "1h", "k", "-c", "exit 3"]).silently(3);
         let held = lab.inspect(["k"])["resources"][0]["holders"][0].clone();
         assert_eq!((&held["kept"], held["expires_in_ms"].is_u64()), (&true.into(), true));
-        assert!(exec(lab, &["-n"]).failed(75).starts_with("busy: 'k' is held for write by "));
+        let busy = format!("busy: 'k' is kept until {} for write by ", held["kept_until"].as_str().expect("a time"));
+        assert!(exec(lab, &["-n"]).failed(75).starts_with(&busy), "{busy}");
+        let table = lab.run(["inspect", "k"]).stdout;
+        assert!(table.contains("k         kept until ") && table.contains("Z  write"), "{table}");
         assert_eq!(lab.run(["cleanup", "--break", "k"]).code(), Some(0));
         assert_eq!(lab.run(["exec", "--hold-at-least", "1h", "k", "--", "/nowhere"]).code(), Some(127));
         exec(lab, &["-n"]).silently(0);

@@ -36,6 +36,35 @@ fn usable_store_passes_and_each_doubt_has_a_cure() {
     });
 }
 
+/// "Which store and why this one, who else can see it, who may write, what a lock costs here, how
+/// many names are held and waited for".
+#[test]
+fn newcomer_learns_who_shares_the_store_and_what_a_lock_costs() {
+    on_both(|lab| {
+        let found = |lab: &Lab, name: &str| {
+            let checks = checks(lab);
+            let check = checks.iter().find(|check| check["name"] == name).expect("the check");
+            assert_eq!(check["verdict"], "ok", "{check}");
+            check["found"].as_str().expect("text").to_owned()
+        };
+        let is_server = lab.url().starts_with("redis");
+        let (seen, writers) = (found(lab, "seen by"), found(lab, "written by"));
+        assert_eq!(seen.starts_with("every machine that reaches the server"), is_server, "{seen}");
+        assert_eq!(writers.starts_with("clients with the rights of its user 'default'"), is_server, "{writers}");
+        assert!(found(lab, "cost").ends_with("ms for a lock and its release"));
+        assert_eq!(found(lab, "names"), "held: 0; waited for: 0");
+        let holder = lab.hold("k");
+        let mut waiter = lab.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 1);
+        let other = lab.hold("j");
+        assert_eq!(found(lab, "names"), "held: 2; waited for: 1");
+        other.end().silently(0);
+        holder.end().silently(0);
+        waiter.expect_held();
+        waiter.end().silently(0);
+    });
+}
+
 /// "or 69 if something makes rlock unusable."
 #[test]
 fn unusable_store_fails_with_a_cure_and_exits_69() {

@@ -164,9 +164,10 @@ fn options_win_over_variables() {
     assert!(!lab.directory().exists() && other.directory().exists());
     let told = shown(&Ran::of(lab.rlock(["exec", "k", "-c", SHOW]).env("RLOCK_NAMESPACE", "theirs")));
     assert_eq!([&told["STORE"], &told["NAMESPACE"]], [&lab.url(), "theirs"]);
-    // An empty RLOCK_NAMESPACE counts as unset.
-    let told = shown(&Ran::of(lab.rlock(["exec", "k", "-c", SHOW]).env("RLOCK_NAMESPACE", "")));
-    assert_eq!(told["NAMESPACE"], "");
+    // An empty RLOCK_NAMESPACE is an error, unless an option names the namespace.
+    let text = "RLOCK_NAMESPACE is empty: unset RLOCK_NAMESPACE, or set RLOCK_NAMESPACE to the name of a namespace";
+    Ran::of(lab.rlock(["exec", "k", "-c", SHOW]).env("RLOCK_NAMESPACE", "")).said(64, text);
+    Ran::of(lab.rlock(["inspect", "--names", "--namespace", "n"]).env("RLOCK_NAMESPACE", "")).silently(0);
     assert_eq!(lab.run(["exec", "k", "--namespace", "rlock", "-c", "exit 3"]).code(), Some(3));
 }
 

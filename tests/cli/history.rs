@@ -226,6 +226,21 @@ fn resources_are_listed_by_name_or_as_they_were_asked_for() {
 }
 
 /// "A ring per resource, 32 entries, --history N/RLOCK_HISTORY 0 to 1000 by whoever releases".
+/// "`history` without a name is in the order of time."
+#[test]
+fn table_without_a_key_is_in_the_order_of_time() {
+    let lab = Lab::new();
+    for key in ["b", "a", "b"] {
+        lab.run(["exec", key, "--", "true"]).silently(0);
+    }
+    let names = |words: &[&str]| {
+        let table = lab.run([&["history"], words].concat()).stdout;
+        table.lines().skip(1).filter_map(|line| Some(line.split_once(' ')?.0.to_owned())).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&[]), ["b", "a", "b"]);
+    assert_eq!(names(&["a", "b"]), ["a", "b", "b"]);
+}
+
 #[test]
 fn ring_keeps_as_many_entries_as_the_last_request_says() {
     on_both(|lab| {

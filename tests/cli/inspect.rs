@@ -103,6 +103,11 @@ fn named_key_is_listed_even_if_free() {
     assert_eq!(lab.inspect(["b", "a", "b"])["resources"], json!([free("b"), free("a")]));
     assert_eq!(table(&lab, &["inspect"]), ["nobody holds or waits"]);
     assert_eq!(table(&lab, &["inspect", "a"]), ["RESOURCE  STATE", "a         free"]);
+    let place = format!("in {}, namespace 'rlock'", lab.url());
+    let last = |ran: Ran| ran.stdout.lines().last().map(str::to_owned).unwrap_or_default();
+    assert_eq!(last(lab.run(["inspect", "a", "b"])), format!("{place}, where nothing is known of 'a', 'b'"));
+    lab.run(["exec", "a", "--", "true"]).silently(0);
+    assert_eq!(last(lab.run(["inspect", "a"])), place);
     let _holder = lab.hold("c");
     assert_eq!(lab.inspect(["a"])["resources"], json!([free("a")]));
     assert_eq!(lab.inspect([""; 0])["resources"].as_array().map(Vec::len), Some(1));

@@ -151,13 +151,54 @@ fn verbose_request_reports_the_changes_of_its_hold() {
             "shrinks [1,2] of 't' for write to [1.2,1.8]",
             "shrinks (0,1) of 'u' for write to [1/4,1/2]",
             "downgrades [1.2,1.8] of 't' for write, [3,4] of 't' for read to read",
+            // RLOCK_VERBOSE is for every rlock in the command.
+            "holds 'j' for write",
             "downgrades [1/4,1/2] of 'u' for write to prewrite",
+            "releases 'j' for write",
             "releases [1.2,1.8] of 't' for read, [3,4] of 't' for read, [1/4,1/2] of 'u' for prewrite",
         ];
         assert_eq!((ran.code(), ran.stderr), (Some(0), lines.map(|line| format!("rlock: {line}\n")).concat()));
         let ran = lab.run(["range-write", "-v", "t", "1", "2", "--", RLOCK, "shrink", "5", "6"]);
         assert!(ran.code() == Some(65) && !ran.stderr.contains("shrinks"), "{ran:?}");
     });
+}
+
+/// "`-v`, and RLOCK_VERBOSE=1 for every subcommand, says why a run was skipped".
+#[test]
+fn verbose_request_says_why_its_run_is_skipped() {
+    on_both(|lab| {
+        let verbose = |words: &[&str]| Ran::of(lab.rlock(words).env("RLOCK_VERBOSE", "1"));
+        let holder = lab.hold("k");
+        let skip = ["exec", "-n", "--skip-ok", "k", "--", "true"];
+        lab.run(skip).silently(0);
+        let start = "rlock: skipped: 'k' is held for write by ";
+        let said = [verbose(&skip), lab.run(["exec", "-v", "-n", "--skip-ok", "k", "--", "true"])];
+        for ran in said {
+            assert!(ran.code() == Some(0) && ran.stderr.starts_with(start), "{ran:?}");
+            assert!(ran.stderr.contains(" times since "), "{ran:?}");
+        }
+        Ran::of(lab.rlock(["exec", "-q", "-n", "--skip-ok", "k", "--", "true"]).env("RLOCK_VERBOSE", "1")).silently(0);
+        holder.end().silently(0);
+        let once = ["exec", "--once-per", "1h", "k", "--", "true"];
+        lab.run(once).silently(0);
+        lab.run(once).silently(0);
+        let text = "skipped: 'k' had a successful run within --once-per; see 'rlock history'";
+        verbose(&once).said(0, text);
+    });
+}
+
+/// `-v` says in words what changed, or what the exit status tells.
+#[test]
+fn every_change_of_a_hold_is_told_with_verbose() {
+    let lab = Lab::new();
+    let kept = lab.run(["acquire", "k", "--for", "1h"]).stdout;
+    let variables: Vec<_> = kept.lines().filter_map(|line| line.split_once('=')).collect();
+    let below = |words: &[&str]| Ran::of(lab.rlock(words).envs(variables.iter().copied()));
+    below(&["held", "-v", "k"]).said(0, "below a live lock of 'k' that allows write");
+    below(&["renew", "-v"]).said(0, "renews 'k' for write for at least 1h");
+    below(&["release", "-v"]).said(0, "releases 'k' for write");
+    below(&["held", "-v", "k"]).said(1, "below no live lock of 'k' that allows write");
+    lab.run(["held", "-v", "k"]).said(1, "not below any rlock: RLOCK_SESSION is not set");
 }
 
 /// "Where a CI is recognised, or with -v, a wait tells of itself on stderr: after 1 s, when the

@@ -89,7 +89,7 @@ const BESIDE_HOLDERS: &str = "
     rlock exec workers -- sleep 1000 2>/dev/null & PID=$!
     until [ \"$(rlock inspect --names | wc -l)\" = 3 ]; do sleep 0.01; done
     EXAMPLE
-    rlock cleanup --break backup deploy workers >/dev/null 2>&1 || :";
+    rlock break backup deploy workers >/dev/null 2>&1 || :";
 /// Examples about a run that has succeeded.
 const AFTER_BACKUP: &str = "rlock exec backup -- true; EXAMPLE";
 /// Examples below a lock without a command.
@@ -97,9 +97,10 @@ const ACQUIRED: &str =
     "lock=$(rlock acquire k --for 1h --export) || exit; eval \"$lock\"; EXAMPLE\n rlock release >/dev/null 2>&1 || :";
 
 /// The blocks of each page, in order.
-const PAGES: [(&str, &[Play]); 18] = [
+const PAGES: [(&str, &[Play]); 17] = [
     ("acquire", &[Some((ALONE, "upload\ncheck\n")), Some((ALONE, "")), Some((ALONE, "upload\n"))]),
-    ("cleanup", &[Some((BESIDE_HOLDERS, "~on 'workers' (whole) of "))]),
+    ("break", &[Some((BESIDE_HOLDERS, "~on 'workers' (whole) of "))]),
+    ("cleanup", &[Some((ALONE, ""))]),
     ("doctor", &[Some((ALONE, "~ok      locks "))]),
     ("downgrade", &[Some((ALONE, "load\ncheck-at-leisure\n"))]),
     (
@@ -117,9 +118,7 @@ const PAGES: [(&str, &[Play]); 18] = [
     ("history", &[None, None, Some((AFTER_BACKUP, "~\njq .resources[].entries[] | select(.outcome == \"signal\")\n"))]),
     ("inspect", &[None, None, Some((AFTER_BACKUP, "~nobody holds or waits"))]),
     ("man", &[Some((ALONE, "man -l -\nman -l -\n"))]),
-    ("range-prewrite-examples", &[Some((ALONE, "apply p\n"))]),
-    ("range-read-examples", &[Some((ALONE, "check-header.sh\nreport.sh 2024\n"))]),
-    ("range-write-examples", &[Some((ALONE, "patch-index.sh\nprune.sh\nrebalance.sh\n"))]),
+    ("range", &[Some((ALONE, "check-header.sh\nreport.sh 2024\npatch-index.sh\nprune.sh\nrebalance.sh\napply p\n"))]),
     (
         "redis",
         &[
@@ -160,12 +159,15 @@ const PAGES: [(&str, &[Play]); 18] = [
 ];
 
 /// The examples of each help.
-const HELPS: [(&str, &str, &str); 24] = [
+const HELPS: [(&str, &str, &str); 29] = [
     ("rlock exec backup -- ./backup.sh", ALONE, "backup.sh\n"),
     ("rlock exec -n --read db --slot gpu=4 -- ./train.sh", ALONE, "train.sh\n"),
     ("rlock range-read -w 5m ledger '[2024,2025)' -- ./report.sh", ALONE, "report.sh\n"),
+    ("rlock range-read disk.img 0 4095 -- ./check-header.sh", ALONE, "check-header.sh\n"),
     ("rlock range-prewrite -w 5m ledger '[2024,2025)' -- ./report.sh", ALONE, "report.sh\n"),
+    ("rlock range-prewrite disk.img 0 4095 -- ./check-header.sh", ALONE, "check-header.sh\n"),
     ("rlock range-write -w 5m ledger '[2024,2025)' -- ./report.sh", ALONE, "report.sh\n"),
+    ("rlock range-write disk.img 0 4095 -- ./check-header.sh", ALONE, "check-header.sh\n"),
     (
         "lock=$(rlock acquire deploy --for 30m --export) || exit; eval \"$lock\"",
         "EXAMPLE; rlock held deploy; rlock release; echo released",
@@ -185,8 +187,10 @@ const HELPS: [(&str, &str, &str); 24] = [
     ("rlock history --failed --since 1d", ALONE, "~"),
     ("rlock history -n 5 backup", AFTER_BACKUP, "~ exit 0 "),
     ("rlock cleanup --dry-run", ALONE, ""),
+    ("rlock cleanup deploy", ALONE, ""),
+    ("rlock break --dry-run deploy", BESIDE_HOLDERS, "~would break the hold for write on 'deploy' (whole) of "),
     (
-        "rlock cleanup --break backup --pid 4711",
+        "rlock break backup --pid 4711",
         "rlock exec backup -- sleep 1000 2>/dev/null & PID=$!\nuntil rlock inspect --names | grep -q backup; do sleep 0.01; done; EXAMPLE",
         "~on 'backup' (whole) of ",
     ),
@@ -296,7 +300,8 @@ fn every_block_of_a_page_is_run_or_known_as_no_script() {
 fn examples(help: &str) -> Vec<String> {
     let (text, examples) = help.split_once("\nExamples:\n").unwrap_or((help, ""));
     let of_rlock = text.lines().filter(|line| line.starts_with("rlock ")).filter_map(|line| line.split("    ").next());
-    of_rlock.chain(examples.lines()).map(|line| line.trim().to_owned()).collect()
+    // A short help goes on after them.
+    of_rlock.chain(examples.lines().take_while(|line| !line.is_empty())).map(|line| line.trim().to_owned()).collect()
 }
 
 #[test]

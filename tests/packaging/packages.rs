@@ -8,13 +8,15 @@ use super::{Lab, Ran, package, root, sh};
 
 /// What every package of a distribution has, besides the licences and the zsh completion, whose
 /// places differ.
-const FILES: [&str; 12] = [
+const FILES: [&str; 14] = [
     "usr/bin/rlock",
     "usr/lib/systemd/system/rlock.service",
     "usr/lib/systemd/system/rlock.socket",
     "usr/share/bash-completion/completions/rlock",
     "usr/share/doc/rlock-cli/changelog.gz",
     "usr/share/doc/rlock-cli/README.md",
+    "usr/share/doc/rlock-cli/SECURITY.md",
+    "usr/share/doc/rlock-cli/docs/design.md",
     "usr/share/doc/rlock-cli/examples/serve/client.py",
     "usr/share/fish/vendor_completions.d/rlock.fish",
     "usr/share/man/man1/rlock.1.gz",

@@ -2,11 +2,11 @@
 # resources where a KEY stands, and the shell's own completion of commands after `--`.
 
 # Prints how many KEYs a subcommand takes, then its options that take a value, each as often as it
-# takes one. `--` stands for the command. A word that is no subcommand takes nothing.
+# takes one. `--` stands for the command. Nothing follows a word that is no subcommand.
 _rlock_grammar() {
     case $1 in
 @GRAMMAR@
-        *) echo 0 ;;
+        *) echo -1 ;;
     esac
 }
 
@@ -101,7 +101,7 @@ _rlock() {
         _rlock_value "$1"
     elif [[ $cur != -* ]] && ((keys < ${grammar%% *})); then
         _rlock_names
-    else
+    elif ((${grammar%% *} >= 0)); then
         _rlock_static "$1" "$cur" "${words[last-1]}"
     fi
 }

@@ -4,8 +4,9 @@
 //! - Lines indented by four spaces are shown as they are: examples, tables.
 //! - A paragraph that starts with `TERM:: ` tells what TERM means.
 //! - `` `words` `` are words to type, shown in bold.
+//! - `*WORD*` stands for a value, shown in italics.
 
-use clap_mangen::roff::{Inline, Roff, bold, roman};
+use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
 /// The prefix of a verbatim line.
 const INDENT: &str = "    ";
@@ -81,10 +82,35 @@ fn paragraph(roff: &mut Roff, text: &str) {
     };
 }
 
-/// Splits a line into its parts; marked words become bold.
+/// Splits a line into its parts; words to type become bold, and values italic.
 fn inlines(text: &str) -> Vec<Inline> {
-    let parts = text.split('`').enumerate().filter(|(_, part)| !part.is_empty());
-    parts.map(|(at, part)| if at % 2 == 0 { roman(part) } else { bold(part) }).collect()
+    let parts = text.split('`').enumerate();
+    parts.flat_map(|(at, part)| if at % 2 == 0 { values(part) } else { vec![bold(part)] }).collect()
+}
+
+/// Splits a text without words to type. An asterisk beside anything but a value stands for itself.
+fn values(text: &str) -> Vec<Inline> {
+    let mut inlines = Vec::new();
+    let (mut plain, mut rest) = (String::new(), text);
+    while let Some((before, after)) = rest.split_once('*') {
+        plain += before;
+        match after.split_once('*').filter(|(word, _)| is_value(word)) {
+            Some((word, behind)) => {
+                inlines.extend([roman(std::mem::take(&mut plain)), italic(word)]);
+                rest = behind;
+            }
+            None => {
+                plain.push('*');
+                rest = after;
+            }
+        }
+    }
+    inlines.push(roman(plain + rest));
+    inlines
+}
+
+fn is_value(word: &str) -> bool {
+    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase())
 }
 
 #[cfg(test)]
@@ -100,6 +126,14 @@ mod tests {
             blocks(text),
             [Block::Title("ONE"), paragraph("first line"), paragraph("second"), verbatim, paragraph("last")]
         );
+    }
+
+    #[test]
+    fn values_are_italic_and_other_asterisks_stay() {
+        let roff = render("`--for`[`=`*DUR*]:: volatile-* or `PSUBSCRIBE *`, *N* times\n").to_roff();
+        let expected =
+            ".TP\n\\fB\\-\\-for\\fR[\\fB=\\fR\\fIDUR\\fR]\nvolatile\\-* or \\fBPSUBSCRIBE *\\fR, \\fIN\\fR times\n";
+        assert_eq!(roff, expected);
     }
 
     #[test]

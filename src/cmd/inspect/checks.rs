@@ -11,6 +11,8 @@ use crate::cli::invocation::Inspect;
 use crate::cli::stdout;
 use crate::clock::StoreTime;
 use crate::failure::Failure;
+use crate::lock::past::Past;
+use crate::lock::resource::Resource;
 use crate::messages;
 use crate::store::Inspection;
 use crate::words::{self, one_line};
@@ -29,27 +31,39 @@ pub(super) fn held_longer_than(inspection: &mut Inspection, limit: Duration) -> 
     if inspection.resources.is_empty() { 0 } else { FOUND }
 }
 
-/// Prints a line for each KEY without a successful run in this time, and returns the exit code.
+/// Prints a line for each KEY without a successful run in this time, and returns the exit code. Of
+/// a job the store remembers when its last successful run with --once-per began.
 pub(super) fn no_success_for(inspect: &Inspect, limit: Duration) -> anyhow::Result<u8> {
     let mut store = context::open_store(&inspect.store)?;
     let found = store.history(&inspect.resources, 0).map_err(Failure::from)?;
     let now = store.inspect(&inspect.resources).map_err(Failure::from)?.now;
     let unusable: HashSet<_> = store.take_unusable().into_iter().collect();
+    let of_job = inspect.job.as_ref().map(|job| format!(" of job '{job}'")).unwrap_or_default();
+    let last_of = |past: &Past| match &inspect.job {
+        None => past.last_success,
+        Some(job) => past.jobs.get(job).and_then(|job| job.success),
+    };
+    let known = |name: &Resource| found.iter().find(|known| known.name == *name);
+    let asked =
+        inspect.resources.iter().map(|name| (format!("'{name}'"), known(name).map(|known| last_of(&known.past))));
+    let mut checked: Vec<_> = asked.map(|(name, last)| (name, last.flatten())).collect();
+    if checked.is_empty() {
+        let last = found.iter().filter_map(|known| last_of(&known.past)).max();
+        checked.push(("the store".to_owned(), last));
+    }
     let mut text = String::new();
-    for name in &inspect.resources {
-        let last = found.iter().find(|known| known.name == *name).and_then(|known| known.past.last_success);
-        if last.is_none_or(|last| last + limit <= now) {
-            text.push_str(&one_line(&format!("'{name}' {}", without_success(limit, last))));
-            text.push('\n');
-        }
+    for (name, last) in checked.into_iter().filter(|(_, last)| last.is_none_or(|last| last + limit <= now)) {
+        let verb = if inspect.job.is_some() { "began" } else { "ended" };
+        text.push_str(&one_line(&format!("{name} {}", without_success(limit, &of_job, verb, last))));
+        text.push('\n');
     }
     stdout::print(text.as_bytes()).context("can't write to standard output")?;
     let code = after_all_but(&unusable.into_iter().collect::<Vec<_>>());
     Ok(if text.is_empty() { code } else { FOUND })
 }
 
-fn without_success(limit: Duration, last: Option<StoreTime>) -> String {
+fn without_success(limit: Duration, of_job: &str, verb: &str, last: Option<StoreTime>) -> String {
     let last =
-        last.map_or_else(|| "none is known".to_owned(), |last| format!("the last ended at {}", messages::time(last)));
-    format!("had no successful run for {}: {last}", words::duration(limit))
+        last.map_or_else(|| "none is known".to_owned(), |last| format!("the last {verb} at {}", messages::time(last)));
+    format!("had no successful run{of_job} for {}: {last}", words::duration(limit))
 }

@@ -30,8 +30,8 @@ use super::beacon::{self, Peer};
 use super::lock_file::{self, FORMAT};
 use crate::lock::request::SessionId;
 use crate::passwd;
-use crate::store::Error;
 use crate::store::facts::DirectoryFacts;
+use crate::store::{Elsewhere, Error};
 use crate::words::reason;
 
 /// The parent of root's default directory. Only root may make a directory here, and a boot empties
@@ -157,7 +157,7 @@ impl Directory {
     }
 
     /// The default directories on this machine except this one, with their owners.
-    pub(super) fn others(&self) -> Vec<String> {
+    pub(super) fn others(&self) -> Elsewhere {
         let mut paths = vec![(0, Path::new(RUN).join(IN_RUN))];
         let entries = std::fs::read_dir(RUN_LOCK).into_iter().flatten().flatten();
         paths.extend(entries.filter_map(|entry| {
@@ -165,15 +165,23 @@ impl Directory {
             (uid != 0).then(|| (uid, entry.path()))
         }));
         paths.sort();
-        let is_used = |uid: u32, path: &Path| {
+        let is_store = |uid: u32, path: &Path| {
             let Ok(stat) = rustix::fs::lstat(path) else { return false };
             let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
             // Anybody may make a directory in /run/lock, but rlock uses only that of the user.
             is_directory && stat.st_uid == uid && !same_file(Ok(stat), fstat(&self.dir))
         };
         let user = |uid| passwd::lookup(uid).map_or_else(|| format!("uid {uid}"), |(name, _)| name);
-        let used = paths.into_iter().filter(|(uid, path)| is_used(*uid, path));
-        used.map(|(uid, path)| format!("{} ({})", path.display(), user(uid))).collect()
+        let mut elsewhere = Elsewhere::default();
+        for (uid, path) in paths.into_iter().filter(|(uid, path)| is_store(*uid, path)) {
+            let text = format!("{} ({})", path.display(), user(uid));
+            match has_beacons(&path.join(STATE)) {
+                Ok(true) => elsewhere.used.push(text),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => elsewhere.unreadable.push(text),
+                Ok(false) | Err(_) => {}
+            }
+        }
+        elsewhere
     }
 
     /// Gathers the facts about this directory.
@@ -595,6 +603,12 @@ fn check_file_system(dir: &OwnedFd) -> io::Result<()> {
         ))),
         None => Ok(()),
     }
+}
+
+/// Whether a session of a store lives, or has died without a trace: there is a beacon.
+fn has_beacons(state: &Path) -> io::Result<bool> {
+    let mut names = std::fs::read_dir(state)?.flatten().map(|entry| entry.file_name());
+    Ok(names.any(|name| name.to_str().is_some_and(|name| name.parse::<SessionId>().is_ok())))
 }
 
 #[cfg(test)]

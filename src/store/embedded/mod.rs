@@ -80,7 +80,9 @@ use self::transaction::{View, Work};
 use self::wakeups::Missed;
 use super::facts::Facts;
 use super::sessions::Sessions;
-use super::{AcquireOptions, Changed, Error, Handle, Inspection, Notices, Obstruction, Released, Standing, Store};
+use super::{
+    AcquireOptions, Changed, Elsewhere, Error, Handle, Inspection, Notices, Obstruction, Released, Standing, Store,
+};
 use crate::lock::deadlock::Reading;
 use crate::lock::index::Rank;
 use crate::lock::mode::Mode;
@@ -297,7 +299,7 @@ impl Store for Embedded {
         Ok(Facts::Directory(self.directory.examine().map_err(|error| self.directory.unusable(&error))?))
     }
 
-    fn elsewhere(&self) -> Vec<String> {
+    fn elsewhere(&self) -> Elsewhere {
         self.directory.others()
     }
 

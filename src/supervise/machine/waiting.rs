@@ -22,7 +22,7 @@ fn before_grant(event: Event, settings: &Settings) -> Next {
         Event::Granted { deadline } => Next::Enter(State::Starting(Starting { deadline }), vec![Action::Start]),
         // The store keeps nothing of this request, so there is nothing to release.
         Event::Busy { skipped_for } => busy(skipped_for, settings),
-        Event::AlreadyDone => Next::finish([], Action::Exit(0)),
+        Event::AlreadyDone => Next::finish(settings.verbose.then_some(Action::ReportDone), Action::Exit(0)),
         Event::Denied(code) => Next::finish([Action::ReportFailure], Action::Exit(code)),
         Event::Lost => Next::finish(
             [Action::ReportLost(Consequence::NotStarted), Action::Release],
@@ -40,14 +40,17 @@ fn before_grant(event: Event, settings: &Settings) -> Next {
     }
 }
 
-/// The end of a busy request. A skip is silent, but not for ever. The work of `--else` gets the
-/// busy line instead of the user.
+/// The end of a busy request. A skip is silent unless rlock is verbose, but not for ever. The work
+/// of `--else` gets the busy line instead of the user.
 fn busy(skipped_for: Option<Duration>, settings: &Settings) -> Next {
-    match settings.skip {
-        Skip::Always => return Next::finish([], Action::Exit(0)),
+    let is_skipped = match settings.skip {
+        Skip::Always => true,
         // A store that cannot count the skips must not silence them for ever.
-        Skip::For(limit) if skipped_for.is_some_and(|time| time < limit) => return Next::finish([], Action::Exit(0)),
-        Skip::Never | Skip::For(_) => {}
+        Skip::For(limit) => skipped_for.is_some_and(|time| time < limit),
+        Skip::Never => false,
+    };
+    if is_skipped {
+        return Next::finish(settings.verbose.then_some(Action::ReportSkip), Action::Exit(0));
     }
     match settings.has_else {
         true => Next::finish([], Action::RunElse),
