@@ -28,7 +28,9 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
     tell(removed, dead.iter().map(|(_, session)| session), None)?;
     if !cleanup.break_grants {
         let unusable = store.take_unusable();
-        tell_of_live(store.as_mut(), &cleanup.resources)?;
+        if !dry {
+            tell_of_live(store.as_mut(), &cleanup.resources);
+        }
         return Ok(super::after_all_but(&unusable));
     }
     // No command runs under a grant that its rlock has not claimed, so the rlock is not told of a
@@ -72,11 +74,12 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
 }
 
 /// Says which of the resources live sessions hold. Users who name one expect it to be free then.
-fn tell_of_live(store: &mut dyn Store, resources: &[Resource]) -> anyhow::Result<()> {
+fn tell_of_live(store: &mut dyn Store, resources: &[Resource]) {
     if resources.is_empty() {
-        return Ok(());
+        return;
     }
-    let seen = store.inspect(resources).map_err(Failure::from)?;
+    // The cleanup is done, whether or not this user may also look.
+    let Ok(seen) = store.inspect(resources) else { return };
     // The caller has reported the unusable resources.
     store.take_unusable();
     for listing in seen.resources {
@@ -85,7 +88,6 @@ fn tell_of_live(store: &mut dyn Store, resources: &[Resource]) -> anyhow::Result
         let line = format!("{what} is a live lock: 'rlock break' takes it away, 'rlock inspect' shows who holds it");
         super::say(&line);
     }
-    Ok(())
 }
 
 /// The session of one holder of a resource, if there is one.

@@ -58,7 +58,8 @@ fn run_everything(lab: &Lab) {
     lab.run(["exec", "-qw", "1500ms", "k", "--", "true"]).silently(75);
     let mut waiter = lab.wait_by(["exec", "k"]);
     lab.until_waiting("k", 1);
-    lab.run(["cleanup", "k"]).printed("");
+    let text = "[1,2] of 'k' for write is a live lock: 'rlock break' takes it away, 'rlock inspect' shows who holds it";
+    lab.run(["cleanup", "k"]).said(0, text);
     holder.end().silently(0);
     waiter.expect_held();
     assert!(lab.run(["inspect", "k"]).stdout.contains("holds"));
