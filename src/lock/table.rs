@@ -97,6 +97,10 @@ impl<R: Records> LockTable<R> {
             Op::Expire => Reply::Done,
             Op::Break(resource) => self.take_away(now, &resource, None, &mut granted)?,
             Op::BreakOne { resource, session } => self.take_away(now, &resource, Some(session), &mut granted)?,
+            Op::Forget(resource) => {
+                remember::forget(&mut self.records, &resource)?;
+                Reply::Done
+            }
             Op::Inspect(resources) => Reply::Listing(listing::list(&self.records, &resources)?),
         };
         Ok(Outcome { reply, granted, expired })

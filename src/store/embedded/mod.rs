@@ -341,6 +341,10 @@ impl Store for Embedded {
         })
     }
 
+    fn forget(&mut self, resource: &Resource) -> Result<(), Error> {
+        self.transact(None, |work| work.apply(Op::Forget(resource.clone())).map(drop))
+    }
+
     fn unrecorded(&mut self, resources: &[Resource]) -> Result<Vec<(Session, Ended)>, Error> {
         self.transact(None, |work| {
             let now = work.time()?;

@@ -246,6 +246,11 @@ impl Call {
         Self::new(&scripts::DOWNGRADE, resources, vec![Argument::Session(session), Argument::letter(to)])
     }
 
+    /// Removes what a resource remembers, unless a session uses the resource.
+    pub fn forget(resource: Resource) -> Self {
+        Self::new(&scripts::FORGET, vec![resource], Vec::new())
+    }
+
     /// Removes the sessions whose leases have ended.
     pub fn expire(resources: Vec<Resource>) -> Self {
         Self::new(&scripts::EXPIRE, resources, vec![Argument::Word(""); 2])

@@ -299,6 +299,11 @@ impl Store for Redis {
         Ok(expired.into_iter().filter_map(ended).filter(|(session, _)| session.is_holder()).collect())
     }
 
+    fn forget(&mut self, resource: &Resource) -> Result<(), Error> {
+        self.client().call(Call::forget(resource.clone()))?;
+        Ok(())
+    }
+
     fn examine(&mut self) -> Result<Facts, Error> {
         Ok(Facts::Server(self.gather()?))
     }

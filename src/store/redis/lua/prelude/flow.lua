@@ -352,7 +352,7 @@ local function remember_entries(r)
     redis.pcall('LTRIM', r.h, 1, 0)
     if r.epoch then
       redis.pcall('LPUSH', r.h, '')
-      redis.pcall('PEXPIRE', r.h, KEEP_MS)
+      redis.pcall('PEXPIRE', r.h, IDLE_MS)
     end
   end
   local entries = r.entries or {}

@@ -18,7 +18,7 @@ local has_looked, has_granted = false, false
 local function open(r, epoch)
   if call('EXISTS', r.h) == 0 then
     call('LPUSH', r.h, '')
-    call('PEXPIRE', r.h, KEEP_MS)
+    call('PEXPIRE', r.h, IDLE_MS)
   end
   r.holder, r.is_changed, r.epoch = nil, true, format('%.0f', epoch)
   call('HSET', r.d, '#epoch', r.epoch)
