@@ -12,8 +12,10 @@ use rustix::event::PollFlags;
 use super::client::Client;
 use super::codec::{Call, LISTING_MAX, REPLY_MAX, ScriptReply, Setting};
 use super::conversation::{Exchange, HoldConversation};
+use super::findings::live;
 use super::interface::{Conversation, Transport as _};
 use super::keys;
+use super::survey::CLAIMS_AT_ONCE;
 use super::target::{Kind, Target};
 use super::transport::blocking;
 use super::transport::route::Route;
@@ -27,10 +29,9 @@ use crate::store::{AcquireOptions, Error, Handle, Obstruction, Released, Standin
 /// How many holders and waiters of a resource are listed to find one that is in the way.
 const LISTED: u32 = 256;
 /// How many holders and waiters of a resource are followed in search of a deadlock.
-const FOLLOWED: u32 = 1_000;
-/// How many resources one call reads in search of a deadlock, so that the server soon serves other
-/// clients.
-const READ_AT_ONCE: usize = 256;
+const FOLLOWED: usize = 1_000;
+/// How many resources one call lists or reads, so that the server soon serves other clients.
+const READ_AT_ONCE: usize = 64;
 /// How long a user at the terminal waits to see who holds the lock.
 const INSPECT_LIMIT: Duration = Duration::from_secs(1);
 
@@ -118,12 +119,16 @@ impl Handle for RedisHold {
         // The next reply on the other connection may be the grant, so this takes one of its own.
         let resources = &self.conversation.resources;
         let reply_max = REPLY_MAX.saturating_mul(4 * resources.len()).min(LISTING_MAX);
-        let call = Call::inspect(resources.to_vec(), LISTED);
         let exchange = self.conversation.exchange.another();
-        match Client::over(exchange, self.route.another(reply_max), INSPECT_LIMIT).call(call)? {
-            ScriptReply::Listing { resources, .. } => Ok(resources),
-            _ => Ok(Vec::new()),
+        let mut client = Client::over(exchange, self.route.another(reply_max), INSPECT_LIMIT);
+        let mut found = Vec::new();
+        for names in resources.chunks(READ_AT_ONCE) {
+            let ScriptReply::Listing { resources, .. } = client.call(Call::inspect(names.to_vec(), LISTED))? else {
+                return Ok(Vec::new());
+            };
+            found.extend(resources);
         }
+        Ok(found)
     }
 
     fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
@@ -138,9 +143,8 @@ impl Handle for RedisHold {
         let exchange = self.conversation.exchange.another();
         let mut client = Client::over(exchange, self.route.another(reply_max), INSPECT_LIMIT);
         for names in groups.values().flat_map(|names| names.chunks(READ_AT_ONCE)) {
-            let reply = client.call(Call::inspect_live(names.to_vec(), FOLLOWED))?;
-            let ScriptReply::Listing { sessions, .. } = reply else { return Ok(None) };
-            deadlock::merge(&mut reading, sessions.into_iter().collect());
+            let Some(read) = live(names, FOLLOWED, CLAIMS_AT_ONCE, |call| client.call(call))? else { return Ok(None) };
+            deadlock::merge(&mut reading, read);
         }
         Ok(Some(reading))
     }
