@@ -1,5 +1,5 @@
-//! How long a transaction takes beside each list that users can make long. docs/capacity.md has the
-//! figures of an optimised build with the lists in full length.
+//! How long a transaction takes beside each list that users can make long. The lists have their full
+//! length with RLOCK_TESTS_LENGTH=full in an optimised build. docs/capacity.md has figures.
 
 use std::time::Duration;
 
