@@ -31,8 +31,8 @@ const IDLE: &[Finale] = &[Finale::Release];
 pub(crate) const WAITERS: u32 = 100_000;
 
 pub(crate) const CROWDS: [Crowd; 15] = [
-    Crowd { list: "holders", sizes: (1_000, 3_000), fill: holders, ends: LIVE },
-    Crowd { list: "waiters", sizes: (1_000, 3_000), fill: waiters, ends: LIVE },
+    Crowd { list: "holders", sizes: (500, 3_000), fill: holders, ends: LIVE },
+    Crowd { list: "waiters", sizes: (500, 3_000), fill: waiters, ends: LIVE },
     Crowd { list: "waiting readers", sizes: (200, 400), fill: waiting_readers, ends: LIVE },
     Crowd { list: "waiters without a process", sizes: (300, 1_000), fill: dead_waiters, ends: LIVE },
     Crowd {
@@ -41,16 +41,16 @@ pub(crate) const CROWDS: [Crowd; 15] = [
         fill: intervals,
         ends: LIVE,
     },
-    Crowd { list: "holders with 1000 intervals", sizes: (8, 20), fill: holders_of_intervals, ends: LIVE },
+    Crowd { list: "holders with 1000 intervals", sizes: (5, 20), fill: holders_of_intervals, ends: LIVE },
     Crowd { list: "names of a request", sizes: (NAMES_MAX as u32, NAMES_MAX as u32), fill: names, ends: NAMES },
     Crowd { list: "waiters for two keys", sizes: (300, 1_000), fill: waiters_for_two, ends: LIVE },
-    Crowd { list: "slots", sizes: (500, 2_000), fill: slots, ends: LIVE },
+    Crowd { list: "slots", sizes: (300, 2_000), fill: slots, ends: LIVE },
     Crowd { list: "shares of a slot", sizes: (300, 1_000), fill: shares, ends: LIVE },
     Crowd { list: "nested waiters", sizes: (200, 400), fill: nested, ends: LIVE },
     Crowd { list: "jobs", sizes: (200, JOBS_MAX as u32), fill: jobs, ends: IDLE },
     Crowd { list: "entries of the history", sizes: (200, HISTORY_MAX), fill: history, ends: IDLE },
     Crowd { list: "entries with 1000 intervals", sizes: (8, 32), fill: history_of_intervals, ends: IDLE },
-    Crowd { list: "all of these", sizes: (5, 20), fill: all, ends: LIVE },
+    Crowd { list: "all of these", sizes: (4, 20), fill: all, ends: LIVE },
 ];
 
 /// An interval that meets no other one with another number.
