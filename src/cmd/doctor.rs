@@ -83,8 +83,8 @@ fn in_use(store: &mut dyn Store) -> Result<Check, store::Error> {
     Ok(names(&inspection, &pasts, unreadable.len()))
 }
 
-/// Takes and releases a lock on a name of its own. On a server, a second request waits meanwhile
-/// and has to be woken: that needs other rights.
+/// Takes and releases a lock on a name of its own, which the store then forgets. On a server, a
+/// second request waits meanwhile and has to be woken: that needs other rights.
 fn locks(doctor: &Doctor, ttl: Duration) -> Result<&'static str, String> {
     let open = || context::open_store_quietly(&doctor.store).map_err(|failure| failure.text);
     let random = identity::new_session().map_err(|error| format!("no random numbers: {error}"))?;
@@ -122,10 +122,15 @@ fn locks(doctor: &Doctor, ttl: Duration) -> Result<&'static str, String> {
         second = Some(waiter);
     }
     first.release(None).map_err(text)?;
-    let Some(mut waiter) = second else { return Ok("a lock was taken and released") };
-    until(waiter.as_mut(), |standing| matches!(standing, Standing::Granted(_)))?;
-    waiter.release(None).map_err(text)?;
-    Ok("a lock was taken, waited for, handed over and released")
+    drop(first);
+    let mut found = "a lock was taken and released";
+    if let Some(mut waiter) = second {
+        until(waiter.as_mut(), |standing| matches!(standing, Standing::Granted(_)))?;
+        waiter.release(None).map_err(text)?;
+        found = "a lock was taken, waited for, handed over and released";
+    }
+    open()?.forget(&resource).map_err(text)?;
+    Ok(found)
 }
 
 /// Drives a request until the store says what is expected of it.

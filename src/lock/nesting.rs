@@ -2,7 +2,7 @@
 
 use super::mode::{Mode, Nesting};
 use super::op::Refusal;
-use super::records::Records;
+use super::records::{Records, Session};
 use super::request::{Claim, SessionId};
 
 /// The relation of a claim to the holds of its session's ancestors.
@@ -28,20 +28,20 @@ impl Standing {
     }
 }
 
+/// The ancestors that are in the table. They are read once for all claims of a request.
+pub(super) fn above<R: Records>(records: &R, ancestors: &[SessionId]) -> Result<Vec<Session>, R::Error> {
+    ancestors.iter().filter_map(|ancestor| records.session(*ancestor).transpose()).collect()
+}
+
 /// Returns the standing of a claim, or the reason why it can never be granted. If several holds
 /// refuse the claim, the refusal names the outermost, because the holds below that hold can't have
 /// more than it has.
-pub(super) fn standing<R: Records>(
-    records: &R,
-    claim: &Claim,
-    ancestors: &[SessionId],
-) -> Result<Result<Standing, Refusal>, R::Error> {
+pub(super) fn standing(above: &[Session], claim: &Claim) -> Result<Standing, Refusal> {
     let mut included = None;
     let mut grows = false;
     let mut slot = None;
     let mut refusal = None;
-    for ancestor in ancestors {
-        let Some(session) = records.session(*ancestor)? else { continue };
+    for session in above {
         for record in session.claims.iter().filter(|record| record.rank.is_held()) {
             let held = &record.claim;
             if held.resource != claim.resource || !held.span.overlaps(&claim.span) {
@@ -53,7 +53,7 @@ pub(super) fn standing<R: Records>(
                     let slot = record.slot.filter(|_| claim.mode == Mode::Slot);
                     // A slot above is shared even if a nearer hold includes the claim.
                     if claim.mode != Mode::Slot || slot.is_some() {
-                        return Ok(Ok(Standing::Included { token, slot }));
+                        return Ok(Standing::Included { token, slot });
                     }
                 }
                 Nesting::Waits if held.span.covers(&claim.span) => grows = true,
@@ -68,14 +68,14 @@ pub(super) fn standing<R: Records>(
         }
     }
     if let Some(token) = included {
-        return Ok(Ok(Standing::Included { token, slot: None }));
+        return Ok(Standing::Included { token, slot: None });
     }
-    Ok(match (slot, refusal) {
+    match (slot, refusal) {
         (Some(refusal), _) => Err(refusal),
         _ if grows => Ok(Standing::Growing),
         (None, Some(refusal)) => Err(refusal),
         (None, None) => Ok(Standing::Ordinary),
-    })
+    }
 }
 
 fn cannot_grow(held: &Claim, asked: &Claim) -> Refusal {
@@ -104,7 +104,7 @@ mod tests {
             ancestors.insert(0, number);
         }
         let ancestors: Vec<_> = ancestors.into_iter().map(id).collect();
-        standing(table.records(), asked, &ancestors).unwrap()
+        standing(&above(table.records(), &ancestors).unwrap(), asked)
     }
 
     /// The table of docs/design.md#nesting. Each cell is tried with three spans: inside the hold,

@@ -86,6 +86,8 @@ pub enum Op {
         /// The holder.
         session: SessionId,
     },
+    /// Removes what an unused resource remembers. A resource that is held or waited for keeps all.
+    Forget(Resource),
     /// Lists the holders and waiters of the named resources, or of all resources if none is named.
     Inspect(Vec<Resource>),
 }

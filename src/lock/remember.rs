@@ -63,13 +63,22 @@ pub(super) fn past<R: Records>(records: &R, now: StoreTime, name: &Resource) -> 
 /// Reads a past for an operation that uses the resource. A forgotten past is removed, because a
 /// resource with holders and waiters forgets nothing.
 pub(super) fn current<R: Records>(records: &mut R, now: StoreTime, name: &Resource) -> Result<Option<Past>, R::Error> {
-    let Some(mut past) = records.past(name)? else { return Ok(None) };
+    let Some(past) = records.past(name)? else { return Ok(None) };
     if past.keeps_until() > now || records.resource(name)?.is_some() {
         return Ok(Some(past));
     }
-    trim(records, name, &mut past, 0)?;
-    records.remove_past(name, past.check_at)?;
+    forget(records, name)?;
     Ok(None)
+}
+
+/// Removes the past of a resource, unless a session uses the resource.
+pub(super) fn forget<R: Records>(records: &mut R, name: &Resource) -> Result<(), R::Error> {
+    let Some(mut past) = records.past(name)? else { return Ok(()) };
+    if records.resource(name)?.is_none() {
+        trim(records, name, &mut past, 0)?;
+        records.remove_past(name, past.check_at)?;
+    }
+    Ok(())
 }
 
 /// A past that is about to change.

@@ -97,6 +97,10 @@ impl<R: Records> LockTable<R> {
             Op::Expire => Reply::Done,
             Op::Break(resource) => self.take_away(now, &resource, None, &mut granted)?,
             Op::BreakOne { resource, session } => self.take_away(now, &resource, Some(session), &mut granted)?,
+            Op::Forget(resource) => {
+                remember::forget(&mut self.records, &resource)?;
+                Reply::Done
+            }
             Op::Inspect(resources) => Reply::Listing(listing::list(&self.records, &resources)?),
         };
         Ok(Outcome { reply, granted, expired })
@@ -255,11 +259,12 @@ impl<R: Records> LockTable<R> {
     /// granted.
     fn standings(&self, request: &Request) -> Result<Result<Vec<Standing>, Refusal>, R::Error> {
         let mut standings = Vec::with_capacity(request.claims.len());
+        let above = nesting::above(&self.records, &request.ancestors)?;
         for claim in &request.claims {
             if let Some(refusal) = self.slots_differ(claim)? {
                 return Ok(Err(refusal));
             }
-            match nesting::standing(&self.records, claim, &request.ancestors)? {
+            match nesting::standing(&above, claim) {
                 Ok(standing) => standings.push(standing),
                 Err(refusal) => return Ok(Err(refusal)),
             }
@@ -352,11 +357,12 @@ impl<R: Records> LockTable<R> {
     fn grant(&mut self, now: StoreTime, id: SessionId, mut session: Session) -> Result<Session, R::Error> {
         session.last = remember::is_granted(&mut self.records, now, &session)?;
         let mut fresh: HashMap<Resource, u64> = HashMap::new();
+        let above = nesting::above(&self.records, &session.ancestors)?;
         for index in 0..session.claims.len() {
             // An ancestor's hold may have ended while this request waited, so the standing is found
             // again.
             let claim = &session.claims[index].claim;
-            let standing = nesting::standing(&self.records, claim, &session.ancestors)?;
+            let standing = nesting::standing(&above, claim);
             let name = claim.resource.clone();
             let mut state = self.records.take_resource(&name)?.unwrap_or_default();
             if session.claims[index].rank == Rank::LAST {

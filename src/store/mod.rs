@@ -254,6 +254,9 @@ pub trait Store {
     /// since. Their ends are not in the history yet. Changes nothing.
     fn unrecorded(&mut self, resources: &[Resource]) -> Result<Vec<(Session, Ended)>, Error>;
 
+    /// Removes what a resource remembers, unless a session uses the resource.
+    fn forget(&mut self, resource: &Resource) -> Result<(), Error>;
+
     /// Gathers the facts about the store's place, for `rlock doctor`.
     fn examine(&mut self) -> Result<facts::Facts, Error>;
 

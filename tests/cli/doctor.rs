@@ -5,6 +5,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support::needs;
+use crate::support::servers::{Kind, Server};
 use crate::support::{Lab, RLOCK, Ran, on_both};
 
 fn checks(lab: &Lab) -> Vec<Value> {
@@ -31,8 +32,27 @@ fn usable_store_passes_and_each_doubt_has_a_cure() {
         assert_eq!([&locks["name"], &locks["verdict"]], ["locks", "ok"]);
         let lines = lab.run(["doctor"]).stdout;
         assert_eq!(lines.lines().count(), found.len(), "{lines}");
-        // The self-test leaves nothing behind.
+    });
+}
+
+/// "The test leaves nothing behind."
+#[test]
+fn self_test_leaves_neither_a_key_nor_a_row() {
+    on_both(|lab| {
+        checks(lab);
         assert_eq!(lab.inspect([""; 0])["resources"], serde_json::json!([]));
+        for words in [&["history", "--json"][..], &["history", "--stats", "--json"]] {
+            let ran = lab.run(words);
+            let found: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{ran:?}"));
+            assert_eq!(found["resources"], serde_json::json!([]), "{words:?}");
+        }
+        let metrics = lab.run(["inspect", "--prometheus"]).stdout;
+        assert!(!metrics.contains("rlock-doctor"), "{metrics}");
+    });
+    Kind::Redis7.run(|kind| {
+        let server = Server::start(kind);
+        checks(&Lab::at(server.url()));
+        assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
     });
 }
 

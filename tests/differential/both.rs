@@ -101,6 +101,7 @@ impl Both {
             Op::Expire => Call::expire(own.to_vec()),
             Op::Break(resource) => Call::break_grants(resource.clone(), None, Vec::new()),
             Op::BreakOne { resource, session } => Call::break_grants(resource.clone(), Some(*session), Vec::new()),
+            Op::Forget(resource) => Call::forget(resource.clone()),
             Op::Inspect(resources) => Call::inspect(resources.clone(), 0),
         };
         if self.all_named && !matches!(op, Op::Inspect(_)) {

@@ -175,6 +175,12 @@ impl Oracle {
                 self.leave(now, &holders, Why::Broken, &mut granted);
                 Reply::Broken(holders)
             }
+            Op::Forget(name) => {
+                if !self.members.iter().any(|member| Self::resources(&member.request).contains(&name)) {
+                    self.diaries.remove(&name);
+                }
+                Reply::Done
+            }
             Op::Inspect(names) => Reply::Listing(self.list(&names)),
         };
         Outcome { reply, granted, expired }

@@ -415,7 +415,8 @@ impl<'s> Supervision<'s> {
         }
         let mut reading = Reading::new();
         for names in groups.into_values() {
-            let Answer::Reply(ScriptReply::Listing { sessions, .. }) = self.list(Call::inspect_live(names, 0)).await?
+            let Answer::Reply(ScriptReply::Listing { sessions, .. }) =
+                self.list(Call::inspect_live(names, 0, Vec::new())).await?
             else {
                 return None;
             };

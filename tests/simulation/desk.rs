@@ -313,7 +313,9 @@ impl Desk {
 fn calls(question: Question) -> Vec<Call> {
     vec![match question {
         // A script gets the keys of one slot.
-        Question::Read(names) => return names.into_iter().map(|name| Call::inspect_live(vec![name], 0)).collect(),
+        Question::Read(names) => {
+            return names.into_iter().map(|name| Call::inspect_live(vec![name], 0, Vec::new())).collect();
+        }
         Question::Inspect(resource) => Call::inspect(resource.into_iter().collect(), LISTED),
         Question::Obstructions(resources) => Call::inspect(resources, LISTED),
         Question::Shrink(session, resource, span) => Call::shrink(session, vec![resource], &span),

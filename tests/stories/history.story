@@ -215,3 +215,62 @@ history of tree
 ----
 D skipped 2; C skipped 1; A exit 0; F skipped 1; E exit 0
 free
+
+== A resource forgets when it is told to, unless it is used
+store only: no command makes a name forget
+
+A write tree
+----
+granted
+tree: A write t1
+
+A exits 3
+----
+done
+free
+
+B read tree
+----
+granted
+tree: B read t2
+
+forget tree
+----
+done
+tree: B read t2
+
+history of tree
+----
+A exit 3
+tree: B read t2
+
+B exits 4
+----
+done
+free
+
+forget tree
+----
+done
+free
+
+history of tree
+----
+nothing
+free
+
+C write tree
+----
+granted
+tree: C write t3
+
+C exits 5
+----
+done
+free
+
+history of tree
+----
+C exit 5
+free
+

@@ -228,7 +228,12 @@ impl Generator {
                 None => vec![self.profile.resources[0].clone()],
             },
             Op::Expire => self.profile.resources.clone(),
-            Op::Acquire(_) | Op::Return { .. } | Op::Break(_) | Op::BreakOne { .. } | Op::Inspect(_) => Vec::new(),
+            Op::Acquire(_)
+            | Op::Return { .. }
+            | Op::Break(_)
+            | Op::BreakOne { .. }
+            | Op::Forget(_)
+            | Op::Inspect(_) => Vec::new(),
         }
     }
 
@@ -281,7 +286,8 @@ impl Generator {
             48..51 => Op::Break(random.pick(resources).clone()),
             51..53 => Op::BreakOne { session: holder(random), resource: random.pick(resources).clone() },
             53..56 => Op::Inspect(vec![resources[0].clone(), random.pick(resources).clone(), resources[0].clone()]),
-            56..60 => Op::Expire,
+            56..59 => Op::Expire,
+            59 => Op::Forget(random.pick(resources).clone()),
             60..70 => Op::GiveUp(session),
             70..76 => {
                 let session = holder(random);

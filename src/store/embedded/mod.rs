@@ -64,6 +64,7 @@ mod wakeups;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -252,7 +253,7 @@ impl Embedded {
                 Reply::Refused(refusal) => Changed::Refused(refusal),
                 Reply::Unknown => Changed::Lost,
                 _ => {
-                    work.wake_waiters_of(std::slice::from_ref(resource))?;
+                    work.wake_waiters_of([resource])?;
                     // The waiters do not watch this process. They are woken before the transaction
                     // ends, so that the death of this process cannot lose the wake-up.
                     work.wake_now()?;
@@ -356,6 +357,10 @@ impl Store for Embedded {
         })
     }
 
+    fn forget(&mut self, resource: &Resource) -> Result<(), Error> {
+        self.transact(None, |work| work.apply(Op::Forget(resource.clone())).map(drop))
+    }
+
     fn unrecorded(&mut self, resources: &[Resource]) -> Result<Vec<(Session, Ended)>, Error> {
         self.transact(None, |work| {
             let now = work.time()?;
@@ -449,9 +454,8 @@ impl Store for Embedded {
                     None => Op::Break(resource.clone()),
                     Some(session) => Op::BreakOne { resource: resource.clone(), session },
                 })?;
-                let claims = broken.iter().flat_map(|(_, session)| &session.claims);
-                let freed: Vec<_> = claims.map(|record| record.claim.resource.clone()).collect();
-                work.wake_waiters_of(&freed)?;
+                let freed: BTreeSet<_> = broken.iter().flat_map(|(_, session)| session.resources()).collect();
+                work.wake_waiters_of(freed)?;
                 work.wake_now()?;
             }
             Ok(broken)

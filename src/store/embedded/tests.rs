@@ -105,6 +105,8 @@ impl Site {
     }
 }
 
+/// How long a transaction takes beside long lists.
+mod bounds;
 /// The tests of processes that go on without their session.
 mod leaving;
 /// The tests of kept holds and of what the store remembers.

@@ -549,7 +549,10 @@ impl<'t> Work<'t> {
 
     /// Makes all waiters for these resources check their blockers again. The sessions that they
     /// watch may not block them any more.
-    pub(super) fn wake_waiters_of(&mut self, resources: &[Resource]) -> Result<(), records::Error> {
+    pub(super) fn wake_waiters_of<'r>(
+        &mut self,
+        resources: impl IntoIterator<Item = &'r Resource>,
+    ) -> Result<(), records::Error> {
         for resource in resources {
             let waiters = self.sessions_of(resource, |rank| !rank.is_held())?;
             self.wake_later(&waiters)?;

@@ -246,6 +246,11 @@ impl Call {
         Self::new(&scripts::DOWNGRADE, resources, vec![Argument::Session(session), Argument::letter(to)])
     }
 
+    /// Removes what a resource remembers, unless a session uses the resource.
+    pub fn forget(resource: Resource) -> Self {
+        Self::new(&scripts::FORGET, vec![resource], Vec::new())
+    }
+
     /// Removes the sessions whose leases have ended.
     pub fn expire(resources: Vec<Resource>) -> Self {
         Self::new(&scripts::EXPIRE, resources, vec![Argument::Word(""); 2])
@@ -274,15 +279,16 @@ impl Call {
         Self::new(&scripts::EXPIRE, vec![resource], vec![Argument::Word("dry"), Argument::Text(ids)])
     }
 
-    /// Lists holders and waiters, at most `limit` of each for every resource unless that is 0.
+    /// Lists all holders and waiters, or at most `limit` of each for every resource unless that is
+    /// 0. A script with a limit takes little time: of sessions with many claims it lists fewer.
     pub fn inspect(resources: Vec<Resource>, limit: u32) -> Self {
         Self::list(resources, limit, "", 0, Vec::new())
     }
 
-    /// Lists as [`inspect`](Self::inspect) does, without the sessions whose leases are over, and
-    /// without the waiters that hear nothing any more.
-    pub fn inspect_live(resources: Vec<Resource>, limit: u32) -> Self {
-        Self::list(resources, limit, "live", 0, Vec::new())
+    /// Lists as [`inspect_part`](Self::inspect_part) does, without the sessions whose leases are
+    /// over, and without the waiters that hear nothing any more.
+    pub fn inspect_live(resources: Vec<Resource>, most: u32, from: Vec<u8>) -> Self {
+        Self::list(resources, 0, "live", most, from)
     }
 
     /// Lists sessions until they have `most` claims, which is at least 1. `from` is where the

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::codec::{Call, ScriptReply};
 use crate::clock::StoreTime;
+use crate::lock::deadlock::{self, Reading};
 use crate::lock::op::ResourceListing;
 use crate::lock::past::Remembered;
 use crate::lock::records::Session;
@@ -39,26 +40,17 @@ impl Findings {
         mut call: impl FnMut(Call) -> Result<ScriptReply, E>,
     ) -> Result<bool, E> {
         let new: Vec<_> = resources.iter().filter(|name| !self.known.contains(name)).cloned().collect();
-        let (mut rest, mut from) = (new.as_slice(), Vec::new());
-        while let [first, ..] = rest {
-            // The other resources wait until the listing of the first one is complete.
-            let named = if from.is_empty() { rest } else { std::slice::from_ref(first) };
-            let reply = call(Call::inspect_part(named.to_vec(), most, from.clone()))?;
-            let ScriptReply::Listing { now, next, resources, sessions } = reply else { return Ok(false) };
+        let part = |names, from| call(Call::inspect_part(names, most, from));
+        let makes_sense = in_parts(&new, usize::MAX, part, |now, sessions| {
             self.now = self.now.max(now);
             sessions.into_iter().for_each(|(id, session)| self.add(id, session));
-            let complete = resources.len().saturating_sub(usize::from(!next.is_empty())).min(named.len());
-            if complete == 0 && (next.is_empty() || next == from) {
-                return Ok(false);
+        })?;
+        for name in new {
+            if makes_sense && self.known.insert(name.clone()) {
+                self.names.push(name);
             }
-            for name in &rest[..complete] {
-                if self.known.insert(name.clone()) {
-                    self.names.push(name.clone());
-                }
-            }
-            (rest, from) = (&rest[complete..], next);
         }
-        Ok(true)
+        Ok(makes_sense)
     }
 
     /// Adds a session with all of its claims on some resources.
@@ -82,6 +74,60 @@ impl Findings {
         let listing = |name: &Resource| ResourceListing::of(name.clone(), claims.remove(name).unwrap_or_default());
         self.names.iter().map(listing).collect()
     }
+}
+
+/// Reads the live sessions of these resources for the search for a deadlock, of each about the first
+/// `followed` waiters and as many holders. `call` executes a call, which lists sessions until they
+/// have `most` claims. `None` if a reply makes no sense.
+///
+/// # Errors
+/// An error of `call`.
+pub fn live<E>(
+    resources: &[Resource],
+    followed: usize,
+    most: u32,
+    mut call: impl FnMut(Call) -> Result<ScriptReply, E>,
+) -> Result<Option<Reading>, E> {
+    let mut reading = Reading::new();
+    let part = |names, from| call(Call::inspect_live(names, most, from));
+    let makes_sense = in_parts(resources, followed, part, |_, sessions| {
+        deadlock::merge(&mut reading, sessions.into_iter().collect());
+    })?;
+    Ok(makes_sense.then_some(reading))
+}
+
+/// Where the list of the holders of a resource begins.
+const HOLDERS: &[u8] = b"l";
+
+/// Lists resources in the parts that `call` lists. `listed` gets the instant and the sessions of
+/// each part. After about `followed` waiters of a resource come its holders, and after as many
+/// holders the next resource. Returns whether the replies make sense.
+fn in_parts<E>(
+    resources: &[Resource],
+    followed: usize,
+    mut call: impl FnMut(Vec<Resource>, Vec<u8>) -> Result<ScriptReply, E>,
+    mut listed: impl FnMut(StoreTime, Vec<(SessionId, Session)>),
+) -> Result<bool, E> {
+    let (mut rest, mut from, mut followed_so_far) = (resources, Vec::new(), 0);
+    while let [first, ..] = rest {
+        // The other resources wait until the listing of the first one is complete.
+        let named = if from.is_empty() { rest } else { std::slice::from_ref(first) };
+        let reply = call(named.to_vec(), from.clone())?;
+        let ScriptReply::Listing { now, next, resources, sessions } = reply else { return Ok(false) };
+        let complete = resources.len().saturating_sub(usize::from(!next.is_empty())).min(named.len());
+        if complete == 0 && (next.is_empty() || next == from) {
+            return Ok(false);
+        }
+        followed_so_far = if complete > 0 { 0 } else { followed_so_far + sessions.len() };
+        listed(now, sessions);
+        (rest, from) = (&rest[complete..], next);
+        if followed_so_far >= followed {
+            let is_among_holders = from.starts_with(HOLDERS);
+            followed_so_far = 0;
+            (rest, from) = if is_among_holders { (&rest[1..], Vec::new()) } else { (rest, HOLDERS.to_vec()) };
+        }
+    }
+    Ok(true)
 }
 
 /// Lists what these resources remember, with at most `limit` entries of each. `call` executes a

@@ -25,6 +25,8 @@ use crate::store::{AcquireOptions, Error, Handle, Obstruction, Released, Standin
 
 /// How many holders and waiters of a resource are listed to find one that is in the way.
 const LISTED: u32 = 256;
+/// How many resources one call lists, so that the server soon serves other clients.
+const LISTED_AT_ONCE: usize = 64;
 /// How long a user at the terminal waits to see who holds the lock.
 const INSPECT_LIMIT: Duration = Duration::from_secs(1);
 
@@ -113,12 +115,16 @@ impl Handle for RedisHold {
         // The next reply on the other connection may be the grant, so this takes one of its own.
         let resources = &self.conversation.resources;
         let reply_max = REPLY_MAX.saturating_mul(4 * resources.len()).min(LISTING_MAX);
-        let call = Call::inspect(resources.to_vec(), LISTED);
         let exchange = self.conversation.exchange.another();
-        match Client::over(exchange, self.route.another(reply_max), INSPECT_LIMIT).call(call)? {
-            ScriptReply::Listing { resources, .. } => Ok(resources),
-            _ => Ok(Vec::new()),
+        let mut client = Client::over(exchange, self.route.another(reply_max), INSPECT_LIMIT);
+        let mut found = Vec::new();
+        for names in resources.chunks(LISTED_AT_ONCE) {
+            let ScriptReply::Listing { resources, .. } = client.call(Call::inspect(names.to_vec(), LISTED))? else {
+                return Ok(Vec::new());
+            };
+            found.extend(resources);
         }
+        Ok(found)
     }
 
     fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {

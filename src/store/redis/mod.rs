@@ -69,8 +69,8 @@ use crate::lock::request::{Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
-/// How many expired sessions a dry run of `cleanup` reads in one call, so that the server soon
-/// serves other clients.
+/// After how many claims a call ends that reads expired sessions for a dry run of `cleanup`, so that
+/// the server soon serves other clients.
 const EXPIRED_AT_ONCE: usize = 200;
 
 /// A server, or the nodes of a Cluster.
@@ -144,8 +144,12 @@ impl Redis {
             }
             // A session with claims on several resources is reported once.
             ids.retain(|id| !told.contains(id));
-            for ids in ids.chunks(EXPIRED_AT_ONCE) {
-                let reply = self.call(&mut client, name, Call::expired(name.clone(), ids))?;
+            let claims = |id: &SessionId| seen.sessions.get(id).map_or(1, |session| session.claims.len());
+            let mut rest = ids.as_slice();
+            while !rest.is_empty() {
+                let (now, later) = rest.split_at(portion(rest.iter().map(claims)));
+                rest = later;
+                let reply = self.call(&mut client, name, Call::expired(name.clone(), now))?;
                 let Some(ScriptReply::Expired(sessions)) = reply else { break };
                 told.extend(sessions.iter().map(|(id, _)| *id));
                 expired.extend(sessions);
@@ -170,7 +174,7 @@ impl Redis {
             match self.call(&mut client, resource, call(resource.clone(), only, from.clone()))? {
                 None => return Ok(()),
                 Some(ScriptReply::Broken { next, sessions }) if next.is_empty() || next != from => {
-                    // A dry run may list a session with several claims twice.
+                    // A dry run lists a session twice that lowers its mode between two calls.
                     broken.extend(sessions.into_iter().filter(|(id, _)| told.insert(*id)));
                     if next.is_empty() {
                         return Ok(());
@@ -195,6 +199,15 @@ impl Redis {
     fn note_unusable(&mut self, resource: &Resource, failure: &Failure) {
         self.unusable.push(format!("'{resource}' cannot be used: {failure}"));
     }
+}
+
+/// How many sessions with these numbers of claims one call reads.
+fn portion(claims: impl Iterator<Item = usize>) -> usize {
+    let sums = claims.scan(0, |sum, count| {
+        *sum += count;
+        Some(*sum)
+    });
+    sums.take_while(|sum| *sum <= EXPIRED_AT_ONCE).count().max(1)
 }
 
 impl Store for Redis {
@@ -303,6 +316,11 @@ impl Store for Redis {
         self.expire(&seen, true, &mut expired)?;
         let ended = |(_, session): (_, Session)| session.expiry.map(|expiry| (session, Ended::At(expiry)));
         Ok(expired.into_iter().filter_map(ended).filter(|(session, _)| session.is_holder()).collect())
+    }
+
+    fn forget(&mut self, resource: &Resource) -> Result<(), Error> {
+        self.client().call(Call::forget(resource.clone()))?;
+        Ok(())
     }
 
     fn examine(&mut self) -> Result<Facts, Error> {

@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 
 use super::client::Client;
-use super::codec::{Call, ScriptReply};
+use super::findings::live;
 use super::keys;
+use super::survey::CLAIMS_AT_ONCE;
 use crate::lock::deadlock::{self, Reading};
 use crate::lock::resource::Resource;
 use crate::store::Error;
 
 /// How many holders and waiters of a resource are followed.
-const FOLLOWED: u32 = 1_000;
+const FOLLOWED: usize = 1_000;
 /// How many resources one call reads, so that the server soon serves other clients.
-const READ_AT_ONCE: usize = 256;
+const READ_AT_ONCE: usize = 64;
 
 /// The live sessions that hold or wait for these resources.
 pub(super) fn read(mut client: Client, resources: &[Resource]) -> Result<Option<Reading>, Error> {
@@ -24,9 +25,8 @@ pub(super) fn read(mut client: Client, resources: &[Resource]) -> Result<Option<
     }
     let mut reading = Reading::new();
     for names in groups.values().flat_map(|names| names.chunks(READ_AT_ONCE)) {
-        let reply = client.call(Call::inspect_live(names.to_vec(), FOLLOWED))?;
-        let ScriptReply::Listing { sessions, .. } = reply else { return Ok(None) };
-        deadlock::merge(&mut reading, sessions.into_iter().collect());
+        let Some(read) = live(names, FOLLOWED, CLAIMS_AT_ONCE, |call| client.call(call))? else { return Ok(None) };
+        deadlock::merge(&mut reading, read);
     }
     Ok(Some(reading))
 }

@@ -24,7 +24,7 @@ const SCAN_COUNT: u32 = 1_000;
 const LISTED_AT_ONCE: usize = 200;
 
 /// After how many claims a reply ends. A session with one claim costs the server about 35 µs.
-const CLAIMS_AT_ONCE: u32 = 200;
+pub(super) const CLAIMS_AT_ONCE: u32 = 200;
 
 /// After how many names, jobs and entries a reply about the past ends. Each costs the server up to
 /// 30 µs.

@@ -229,7 +229,7 @@ fn reading_for_a_deadlock_leaves_out_sessions_whose_lease_is_over(kind: Kind) {
     let start = clients.now();
     let read = |clients: &mut Clients, after: Duration| {
         clients.side.setting.now = Some(start + after);
-        let reply = clients.side.call(Call::inspect_live(vec![resource()], 0));
+        let reply = clients.side.call(Call::inspect_live(vec![resource()], 0, Vec::new()));
         let ScriptReply::Listing { sessions, .. } = reply else { panic!("inspect replies {reply:?}") };
         sessions.iter().map(|(_, session)| session.process.pid).collect::<BTreeSet<_>>()
     };

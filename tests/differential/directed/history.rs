@@ -10,7 +10,7 @@ use rlock::lock::request::{Job, OncePer, Request};
 use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 
 use super::on_each_server;
-use crate::clients::{Clients, NOW, TERMS, id, is_granted, is_waiting, request, resource, us};
+use crate::clients::{Clients, NOW, TERMS, id, is_granted, is_waiting, request, resource, tokens, us};
 use crate::support::servers::{Kind, Server};
 
 on_each_server!(
@@ -23,6 +23,9 @@ on_each_server!(
     full_server_keeps_no_history,
     history_of_a_busy_resource_lasts,
     resource_without_entries_leaves_no_key_of_its_history,
+    history_lives_an_hour_until_it_has_an_entry,
+    forgotten_resource_leaves_no_key,
+    forgotten_resource_gives_no_token_twice,
 );
 
 const HOUR: i64 = 3_600_000;
@@ -199,17 +202,17 @@ fn history_of_a_busy_resource_lasts(kind: Kind) {
         clients.acquire(number, Write, "");
         clients.end(number, "exit 0", 32);
     };
-    run(&mut clients, 1);
+    (1..=2).for_each(|number| run(&mut clients, number));
     let key = clients.side.keys(&resource())[6].clone();
     redis::cmd("PEXPIRE").arg(&key).arg(HOUR).exec(&mut clients.side.connection).unwrap();
     // Half an hour before the next hour of the clock, and a moment after it.
     let hour = Duration::from_secs(3600).as_micros() as u64;
     let to_next = hour - clients.now().as_micros() % hour;
     clients.advance(us(to_next) - us(hour / 2).min(us(to_next - 1)));
-    run(&mut clients, 2);
+    run(&mut clients, 3);
     assert!(left(&mut clients) <= HOUR, "an end in the same hour leaves it");
     clients.advance(us(hour / 2));
-    run(&mut clients, 3);
+    run(&mut clients, 4);
     assert!(left(&mut clients) > HOUR, "{}", left(&mut clients));
 }
 
@@ -232,6 +235,64 @@ fn resource_without_entries_leaves_no_key_of_its_history(kind: Kind) {
         assert_eq!(exists(&mut clients), is_left);
         assert_eq!(history(&mut clients).len(), kept.try_into().unwrap_or(0));
     }
+}
+
+/// The hold before the first entry ended in the same hour of the clock, and left no entry.
+fn history_lives_an_hour_until_it_has_an_entry(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "hour", Wake::Nobody);
+    let key = clients.side.keys(&resource())[6].clone();
+    let left =
+        |clients: &mut Clients| -> i64 { redis::cmd("PTTL").arg(&key).query(&mut clients.side.connection).unwrap() };
+    clients.acquire(1, Write, "");
+    clients.end(1, "exit 0", 0);
+    clients.acquire(2, Write, "");
+    clients.acquire(3, Write, "");
+    assert!((1..=HOUR).contains(&left(&mut clients)), "{}", left(&mut clients));
+    clients.end(2, "exit 0", 32);
+    assert!(left(&mut clients) > HOUR, "{}", left(&mut clients));
+    assert!(is_granted(&clients.renew(3, false)));
+    clients.acquire(4, Write, "");
+    clients.end(3, "exit 0", 0);
+    assert!((1..=HOUR).contains(&left(&mut clients)), "{}", left(&mut clients));
+}
+
+/// The keys of a resource that are there.
+fn keys_left(clients: &mut Clients) -> Vec<String> {
+    let keys = clients.side.keys(&resource());
+    let connection = &mut clients.side.connection;
+    let exists = |key: &String| redis::cmd("EXISTS").arg(key).query::<bool>(connection).unwrap();
+    keys.into_iter().filter(exists).collect()
+}
+
+fn forgotten_resource_leaves_no_key(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "forgotten", Wake::Nobody);
+    let forget = |clients: &mut Clients| clients.side.call(Call::forget(resource()));
+    clients.acquire(1, Write, "");
+    clients.acquire(2, Write, "");
+    clients.end(1, "exit 0", 32);
+    clients.advance(us(10));
+    let used = keys_left(&mut clients);
+    assert_eq!(forget(&mut clients), ScriptReply::Done);
+    assert_eq!(keys_left(&mut clients), used, "a session uses the resource");
+    clients.advance(TERMS.ttl);
+    assert_eq!(forget(&mut clients), ScriptReply::Done);
+    assert_eq!(keys_left(&mut clients), [""; 0], "the lease of the session is over");
+}
+
+/// A token is ahead of the clock after many grants in a microsecond.
+fn forgotten_resource_gives_no_token_twice(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "forgotten token", Wake::Nobody);
+    let mut last = Vec::new();
+    for _ in 0..2 {
+        last = tokens(clients.acquire(1, Write, ""));
+        clients.end(1, "exit 0", 32);
+    }
+    clients.side.call(Call::forget(resource()));
+    assert_eq!((keys_left(&mut clients).len(), history(&mut clients)), (1, Vec::new()));
+    assert!(tokens(clients.acquire(1, Write, "")) > last);
 }
 
 /// As many jobs as a resource remembers, all within their periods, and one more.

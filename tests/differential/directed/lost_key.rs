@@ -118,7 +118,7 @@ fn lost_key_drops_the_state_and_the_next_request_is_granted(kind: Kind) {
     }
 }
 
-/// One call tells 500 sessions with one claim each.
+/// One call tells 334 sessions with one claim each.
 fn each_session_of_a_crowd_is_told_of_a_lost_key(kind: Kind) {
     let server = Server::shared(kind);
     let mut clients = Clients::new(&server, "lost crowd", Wake::Publish);

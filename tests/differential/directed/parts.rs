@@ -7,7 +7,7 @@ use rlock::lock::request::{Claim, Request};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::store::redis::codec::{Call, ScriptReply, Wake};
-use rlock::store::redis::findings::Findings;
+use rlock::store::redis::findings::{Findings, live, remembered};
 
 use super::crowd::{COMMANDS_MAX, CROWD, LARGE_MAX, RESOURCES, commands, readers_behind_a_writer, reading};
 use super::on_each_server;
@@ -17,6 +17,10 @@ use crate::support::servers::{Kind, Server};
 on_each_server!(
     crowd_is_listed_in_parts,
     session_with_several_claims_is_in_one_part,
+    dry_run_of_break_tells_each_session_once,
+    few_claims_are_listed_to_tell_who_holds,
+    search_for_a_deadlock_reads_holders_behind_a_long_queue,
+    history_of_many_intervals_is_listed_in_small_parts,
     damaged_resource_is_listed_in_one_part,
     crowd_is_broken_in_steps_that_spare_newcomers,
     holders_of_many_resources_are_broken_in_smaller_steps,
@@ -61,20 +65,28 @@ fn crowd_is_listed_in_parts(kind: Kind) {
     assert!((2 * CROWD / PART..=2 * CROWD / PART + 2).contains(&calls), "{calls} calls");
 }
 
-/// The claims of the sessions alternate along the resource.
+/// Sessions with this many claims, which alternate along the resource.
+fn alternating(clients: &mut Clients, sessions: u32, claims: u32) {
+    for number in 1..=sessions {
+        let several = several(number, sessions, claims);
+        assert!(is_granted(&clients.side.call(Call::acquire(&several, 0, false))));
+    }
+}
+
+fn several(number: u32, sessions: u32, claims: u32) -> Request {
+    let one = request(number, Read, "");
+    let claim = |at: u32| {
+        let span = Span::parse(&format!("[{0},{0}]", sessions * at + number)).unwrap();
+        Claim { span, ..one.claims[0].clone() }
+    };
+    Request { claims: (0..claims).map(claim).collect(), ..one.clone() }
+}
+
 fn session_with_several_claims_is_in_one_part(kind: Kind) {
     const CLAIMS: u32 = 20;
     let server = Server::shared(kind);
     let mut clients = Clients::new(&server, "several claims", Wake::Publish);
-    for number in 1..=50 {
-        let one = request(number, Read, "");
-        let claim = |at: u32| {
-            let span = Span::parse(&format!("[{0},{0}]", 50 * at + number)).unwrap();
-            Claim { span, ..one.claims[0].clone() }
-        };
-        let several = Request { claims: (0..CLAIMS).map(claim).collect(), ..one.clone() };
-        assert!(is_granted(&clients.side.call(Call::acquire(&several, 0, false))));
-    }
+    alternating(&mut clients, 50, CLAIMS);
     let (mut findings, mut listed) = (Findings::default(), Vec::new());
     let makes_sense = findings.list(&[resource()], 10 * CLAIMS, |call| {
         let reply = clients.side.call(call);
@@ -86,6 +98,83 @@ fn session_with_several_claims_is_in_one_part(kind: Kind) {
     });
     assert_eq!(makes_sense, Ok(true));
     assert_eq!((listed.len(), findings.sessions.len()), (50, 50));
+}
+
+/// A call looks at about a thousand claims, or reports sessions with as many.
+fn dry_run_of_break_tells_each_session_once(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "dry run", Wake::Nobody);
+    alternating(&mut clients, 10, 600);
+    let (mut from, mut told, mut calls) = (Vec::new(), Vec::new(), 0);
+    loop {
+        let reply = clients.side.call(Call::breakable(resource(), None, from));
+        let ScriptReply::Broken { next, sessions } = reply else { panic!("break replies {reply:?}") };
+        told.extend(sessions.iter().map(|(id, _)| *id));
+        calls += 1;
+        if next.is_empty() {
+            break;
+        }
+        from = next;
+    }
+    told.sort();
+    let mut all: Vec<_> = (1..=10).map(id).collect();
+    all.sort();
+    assert_eq!(told, all);
+    assert!(calls < 20, "{calls} calls");
+}
+
+/// The listing that tells who is in the way has a few of the waiters and of the holders.
+fn few_claims_are_listed_to_tell_who_holds(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "who holds", Wake::Nobody);
+    alternating(&mut clients, 20, 100);
+    (0..400).for_each(|number| drop(clients.acquire(100 + number, Write, "")));
+    let reply = clients.side.call(Call::inspect(vec![resource()], 256));
+    let ScriptReply::Listing { resources, next, .. } = reply else { panic!("inspect replies {reply:?}") };
+    let listing = &resources[0].listing;
+    let (held, waiting) = (listing.holders.len(), listing.waiters.len());
+    assert!((100..=400).contains(&held) && (100..=256).contains(&waiting), "{held} and {waiting}");
+    assert_eq!((resources[0].waiting, next), (400, vec![]));
+}
+
+fn search_for_a_deadlock_reads_holders_behind_a_long_queue(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "search", Wake::Nobody);
+    alternating(&mut clients, 30, 3);
+    (0..100).for_each(|number| drop(clients.acquire(100 + number, Write, "")));
+    let other = Resource::new("other").unwrap();
+    let mut elsewhere = request(1_000, Write, "");
+    elsewhere.claims[0].resource = other.clone();
+    assert!(is_granted(&clients.side.call(Call::acquire(&elsewhere, 0, false))));
+    let Ok(reading) = live(&[resource(), other], 20, 10, |call| Ok::<_, Infallible>(clients.side.call(call)));
+    let reading = reading.expect("the replies make sense");
+    let held = reading.values().filter(|session| session.is_holder()).count();
+    let waiting = reading.len() - held;
+    assert!((20..=30).contains(&waiting) && (20..=31).contains(&held), "{waiting} and {held}");
+    assert!(reading.contains_key(&id(100)), "the first waiter");
+    assert!(reading.contains_key(&id(1_000)), "the holder of the other resource");
+}
+
+fn history_of_many_intervals_is_listed_in_small_parts(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "long entries", Wake::Nobody);
+    for number in 1..=20 {
+        clients.side.call(Call::acquire(&several(number, 20, 500), 0, false));
+        clients.end(number, "exit 0", 32);
+    }
+    let mut parts = Vec::new();
+    let Ok(found) = remembered(&[resource()], 32, 200, |call| {
+        let reply = clients.side.call(call);
+        if let ScriptReply::History { remembered, .. } = &reply {
+            parts.push(remembered[0].entries.len());
+        }
+        Ok::<_, Infallible>(reply)
+    });
+    let found = found.expect("the replies make sense");
+    assert_eq!(found[0].entries.len(), 20);
+    assert!(found[0].entries.is_sorted_by_key(|entry| entry.process.pid), "the oldest comes first");
+    // An entry costs 1, and each of its claims 0.1.
+    assert!(parts.iter().all(|entries| *entries <= 4), "{parts:?}");
 }
 
 /// A damaged resource has no sessions, so a walk along its members would be in vain.

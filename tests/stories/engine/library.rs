@@ -208,6 +208,10 @@ impl Library {
                 "done".to_owned()
             }
             StoreStep::History(resource) => self.history(resource),
+            StoreStep::Forget(resource) => {
+                self.store().forget(resource).expect("the store can be used");
+                "done".to_owned()
+            }
             StoreStep::Slots(label) => {
                 let id = self.lineages[label][0];
                 let session = self.store().session(id, &self.resources[&id]).expect("the store can be used");

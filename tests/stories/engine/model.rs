@@ -131,6 +131,7 @@ impl Model {
                 let Ok(found) = self.table.past(self.now, resource, HISTORY_MAX);
                 return Err(dump::history(found.as_ref()));
             }
+            StoreStep::Forget(resource) => Op::Forget(resource.clone()),
             StoreStep::Slots(label) => {
                 let session = self.table.records().get(self.id(label));
                 return Err(dump::slots(&session.map(Session::slots).unwrap_or_default()));

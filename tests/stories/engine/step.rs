@@ -45,6 +45,8 @@ pub(super) enum StoreStep {
     Pass(Duration),
     /// Shows the ended requests of a resource.
     History(Resource),
+    /// A resource forgets what it remembers.
+    Forget(Resource),
     /// Shows the numbers of a holder's slots.
     Slots(Label),
 }
@@ -70,6 +72,7 @@ impl FromStr for Step {
             ["break", resource] => Self::Break(parse_resource(resource)?),
             [time, "pass"] => Self::Store(StoreStep::Pass(duration(time)?)),
             ["history", "of", resource] => Self::Store(StoreStep::History(parse_resource(resource)?)),
+            ["forget", resource] => Self::Store(StoreStep::Forget(parse_resource(resource)?)),
             ["slots", "of", label] => Self::Store(StoreStep::Slots(label.to_owned())),
             [label, "exits", code] => {
                 let ending = Ending::Exit(code.parse().map_err(message)?);

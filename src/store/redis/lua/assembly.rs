@@ -42,7 +42,7 @@ const WRITTEN: &str = "a text takes what is written";
 
 /// The operations. Each has the parts that its fast paths need, and those that its general path
 /// needs beside the prelude. An operation without parts needs neither core nor prelude.
-const OPERATIONS: [(&str, Option<Parts>); 12] = [
+const OPERATIONS: [(&str, Option<Parts>); 13] = [
     ("acquire", Some(Parts { fast: &["clock", "past"], general: &["tell", "dead"] })),
     ("renew", Some(Parts { fast: &["clock", "several"], general: &["dead"] })),
     ("renew_alone", None),
@@ -53,6 +53,7 @@ const OPERATIONS: [(&str, Option<Parts>); 12] = [
     ("downgrade", Some(Parts { fast: &[], general: &["held"] })),
     ("expire", Some(Parts { fast: &[], general: &["tell"] })),
     ("break", Some(Parts { fast: &[], general: &["tell"] })),
+    ("forget", Some(Parts { fast: &[], general: &[] })),
     ("inspect", Some(Parts { fast: &[], general: &["tell"] })),
     ("history", Some(Parts { fast: &[], general: &[] })),
 ];

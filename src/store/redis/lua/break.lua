@@ -29,6 +29,10 @@ local function holders()
   end
   local found, seen, looked, left = {}, {}, 0, LOAD
   local highest = newest or r.token
+  -- A dry run reports a session at the member of its first claim, as it leaves the others in place.
+  local function counts(member)
+    return not dry or first_index(r, owner(member)) == tonumber(sub(member, -4), 16)
+  end
   -- Returns whether this call has no room for the session.
   local function look(id)
     local known = not seen[id] and record(r, id)
@@ -48,7 +52,7 @@ local function holders()
   while more do
     local members = call('ZRANGE', r.l, member and '(' .. member or '[A', '([', 'BYLEX', 'LIMIT', 0, BATCH)
     for i = 1, #members do
-      if looked == LOOKED_AT or look(owner(members[i])) then
+      if looked == LOOKED_AT or counts(members[i]) and look(owner(members[i])) then
         table.sort(found, before)
         return found, format('%.0f %d ', highest, (has_found == '1' or #found > 0) and 1 or 0) .. member
       end

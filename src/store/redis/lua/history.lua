@@ -4,6 +4,8 @@
 -- Lists what the resources remember. Changes nothing.
 
 local limit, left, from = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+-- The number of entries that are read at once, and what a claim of an entry costs.
+local AT_ONCE, CLAIM = 16, 0.1
 -- The reply has the number of resources that are complete, and where the next one goes on.
 local reply = { 'history', 0, 0 }
 for i = 1, n do
@@ -24,23 +26,28 @@ for i = 1, n do
       past[OUTCOME], jobs, past[ENDED], past[ENTERED], past[SUCCEEDED], past[ENDS], past[HELD_FOR], counters[WAITED],
       counters[BUSY], counters[LOST], counters[EXPIRED],
     }
-    -- New entries come first, so a part begins at the number of an entry and not at its index.
-    local first = i == 1 and from > 0 and past[ENTERED] - from or 0
-    local last = math.min(limit, first + math.max(left, 1)) - 1
-    local list = last >= first and call('LRANGE', KEYS[7 * i], first, last) or {}
-    for j = 1, #list do
-      -- An h without an entry has an empty one.
-      if list[j] ~= '' then
-        local entry = { struct.unpack(ENTRY_HEAD, list[j]) }
-        entry[#entry], entry[#entry + 1] = unpacked(sub(list[j], entry[#entry]))
-        entries[#entries + 1] = entry
-      end
-    end
     reply[#reply + 1] = { ARGV[5 + i], remembered, entries }
-    left = left - #jobs - #list
-    if #list > last - first and last + 1 < limit then
-      reply[3] = math.max(past[ENTERED] - last - 1, 0)
-    end
+    left = left - #jobs
+    -- New entries come first, so a part begins at the number of an entry and not at its index.
+    local at = i == 1 and from > 0 and past[ENTERED] - from or 0
+    local list
+    repeat
+      list = at < limit and call('LRANGE', KEYS[7 * i], at, math.min(at + AT_ONCE, limit) - 1) or {}
+      for j = 1, #list do
+        -- An h without an entry has an empty one.
+        if list[j] ~= '' then
+          local entry = { struct.unpack(ENTRY_HEAD, list[j]) }
+          entry[#entry], entry[#entry + 1] = unpacked(sub(list[j], entry[#entry]))
+          entries[#entries + 1] = entry
+          left = left - CLAIM * #entry[#entry - 1]
+        end
+        at, left = at + 1, left - 1
+        if left <= 0 then
+          reply[3] = (j < #list or #list == AT_ONCE) and at < limit and math.max(past[ENTERED] - at, 0) or 0
+          break
+        end
+      end
+    until left <= 0 or #list < AT_ONCE
   end
   reply[2] = reply[3] > 0 and i - 1 or i
 end

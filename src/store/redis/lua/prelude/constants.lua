@@ -72,7 +72,7 @@ local EVER, NEVER = 4503599627370496, 9007199254740992
 -- What one call takes away at most, because the server serves no other client meanwhile: CROWD
 -- sessions, which cost LOAD together. A claim costs 1 and a name NAME_COST. One session may cost
 -- more.
-local CROWD, LOAD, NAME_COST = 100, 1000, 4
+local CROWD, LOAD, NAME_COST = 100, 1000, 6
 
 -- A script declares the names of up to HEADS waiters at the head of a queue before it grants
 -- anything. It leaves out waiters if it asks for more than HEAD_NAMES names.

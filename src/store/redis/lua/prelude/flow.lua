@@ -199,7 +199,7 @@ local function mend(channel)
         return
       end
       local known = r.holder == id and with_fixed({}, r.fixed) or read_record(call('HMGET', r.d, id)[1])
-      told[id], left = true, left - 1
+      told[id], left = true, left - 2
       call(publish, known and known[CHANNEL] or sub(r.d, 1, -2) .. 'w:' .. id, 'lost')
       if known and known[CLAIMS] then
         local los, his = cuts(id, known[CLAIMS], known[HELD] > WAITS)
@@ -352,7 +352,7 @@ local function remember_entries(r)
     redis.pcall('LTRIM', r.h, 1, 0)
     if r.epoch then
       redis.pcall('LPUSH', r.h, '')
-      redis.pcall('PEXPIRE', r.h, KEEP_MS)
+      redis.pcall('PEXPIRE', r.h, IDLE_MS)
     end
   end
   local entries = r.entries or {}

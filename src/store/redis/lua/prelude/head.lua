@@ -18,7 +18,7 @@ local has_looked, has_granted = false, false
 local function open(r, epoch)
   if call('EXISTS', r.h) == 0 then
     call('LPUSH', r.h, '')
-    call('PEXPIRE', r.h, KEEP_MS)
+    call('PEXPIRE', r.h, IDLE_MS)
   end
   r.holder, r.is_changed, r.epoch = nil, true, format('%.0f', epoch)
   call('HSET', r.d, '#epoch', r.epoch)
@@ -97,7 +97,7 @@ local function begin(session)
     local r = {
       s = KEYS[k - 6], d = KEYS[k - 5], e = KEYS[k - 4], q = KEYS[k - 3], l = KEYS[k - 2], u = KEYS[k - 1], h = KEYS[k],
       name = ARGV[#ARGV - n + i], seq = 0, token = 0, slots = 0, count = {}, records = {},
-      view = {}, seen = {}, first = 1, batch = 2, left = {},
+      view = {}, seen = {}, first = 1, batch = 2, left = {}, first_indexes = {},
     }
     local raw = call('GET', r.s)
     if raw then

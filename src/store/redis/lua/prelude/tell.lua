@@ -1,5 +1,23 @@
 -- The replies that describe sessions.
 
+-- Returns the index of the first claim that a session has on a resource. Unpacks no other claim: a
+-- record may have a thousand.
+local function first_index(r, id)
+  local known = r.records[id]
+  if not r.first_indexes[id] and known == nil then
+    local raw, at, claim = call('HMGET', r.d, id)[1], 1, nil
+    for _ = 1, raw and CLAIMS - 1 or 0 do
+      at = cmsgpack.unpack_one(raw, at)
+    end
+    if raw then
+      -- The list of the claims begins with one byte, or with three if it is long.
+      at, claim = cmsgpack.unpack_one(raw, at + (sub(raw, at + 1, at + 1) == '\220' and 3 or 1))
+      r.first_indexes[id] = claim[INDEX]
+    end
+  end
+  return known and known[CLAIMS][1][INDEX] or r.first_indexes[id]
+end
+
 -- Describes a session for a reply: its claims on the resources in `at`, with their places in the
 -- queue if these are known. Its instants are those of the latest clock.
 local function told(id, at, expiry, place)
