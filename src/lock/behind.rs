@@ -14,7 +14,8 @@
 //! - begins where the session's claim begins, and ends no sooner, and
 //! - was behind the session in the queue, even if the session was granted ahead of it since.
 //!
-//! A waiter that may overtake need not have the earlier waiter in its list.
+//! A nested waiter goes through the waiters from the first on, and need not have the earlier waiter in
+//! its list.
 //!
 //! A list that names the sessions with slots is full when it has as many as there are slots. A
 //! waiter for a slot names those sessions only if nothing else clashes with it.
@@ -37,7 +38,7 @@ pub(super) fn waiters<R: Records>(records: &R, claim: &Claim, queued: Rank) -> R
     let mut after = Rank::HELD;
     let mut batch = 1;
     loop {
-        let open = if state.overtakers.is_empty() { closed.complement() } else { Modes::ALL };
+        let open = if state.waiting_below == 0 { closed.complement() } else { Modes::ALL };
         let waiting = open.intersection(blocked);
         let query = Query { span: &claim.span, held: Modes::EMPTY, waiting, before: Rank::LAST };
         let waiters = state.tree.waiting_after(records, &claim.resource, query, after, batch)?;
@@ -46,7 +47,7 @@ pub(super) fn waiters<R: Records>(records: &R, claim: &Claim, queued: Rank) -> R
         }
         for waiter in waiters {
             after = waiter.rank;
-            if closed.contains(waiter.mode) && !state.overtakers.contains(&waiter.session) {
+            if closed.contains(waiter.mode) && !(state.waiting_below > 0 && nests(records, waiter.session)?) {
                 continue;
             }
             found.push(waiter.session);
@@ -60,6 +61,10 @@ pub(super) fn waiters<R: Records>(records: &R, claim: &Claim, queued: Rank) -> R
         }
         batch *= 2;
     }
+}
+
+fn nests<R: Records>(records: &R, waiter: SessionId) -> Result<bool, R::Error> {
+    Ok(records.session(waiter)?.is_some_and(|waiter| !waiter.ancestors.is_empty()))
 }
 
 #[cfg(test)]
