@@ -17,7 +17,7 @@ use crate::clock::Boottime;
 use crate::lock::request::SessionId;
 
 /// Maximum number of pipes that a transaction keeps open until its commit.
-const PIPES_MAX: usize = 16;
+const PIPES_MAX: usize = 4;
 /// The pause before a wake-up that failed is repeated.
 const REPEAT_AFTER: Duration = Duration::from_secs(1);
 
