@@ -639,7 +639,8 @@ mod tests {
         assert_eq!(parsed("man --dir d").unwrap(), Invocation::Man(Man::WriteAll(PathBuf::from("d"))));
     }
 
-    /// Of several words that read as a duration, only the one directly after the option can be meant.
+    /// Of several words that read as a duration, only the one directly after the option can be
+    /// meant.
     #[test]
     fn blank_in_place_of_the_equals_sign_is_a_mistake() {
         for line in [

@@ -86,7 +86,8 @@ pub(super) fn listing(form: Form, inspection: &Inspection, look: &Look) -> Vec<S
     }
 }
 
-/// The lines that tell where the listing comes from, and that nothing is known of these names there.
+/// The lines that tell where the listing comes from, and that nothing is known of these names
+/// there.
 pub(super) fn places(store: &dyn Store, unknown: &[&str], look: &Look) -> String {
     let (dim, text) = (look.palette.dim, from(&store.url(), store.namespace(), unknown, &store.elsewhere()));
     format!("{dim}{text}{dim:#}\n")

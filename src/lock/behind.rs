@@ -14,8 +14,8 @@
 //! - begins where the session's claim begins, and ends no sooner, and
 //! - was behind the session in the queue, even if the session was granted ahead of it since.
 //!
-//! A nested waiter goes through the waiters from the first on, and need not have the earlier waiter in
-//! its list.
+//! A nested waiter goes through the waiters from the first on, and need not have the earlier waiter
+//! in its list.
 //!
 //! A list that names the sessions with slots is full when it has as many as there are slots. A
 //! waiter for a slot names those sessions only if nothing else clashes with it.

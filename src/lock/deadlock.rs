@@ -293,8 +293,8 @@ impl<'r> Claims<'r> {
         wait.blockers().copied().collect()
     }
 
-    /// Whether a waiter of a resource is behind another that it would heed and that waits for one of
-    /// its ancestors. That is what the table notes.
+    /// Whether a waiter of a resource is behind another that it would heed and that waits for one
+    /// of its ancestors. That is what the table notes.
     fn overtakes_any(&self, name: &Resource, (id, waiter): (SessionId, &Session)) -> bool {
         let awaits_ancestor = |(ahead, its): &(SessionId, &Session)| {
             let heeds = |own: &ClaimRecord| {

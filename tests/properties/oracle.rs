@@ -406,7 +406,8 @@ impl Oracle {
         Reply::Waiting
     }
 
-    /// The first ancestor of `below` whose hold a waiter waits for, or a waiter that this one heeds.
+    /// The first ancestor of `below` whose hold a waiter waits for, or a waiter that this one
+    /// heeds.
     fn awaited(&self, waiter: &Member, below: &Member) -> Option<SessionId> {
         let excludes = |holder: &Member, waiter: &Member| {
             let claims = &waiter.request.claims;

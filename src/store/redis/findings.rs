@@ -76,9 +76,9 @@ impl Findings {
     }
 }
 
-/// Reads the live sessions of these resources for the search for a deadlock, of each about the first
-/// `followed` waiters and as many holders. `call` executes a call, which lists sessions until they
-/// have `most` claims. `None` if a reply makes no sense.
+/// Reads the live sessions of these resources for the search for a deadlock, of each about the
+/// first `followed` waiters and as many holders. `call` executes a call, which lists sessions until
+/// they have `most` claims. `None` if a reply makes no sense.
 ///
 /// # Errors
 /// An error of `call`.

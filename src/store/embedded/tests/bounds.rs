@@ -1,5 +1,5 @@
-//! How long a transaction takes beside each list that users can make long. The lists have their full
-//! length with RLOCK_TESTS_LENGTH=full in an optimised build. docs/capacity.md has figures.
+//! How long a transaction takes beside each list that users can make long. The lists have their
+//! full length with RLOCK_TESTS_LENGTH=full in an optimised build. docs/capacity.md has figures.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::lock::mode::Mode::{self, Prewrite, Read, Slot, Write};
 use crate::lock::past::{End, Ending, HISTORY_MAX, JOBS_MAX};
 use crate::lock::request::{CLAIMS_MAX, NAMES_MAX};
 
-/// How long a transaction may take with a twentieth of the lists in a build without optimisation, or
-/// with the full lists in an optimised one, on a machine that also does other work.
+/// How long a transaction may take with a twentieth of the lists in a build without optimisation,
+/// or with the full lists in an optimised one, on a machine that also does other work.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// The share of the lists that an ordinary run makes.

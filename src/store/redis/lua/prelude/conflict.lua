@@ -62,9 +62,9 @@ local function is_held_up(r, id, above)
   return false
 end
 
--- Returns the ancestor of a session that a waiter of a resource waits for, or that a waiter waits for
--- which this one heeds in the queue of the same resource. The waiter can't be granted before that
--- ancestor ends.
+-- Returns the ancestor of a session that a waiter of a resource waits for, or that a waiter waits
+-- for which this one heeds in the queue of the same resource. The waiter can't be granted before
+-- that ancestor ends.
 local function awaited_above(r, id, kin)
   local known = record(r, id)
   if not known or known[HELD] > WAITS then
@@ -92,9 +92,9 @@ local function awaited_above(r, id, kin)
 end
 
 -- Whether a nested request overtakes the next waiter of a walk from the head of the queue: a waiter
--- that waits for an ancestor of the request, or one that heeds an overtaken one, unless the ancestor
--- is around it. `overtaken` has the claims of the overtaken waiters so far: mode, cuts, and the
--- ancestor that has to end before.
+-- that waits for an ancestor of the request, or one that heeds an overtaken one, unless the
+-- ancestor is around it. `overtaken` has the claims of the overtaken waiters so far: mode, cuts,
+-- and the ancestor that has to end before.
 local function overtakes(r, entry, kin, overtaken)
   local own, ancestor = nil, nil
   for i = 1, r.count[entry.id] and 0 or #overtaken, 4 do

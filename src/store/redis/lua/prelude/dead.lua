@@ -6,8 +6,8 @@ local LOOKS = 500
 local looks = 0
 
 -- Returns the first waiter that blocks a request, and its resource. Returns nil if a holder blocks
--- the request too: the release of that holder passes over dead waiters anyway. `place` is the number
--- of the request in the queue, if it has one.
+-- the request too: the release of that holder passes over dead waiters anyway. `place` is the
+-- number of the request in the queue, if it has one.
 local function first_waiter_in_the_way(claims, where, kin, place)
   local found, its
   for i = 1, #claims do

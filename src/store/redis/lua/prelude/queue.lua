@@ -1,7 +1,7 @@
--- The queue of a resource: q has a member for each waiting session. It contains the session, whether
--- the session has ancestors, and everything that decides whether one of its claims conflicts, so a
--- walk through the queue reads no records. The scores are the numbers of the requests. The epoch has
--- the score -inf.
+-- The queue of a resource: q has a member for each waiting session. It contains the session,
+-- whether the session has ancestors, and everything that decides whether one of its claims
+-- conflicts, so a walk through the queue reads no records. The scores are the numbers of the
+-- requests. The epoch has the score -inf.
 
 -- Returns the member of a session.
 local function queued(id, known)
