@@ -48,7 +48,7 @@ fn github_steps_run_under_the_lock_of_the_first() {
         assert_eq!(lab.counts("deploy/production"), (0, 0));
         run("upload").failed(rlock::exit::LOST.into());
         let unlock = steps.last().expect("a step");
-        assert_eq!((&unlock["name"], &unlock["if"]), (&"unlock".into(), &"always()".into()));
+        assert_eq!((&unlock["name"], &unlock["if"]), (&"unlock".into(), &"always() && env.RLOCK_SESSION != ''".into()));
     }
 }
 
