@@ -1,7 +1,7 @@
 //! The invariants of a lock table, checked by its listings and by the requests of the sessions,
 //! without a model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
@@ -159,26 +159,42 @@ pub(crate) fn no_waiter_is_overtaken(sessions: &Sessions, before: &[Line], after
             !line.is_held() && is_new
         });
         for earlier in before[..place.unwrap_or(before.len())].iter().filter(behind) {
-            let may_pass = may_pass(sessions, before, new.session, earlier.session);
-            let passed = conflict(sessions, new, earlier) && waits(after, earlier.session) && !may_pass;
+            // A waiter that returns in this step may hold up those behind it.
+            let may_pass = |lines| held_up(sessions, lines, new.session).contains(&earlier.session);
+            let passed = conflict(sessions, new, earlier)
+                && waits(after, earlier.session)
+                && !may_pass(before)
+                && !may_pass(after);
             assert!(!passed, "{new:?} overtook {earlier:?}");
         }
     }
 }
 
-/// Whether a waiter waits for an ancestor of a session, or is behind a waiter of some resource that
-/// does.
-fn may_pass(sessions: &Sessions, lines: &[Line], session: SessionId, waiter: SessionId) -> bool {
+/// The waiters that wait for an ancestor of a session, or are behind one of these.
+fn held_up(sessions: &Sessions, lines: &[Line], session: SessionId) -> BTreeSet<SessionId> {
+    let mut found = BTreeSet::new();
+    let ancestors = &sessions[&session].ancestors;
     let excludes = |line: &Line, other: &Line| {
         let alone = line.slots == Some(1) && other.slots == Some(1) && line.resource == other.resource;
         conflict(sessions, line, other) || alone && !related(sessions, line.session, other.session)
     };
-    let above = |line: &&Line| line.is_held() && sessions[&session].ancestors.contains(&line.session);
-    lines.iter().enumerate().filter(|(_, line)| line.session == waiter).any(|(at, line)| {
-        let is_ahead = |other: &&Line| !other.is_held() && other.session != session && excludes(line, other);
-        lines.iter().filter(above).any(|held| excludes(line, held))
-            || lines[..at].iter().filter(is_ahead).any(|other| may_pass(sessions, lines, session, other.session))
-    })
+    loop {
+        let before = found.len();
+        for (at, line) in lines.iter().enumerate().filter(|(_, line)| !line.is_held() && !ancestors.is_empty()) {
+            let is_above = |other: &&Line| other.is_held() && ancestors.contains(&other.session);
+            let is_ahead = |other: &&Line| !other.is_held() && found.contains(&other.session);
+            if line.session != session
+                && !found.contains(&line.session)
+                && (lines.iter().filter(is_above).any(|held| excludes(line, held))
+                    || lines[..at].iter().filter(is_ahead).any(|other| excludes(line, other)))
+            {
+                found.insert(line.session);
+            }
+        }
+        if found.len() == before {
+            return found;
+        }
+    }
 }
 
 /// Asserts that a new grant has a token above all earlier tokens of its resource. A nested claim
