@@ -263,6 +263,8 @@ fn reached(from: SessionId, edges: impl Fn(SessionId) -> Set) -> Set {
 pub struct Claims<'r> {
     reading: &'r Reading,
     by_resource: BTreeMap<&'r Resource, Vec<(SessionId, &'r Session, &'r ClaimRecord)>>,
+    /// The waiters that may overtake others of a resource.
+    overtakers: BTreeSet<(&'r Resource, SessionId)>,
 }
 
 impl<'r> Claims<'r> {
@@ -278,7 +280,19 @@ impl<'r> Claims<'r> {
             claims.sort_by_key(|(id, _, record)| (record.rank, *id));
             claims.truncate(CLAIMS_MAX);
         }
-        Self { reading, by_resource }
+        let mut claims = Self { reading, by_resource, overtakers: BTreeSet::new() };
+        let nests = |(_, session): &(&SessionId, &Session)| !session.is_holder() && !session.ancestors.is_empty();
+        let mut nested: Vec<_> = reading.iter().filter(nests).collect();
+        // Whether a waiter overtakes others depends on those ahead only.
+        nested.sort_by_key(|(_, session)| session.place());
+        for (id, session) in nested {
+            for name in session.resources() {
+                if claims.overtakes_any(name, (*id, session)) {
+                    claims.overtakers.insert((name, *id));
+                }
+            }
+        }
+        claims
     }
 
     /// The sessions that block a waiting claim of a session. They block it as the table decides,
@@ -294,26 +308,28 @@ impl<'r> Claims<'r> {
     }
 
     /// Whether a waiter of a resource is behind another that it would heed and that waits for one
-    /// of its ancestors. That is what the table notes.
+    /// of its ancestors. That is what the table notes. `overtakers` has those ahead already.
     fn overtakes_any(&self, name: &Resource, (id, waiter): (SessionId, &Session)) -> bool {
-        let awaits_ancestor = |(ahead, its): &(SessionId, &Session)| {
-            let heeds = |own: &ClaimRecord| {
-                its.claims.iter().any(|its| its.claim.resource == *name && is_heeded(&own.claim, &its.claim))
+        self.ahead(name, (id, waiter)).any(|(ahead, its_session, its)| {
+            let Ok(awaited) = match waiter.claims.iter().any(|own| is_heeded(&own.claim, &its.claim)) {
+                true => awaited(self, (ahead, its_session), &waiter.ancestors),
+                false => Ok(None),
             };
-            let Ok(awaited) = awaited(self, (*ahead, its), &waiter.ancestors);
-            waiter.claims.iter().any(heeds) && awaited.is_some()
-        };
-        !waiter.ancestors.is_empty() && self.ahead(name, (id, waiter)).iter().any(awaits_ancestor)
+            awaited.is_some()
+        })
     }
 
-    /// The waiters of a resource ahead of one, in their order.
-    fn ahead(&self, name: &Resource, (id, waiter): (SessionId, &Session)) -> Vec<(SessionId, &'r Session)> {
-        let claims = self.by_resource.get(name).into_iter().flatten();
-        let before = Rank::waiting(waiter.place());
-        let ahead = claims.filter(|(other, _, its)| *other != id && !its.rank.is_held() && its.rank < before);
-        let mut found: Vec<_> = ahead.map(|(other, session, _)| (*other, *session)).collect();
-        found.dedup_by_key(|(other, _)| *other);
-        found
+    /// The waiting claims on a resource ahead of a waiter, in their order.
+    fn ahead(
+        &self,
+        name: &Resource,
+        (id, waiter): (SessionId, &Session),
+    ) -> impl Iterator<Item = (SessionId, &'r Session, &'r ClaimRecord)> {
+        let own = waiter.claims.iter().find(|record| record.claim.resource == *name);
+        let before = own.map_or(Rank::HELD, |record| record.rank);
+        let claims = self.by_resource.get(name).into_iter().flatten().copied();
+        let waiting = claims.skip_while(|(_, _, its)| its.rank.is_held());
+        waiting.take_while(move |(_, _, its)| its.rank < before).filter(move |(other, ..)| *other != id)
     }
 
     /// Adds what a waiting claim waits for, by the one rule and its exception.
@@ -333,7 +349,7 @@ impl<'r> Claims<'r> {
                 continue;
             }
             if !its.rank.is_held() && !session.ancestors.is_empty() {
-                let heeds_all = !self.overtakes_any(&claim.resource, (*other, its_session));
+                let heeds_all = !self.overtakers.contains(&(&claim.resource, *other));
                 let awaited = || awaited(self, (*other, its_session), &session.ancestors);
                 let Ok(is_overtaken) = overtaken.has(&claim.resource, its_session, heeds_all, awaited);
                 if is_overtaken {
@@ -371,10 +387,18 @@ impl Queues for Claims<'_> {
         waiter: (SessionId, &Session),
         limit: usize,
     ) -> Result<Vec<Cow<'_, Session>>, Infallible> {
-        if self.overtakes_any(name, waiter) {
+        if self.overtakers.contains(&(name, waiter.0)) {
             return Ok(Vec::new());
         }
-        Ok(self.ahead(name, waiter).into_iter().take(limit).map(|(_, session)| Cow::Borrowed(session)).collect())
+        let mut found: Vec<(SessionId, &Session)> = Vec::new();
+        for (id, session, _) in self.ahead(name, waiter) {
+            let is_new = found.last().is_none_or(|(last, _)| *last != id);
+            if is_new && found.len() == limit {
+                break;
+            }
+            found.extend(is_new.then_some((id, session)));
+        }
+        Ok(found.into_iter().map(|(_, session)| Cow::Borrowed(session)).collect())
     }
 }
 

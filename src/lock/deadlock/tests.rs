@@ -288,9 +288,9 @@ fn wait_for_both_resources_closes_no_circle() {
     assert_eq!(world.circle(11), None);
 }
 
-/// The upgrade 12 comes later than 11 and goes ahead of it, but waits for `e` around it.
+/// The upgrade 12 waits behind 11, and for `e` around it.
 #[test]
-fn upgrade_that_comes_later_and_is_overtaken_closes_no_circle() {
+fn upgrade_behind_a_nested_slot_closes_no_circle() {
     let mut world = World::default();
     for (session, parent, claims) in [(1, 0, "e"), (2, 0, "p:b"), (3, 0, "s:b=1")] {
         assert!(world.asks(session, parent, claims));
@@ -299,6 +299,21 @@ fn upgrade_that_comes_later_and_is_overtaken_closes_no_circle() {
         assert!(!world.asks(session, parent, claims));
     }
     assert_eq!((world.circle(11), world.circle(12)), (None, None));
+    assert_eq!(world.stuck(), Set::new());
+}
+
+/// Each waiter claims what the ancestors of the others hold, but no part of it. Whom one overtakes
+/// depends on all ahead of it.
+#[test]
+fn crowd_of_nested_waiters_on_one_part_is_looked_at_in_a_moment() {
+    let mut world = World::default();
+    for number in 1..=60 {
+        assert!(world.request(request(number, &[], &[claim(&format!("tree[{number},{number}]"))])));
+    }
+    for number in 1..=60 {
+        let granted = world.request(request(100 + number, &[number], &[claim("tree[500,501]")]));
+        assert_eq!(granted, number == 1);
+    }
     assert_eq!(world.stuck(), Set::new());
 }
 
