@@ -89,8 +89,8 @@ pub struct Exec {
     /// The ttl of the lease, at least a second; `None` for the default.
     /// It has no effect in a store where a hold lives as long as its process.
     pub ttl: Option<Duration>,
-    /// The time from TERM to KILL when the command must be stopped; `None` for the default, which is
-    /// lowered if it is too long for `ttl`.
+    /// The time from TERM to KILL when the command must be stopped; `None` for the default, which
+    /// is lowered if it is too long for `ttl`.
     pub grace: Option<Duration>,
     /// The time that connecting to the store may take; `None` for the default.
     pub connect_timeout: Option<Duration>,

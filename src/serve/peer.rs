@@ -59,7 +59,8 @@ pub(super) fn shown(address: &SocketAddrAny) -> String {
             format!("unix:{}", path.unwrap_or_default())
         }
         AddressFamily::VSOCK if address.addr_len() as usize >= size_of::<libc::sockaddr_vm>() => {
-            // SAFETY: the address has the length of this type, and every value of its bytes is valid.
+            // SAFETY: the address has the length of this type, and every value of its bytes is
+            // valid.
             let found = unsafe { address.as_ptr().cast::<libc::sockaddr_vm>().read_unaligned() };
             format!("vsock:{}:{}", found.svm_cid, found.svm_port)
         }

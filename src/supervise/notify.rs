@@ -48,7 +48,7 @@ pub(crate) struct NotifySocket {
 /// A message that somebody has sent.
 struct Message {
     bytes: Vec<u8>,
-    /// Who has sent it; `None` if the message is too long to count.
+    /// The process that sent it; `None` if the message is too long to count.
     sender: Option<libc::ucred>,
     files: Vec<OwnedFd>,
 }

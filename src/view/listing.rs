@@ -54,8 +54,8 @@ pub(crate) fn table(
     lines(&columns, look.palette.heading, &table.rows, look.width.filter(|_| !look.wide))
 }
 
-/// Where a listing comes from, of which names nothing is known there, and where else on this machine
-/// people lock.
+/// Where a listing comes from, of which names nothing is known there, and where else on this
+/// machine people lock.
 pub(crate) fn places(store: &str, namespace: &str, unknown: &[&str], others: &Elsewhere) -> String {
     let unknown = match unknown {
         [] => String::new(),

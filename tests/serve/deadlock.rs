@@ -14,7 +14,7 @@ fn couple(server: &LockServer) -> [Client; 2] {
     [one, two]
 }
 
-/// The user sees who waits for what, and what to do.
+/// The user sees which clients wait for which resources, and what to do.
 fn assert_is_refused(answer: &str) {
     assert!(answer.starts_with("refused deadlock: ") && answer.contains("which waits for"), "{answer}");
     assert!(answer.ends_with(": send UNLOCK, then ask for all in one LOCK"), "{answer}");

@@ -69,8 +69,8 @@ use crate::lock::request::{Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
-/// After how many claims a call ends that reads expired sessions for a dry run of `cleanup`, so that
-/// the server soon serves other clients.
+/// After how many claims a call ends that reads expired sessions for a dry run of `cleanup`, so
+/// that the server soon serves other clients.
 const EXPIRED_AT_ONCE: usize = 200;
 
 /// A server, or the nodes of a Cluster.

@@ -1,4 +1,4 @@
-//! Reads who holds and waits for resources, for the search for a deadlock.
+//! Reads the holders and waiters of resources, for the search for a deadlock.
 
 use std::collections::BTreeMap;
 

@@ -123,7 +123,7 @@ fn dry_run_of_break_tells_each_session_once(kind: Kind) {
     assert!(calls < 20, "{calls} calls");
 }
 
-/// The listing that tells who is in the way has a few of the waiters and of the holders.
+/// The listing of those in the way has a few of the waiters and of the holders.
 fn few_claims_are_listed_to_tell_who_holds(kind: Kind) {
     let server = Server::shared(kind);
     let mut clients = Clients::new(&server, "who holds", Wake::Nobody);
