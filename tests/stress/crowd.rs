@@ -42,6 +42,14 @@ impl Crowd {
         child.wait().expect("the process is a child");
     }
 
+    /// Ends all processes with SIGTERM, so that no guardian searches /proc for what they left.
+    pub(crate) fn terminate(&mut self) {
+        for child in &self.children {
+            kill_process(Pid::from_child(child), Signal::TERM).expect("the child is not reaped yet");
+        }
+        self.wait();
+    }
+
     /// Waits until all processes have ended.
     pub(crate) fn wait(&mut self) -> Vec<ExitStatus> {
         let mut ended = Vec::new();

@@ -1,12 +1,19 @@
 //! Hundreds and thousands of sessions on one resource.
 
 use std::fs;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use serde_json::Value;
 
 use super::crowd::Crowd;
 use super::support::{Lab, wait_until};
+
+/// The crowds come one after another: each has the processors that its time limits expect.
+fn alone() -> MutexGuard<'static, ()> {
+    static CROWD: Mutex<()> = Mutex::new(());
+    CROWD.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The sessions that wait for `k`, in the order of the queue.
 fn queue(lab: &Lab) -> Vec<String> {
@@ -21,6 +28,7 @@ fn queue(lab: &Lab) -> Vec<String> {
 /// writers are granted first come, first served.
 #[test]
 fn five_hundred_waiters_are_granted_in_queue_order() {
+    let _turn = alone();
     let lab = Lab::new();
     let holder = lab.hold("k");
     let mut crowd = Crowd::new(&lab);
@@ -38,6 +46,7 @@ fn five_hundred_waiters_are_granted_in_queue_order() {
 
 #[test]
 fn two_thousand_waiters_are_all_served() {
+    let _turn = alone();
     let lab = Lab::new();
     let holder = lab.hold("k");
     let mut crowd = Crowd::new(&lab);
@@ -58,6 +67,7 @@ fn two_thousand_waiters_are_all_served() {
 /// the death of any of them.
 #[test]
 fn waiter_notices_the_death_of_any_of_300_slot_holders() {
+    let _turn = alone();
     let lab = Lab::new();
     let mut crowd = Crowd::new(&lab);
     for _ in 0..300 {
@@ -74,4 +84,5 @@ fn waiter_notices_the_death_of_any_of_300_slot_holders() {
         wait_until("the waiter is granted the slot of the dead holder", || lab.counts("k") == (300, 0));
     }
     assert_eq!(crowd.output(), "");
+    crowd.terminate();
 }
