@@ -3,7 +3,6 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -46,9 +45,9 @@ fn directory_on_a_network_file_system_exits_69() {
          '{RLOCK}' exec k -- echo started; echo $?
          '{RLOCK}' inspect; echo $?"
     );
-    let mut shell = Command::new("unshare");
+    let Some(mut shell) = needs::namespaces(&["--mount"]) else { return };
     lab.settle(&mut shell);
-    shell.args(["--mount", "sh", "-c", &script]).arg(directory).stdin(device);
+    shell.args(["sh", "-c", &script]).arg(directory).stdin(device);
     let ran = Ran::of(&mut shell);
     drop(shell);
     ended.store(true, Ordering::Relaxed);

@@ -206,6 +206,8 @@ pub(crate) struct History {
     pub(crate) runs: Vec<Run>,
     /// The number of injections of each fault.
     pub(crate) faults: BTreeMap<String, usize>,
+    /// How long the machine took at most for a process that does nothing.
+    pub(crate) process_time: Duration,
 }
 
 impl History {
@@ -224,13 +226,14 @@ impl History {
         }
         let mut runs: Vec<_> = runs.into_values().map(Run::until_freed).collect();
         runs.sort_by_key(|run| run.asked);
-        Self { runs, faults }
+        Self { runs, faults, process_time: Duration::ZERO }
     }
 
-    /// The longest delay of a heartbeat of a command without a fault, which measures the load of
-    /// the machine.
+    /// What the machine could do at worst: the longest delay of a heartbeat of a command without a
+    /// fault, or the longest time for a process. While no command runs, only the latter is known.
     pub(crate) fn scheduling_delay(&self) -> Duration {
-        self.runs.iter().filter(|run| !run.faulted).map(|run| run.gap).max().unwrap_or_default()
+        let gaps = self.runs.iter().filter(|run| !run.faulted).map(|run| run.gap);
+        gaps.chain([self.process_time]).max().unwrap_or_default()
     }
 
     /// The number of commands that started.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
+use std::process::Command;
+use std::time::{Duration, Instant};
 use std::{env, fmt, fs, thread};
 
 use super::checkers::{self, Entry, Rules};
@@ -57,6 +58,8 @@ pub(crate) struct Report {
     /// Each violation with the lines of the log that show it.
     pub(crate) violations: Vec<String>,
     pub(crate) longest_wait: Duration,
+    /// See [`History::scheduling_delay`].
+    scheduling_delay: Duration,
     /// Some messages of the rlocks.
     pub(crate) messages: Vec<String>,
 }
@@ -77,7 +80,8 @@ impl Scenario {
         let stage = Stage::new((self.site)()?, self.servers);
         let mut random = Random::seeded(seed);
         let workloads = self.mix(&mut random);
-        thread::scope(|scope| {
+        let process_time = thread::scope(|scope| {
+            let gauge = scope.spawn(|| longest_process(|| stage.is_over()));
             for number in 0..self.runs + self.clients {
                 let (workload, mut random) = (workloads[number % workloads.len()], random.branch());
                 let stage = &stage;
@@ -99,13 +103,14 @@ impl Scenario {
             let repaired = nemesis.join();
             stage.finish(DEADLINE);
             repaired.expect("every fault is repaired");
+            gauge.join().expect("a process starts")
         });
         // The servers have given back everything by themselves, and not by their end.
         stage.site.assert_free();
         let entries = stage.site.history();
         stage.servers.end();
         stage.site.assert_idle();
-        Some(self.judge(&stage, &entries, workloads))
+        Some(self.judge(&stage, &entries, workloads, process_time))
     }
 
     fn mix(&self, random: &mut Random) -> Vec<Workload> {
@@ -117,13 +122,13 @@ impl Scenario {
         workloads
     }
 
-    fn judge(&self, stage: &Stage, entries: &[Entry], workloads: Vec<Workload>) -> Report {
+    fn judge(&self, stage: &Stage, entries: &[Entry], workloads: Vec<Workload>, process_time: Duration) -> Report {
         let text = stage.text();
         if let Some(folder) = env::var_os("RLOCK_LOGS") {
             let path = Path::new(&folder).join(self.name);
             fs::write(&path, &text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         }
-        let history = History::parse(&text);
+        let history = History { process_time, ..History::parse(&text) };
         let findings = checkers::check(&history, entries, &self.rules());
         let messages = stage.messages();
         let describe = |violation: &checkers::Violation| {
@@ -137,6 +142,7 @@ impl Scenario {
             commands: history.commands(),
             violations: findings.violations.iter().map(describe).collect(),
             longest_wait: findings.longest_wait,
+            scheduling_delay: history.scheduling_delay(),
             faults: history.faults,
             messages,
         }
@@ -148,13 +154,30 @@ impl fmt::Display for Report {
         let faults: Vec<_> = self.faults.iter().map(|(name, count)| format!("{count} × {name}")).collect();
         write!(
             f,
-            "{} ({:?}): {}; {} commands, {} violations, longest wait {:.1?}",
+            "{} ({:?}): {}; {} commands, {} violations, longest wait {:.1?}, machine slow by {:.1?}",
             self.name,
             self.workloads,
             faults.join(", "),
             self.commands,
             self.violations.len(),
-            self.longest_wait
+            self.longest_wait,
+            self.scheduling_delay
         )
     }
+}
+
+/// The pause between two measurements of the machine.
+const GAUGE_PAUSE: Duration = Duration::from_millis(50);
+
+/// Starts one process after another until `is_over`. Returns the longest time that one took.
+fn longest_process(is_over: impl Fn() -> bool) -> Duration {
+    let mut longest = Duration::ZERO;
+    while !is_over() {
+        let started = Instant::now();
+        let status = Command::new("true").status().expect("true(1) is installed");
+        assert!(status.success());
+        longest = longest.max(started.elapsed());
+        thread::sleep(GAUGE_PAUSE);
+    }
+    longest
 }
