@@ -5,11 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, UNIX_EPOCH};
-
-use rustix::process::Pid;
 
 use crate::clock::StoreTime;
 use crate::lock::deadlock::{Deadlock, Reading};
@@ -21,8 +17,7 @@ use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::lock::text::shortened;
 use crate::store::Obstruction;
-use crate::words::{self, reason, without_passwords};
-use crate::{identity, processes};
+use crate::words::{self, reason};
 
 /// From this number on, a message does not give the exact number of other holders.
 const OTHERS_MAX: usize = 10;
@@ -39,6 +34,9 @@ pub(crate) struct Messages {
     pub(crate) related: Vec<SessionId>,
     /// Whether a grant is a lease.
     pub(crate) has_leases: bool,
+    /// Looks whether the process of a session is stopped, see
+    /// [`is_stopped`](crate::identity::is_stopped).
+    pub(crate) is_stopped: fn(&Process) -> bool,
 }
 
 impl Messages {
@@ -76,7 +74,7 @@ impl Messages {
     }
 
     pub(crate) fn waiting(&self, obstructions: &[Obstruction]) -> String {
-        format!("waiting: {}", in_the_way(&self.claims, &self.related, obstructions))
+        format!("waiting: {}", in_the_way(&self.claims, &self.related, obstructions, self.is_stopped))
     }
 
     /// The line on a terminal. The place in the queue and the start of the wait come first, so that
@@ -92,7 +90,10 @@ impl Messages {
         let since = time(asked);
         let of_day = since.get(11..19).unwrap_or_default();
         let place = place.unwrap_or_default();
-        format!("waiting, {place}since {of_day}Z: {}", in_the_way(&self.claims, &self.related, obstructions))
+        format!(
+            "waiting, {place}since {of_day}Z: {}",
+            in_the_way(&self.claims, &self.related, obstructions, self.is_stopped)
+        )
     }
 
     /// `streak` counts the skips of the job in a row, if there are any.
@@ -128,7 +129,7 @@ impl Messages {
     /// Describes what blocks the request. `waited` is the length of its wait, if it was to wait.
     pub(crate) fn in_the_way(&self, obstructions: &[Obstruction], waited: Option<Duration>) -> String {
         let waited = waited.map(|wait| format!("; waited {}", words::duration(wait))).unwrap_or_default();
-        format!("{}{waited}", in_the_way(&self.claims, &self.related, obstructions))
+        format!("{}{waited}", in_the_way(&self.claims, &self.related, obstructions, self.is_stopped))
     }
 
     pub(crate) fn cannot_lock(&self, reason: &dyn Display) -> String {
@@ -309,7 +310,12 @@ fn first_in_the_way(claims: &[Claim], related: &[SessionId], obstructions: &[Obs
 /// Describes in one line what blocks `claims`: the held part, its holder, the time since then, and
 /// the numbers of other holders and of waiters. `related` are the sessions that cannot be in the
 /// way.
-fn in_the_way(claims: &[Claim], related: &[SessionId], obstructions: &[Obstruction]) -> String {
+fn in_the_way(
+    claims: &[Claim],
+    related: &[SessionId],
+    obstructions: &[Obstruction],
+    is_stopped: fn(&Process) -> bool,
+) -> String {
     let line = |obstruction: &Obstruction, claim: String, who: String, since, rest: &str| {
         format!("{claim} by {who}, since {}{rest}; {}", time(since), waiting(obstruction, related))
     };
@@ -336,7 +342,7 @@ fn in_the_way(claims: &[Claim], related: &[SessionId], obstructions: &[Obstructi
         return line(obstruction, claim, process(&it.process), it.since, rest);
     }
     if let Some(own) = without_ancestors(related) {
-        return in_the_way(claims, own, obstructions);
+        return in_the_way(claims, own, obstructions, is_stopped);
     }
     let names: Vec<_> = resources(claims).iter().map(|name| format!("'{name}'")).collect();
     format!("{} {} held a moment ago", names.join(", "), if names.len() == 1 { "was" } else { "were" })
@@ -437,30 +443,6 @@ pub(crate) fn owner_and_reason(process: &Process) -> String {
         (None, Some(reason)) => format!("({reason}), "),
         (None, None) => String::new(),
     }
-}
-
-/// Whether the process of a session is stopped, as far as this process can tell. A pid means
-/// nothing on another host or in another pid namespace. So a process counts only if its command
-/// line ends as the command of the session does. The command of a client of `rlock serve` is not
-/// known; its process counts if it is of the same user.
-pub(crate) fn is_stopped(process: &Process) -> bool {
-    if rustix::system::uname().nodename().to_string_lossy() != process.host {
-        return false;
-    }
-    let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw);
-    if !pid.is_some_and(|pid| processes::stat(pid).is_ok_and(|stat| stat.stopped)) {
-        return false;
-    }
-    if let [serve, address] = process.command.as_slice()
-        && serve == "serve"
-        && address.starts_with("unix:")
-    {
-        let found = fs::metadata(format!("/proc/{}", process.pid));
-        return found.is_ok_and(|found| identity::user(found.uid()) == process.user);
-    }
-    let words = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
-    let last = words.strip_suffix(b"\0").and_then(|words| words.rsplit(|byte| *byte == 0).next());
-    last.map(|word| without_passwords(&String::from_utf8_lossy(word))).as_ref() == process.command.last()
 }
 
 /// An instant of the store's clock in RFC 3339, UTC, to the millisecond. An instant that RFC 3339

@@ -174,7 +174,7 @@ fn lock(
     let names = acquire.claims.iter().map(|claim| claim.resource.clone()).chain(held_above.iter().cloned());
     let detector = settings.deadlock_timeout.map(|_| Detector::new(session, names));
     let related = ancestors.iter().copied().chain([session]).collect();
-    let messages = Messages { claims: acquire.claims.clone(), related, has_leases };
+    let messages = Messages { claims: acquire.claims.clone(), related, has_leases, is_stopped: identity::is_stopped };
     let mut tokens = Vec::new();
     let hand_over = |grant: &Grant| {
         tokens.clone_from(&grant.tokens);

@@ -15,7 +15,6 @@ use crate::clock::Boottime;
 use crate::doctor::{Check, Verdict, audience, checks, cost, failed, names, no_names};
 use crate::exit;
 use crate::identity;
-use crate::inspection;
 use crate::lock::lease::Lease;
 use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, Job, Request};
@@ -77,7 +76,7 @@ fn examine(doctor: &Doctor) -> anyhow::Result<Vec<Check>> {
 /// The check of the names that are held or waited for.
 fn in_use(store: &mut dyn Store) -> Result<Check, store::Error> {
     let inspection = store.inspect(&[])?;
-    let pasts = inspection::pasts(store, &inspection)?;
+    let pasts = store.pasts(&inspection)?;
     // Both calls may tell of the same name.
     let unreadable: BTreeSet<_> = store.take_unusable().into_iter().collect();
     Ok(names(&inspection, &pasts, unreadable.len()))

@@ -150,7 +150,7 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
         Ok(variables)
     };
     let conclude = |report: &Report, grant: Option<&Grant>| status.and_then(|status| status.write(report, grant));
-    let messages = Messages { claims: exec.claims, related, has_leases };
+    let messages = Messages { claims: exec.claims, related, has_leases, is_stopped: identity::is_stopped };
     let command = CommandSpec { argv: exec.command, session: session.to_string() };
     let (spare, otherwise) = (exec.meanwhile.unwrap_or_default(), exec.otherwise.unwrap_or_default());
     let report = Report::new(asks_at, exec.success_codes);

@@ -7,12 +7,12 @@ use super::look::look;
 use crate::cli::invocation::History;
 use crate::cli::stdout;
 use crate::failure::Failure;
-use crate::history::{self, Selection};
 use crate::lock::past::{Ended, HISTORY_MAX, Past, Remembered};
 use crate::lock::records::Session;
 use crate::lock::remember::add_unrecorded;
 use crate::lock::resource::Resource;
 use crate::store::{self, Store};
+use crate::view::history::{self, Selection};
 use crate::{view, words};
 
 /// Prints the entries or their statistics, and returns the exit code.
@@ -30,10 +30,12 @@ pub(super) fn run(options: &History) -> anyhow::Result<u8> {
     found.sort_by(|a, b| (place(&a.name), &a.name).cmp(&(place(&b.name), &b.name)));
     let text = match (options.json, options.stats) {
         (true, stats) => words::json(&history::as_json(&store.url(), &found, stats)) + "\n",
-        (false, true) if !found.is_empty() => joined(&view::history::statistics(&found, &look(options.color, false))),
+        (false, true) if !found.is_empty() => {
+            joined(&view::history::text::statistics(&found, &look(options.color, false)))
+        }
         (false, false) if found.iter().any(|known| !known.entries.is_empty()) => {
             let by_time = options.resources.is_empty();
-            joined(&view::history::entries(&found, by_time, &look(options.color, false)))
+            joined(&view::history::text::entries(&found, by_time, &look(options.color, false)))
         }
         (false, _) => "no entries\n".to_owned(),
     };

@@ -14,7 +14,7 @@ use super::watch;
 use crate::cli::invocation::{Form, Inspect};
 use crate::cli::stdout;
 use crate::failure::Failure;
-use crate::inspection;
+use crate::identity;
 use crate::lock::op::ResourceListing;
 use crate::lock::past::Remembered;
 use crate::lock::request::Process;
@@ -22,6 +22,7 @@ use crate::messages;
 use crate::store::{Inspection, Store};
 use crate::view::Look;
 use crate::view::dot::dot;
+use crate::view::json;
 use crate::view::listing::{places as from, table};
 use crate::view::tree::tree;
 use crate::words::one_line;
@@ -53,9 +54,9 @@ pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
         // A check is silent if there is nothing to report.
         Form::Table | Form::Tree if checked == Some(0) => String::new(),
         form => {
-            let pasts = inspection::pasts(store.as_mut(), &inspection).map_err(Failure::from)?;
+            let pasts = store.pasts(&inspection).map_err(Failure::from)?;
             match form {
-                Form::Json => inspection::as_text(&store.url(), &inspection, &pasts) + "\n",
+                Form::Json => json::as_text(&store.url(), &inspection, &pasts) + "\n",
                 form => {
                     let shown: String =
                         listing(form, &inspection, &look).iter().flat_map(|line| [line, "\n"]).collect();
@@ -78,7 +79,7 @@ pub(super) fn listing(form: Form, inspection: &Inspection, look: &Look) -> Vec<S
     }
     let mut known = HashMap::new();
     let mut is_stopped = |process: &Process| {
-        *known.entry((process.host.clone(), process.pid)).or_insert_with(|| messages::is_stopped(process))
+        *known.entry((process.host.clone(), process.pid)).or_insert_with(|| identity::is_stopped(process))
     };
     match form {
         Form::Tree => tree(resources, *now, look, &mut is_stopped),
@@ -107,7 +108,7 @@ fn unknown<'i>(inspection: &'i Inspection, pasts: &[Remembered]) -> Vec<&'i str>
 fn skips(inspection: &Inspection, pasts: &[Remembered]) -> String {
     let mut text = String::new();
     for listing in &inspection.resources {
-        for (job, streak) in inspection::streaks(listing, pasts, inspection.now) {
+        for (job, streak) in json::streaks(listing, pasts, inspection.now) {
             let line = format!(
                 "'{}': job {job}, '{}', was {}",
                 listing.name,

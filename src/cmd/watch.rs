@@ -24,11 +24,11 @@ use crate::cli::invocation::{Form, Inspect};
 use crate::clock::{Boottime, StoreTime};
 use crate::exit;
 use crate::failure::Failure;
-use crate::inspection::change_as_json;
 use crate::store::{self, Inspection, Notices, Store};
 use crate::view::Look;
 use crate::view::changes::{Seen, changes};
 use crate::view::columns::cut;
+use crate::view::json::change_as_json;
 use crate::words::{json, one_line};
 
 /// The number of entries of a resource's history to read: more than may come between two looks.

@@ -724,7 +724,8 @@ impl Turn<'_> {
     fn messages(&self, claims: &[Claim], session: SessionId) -> Messages {
         let above = self.client.holds.iter().map(|hold| hold.session).filter(|above| *above != session);
         let related = above.chain([session]).collect();
-        Messages { claims: claims.to_vec(), related, has_leases: self.rules.has_leases }
+        let Rules { has_leases, is_stopped, .. } = *self.rules;
+        Messages { claims: claims.to_vec(), related, has_leases, is_stopped }
     }
 
     fn say_failure(&mut self, error: store::Error) {

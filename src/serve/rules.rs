@@ -5,6 +5,7 @@ use std::time::Duration;
 use glob::Pattern;
 
 use crate::clock::Boottime;
+use crate::lock::request::Process;
 use crate::lock::resource::Resource;
 
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub(super) struct Rules {
     pub(super) has_leases: bool,
     /// How long before its deadline a hold counts as lost unless it is renewed.
     pub(super) grace: Duration,
+    /// See [`Messages::is_stopped`](crate::messages::Messages::is_stopped).
+    pub(super) is_stopped: fn(&Process) -> bool,
 }
 
 impl Rules {

@@ -18,6 +18,7 @@ use crate::alarm::Alarm;
 use crate::cli::invocation::Serve;
 use crate::clock::Boottime;
 use crate::exit;
+use crate::identity;
 use crate::store::Store;
 
 /// Serves until all clients of a drained server are gone, or until the client on standard input and
@@ -34,7 +35,8 @@ pub(crate) fn run(
 ) -> anyhow::Result<u8> {
     let is_guarded = token.is_some() || serve.insecure;
     let has_leases = store.leases();
-    let rules = Arc::new(Rules { token, only: serve.only.clone(), has_leases, grace });
+    let rules =
+        Arc::new(Rules { token, only: serve.only.clone(), has_leases, grace, is_stopped: identity::is_stopped });
     let listeners = if serve.stdio { Vec::new() } else { listen::open(&serve.listen, is_guarded)? };
     let signals = signals()?;
     raise_descriptor_limit();

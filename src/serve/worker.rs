@@ -18,8 +18,8 @@ use super::questions::{Asker, Next, Questions};
 use super::rules::Rules;
 use crate::clock::Boottime;
 use crate::failure::Failure;
-use crate::inspection;
 use crate::store::{Error, Obstruction, Store};
+use crate::view::json;
 
 /// Opens the store for the thread.
 pub(super) type Open = dyn Fn() -> Result<Box<dyn Store>, Failure> + Send + Sync;
@@ -194,8 +194,8 @@ impl Respondent {
                 let mut inspection = store.inspect(resource.as_slice())?;
                 inspection.resources.retain(|listing| self.rules.serves(&listing.name));
                 store.take_unusable();
-                let pasts = inspection::pasts(store.as_mut(), &inspection)?;
-                let text = inspection::as_text(&store.url(), &inspection, &pasts);
+                let pasts = store.pasts(&inspection)?;
+                let text = json::as_text(&store.url(), &inspection, &pasts);
                 Answer::Listing(self.unread.listing(text))
             }
             Question::Obstructions(resources) => {
@@ -234,7 +234,10 @@ mod tests {
     fn no_listing_is_made_while_clients_have_too_much_to_read() {
         let open: Arc<Open> = Arc::new(|| Err(Failure::usage("the store is away".to_owned())));
         let (only, grace) = (Vec::new(), Duration::ZERO);
-        let mut respondent = Respondent::new(open, Arc::new(Rules { token: None, only, has_leases: false, grace }));
+        let mut respondent = Respondent::new(
+            open,
+            Arc::new(Rules { token: None, only, has_leases: false, grace, is_stopped: |_| false }),
+        );
         let slow = respondent.unread.listing("x".repeat(BYTES_MAX));
         let full = "clients have not read too many listings yet: try again";
         assert_eq!(answer(&mut respondent, Question::Inspect(None)), full);

@@ -249,6 +249,16 @@ pub trait Store {
     /// named, with at most so many of the last entries of each. Changes nothing.
     fn history(&mut self, resources: &[Resource], entries: u32) -> Result<Vec<Remembered>, Error>;
 
+    /// What the resources of a listing remember, without their entries.
+    ///
+    /// # Errors
+    /// The store cannot be used.
+    fn pasts(&mut self, inspection: &Inspection) -> Result<Vec<Remembered>, Error> {
+        let names: Vec<_> = inspection.resources.iter().map(|listing| listing.name.clone()).collect();
+        // No names would mean all resources.
+        if names.is_empty() { Ok(Vec::new()) } else { self.history(&names, 0) }
+    }
+
     /// Returns the holders of the named resources, or of all resources if none is named, that have
     /// ended without a release and are still in the table, because nobody has used their resources
     /// since. Their ends are not in the history yet. Changes nothing.

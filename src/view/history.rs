@@ -1,134 +1,152 @@
-//! The tables of ended requests and of their statistics.
+//! Writes what resources remember of ended requests as JSON, and selects among the entries.
+
+pub(crate) mod statistics;
+pub(crate) mod text;
 
 use std::time::Duration;
 
-use anstyle::Style;
+use serde_json::{Value, json};
 
-use super::Look;
-use super::columns::{Cell, Column, NONE, lines};
-use super::listing::command;
-use crate::history::has_failed;
-use crate::history::statistics::{Spread, Statistics};
-use crate::lock::past::{Ended, Entry, Event, Remembered};
+use crate::clock::StoreTime;
+use crate::lock::past::{Ended, Ending, Entry, Event, Remembered};
 use crate::lock::request::Claim;
-use crate::lock::text::shortened;
 use crate::messages;
+use crate::view::json;
+use statistics::{Spread, Statistics};
 
-const fn column(heading: &'static str, leaves: u8) -> Column {
-    Column { heading, narrowest: None, keeps_end: false, leaves: Some(leaves) }
+/// Which entries of each resource to show.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Selection {
+    /// The instant at or after which the request ended.
+    pub(crate) since: Option<StoreTime>,
+    /// Only requests that failed.
+    pub(crate) failed: bool,
+    /// At most so many of the last entries.
+    pub(crate) last: Option<usize>,
 }
 
-/// The end of a name often tells it from others.
-const RESOURCE: Column = Column { heading: "RESOURCE", narrowest: Some(10), keeps_end: true, leaves: None };
-
-const ENTRIES: [Column; 10] = [
-    RESOURCE,
-    column("ENDED", 2),
-    Column { heading: "OUTCOME", narrowest: None, keeps_end: false, leaves: None },
-    Column { narrowest: Some(9), ..column("CLAIM", 5) },
-    column("WAITED", 6),
-    column("HELD", 3),
-    Column { narrowest: Some(14), keeps_end: true, ..column("WHO", 1) },
-    column("PID", 4),
-    Column { narrowest: Some(9), ..column("REASON", 7) },
-    Column { narrowest: Some(7), ..column("COMMAND", 0) },
-];
-
-/// The table of the entries of these resources: resource by resource, or `by_time`.
-pub(crate) fn entries(found: &[Remembered], by_time: bool, look: &Look) -> Vec<String> {
-    let mut all: Vec<_> =
-        found.iter().flat_map(|known| known.entries.iter().map(|entry| (&known.name, entry))).collect();
-    if by_time {
-        all.sort_by_key(|(_, entry)| entry.ended.latest());
+impl Selection {
+    /// Removes all other entries.
+    pub(crate) fn apply(&self, entries: &mut Vec<Entry>) {
+        entries.retain(|entry| {
+            self.since.is_none_or(|since| entry.ended.latest() >= since) && (!self.failed || has_failed(entry.event))
+        });
+        let surplus = entries.len().saturating_sub(self.last.unwrap_or(usize::MAX));
+        entries.drain(..surplus);
     }
-    let rows: Vec<_> = all.into_iter().map(|(name, entry)| row(name.as_str(), entry, look)).collect();
-    lines(&ENTRIES, look.palette.heading, &rows, look.width)
 }
 
-fn row(name: &str, entry: &Entry, look: &Look) -> Vec<Cell> {
-    let outcome = match entry.event {
-        Event::Ended(ending) => ending.to_string(),
-        Event::Skipped(1) => "skipped once".to_owned(),
-        Event::Skipped(count) => format!("skipped {count} times"),
+/// Whether a request that was granted did not end as it should. The entry does not tell the codes
+/// of `--success-codes`.
+pub(crate) fn has_failed(event: Event) -> bool {
+    !matches!(event, Event::Ended(Ending::Exit(0) | Ending::Kept | Ending::Ready) | Event::Skipped(_))
+}
+
+/// The listing of `rlock history --json` for the store at this URL. With `stats`, each resource
+/// has the statistics of its entries, too.
+pub(crate) fn as_json(store: &str, remembered: &[Remembered], stats: bool) -> Value {
+    let resource = |found: &Remembered| {
+        let mut value = json!({
+            "name": found.name.as_str(),
+            "entries": found.entries.iter().map(entry).collect::<Vec<_>>(),
+        });
+        if stats {
+            value["stats"] = statistics(&Statistics::of(found));
+        }
+        value
     };
-    let style = if has_failed(entry.event) { look.palette.alarm } else { Style::new() };
+    json!({ "store": store, "resources": remembered.iter().map(resource).collect::<Vec<_>>() })
+}
+
+fn entry(entry: &Entry) -> Value {
+    let (outcome, exit, signal, count) = match entry.event {
+        Event::Ended(Ending::Exit(code)) => ("exit".to_owned(), Some(code), None, None),
+        Event::Ended(Ending::Signal(number)) => ("signal".to_owned(), None, Some(number), None),
+        Event::Ended(ending) => (ending.to_string(), None, None, None),
+        Event::Skipped(count) => ("skipped".to_owned(), None, None, Some(count)),
+    };
+    let noticed = match entry.ended {
+        Ended::At(_) => None,
+        Ended::Noticed(at) => Some(at),
+    };
     let process = &entry.process;
-    let claims: Vec<_> = entry.claims.iter().map(claim).collect();
-    let none = || NONE.to_owned();
-    let waited = entry.granted.map_or_else(none, |granted| length(granted - entry.asked));
-    let held = entry.granted.zip(entry.ended.known()).map_or_else(none, |(granted, end)| length(end - granted));
-    let ended = match entry.ended {
-        Ended::At(end) => messages::time(end),
-        Ended::Noticed(at) => format!("by {}", messages::time(at)),
-    };
-    let plain = [
-        claims.join(", "),
-        waited,
-        held,
-        messages::who(process),
-        process.pid.to_string(),
-        process.reason.as_deref().map_or_else(none, shortened),
-        command(&process.command),
-    ];
-    let first = [name, &ended].map(|text| Cell::new(text, Style::new()));
-    let plain = plain.iter().map(|text| Cell::new(text, Style::new()));
-    first.into_iter().chain([Cell::new(&outcome, style)]).chain(plain).collect()
+    json!({
+        "outcome": outcome,
+        "exit": exit,
+        "signal": signal,
+        "count": count,
+        "owner": process.owner,
+        "reason": process.reason,
+        "user": process.user,
+        "host": process.host,
+        "pid": process.pid,
+        "command": process.command,
+        "claims": entry.claims.iter().map(claim).collect::<Vec<_>>(),
+        "asked": messages::time(entry.asked),
+        "granted": entry.granted.map(messages::time),
+        "ended": entry.ended.known().map(messages::time),
+        "noticed": noticed.map(messages::time),
+        "token": entry.token,
+    })
 }
 
-fn claim(claim: &Claim) -> String {
-    let mode = claim.slots.map_or_else(|| claim.mode.to_string(), |slots| format!("{} of {slots}", claim.mode));
-    if claim.span.is_whole() { mode } else { format!("{mode} {}", claim.span) }
+fn claim(claim: &Claim) -> Value {
+    json!({ "mode": claim.mode.as_str(), "span": json::span(&claim.span), "slots": claim.slots })
 }
 
-const STATISTICS: [Column; 11] = [
-    RESOURCE,
-    column("ENDED", 4),
-    column("FAILED", 2),
-    column("BUSY", 3),
-    column("QUEUE", 5),
-    column("WAITED", 1),
-    column("P95", 6),
-    column("MAX", 8),
-    column("HELD", 1),
-    column("P95", 7),
-    column("MAX", 9),
-];
-
-/// The table of the statistics of these resources.
-pub(crate) fn statistics(found: &[Remembered], look: &Look) -> Vec<String> {
-    let rows: Vec<_> = found.iter().map(sums).collect();
-    lines(&STATISTICS, look.palette.heading, &rows, look.width)
+fn statistics(found: &Statistics) -> Value {
+    json!({
+        "ended": found.ended,
+        "failures": found.failures,
+        "busy_share": found.busy_share,
+        "longest_queue": found.longest_queue,
+        "wait_ms": found.waits.map(spread),
+        "hold_ms": found.holds.map(spread),
+    })
 }
 
-fn sums(known: &Remembered) -> Vec<Cell> {
-    let found = Statistics::of(known);
-    let lengths = |spread: Option<Spread>| match spread {
-        Some(Spread { p50, p95, max }) => [p50, p95, max].map(length),
-        None => [NONE; 3].map(str::to_owned),
-    };
-    let busy = found.busy_share.map_or_else(|| NONE.to_owned(), |share| format!("{:.0}%", share * 100.0));
-    let counts = [found.ended.to_string(), found.failures.to_string(), busy, found.longest_queue.to_string()];
-    let texts = std::iter::once(known.name.as_str().to_owned()).chain(counts);
-    let texts = texts.chain(lengths(found.waits)).chain(lengths(found.holds));
-    texts.map(|text| Cell::new(&text, Style::new())).collect()
-}
-
-/// A length of time, to the millisecond if it is short.
-fn length(length: Duration) -> String {
-    match length.as_secs() {
-        0 => format!("{}ms", length.as_millis()),
-        1..60 => format!("{:.1}s", length.as_secs_f64()),
-        _ => messages::duration(length),
-    }
+fn spread(Spread { p50, p95, max }: Spread) -> Value {
+    let millis = |length: Duration| u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+    json!({ "p50": millis(p50), "p95": millis(p95), "max": millis(max) })
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
+    pub(super) fn at(second: u64) -> StoreTime {
+        StoreTime::default() + Duration::from_secs(second)
+    }
+
+    /// An entry of a request that was asked, granted and ended in these seconds.
+    pub(super) fn entry_of(ending: Ending, [asked, granted, ended]: [u64; 3]) -> Entry {
+        Entry {
+            event: Event::Ended(ending),
+            process: crate::lock::request::Process::default(),
+            claims: Vec::new(),
+            asked: at(asked),
+            granted: Some(at(granted)),
+            ended: Ended::At(at(ended)),
+            token: Some(1),
+        }
+    }
+
     #[test]
-    fn short_times_are_shown_to_the_millisecond() {
-        let shown = [0, 7, 999, 1_500, 59_900, 192_000].map(|millis| length(Duration::from_millis(millis)));
-        assert_eq!(shown, ["0ms", "7ms", "999ms", "1.5s", "59.9s", "3m 12s"]);
+    fn selection_takes_the_last_of_the_entries_that_fit() {
+        let entries: Vec<_> = [Ending::Exit(1), Ending::Exit(0), Ending::Signal(9), Ending::Lost, Ending::Kept]
+            .into_iter()
+            .zip(0..)
+            .map(|(ending, second)| entry_of(ending, [second; 3]))
+            .collect();
+        let ends = |selection: Selection| {
+            let mut entries = entries.clone();
+            selection.apply(&mut entries);
+            entries.iter().map(|entry| entry.ended.latest().as_micros() / 1_000_000).collect::<Vec<_>>()
+        };
+        assert_eq!(ends(Selection::default()), [0, 1, 2, 3, 4]);
+        assert_eq!(ends(Selection { failed: true, ..Selection::default() }), [0, 2, 3]);
+        assert_eq!(ends(Selection { since: Some(at(2)), ..Selection::default() }), [2, 3, 4]);
+        assert_eq!(ends(Selection { failed: true, last: Some(2), ..Selection::default() }), [2, 3]);
+        assert_eq!(ends(Selection { last: Some(0), ..Selection::default() }), [0; 0]);
     }
 }

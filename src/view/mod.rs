@@ -1,19 +1,21 @@
 //! Shows holders, waiters and ended requests to people: what `rlock inspect` and `rlock history`
-//! print, except JSON.
+//! print, as text and as JSON.
 //!
-//! The whole module is pure. A listing goes in, and lines of text come out.
+//! The whole module is pure. A listing goes in, and text comes out.
 //!
 //! - `changes`: what happened between two listings.
 //! - `columns`: lays out rows in columns that fit a width.
 //! - `listing`: the table of holders and waiters.
 //! - `edges`: the graph of sessions and resources, which `tree` and `dot` show.
-//! - `history`: the tables of ended requests.
+//! - `json`: holders, waiters and changes as JSON.
+//! - `history`: ended requests as JSON and as tables, and their statistics.
 
 pub(crate) mod changes;
 pub(crate) mod columns;
 pub(crate) mod dot;
 mod edges;
 pub(crate) mod history;
+pub(crate) mod json;
 pub(crate) mod listing;
 pub(crate) mod tree;
 

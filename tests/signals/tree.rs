@@ -260,7 +260,7 @@ fn killed_holders_whose_trees_cannot_end_delay_nobody_else() {
     assert_eq!(waits.end().code(), Some(75), "a tree that has not ended counts as alive");
     assert!(begun.elapsed() < Duration::from_secs(4), "it took {:?}", begun.elapsed());
     drop(trees);
-    lab.run(["exec", "-n", "--write", "k0", "--write", "k9", "--", "true"]).silently(0);
+    lab.run(["exec", "-w", "60", "--write", "k0", "--write", "k9", "--", "true"]).silently(0);
 }
 
 /// A killed guardian is replaced, and its successor ends the tree as well.

@@ -140,7 +140,7 @@ impl Desk {
         new_id: impl FnMut() -> SessionId + 'static,
     ) -> Self {
         Self {
-            rules: Rules { token: None, only: Vec::new(), has_leases: true, grace },
+            rules: Rules { token: None, only: Vec::new(), has_leases: true, grace, is_stopped: |_| false },
             ttl,
             waiting_max,
             clients: BTreeMap::new(),

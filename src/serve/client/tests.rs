@@ -30,7 +30,7 @@ fn id(number: u8) -> SessionId {
 }
 
 fn rules() -> Rules {
-    Rules { token: None, only: Vec::new(), has_leases: true, grace: 5 * SECOND }
+    Rules { token: None, only: Vec::new(), has_leases: true, grace: 5 * SECOND, is_stopped: |_| false }
 }
 
 fn error() -> store::Error {

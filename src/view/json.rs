@@ -12,22 +12,9 @@ use crate::lock::past::{Remembered, Streak};
 use crate::lock::request::Process;
 use crate::lock::span::Span;
 use crate::messages;
-use crate::store::{self, Inspection, Store};
+use crate::store::Inspection;
 use crate::view::changes::{Change, What};
 use crate::words;
-
-/// What the listed resources remember, for [`as_text`].
-///
-/// # Errors
-/// The store cannot be used.
-pub(crate) fn pasts(store: &mut dyn Store, inspection: &Inspection) -> Result<Vec<Remembered>, store::Error> {
-    let names: Vec<_> = inspection.resources.iter().map(|listing| listing.name.clone()).collect();
-    if names.is_empty() {
-        // No names mean all resources.
-        return Ok(Vec::new());
-    }
-    store.history(&names, 0)
-}
 
 /// The listing of `rlock inspect --json` for the store at this URL, on one line. `remembered` has
 /// the pasts of the listed resources, as far as there are any.
