@@ -1,9 +1,15 @@
 //! Checks the pages for contributors: their links and anchors, the paths that they cite, and the
 //! citations of pages in the source.
 
+#[path = "../support/needs.rs"]
+mod needs;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use needs::{programs, skip_unless};
 
 /// The pages outside of docs/.
 const PAGES: [&str; 4] = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"];
@@ -33,6 +39,40 @@ fn every_page_that_the_source_cites_exists() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
+/// The contents of the book.
+const SUMMARY: &str = "docs/book/src/SUMMARY.md";
+
+#[test]
+fn book_has_every_page_once() {
+    let summary = text(Path::new(SUMMARY));
+    let folder = root().join(SUMMARY).parent().expect("it is in a folder").to_owned();
+    let mut listed: Vec<_> =
+        targets(&summary).map(|target| fs::canonicalize(folder.join(target)).expect("a page")).collect();
+    let mut pages = pages();
+    files_below(Path::new("man"), &mut pages);
+    // A manual page without text of its own only names another one.
+    pages.retain(|page| page != Path::new(SUMMARY) && !text(page).starts_with(".so "));
+    pages.extend(["examples/README.md", "benches/results/results.md"].map(PathBuf::from));
+    let mut pages: Vec<_> = pages.iter().map(|page| root().join(page)).collect();
+    listed.sort();
+    pages.sort();
+    assert_eq!(listed, pages);
+}
+
+#[test]
+fn every_link_of_the_made_book_leads_to_a_page_of_it() {
+    skip_unless!(programs(&["python3"]));
+    let made = std::env::temp_dir().join(format!("rlock-book-{}", std::process::id()));
+    let status = Command::new(root().join("docs/build")).arg("--pages").arg(&made).status().expect("docs/build runs");
+    assert!(status.success(), "{status}");
+    let mut files = Vec::new();
+    files_below(&made, &mut files);
+    let pages: Vec<_> = files.into_iter().filter(|file| file.extension().is_some_and(|end| end == "md")).collect();
+    let broken: Vec<_> = pages.iter().flat_map(|page| broken_links(page, &text(page))).collect();
+    fs::remove_dir_all(&made).expect("the pages can be removed");
+    assert!(pages.len() > 30 && broken.is_empty(), "{} pages: {}", pages.len(), broken.join("\n"));
+}
+
 #[test]
 fn link_path_or_citation_without_a_target_is_reported() {
     let page = Path::new("docs/design.md");
@@ -50,9 +90,13 @@ fn link_path_or_citation_without_a_target_is_reported() {
 /// checked.
 fn broken_links(page: &Path, text: &str) -> Vec<String> {
     let prose = prose(text);
-    let targets = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-    let local = targets.filter(|target| !target.contains("://"));
+    let local = targets(&prose).filter(|target| !target.contains("://"));
     local.filter_map(|target| broken(page, page.parent().unwrap_or(Path::new("")), target)).collect()
+}
+
+/// The targets of the links of a page.
+fn targets(text: &str) -> impl Iterator<Item = &str> {
+    text.split("](").skip(1).filter_map(|rest| rest.split(')').next())
 }
 
 /// Returns the paths between backticks that do not exist. For a path with a placeholder such as
@@ -121,6 +165,7 @@ fn prose(text: &str) -> String {
 fn pages() -> Vec<PathBuf> {
     let mut pages: Vec<_> = PAGES.map(PathBuf::from).into();
     files_below(Path::new("docs"), &mut pages);
+    pages.retain(|page| page.extension().is_some_and(|end| end == "md"));
     pages
 }
 

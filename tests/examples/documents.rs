@@ -1,0 +1,180 @@
+//! The commands of README.md and of the pages of docs/book/src.
+//!
+//! A `console` block is a dialogue: each line after `$ ` is typed, and the lines below are what it
+//! prints. `…` in such a line stands for any text, and `…` alone for any lines. The blocks of a page
+//! are one session of a shell. The lines of `sh` and `crontab` blocks succeed without a message of
+//! rlock. What is indented, and blocks of other kinds, are not run.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::needs::left_out;
+use crate::support::servers::Kind;
+use crate::support::{Lab, Ran};
+use crate::{labs_with, pages, shell};
+
+/// The pages with commands.
+const DOCUMENTS: [&str; 2] = ["docs/book/src/tutorial.md", "docs/book/src/troubleshooting.md"];
+
+/// The programs that the pages call. They print their names.
+const PROGRAMS: [&str; 5] = ["backup.sh", "deploy.sh", "load.sh", "report.sh", "sync.sh"];
+
+/// Starts the line that announces a command in the output of the session.
+const MARK: &str = "next command: ";
+
+/// The start of a session. A command in the background has had its effect when the next one begins:
+/// the table lists another number of sessions.
+const PRELUDE: &str = r#"
+exec 2>&1
+mark() { code=$?; echo "next command: "; return $code; }
+sessions() { code=$?; rlock inspect --json | grep -o '"session"' | wc -l; return $code; }
+await() { code=$?; until [ "$(sessions)" != "$before" ]; do sleep 0.01; done; return $code; }
+trap 'kill $begun 2>/dev/null; wait' EXIT
+"#;
+
+/// The blocks of a page, each with the word behind its fence.
+fn blocks(page: &str) -> Vec<(&str, Vec<&str>)> {
+    let mut blocks: Vec<(&str, Vec<&str>)> = Vec::new();
+    let mut is_inside = false;
+    for line in page.lines() {
+        if let Some(kind) = line.strip_prefix("```") {
+            is_inside = !is_inside;
+            if is_inside {
+                blocks.push((kind, Vec::new()));
+            }
+        } else if is_inside {
+            blocks.last_mut().expect("a fence began it").1.push(line);
+        }
+    }
+    blocks
+}
+
+/// One command of a dialogue, and the lines that it prints.
+struct Step<'p> {
+    command: &'p str,
+    printed: Vec<&'p str>,
+}
+
+fn steps<'p>(blocks: &[(&str, Vec<&'p str>)]) -> Vec<Step<'p>> {
+    let mut steps: Vec<Step<'_>> = Vec::new();
+    for line in blocks.iter().filter(|(kind, _)| *kind == "console").flat_map(|(_, lines)| lines) {
+        match line.strip_prefix("$ ") {
+            Some(command) => steps.push(Step { command, printed: Vec::new() }),
+            None => steps.last_mut().expect("a dialogue begins with a command").printed.push(line),
+        }
+    }
+    steps
+}
+
+/// The session as a script.
+fn script(steps: &[Step<'_>]) -> String {
+    let mut script = PRELUDE.to_owned();
+    for Step { command, .. } in steps {
+        let line = match command.ends_with(" &") {
+            true => format!("mark\nbefore=$(sessions)\n{command}\nbegun=\"$begun $!\"\nawait\n"),
+            false => format!("mark\n{command}\n"),
+        };
+        script += &line;
+    }
+    script
+}
+
+/// Whether the lines that were printed are those that a page shows.
+fn are_as_shown(printed: &[&str], shown: &[&str]) -> bool {
+    match shown {
+        [] => printed.is_empty(),
+        ["…", rest @ ..] => (0..=printed.len()).any(|skipped| are_as_shown(&printed[skipped..], rest)),
+        [line, rest @ ..] => {
+            printed.first().is_some_and(|first| is_as_shown(first, line) && are_as_shown(&printed[1..], rest))
+        }
+    }
+}
+
+fn is_as_shown(printed: &str, shown: &str) -> bool {
+    let (first, rest) = shown.split_once('…').map_or((shown, None), |(first, rest)| (first, Some(rest)));
+    let Some(behind) = printed.strip_prefix(first) else { return false };
+    match rest {
+        None => behind.is_empty(),
+        Some(rest) => {
+            let mut starts = behind.char_indices().map(|(at, _)| at).chain([behind.len()]);
+            starts.any(|at| is_as_shown(&behind[at..], rest))
+        }
+    }
+}
+
+/// A page with the places of the lab in place of those of its examples.
+fn page(document: &str, lab: &Lab, server: &Lab) -> String {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(document)).expect("the page is there");
+    let text = text.replace("redis://locks.example.com", &server.url());
+    let text = text.replace("--splay 1m", "--splay 1ms");
+    text.replace("RLOCK_PASSWORD_FILE=", "PASSWORD_FILE=").replace("/etc/", &format!("{}/etc/", lab.folder().display()))
+}
+
+fn lab() -> Lab {
+    labs_with(&PROGRAMS).swap_remove(0)
+}
+
+#[test]
+fn dialogues_of_a_page_print_what_it_shows() {
+    if !Kind::Redis7.is_present() {
+        left_out("there is no Redis 7");
+        return;
+    }
+    for document in DOCUMENTS {
+        let (lab, server) = (lab(), Lab::on(Kind::Redis7));
+        let page = page(document, &lab, &server);
+        let blocks = blocks(&page);
+        let steps = steps(&blocks);
+        assert!(!steps.is_empty(), "{document} has dialogues");
+        let ran = Ran::of(shell(&lab, &script(&steps)).env("RLOCK_NAMESPACE", server.namespace()));
+        let parts: Vec<_> = ran.stdout.split(&format!("{MARK}\n")).skip(1).collect();
+        assert_eq!(parts.len(), steps.len(), "{document}: {}", ran.stdout);
+        for (step, part) in steps.iter().zip(parts) {
+            let printed: Vec<_> = part.lines().map(str::trim_end).collect();
+            assert!(
+                are_as_shown(&printed, &step.printed),
+                "{document}: $ {}\n{part}\n{:#?}",
+                step.command,
+                step.printed
+            );
+        }
+    }
+}
+
+#[test]
+fn scripts_and_crontabs_of_a_page_run_without_a_message() {
+    if !Kind::Redis7.is_present() {
+        left_out("there is no Redis 7");
+        return;
+    }
+    for document in DOCUMENTS {
+        let (lab, server) = (lab(), Lab::on(Kind::Redis7));
+        for (kind, lines) in blocks(&page(document, &lab, &server)) {
+            let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+            let text = match kind {
+                "sh" => text,
+                "crontab" => pages::without_times(&text),
+                _ => continue,
+            };
+            let ran = Ran::of(&mut shell(&lab, &format!("set -e\n{text}")));
+            assert!(ran.code() == Some(0) && ran.stderr.is_empty(), "{document}: {text}\n{ran:?}");
+        }
+    }
+}
+
+#[test]
+fn dialogue_that_prints_something_else_is_noticed() {
+    for (printed, shown, is_same) in [
+        ("a", "a", true),
+        ("a", "b", false),
+        ("a 7 b", "a … b", true),
+        ("a 7 c", "a … b", false),
+        ("a\nb\nc", "a\n…", true),
+        ("a\nb\nc", "…\nc", true),
+        ("a\nb", "a", false),
+        ("a", "a\nb", false),
+    ] {
+        let [printed, shown] = [printed, shown].map(|text| text.lines().collect::<Vec<_>>());
+        assert_eq!(are_as_shown(&printed, &shown), is_same, "{printed:?} {shown:?}");
+    }
+}
