@@ -88,6 +88,41 @@ fn every_quoted_line_is_a_message() {
     assert!(stale.is_empty(), "no source has these messages: {stale:#?}");
 }
 
+#[test]
+fn message_of_another_exit_code_needs_no_entry() {
+    let source = r#"
+        fn one() -> Error { Error::Unavailable(format!("'{url}' sleeps at night: wake it")) }
+        fn two() -> Failure { Failure { code: exit::LOST, text: "the lock has melted: freeze it".into() } }
+        fn three() { open(path).context("cannot open the window")?; let other = "not a message at all"; }
+        fn four() -> Failure { Failure::usage("a word is missing here: add it") }
+        #[cfg(test)]
+        mod tests { fn five() -> Error { Error::Unavailable("a text for the tests".to_owned()) } }
+        const SIX: &str = "a constant that is named";
+    "#;
+    let mut reader = Reader { name: "src/one.rs", others: &["SIX"], found: Vec::new() };
+    reader.walk(source.parse().expect("the tokens of Rust"));
+    let found = [
+        "'{url}' sleeps at night: wake it",
+        "the lock has melted: freeze it",
+        "cannot open the window",
+        "a constant that is named",
+    ];
+    assert_eq!(reader.found, found);
+    assert!(contains("rlock: 'redis://h' sleeps at night: wake it", found[0]));
+    assert!(!contains("rlock: 'redis://h' sleeps at night: let it", found[0]));
+}
+
+#[test]
+fn every_named_function_and_constant_exists() {
+    for (file, names) in OTHERS {
+        let source = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).expect("the source is there");
+        for name in names {
+            let is_there = source.contains(&format!("fn {name}(")) || source.contains(&format!("const {name}:"));
+            assert!(is_there, "{file} has no {name}");
+        }
+    }
+}
+
 /// The lines of the page that quote messages.
 fn quoted() -> Vec<&'static str> {
     let mut is_quote = false;
