@@ -14,11 +14,24 @@ use crate::support::{Lab, Ran};
 use crate::{labs_with, pages, shell};
 
 /// The pages with commands.
-const DOCUMENTS: [&str; 3] = ["README.md", "docs/book/src/tutorial.md", "docs/book/src/troubleshooting.md"];
+const DOCUMENTS: [&str; 4] =
+    ["README.md", "docs/book/src/tutorial.md", "docs/book/src/troubleshooting.md", "docs/book/src/migration.md"];
 
 /// The programs that the pages call. They print their names.
-const PROGRAMS: [&str; 10] =
-    ["backup.sh", "deploy.sh", "fetch", "index", "load.sh", "migrate", "relink", "report.sh", "sync.sh", "train"];
+const PROGRAMS: [&str; 12] = [
+    "backup.sh",
+    "deploy.sh",
+    "fetch",
+    "git",
+    "index",
+    "load.sh",
+    "migrate",
+    "relink",
+    "report.sh",
+    "sync.sh",
+    "train",
+    "work",
+];
 
 /// Starts the line that announces a command in the output of the session.
 const MARK: &str = "next command: ";
@@ -27,6 +40,7 @@ const MARK: &str = "next command: ";
 /// the table lists another number of sessions.
 const PRELUDE: &str = r#"
 exec 2>&1
+PATH=$HOME:$PATH
 mark() { code=$?; echo "next command: "; return $code; }
 sessions() { code=$?; rlock inspect --json | grep -o '"session"' | wc -l; return $code; }
 await() { code=$?; until [ "$(sessions)" != "$before" ]; do sleep 0.01; done; return $code; }
@@ -130,7 +144,7 @@ fn is_as_shown(printed: &str, shown: &str) -> bool {
 fn page(document: &str, lab: &Lab, server: &Lab) -> String {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(document)).expect("the page is there");
     let text = text.replace("redis://locks.example.com", &server.url());
-    let text = text.replace("file:///run/lock/rlock-1000", &lab.url()).replace("--splay 1m", "--splay 1ms");
+    let text = text.replace("file:///run/lock/rlock-1000", &lab.url()).replace("--splay 1", "--splay 0.0");
     let text = text.replace("namespace 'rlock'", &format!("namespace '{}'", server.namespace()));
     let text = text.replace(">> \"$GITHUB_ENV\"", ">env; set -a; . ./env; set +a");
     text.replace("RLOCK_PASSWORD_FILE=", "PASSWORD_FILE=").replace("/etc/", &format!("{}/etc/", lab.folder().display()))
