@@ -74,11 +74,32 @@ fn every_link_of_the_made_book_leads_to_a_page_of_it() {
 }
 
 #[test]
+fn every_picture_of_the_book_is_drawn_from_its_source() {
+    skip_unless!(programs(&["dot"]));
+    let mut sources = Vec::new();
+    files_below(Path::new("docs/book/pictures"), &mut sources);
+    let mut drawn = Vec::new();
+    files_below(Path::new("docs/book/src/pictures"), &mut drawn);
+    assert_eq!(sources.len(), drawn.len(), "{sources:?} {drawn:?}");
+    // Another version of Graphviz sets the same words elsewhere.
+    let words = |svg: &str| {
+        let texts = svg.split("</text>").filter_map(|part| Some(part.rsplit_once('>')?.1.to_owned()));
+        texts.collect::<BTreeSet<_>>()
+    };
+    for source in sources {
+        let name = source.file_stem().expect("a name").to_string_lossy().into_owned();
+        let made = Command::new("dot").arg("-Tsvg").arg(root().join(&source)).output().expect("dot runs");
+        let picture = text(Path::new(&format!("docs/book/src/pictures/{name}.svg")));
+        assert_eq!(words(&String::from_utf8_lossy(&made.stdout)), words(&picture), "run: docs/build --pictures");
+    }
+}
+
+#[test]
 fn link_path_or_citation_without_a_target_is_reported() {
     let page = Path::new("docs/design.md");
     let links = "[a](protocol.md) [b](nowhere.md) [c](#the-one-rule) [d](#nowhere) [e](../README.md#installing) \
-                 [f](https://example.com/x)\n```\n[g](nowhere.md)\n```\n";
-    assert_eq!(broken_links(page, links).len(), 2);
+                 [f](https://example.com/x) <img src=\"nowhere.svg\">\n```\n[g](nowhere.md)\n```\n";
+    assert_eq!(broken_links(page, links).len(), 3);
     let paths =
         "`src/lock/table.rs` `src/nowhere.rs` `src/cmd/NAME.rs` `tests/run --test x` `nowhere/NAME` `src/nowhere/NAME`";
     assert_eq!(broken_paths(page, paths).len(), 2);
@@ -94,9 +115,10 @@ fn broken_links(page: &Path, text: &str) -> Vec<String> {
     local.filter_map(|target| broken(page, page.parent().unwrap_or(Path::new("")), target)).collect()
 }
 
-/// The targets of the links of a page.
+/// The targets of the links and pictures of a page.
 fn targets(text: &str) -> impl Iterator<Item = &str> {
-    text.split("](").skip(1).filter_map(|rest| rest.split(')').next())
+    let behind = |start, end| text.split(start).skip(1).filter_map(move |rest: &str| rest.split(end).next());
+    behind("](", ')').chain(behind("src=\"", '"')).chain(behind("srcset=\"", '"'))
 }
 
 /// Returns the paths between backticks that do not exist. For a path with a placeholder such as
