@@ -162,8 +162,6 @@ fn dialogues_of_a_page_print_what_it_shows() {
     }
     for document in DOCUMENTS {
         let (lab, server) = (lab(), Lab::on(Kind::Redis7));
-        // It holds its lock until the session ends.
-        fs::write(lab.folder().join("backup.sh"), "#!/bin/sh\nexec sleep 1000\n").expect("a file can be made");
         let page = page(document, &lab, &server);
         let blocks = blocks(&page);
         let steps = steps(&blocks);
