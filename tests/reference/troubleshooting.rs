@@ -25,9 +25,9 @@ const CONTEXTS: [&str; 2] = ["context", "with_context"];
 /// command line.
 const ERROR_TYPES: [&str; 2] = ["src/lock/op.rs", "src/store/"];
 
-/// Functions and constants whose texts go to a maker elsewhere, or belong to an exit code that the
-/// supervision chooses.
-const OTHERS: [(&str, &[&str]); 10] = [
+/// Functions and constants whose texts go to a maker elsewhere, belong to an exit code that the
+/// supervision chooses, or are answers of the lock server.
+const OTHERS: [(&str, &[&str]); 12] = [
     (
         "src/messages.rs",
         &[
@@ -48,6 +48,11 @@ const OTHERS: [(&str, &[&str]); 10] = [
         ],
     ),
     ("src/cmd/context.rs", &["NOTHING_HELD"]),
+    (
+        "src/serve/client.rs",
+        &["change", "end_deadlock", "on", "on_line", "on_tick", "unlock", "upgrade", "LATE", "NO_PREWRITE", "UNKNOWN"],
+    ),
+    ("src/serve/rules.rs", &["refusal"]),
     ("src/store/embedded/directory.rs", &["FOREIGN"]),
     ("src/store/embedded/fault.rs", &["LINE", "SLOW_LINE"]),
     ("src/store/embedded/records.rs", &["DAMAGED"]),
@@ -58,11 +63,14 @@ const OTHERS: [(&str, &[&str]); 10] = [
     ("src/supervise/hint.rs", &["hint"]),
 ];
 
-/// Calls whose texts end with another exit code, or are for those who work on rlock.
-const OTHER_CALLS: [&str; 7] = ["usage", "expect", "panic", "unreachable", "assert", "assert_eq", "debug_assert"];
+/// Calls whose texts end with another exit code, go to the log of the lock server, or are for those
+/// who work on rlock.
+const OTHER_CALLS: [&str; 8] =
+    ["usage", "log", "expect", "panic", "unreachable", "assert", "assert_eq", "debug_assert"];
 
-/// Texts by which one part of rlock tells another to begin anew.
-const INTERNAL: [&str; 3] = [
+/// Texts that no user sees: they tell a part of rlock to begin anew, or answer what no client asks.
+const INTERNAL: [&str; 4] = [
+    "refused by an earlier run",
     "processes of killed holders have not ended",
     "more sessions are due than a transaction ends",
     "more sessions are dead than a transaction ends",
