@@ -1,17 +1,18 @@
 //! The commands of README.md and of the pages of docs/book/src.
 //!
 //! A `console` block is a dialogue: each line after `$ ` is typed, and the lines below are what it
-//! prints. `…` in such a line stands for any text, and `…` alone for any lines. Users, pids, times and
-//! the widths of columns may differ. The blocks of a page are one session of a shell. The lines of `sh` and `crontab` blocks succeed without a message of
-//! rlock. What is indented, and blocks of other kinds, are not run.
+//! prints. `…` in such a line stands for any text, and `…` alone for any lines. Users, pids, times
+//! and the widths of columns may differ. The blocks of a page are one session of a shell.
+//!
+//! The lines of `sh` and `crontab` blocks succeed without a message of rlock. What is indented, and
+//! blocks of other kinds, are not run.
 
 use std::fs;
 use std::path::Path;
 
-use crate::support::needs::left_out;
 use crate::support::servers::Kind;
 use crate::support::{Lab, Ran};
-use crate::{labs_with, pages, shell};
+use crate::{add_scripts, pages, shell};
 
 /// The pages with commands.
 const DOCUMENTS: [&str; 4] =
@@ -33,17 +34,31 @@ const PROGRAMS: [&str; 12] = [
     "work",
 ];
 
-/// Starts the line that announces a command in the output of the session.
-const MARK: &str = "next command: ";
+/// What stands on a page for something outside of the tests, and what they put in its place. `URL`
+/// is a store on a server, and `LOCAL` that of the lab; both have the namespace `NAMESPACE`.
+const REPLACED: [(&str, &str); 7] = [
+    ("redis://locks.example.com", "URL"),
+    ("file:///run/lock/rlock-1000", "LOCAL"),
+    ("namespace 'rlock'", "namespace 'NAMESPACE'"),
+    // The stores of the tests have no password, and the tests no time.
+    ("RLOCK_PASSWORD_FILE=", "PASSWORD_FILE="),
+    ("--splay 10m", "--splay 5ms"),
+    ("--splay 1m", "--splay 5ms"),
+    // A runner hands the variables to the steps that follow.
+    (">> \"$GITHUB_ENV\"", ">env; set -a; . ./env; set +a"),
+];
+
+/// The line that stands before the output of each command of a session.
+const MARK: &str = "next command:";
 
 /// The start of a session. A command in the background has had its effect when the next one begins:
-/// the table lists another number of sessions.
+/// the store lists another number of sessions.
 const PRELUDE: &str = r#"
 exec 2>&1
 PATH=$HOME:$PATH
-mark() { code=$?; echo "next command: "; return $code; }
-sessions() { code=$?; rlock inspect --json | grep -o '"session"' | wc -l; return $code; }
-await() { code=$?; until [ "$(sessions)" != "$before" ]; do sleep 0.01; done; return $code; }
+mark() { code=$?; echo MARK; return $code; }
+sessions() { rlock inspect --json | grep -o '"session"' | wc -l; }
+await() { tries=0; until [ "$(sessions)" != "$before" ] || [ $((tries += 1)) = 1000 ]; do sleep 0.01; done; }
 trap 'kill $begun 2>/dev/null; wait' EXIT
 "#;
 
@@ -83,7 +98,7 @@ fn steps<'p>(blocks: &[(&str, Vec<&'p str>)]) -> Vec<Step<'p>> {
 
 /// The session as a script.
 fn script(steps: &[Step<'_>]) -> String {
-    let mut script = PRELUDE.to_owned();
+    let mut script = PRELUDE.replace("MARK", &format!("'{MARK}'"));
     for Step { command, .. } in steps {
         let line = match command.ends_with(" &") {
             true => format!("mark\nbefore=$(sessions)\n{command}\nbegun=\"$begun $!\"\nawait\n"),
@@ -140,66 +155,53 @@ fn is_as_shown(printed: &str, shown: &str) -> bool {
     }
 }
 
-/// A page with the places of the lab in place of those of its examples.
-fn page(document: &str, lab: &Lab, server: &Lab) -> String {
-    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(document)).expect("the page is there");
-    let text = text.replace("redis://locks.example.com", &server.url());
-    let text = text.replace("file:///run/lock/rlock-1000", &lab.url()).replace("--splay 1", "--splay 0.0");
-    let text = text.replace("namespace 'rlock'", &format!("namespace '{}'", server.namespace()));
-    let text = text.replace(">> \"$GITHUB_ENV\"", ">env; set -a; . ./env; set +a");
-    text.replace("RLOCK_PASSWORD_FILE=", "PASSWORD_FILE=").replace("/etc/", &format!("{}/etc/", lab.folder().display()))
-}
-
-fn lab() -> Lab {
-    labs_with(&PROGRAMS).swap_remove(0)
+/// Runs a test with each page, whose examples name places of the lab.
+fn on_each_page(test: impl Fn(&str, &Lab, &str)) {
+    Kind::Redis7.run(|kind| {
+        for document in DOCUMENTS {
+            let server = Lab::on(kind);
+            let lab = Lab::new().with("RLOCK_NAMESPACE", server.namespace());
+            add_scripts(&lab, &PROGRAMS);
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(document);
+            let mut page = fs::read_to_string(path).expect("the page is there");
+            for (from, to) in REPLACED {
+                page = page.replace(from, to);
+            }
+            let page = page.replace("URL", &server.url()).replace("LOCAL", &lab.url());
+            test(document, &lab, &page.replace("NAMESPACE", server.namespace()));
+        }
+    });
 }
 
 #[test]
 fn dialogues_of_a_page_print_what_it_shows() {
-    if !Kind::Redis7.is_present() {
-        left_out("there is no Redis 7");
-        return;
-    }
-    for document in DOCUMENTS {
-        let (lab, server) = (lab(), Lab::on(Kind::Redis7));
-        let page = page(document, &lab, &server);
-        let blocks = blocks(&page);
-        let steps = steps(&blocks);
+    on_each_page(|document, lab, page| {
+        let steps = steps(&blocks(page));
         assert!(!steps.is_empty(), "{document} has dialogues");
-        let ran = Ran::of(shell(&lab, &script(&steps)).env("RLOCK_NAMESPACE", server.namespace()));
+        let ran = Ran::of(&mut shell(lab, &script(&steps)));
         let parts: Vec<_> = ran.stdout.split(&format!("{MARK}\n")).skip(1).collect();
         assert_eq!(parts.len(), steps.len(), "{document}: {}", ran.stdout);
-        for (step, part) in steps.iter().zip(parts) {
-            let printed: Vec<_> = part.lines().map(str::trim_end).collect();
-            assert!(
-                are_as_shown(&printed, &step.printed),
-                "{document}: $ {}\n{part}\n{:#?}",
-                step.command,
-                step.printed
-            );
+        for (Step { command, printed }, part) in steps.iter().zip(parts) {
+            let lines: Vec<_> = part.lines().collect();
+            assert!(are_as_shown(&lines, printed), "{document}: $ {command}\n{part}\n{printed:#?}");
         }
-    }
+    });
 }
 
 #[test]
 fn scripts_and_crontabs_of_a_page_run_without_a_message() {
-    if !Kind::Redis7.is_present() {
-        left_out("there is no Redis 7");
-        return;
-    }
-    for document in DOCUMENTS {
-        let (lab, server) = (lab(), Lab::on(Kind::Redis7));
-        for (kind, lines) in blocks(&page(document, &lab, &server)) {
+    on_each_page(|document, lab, page| {
+        for (kind, lines) in blocks(page) {
             let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
             let text = match kind {
                 "sh" => text,
                 "crontab" => pages::without_times(&text),
                 _ => continue,
             };
-            let ran = Ran::of(&mut shell(&lab, &format!("set -e\n{text}")));
+            let ran = Ran::of(&mut shell(lab, &format!("set -e\n{text}")));
             assert!(ran.code() == Some(0) && ran.stderr.is_empty(), "{document}: {text}\n{ran:?}");
         }
-    }
+    });
 }
 
 #[test]
