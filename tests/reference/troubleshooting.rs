@@ -97,6 +97,16 @@ fn every_quoted_line_is_a_message() {
 }
 
 #[test]
+fn every_entry_says_what_happened_and_what_to_do() {
+    for entry in PAGE.split("\n### ").skip(1).filter(|entry| entry.contains("```text")) {
+        let title = entry.lines().next().unwrap_or_default();
+        for part in ["**What happened.**", "**What to do.**"] {
+            assert!(entry.contains(part), "'{title}' lacks: {part}");
+        }
+    }
+}
+
+#[test]
 fn message_of_another_exit_code_needs_no_entry() {
     let source = r#"
         fn one() -> Error { Error::Unavailable(format!("'{url}' sleeps at night: wake it")) }
