@@ -143,8 +143,8 @@ impl Messages {
 
     pub(crate) fn taken_away(&self) -> String {
         let by = match self.has_leases {
-            true => "by 'rlock cleanup --break', a failover, lost data or a step of the server's clock",
-            false => "as 'rlock cleanup --break' does",
+            true => "by 'rlock break', a failover, lost data or a step of the server's clock",
+            false => "as 'rlock break' does",
         };
         let were = if resources(&self.claims).len() == 1 { "was" } else { "were" };
         format!("{} {were} taken away, {by}", self.names())

@@ -127,7 +127,7 @@ fn break_of_one_claim_takes_and_names_all_claims_of_its_request() {
     let ran = lab.run(["cleanup", "--break", "j"]);
     ran.printed(&(line("broke", j, &held) + &with(line("broke", k, &held))));
     wait_until("the holder ends though its input is open", || !holder.runs());
-    holder.end().said(76, "lost: 'j', 'k' were taken away, as 'rlock cleanup --break' does; the command is stopped");
+    holder.end().said(76, "lost: 'j', 'k' were taken away, as 'rlock break' does; the command is stopped");
     lab.assert_idle();
 }
 
@@ -153,10 +153,7 @@ fn assert_ended_by_break(mut holder: Running) {
     wait_until("the holder ends though its input is open", || !holder.runs());
     let ran = holder.end();
     // A server does not tell a break from a loss of its data.
-    let how = [
-        "as 'rlock cleanup --break' does",
-        "by 'rlock cleanup --break', a failover, lost data or a step of the server's clock",
-    ];
+    let how = ["as 'rlock break' does", "by 'rlock break', a failover, lost data or a step of the server's clock"];
     let said = how.map(|how| format!("lost: 'k' was taken away, {how}; the command is stopped"));
     assert!(said.contains(&ran.failed(76).to_owned()), "{ran:?}");
 }

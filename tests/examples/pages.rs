@@ -267,7 +267,7 @@ fn file(lab: &Lab, name: &str, text: &str) {
 }
 
 /// The commands of a block, without the five fields of a crontab.
-fn without_times(block: &str) -> String {
+pub(crate) fn without_times(block: &str) -> String {
     let command = |line: &str| match line.split_once("* * *") {
         Some((_, rest)) => rest.trim_start_matches([' ', '*']).to_owned(),
         None => line.to_owned(),

@@ -1,9 +1,15 @@
 //! Checks the pages for contributors: their links and anchors, the paths that they cite, and the
 //! citations of pages in the source.
 
+#[path = "../support/needs.rs"]
+mod needs;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use needs::{programs, skip_unless};
 
 /// The pages outside of docs/.
 const PAGES: [&str; 4] = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"];
@@ -33,12 +39,67 @@ fn every_page_that_the_source_cites_exists() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
+/// The contents of the book.
+const SUMMARY: &str = "docs/book/src/SUMMARY.md";
+
+#[test]
+fn book_has_every_page_once() {
+    let summary = text(Path::new(SUMMARY));
+    let folder = root().join(SUMMARY).parent().expect("it is in a folder").to_owned();
+    let mut listed: Vec<_> =
+        targets(&summary).map(|target| fs::canonicalize(folder.join(target)).expect("a page")).collect();
+    let mut pages = pages();
+    files_below(Path::new("man"), &mut pages);
+    // A manual page without text of its own only names another one.
+    pages.retain(|page| page != Path::new(SUMMARY) && !text(page).starts_with(".so "));
+    pages.extend(["examples/README.md", "benches/results/results.md"].map(PathBuf::from));
+    let mut pages: Vec<_> = pages.iter().map(|page| root().join(page)).collect();
+    listed.sort();
+    pages.sort();
+    assert_eq!(listed, pages);
+}
+
+#[test]
+fn every_link_of_the_made_book_leads_to_a_page_of_it() {
+    skip_unless!(programs(&["python3"]));
+    let made = std::env::temp_dir().join(format!("rlock-book-{}", std::process::id()));
+    let status = Command::new(root().join("docs/build")).arg("--pages").arg(&made).status().expect("docs/build runs");
+    assert!(status.success(), "{status}");
+    let mut files = Vec::new();
+    files_below(&made, &mut files);
+    let pages: Vec<_> = files.into_iter().filter(|file| file.extension().is_some_and(|end| end == "md")).collect();
+    let broken: Vec<_> = pages.iter().flat_map(|page| broken_links(page, &text(page))).collect();
+    fs::remove_dir_all(&made).expect("the pages can be removed");
+    assert!(pages.len() > 30 && broken.is_empty(), "{} pages: {}", pages.len(), broken.join("\n"));
+}
+
+#[test]
+fn every_picture_of_the_book_is_drawn_from_its_source() {
+    skip_unless!(programs(&["dot"]));
+    let mut sources = Vec::new();
+    files_below(Path::new("docs/book/pictures"), &mut sources);
+    let mut drawn = Vec::new();
+    files_below(Path::new("docs/book/src/pictures"), &mut drawn);
+    assert_eq!(sources.len(), drawn.len(), "{sources:?} {drawn:?}");
+    // Another version of Graphviz sets the same words elsewhere.
+    let words = |svg: &str| {
+        let texts = svg.split("</text>").filter_map(|part| Some(part.rsplit_once('>')?.1.to_owned()));
+        texts.collect::<BTreeSet<_>>()
+    };
+    for source in sources {
+        let name = source.file_stem().expect("a name").to_string_lossy().into_owned();
+        let made = Command::new("dot").arg("-Tsvg").arg(root().join(&source)).output().expect("dot runs");
+        let picture = text(Path::new(&format!("docs/book/src/pictures/{name}.svg")));
+        assert_eq!(words(&String::from_utf8_lossy(&made.stdout)), words(&picture), "run: docs/build --pictures");
+    }
+}
+
 #[test]
 fn link_path_or_citation_without_a_target_is_reported() {
     let page = Path::new("docs/design.md");
     let links = "[a](protocol.md) [b](nowhere.md) [c](#the-one-rule) [d](#nowhere) [e](../README.md#installing) \
-                 [f](https://example.com/x)\n```\n[g](nowhere.md)\n```\n";
-    assert_eq!(broken_links(page, links).len(), 2);
+                 [f](https://example.com/x) <img src=\"nowhere.svg\">\n```\n[g](nowhere.md)\n```\n";
+    assert_eq!(broken_links(page, links).len(), 3);
     let paths =
         "`src/lock/table.rs` `src/nowhere.rs` `src/cmd/NAME.rs` `tests/run --test x` `nowhere/NAME` `src/nowhere/NAME`";
     assert_eq!(broken_paths(page, paths).len(), 2);
@@ -50,9 +111,14 @@ fn link_path_or_citation_without_a_target_is_reported() {
 /// checked.
 fn broken_links(page: &Path, text: &str) -> Vec<String> {
     let prose = prose(text);
-    let targets = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-    let local = targets.filter(|target| !target.contains("://"));
+    let local = targets(&prose).filter(|target| !target.contains("://"));
     local.filter_map(|target| broken(page, page.parent().unwrap_or(Path::new("")), target)).collect()
+}
+
+/// The targets of the links and pictures of a page.
+fn targets(text: &str) -> impl Iterator<Item = &str> {
+    let behind = |start, end| text.split(start).skip(1).filter_map(move |rest: &str| rest.split(end).next());
+    behind("](", ')').chain(behind("src=\"", '"')).chain(behind("srcset=\"", '"'))
 }
 
 /// Returns the paths between backticks that do not exist. For a path with a placeholder such as
@@ -121,6 +187,7 @@ fn prose(text: &str) -> String {
 fn pages() -> Vec<PathBuf> {
     let mut pages: Vec<_> = PAGES.map(PathBuf::from).into();
     files_below(Path::new("docs"), &mut pages);
+    pages.retain(|page| page.extension().is_some_and(|end| end == "md"));
     pages
 }
 

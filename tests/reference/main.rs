@@ -3,6 +3,8 @@
 //!
 //! src/cli has the definitions. `RLOCK_REFRESH=1 cargo test --test reference` rewrites the files.
 
+mod troubleshooting;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::{env, fs};
