@@ -11,20 +11,21 @@
 //! | module | purpose |
 //! | --- | --- |
 //! | [`clock`] | the instants of two clocks: the machine's and the store's |
-//! | [`lock`] | the lock model: pure, total, the same for every store |
 //! | [`exit`] | the exit codes |
-//! | `alarm` | waits for descriptors until an instant |
+//! | `files`, `streams`, `processes`, `passwd` | read files, write to standard streams, read /proc and the user database |
+//! | [`lock`] | the lock model: pure, total, the same for every store |
 //! | `words` | formats and sanitises text |
-//! | `files`, `passwd`, `processes` | read files, the user database and /proc |
+//! | `alarm` | waits for descriptors until an instant |
+//! | `tree_end` | the note of a guardian that a tree has ended |
+//! | `identity` | describes processes, makes the ids of sessions |
 //! | [`store`] | where the lock table lives: liveness, wake-ups, time |
 //! | `failure`, `messages` | the text that users see, and its exit code |
-//! | `supervise` | runs the command: starts, signals, stops and reaps it; a pure machine decides |
-//! | `identity` | describes processes, makes the ids of sessions |
-//! | `inspection` | holders and waiters as JSON |
-//! | `history` | ended requests as JSON, and their statistics |
+//! | `view` | listings and histories as text, JSON and pictures |
 //! | [`cli`] | the command line: parser, help, man pages and completions from one source |
+//! | `supervise` | runs the command: starts, signals, stops and reaps it; a pure machine decides |
 //! | `keeper` | the process that `acquire --pid` leaves behind: a poll loop and a pure machine |
 //! | `serve` | the lock server: one poll loop, a pure machine for each client |
+//! | `doctor` | the questions of `rlock doctor` |
 //! | `cmd` | the subcommands: options in, wiring, exit code out |
 //! | `start` | what comes before the subcommand |
 

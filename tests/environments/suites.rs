@@ -9,8 +9,12 @@ use crate::support::Ran;
 use crate::support::needs::skip_unless;
 use crate::{WITHIN, can_play};
 
-/// The environments in which the test program and its servers work, too.
-const ENVIRONMENTS: [&str; 7] = ["docker", "podman", "systemd", "old-kernel", "no-pidfd", "namespaces", "read-only"];
+/// The suites, and the environments in which they and their servers work, too. Keepers, which many
+/// tests of `cli` need, need pidfds.
+const SUITES: [(&str, &[&str]); 2] = [
+    ("signals", &["docker", "podman", "systemd", "old-kernel", "no-pidfd", "namespaces", "read-only"]),
+    ("cli", &["docker", "podman", "systemd"]),
+];
 
 /// The test program of a suite.
 fn program(suite: &str) -> PathBuf {
@@ -41,9 +45,9 @@ fn exceptions(environment: &str) -> &'static [&'static str] {
 fn suites_pass_in_every_environment() {
     skip_unless!(can_play());
     let mut failed = Vec::new();
-    for suite in ["signals", "cli"] {
+    for (suite, environments) in SUITES {
         let program = program(suite);
-        for environment in ENVIRONMENTS {
+        for environment in environments {
             let mut within = Command::new(WITHIN);
             within.arg(environment).arg(&program).arg("--quiet").env("RLOCK_TESTS_REQUIRE", "none");
             within.args(exceptions(environment).iter().flat_map(|test| ["--skip", test]));

@@ -4,6 +4,8 @@
 #[path = "../support/needs.rs"]
 mod needs;
 
+mod map;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
