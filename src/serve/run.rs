@@ -96,6 +96,11 @@ fn signals() -> anyhow::Result<OwnedFd> {
         // A write of one to an eventfd that is read now and then cannot fail.
         let _ = rustix::io::write(&theirs, &1_u64.to_ne_bytes());
     })
+    .map_err(|error| match error {
+        // The crate's own text does not name the cause.
+        ctrlc::Error::System(cause) => anyhow::Error::new(cause),
+        error => error.into(),
+    })
     .context("can't receive signals")?;
     Ok(event)
 }
