@@ -31,8 +31,16 @@ const CALLS: &[Row] = calls! {
     clone3 SYS_clone3: EAGAIN ENOMEM ENOSPC EPERM;
     close SYS_close: EINTR EIO ENOSPC;
     connect SYS_connect: EACCES EAGAIN ECONNREFUSED EINTR EPERM;
+    dup SYS_dup: EMFILE;
     dup2 SYS_dup2: EINTR EMFILE;
     dup3 SYS_dup3: EINTR EMFILE;
+    epoll_ctl SYS_epoll_ctl: ENOMEM ENOSPC;
+    epoll_pwait SYS_epoll_pwait: EINTR;
+    epoll_wait SYS_epoll_wait: EINTR;
+    eventfd2 SYS_eventfd2: EMFILE ENOMEM;
+    inotify_add_watch SYS_inotify_add_watch: EACCES ENOMEM ENOSPC;
+    inotify_init1 SYS_inotify_init1: EMFILE ENOMEM;
+    inotify_rm_watch SYS_inotify_rm_watch: ;
     epoll_create1 SYS_epoll_create1: EMFILE ENOMEM;
     execve SYS_execve: EACCES EAGAIN EIO EMFILE ENOMEM EPERM;
     fallocate SYS_fallocate: EINTR EIO ENOSPC ENOSYS EPERM;
@@ -87,6 +95,8 @@ const CALLS: &[Row] = calls! {
     poll SYS_poll: EINTR ENOMEM;
     ppoll SYS_ppoll: EINTR ENOMEM;
     prctl SYS_prctl: EPERM;
+    pipe SYS_pipe: EMFILE;
+    preadv SYS_preadv: EINTR EIO;
     pread64 SYS_pread64: EINTR EIO;
     prlimit64 SYS_prlimit64: ;
     pwrite64 SYS_pwrite64: EINTR EIO ENOSPC;
@@ -99,10 +109,12 @@ const CALLS: &[Row] = calls! {
     rename SYS_rename: EACCES ENOMEM ENOSPC EPERM;
     renameat SYS_renameat: EACCES ENOMEM ENOSPC EPERM;
     renameat2 SYS_renameat2: EACCES ENOMEM ENOSPC EPERM;
+    restart_syscall SYS_restart_syscall: EINTR;
     rseq SYS_rseq: ;
     rt_sigaction SYS_rt_sigaction: ;
     rt_sigprocmask SYS_rt_sigprocmask: ;
     rt_sigreturn SYS_rt_sigreturn: ;
+    rt_sigtimedwait SYS_rt_sigtimedwait: EAGAIN EINTR;
     sched_getaffinity SYS_sched_getaffinity: ;
     sched_yield SYS_sched_yield: ;
     sendmsg SYS_sendmsg: EAGAIN ECONNRESET EINTR ENOMEM EPIPE;
@@ -123,6 +135,9 @@ const CALLS: &[Row] = calls! {
     sysinfo SYS_sysinfo: ;
     timer_create SYS_timer_create: EAGAIN ENOMEM;
     timer_settime SYS_timer_settime: ;
+    timerfd_create SYS_timerfd_create: EMFILE ENOMEM;
+    timerfd_settime SYS_timerfd_settime: ;
+    truncate SYS_truncate: EACCES EINTR EIO EPERM;
     tgkill SYS_tgkill: EAGAIN;
     umask SYS_umask: ;
     uname SYS_uname: ;
@@ -195,14 +210,20 @@ fn can_be_short(call: &Call) -> bool {
 
 /// Whether a failure of a call is left out, because rlock cannot handle it.
 fn is_left_out(call: &Call, fault: Fault) -> bool {
-    let length = call.arguments[2];
+    // The length of a transfer, or the flags of openat(2).
+    let third = call.arguments[2];
+    let wakes = third & 0xffff_ffff & u64::from((libc::O_ACCMODE | libc::O_NONBLOCK).cast_unsigned())
+        == u64::from((libc::O_WRONLY | libc::O_NONBLOCK).cast_unsigned());
     match (call.number, fault) {
+        // The pipe of a session to wake. Only another user's can't be opened for want of rights, and
+        // such a pipe counts as that of a stranger.
+        (libc::SYS_openat, Fault::Error(EACCES | EPERM)) => wakes,
         // LMDB reads a meta page at once. Linux reads a local file short at its end only.
-        (libc::SYS_pread64, Fault::Short) => length == 152,
+        (libc::SYS_pread64, Fault::Short) => third == 152,
         // The handler of signals wakes the poll loop by this byte. signal-hook ignores an error.
-        (libc::SYS_sendto, Fault::Error(_)) => length == 1,
+        (libc::SYS_sendto, Fault::Error(_)) => third == 1,
         // The keeper reports that it has detached. A pipe with a reader takes the byte.
-        (libc::SYS_write, Fault::Error(error)) => length == 1 && error != EINTR,
+        (libc::SYS_write, Fault::Error(error)) => third == 1 && error != EINTR,
         _ => false,
     }
 }

@@ -69,16 +69,16 @@ pub(crate) struct Case {
 
 impl Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.store.name(), self.scene.name, self.process.name())?;
+        write!(f, "{}/{}/{}", self.store.name(), self.scene.name, self.process.name())?;
         let Some((place, fault)) = self.strike else { return Ok(()) };
-        write!(f, " {} {} {}", calls::name(place.number), place.before + 1, fault.name())
+        write!(f, "/{}/{}/{}", calls::name(place.number), place.before + 1, fault.name())
     }
 }
 
 impl Case {
     /// Reads the words that [`Display`] writes.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let words: Vec<&str> = text.split_whitespace().collect();
+        let words: Vec<&str> = text.split('/').collect();
         let (head, strike) = words.split_at_checked(3)?;
         let store = [Store::Embedded, Store::Redis].into_iter().find(|store| store.name() == head[0])?;
         let scene = SCENES.iter().find(|scene| scene.name == head[1])?;
@@ -110,7 +110,7 @@ impl Case {
         played.map_err(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message");
-            format!("{text}\n    RLOCK_ANOMALY='{self}' tests/run --test anomalies chosen -- --ignored")
+            format!("{text}\n    RLOCK_ANOMALY={self} tests/run --test anomalies chosen -- --ignored")
         })
     }
 

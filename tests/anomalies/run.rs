@@ -15,7 +15,7 @@ use super::support::share::share;
 use super::trace::{Call, Fault};
 
 /// Number of cases of one scene and process that are played in a row.
-const IN_A_ROW: usize = 6;
+const IN_A_ROW: usize = 12;
 
 /// "That one call fails with an error that its manual page lists."
 #[test]
@@ -37,7 +37,7 @@ fn every_call_fails() {
 
 #[test]
 #[ignore = "takes some minutes"]
-fn every_process_dies_at_every_call() {
+fn every_process_dies_at_each_call() {
     play_all(deaths);
 }
 

@@ -206,8 +206,10 @@ impl Tracer {
     }
 
     fn leave_with(&mut self, pid: pid_t, signal: c_int) {
-        self.tracees.remove(&pid);
-        let _ = ptrace(libc::PTRACE_DETACH, pid, 0, signal as usize);
+        // A process that was killed meanwhile is still to be reaped.
+        if ptrace(libc::PTRACE_DETACH, pid, 0, signal as usize).is_ok() {
+            self.tracees.remove(&pid);
+        }
     }
 
     /// Lets all processes go on untraced.
