@@ -108,7 +108,9 @@ fn signals() -> anyhow::Result<OwnedFd> {
 /// The number of signals since the last call.
 fn take(signals: &OwnedFd) -> u64 {
     let mut count = [0; 8];
-    rustix::io::read(signals, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
+    // A read that is interrupted leaves the signal, which would count as the second one.
+    let read = rustix::io::retry_on_intr(|| rustix::io::read(signals, &mut count));
+    read.map_or(0, |_| u64::from_ne_bytes(count))
 }
 
 /// Each client needs a descriptor, and the usual limit is 1024.

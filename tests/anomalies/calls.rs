@@ -150,7 +150,7 @@ const CALLS: &[Row] = calls! {
     writev SYS_writev: EIO EINTR ENOSPC;
     exit_group SYS_exit_group: ;
     exit SYS_exit: ;
-    futex SYS_futex: EINTR;
+    futex SYS_futex: ;
 };
 
 /// The calls by which a static C library starts a program, before `main`. They are not rlock's.
