@@ -208,6 +208,9 @@ fn can_be_short(call: &Call) -> bool {
     transfers.contains(&call.number) && call.arguments[length_of(call)] > 1
 }
 
+/// The length of the message that wakes a session of the embedded store.
+const WAKE_BYTES: u64 = 16;
+
 /// Whether a failure of a call is left out, because rlock cannot handle it.
 fn is_left_out(call: &Call, fault: Fault) -> bool {
     // The length of a transfer, or the flags of openat(2).
@@ -222,8 +225,10 @@ fn is_left_out(call: &Call, fault: Fault) -> bool {
         (libc::SYS_pread64, Fault::Short) => third == 152,
         // The handler of signals wakes the poll loop by this byte. signal-hook ignores an error.
         (libc::SYS_sendto, Fault::Error(_)) => third == 1,
-        // The keeper reports that it has detached. A pipe with a reader takes the byte.
-        (libc::SYS_write, Fault::Error(error)) => third == 1 && error != EINTR,
+        // The keeper reports that it has detached, or a session is woken. A pipe with a reader takes
+        // the bytes, all of them at once.
+        (libc::SYS_write, Fault::Error(EIO | ENOSPC | EPIPE)) => [1, WAKE_BYTES].contains(&third),
+        (libc::SYS_write, Fault::Short) => third == WAKE_BYTES,
         _ => false,
     }
 }

@@ -16,12 +16,12 @@ pub(crate) const OWN_CODE: i32 = 7;
 const MARK: &str = "ANOMALY";
 
 /// A command. Its words are the prefix of its files, its name, and `hold` if it is to run until its
-/// standard input ends. All its processes share the lock of a file, so a command that starts before
+/// standard input ends. It starts a process with a session of its own. All its processes share the lock of a file, so a command that starts before
 /// they are gone finds it locked.
 const JOB: &str = r#"
 exec 9>>"$1-running"
 flock -n 9 || echo "overlap $2" >>"$1-log"
-sleep 300 &
+setsid sleep 300 &
 echo "start $2" >>"$1-log"
 [ "$3" != hold ] || cat >/dev/null
 kill $!
