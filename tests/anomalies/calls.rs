@@ -29,6 +29,7 @@ const CALLS: &[Row] = calls! {
     clock_nanosleep SYS_clock_nanosleep: EINTR;
     clone SYS_clone: EAGAIN ENOMEM ENOSPC EPERM;
     clone3 SYS_clone3: EAGAIN ENOMEM ENOSPC EPERM;
+    close_range SYS_close_range: EMFILE ENOMEM ENOSYS;
     close SYS_close: EINTR EIO ENOSPC;
     connect SYS_connect: EACCES EAGAIN ECONNREFUSED EINTR EPERM;
     dup SYS_dup: EMFILE;
@@ -43,6 +44,8 @@ const CALLS: &[Row] = calls! {
     inotify_rm_watch SYS_inotify_rm_watch: ;
     epoll_create1 SYS_epoll_create1: EMFILE ENOMEM;
     execve SYS_execve: EACCES EAGAIN EIO EMFILE ENOMEM EPERM;
+    faccessat SYS_faccessat: EACCES EIO ENOMEM;
+    faccessat2 SYS_faccessat2: EACCES EIO ENOMEM ENOSYS;
     fallocate SYS_fallocate: EINTR EIO ENOSPC ENOSYS EPERM;
     fchmod SYS_fchmod: EIO EPERM;
     fchown SYS_fchown: EIO EPERM;
@@ -89,6 +92,7 @@ const CALLS: &[Row] = calls! {
     newfstatat SYS_newfstatat: EACCES ENOMEM;
     open SYS_open: EACCES EINTR EMFILE ENOMEM EPERM;
     openat SYS_openat: EACCES EINTR EMFILE ENOMEM EPERM;
+    openat2 SYS_openat2: EACCES EINTR EMFILE ENOMEM ENOSYS EPERM;
     pidfd_open SYS_pidfd_open: EMFILE ENOMEM ENOSYS EPERM;
     pidfd_send_signal SYS_pidfd_send_signal: ENOSYS EPERM;
     pipe2 SYS_pipe2: EMFILE;
