@@ -48,12 +48,14 @@ fn free_lock(stage: &Stage<'_>) -> Trace {
     ended.1
 }
 
-/// The holder meets the fault. A waiter behind it is served.
+/// The holder meets the fault. A waiter behind it is served. A signal to the command lets rlock make
+/// calls while the tree of the command runs.
 fn holder(stage: &Stage<'_>) -> Trace {
     let traced = stage.traced(&stage.exec_hold(&[], "main"));
     wait_until("the command runs", || stage.has("start main") || !traced.runs());
     let mut waiter = stage.start(&stage.exec(&[], "behind"));
     wait_until("the waiter waits", || !waiter.runs() || !traced.runs() || stage.lab.counts(&stage.key).1 > 0);
+    traced.signal(Signal::WINCH);
     let ended = traced.end();
     stage.judge_command(&ended, "main");
     expect_served(waiter);
