@@ -15,16 +15,24 @@ use crate::{passwd, processes};
 
 /// The random id of a new session.
 pub(crate) fn new_session() -> Result<SessionId, Errno> {
-    let mut id = [0; 16];
-    getrandom(&mut id, GetRandomFlags::empty())?;
-    Ok(SessionId(id))
+    random_bytes().map(SessionId)
 }
 
 /// A random part of a length of time, all parts equally likely.
 pub(crate) fn random_part(of: Duration) -> Result<Duration, Errno> {
-    let mut bytes = [0; 4];
-    getrandom(&mut bytes, GetRandomFlags::empty())?;
-    Ok(of.mul_f64(f64::from(u32::from_ne_bytes(bytes)) / f64::from(u32::MAX)))
+    Ok(of.mul_f64(f64::from(u32::from_ne_bytes(random_bytes()?)) / f64::from(u32::MAX)))
+}
+
+/// Random bytes. A signal may interrupt the call, or shorten it.
+fn random_bytes<const COUNT: usize>() -> Result<[u8; COUNT], Errno> {
+    let (mut bytes, mut filled) = ([0; COUNT], 0);
+    while filled < COUNT {
+        match getrandom(&mut bytes[filled..], GetRandomFlags::empty()) {
+            Err(Errno::INTR) => {}
+            count => filled += count?,
+        }
+    }
+    Ok(bytes)
 }
 
 /// The description of a process of this machine, which runs `command` for the user `uid`.

@@ -133,12 +133,17 @@ pub(crate) fn split(inherited: Vec<RawFd>) -> io::Result<Side> {
         }
         child => {
             let keeper = Pid::from_raw(child).ok_or(io::ErrorKind::InvalidData)?;
-            let signals = Signals::install()?;
+            let signals = Signals::install().inspect_err(|_| end(keeper))?;
             // The installation has unblocked the signals.
             std::mem::forget(held_back);
             Ok(Side::Caller(Box::new(Caller { keeper, report: read, signals })))
         }
     }
+}
+
+/// Ends a keeper whose caller fails, before the keeper reports that the caller has ended.
+fn end(keeper: Pid) {
+    let _ = kill_process(keeper, Kernel::KILL);
 }
 
 /// Why the kernel, or a filter of system calls, gives no handle of a process.
@@ -192,6 +197,8 @@ impl Attached {
     /// # Errors
     /// The kernel's, or the caller has been killed.
     pub(crate) fn detach(mut self) -> io::Result<()> {
+        // What can fail comes first, while standard error still takes a message.
+        rustix::process::chdir("/")?;
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         rustix::stdio::dup2_stdin(&null)?;
         rustix::stdio::dup2_stdout(&null)?;
@@ -200,7 +207,6 @@ impl Attached {
             // SAFETY: this process was started with the descriptor, and nothing in it uses it.
             unsafe { libc::close(*descriptor) };
         }
-        rustix::process::chdir("/")?;
         self.report.write_all(b"1")
     }
 }
@@ -221,7 +227,10 @@ impl Caller {
             ];
             match poll(&mut polled, None) {
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error).context("cannot wait for the keeper"),
+                Err(error) => {
+                    end(self.keeper);
+                    return Err(error).context("cannot wait for the keeper");
+                }
             }
             let is_reported = !polled[1].revents().is_empty();
             while let Some(arrival) = signals.next() {
@@ -238,8 +247,14 @@ impl Caller {
                 break;
             }
         }
-        if self.report.read(&mut [0]).is_ok_and(|read| read > 0) {
-            return Ok(0);
+        // A read that is interrupted says nothing, and the wait for a detached keeper would not end.
+        match self.report.read_exact(&mut [0]) {
+            Ok(()) => return Ok(0),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
+            Err(error) => {
+                end(self.keeper);
+                return Err(error).context("cannot hear from the keeper, so the lock is released again");
+            }
         }
         let Some((_, status)) =
             waitpid(Some(self.keeper), WaitOptions::empty()).context("cannot see the keeper's end")?

@@ -96,6 +96,11 @@ fn signals() -> anyhow::Result<OwnedFd> {
         // A write of one to an eventfd that is read now and then cannot fail.
         let _ = rustix::io::write(&theirs, &1_u64.to_ne_bytes());
     })
+    .map_err(|error| match error {
+        // The crate's own text does not name the cause.
+        ctrlc::Error::System(cause) => anyhow::Error::new(cause),
+        error => error.into(),
+    })
     .context("can't receive signals")?;
     Ok(event)
 }
@@ -103,7 +108,9 @@ fn signals() -> anyhow::Result<OwnedFd> {
 /// The number of signals since the last call.
 fn take(signals: &OwnedFd) -> u64 {
     let mut count = [0; 8];
-    rustix::io::read(signals, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
+    // A read that is interrupted leaves the signal, which would count as the second one.
+    let read = rustix::io::retry_on_intr(|| rustix::io::read(signals, &mut count));
+    read.map_or(0, |_| u64::from_ne_bytes(count))
 }
 
 /// Each client needs a descriptor, and the usual limit is 1024.

@@ -201,7 +201,8 @@ fn close_all_but(kept: &[RawFd]) {
             // are not open are left alone.
             unsafe {
                 if fcntl_getfd(BorrowedFd::borrow_raw(descriptor)).is_ok() {
-                    rustix::io::close(descriptor);
+                    // After an error, too, the descriptor is closed.
+                    let _ = rustix::io::try_close(descriptor);
                 }
             }
         }

@@ -382,7 +382,7 @@ where
     fn run_else(&mut self) -> anyhow::Result<u8> {
         self.say_the_rest();
         (self.signals.undo_in_child())().context("cannot restore the signals")?;
-        let busy = self.busy_line();
+        let busy = one_line(&self.busy_line());
         let argv: [OsString; 3] = [SHELL.into(), "-c".into(), self.otherwise.clone()];
         let error = spawn::execute(&argv, &[(BUSY.into(), busy.into())]);
         let failure = child::start_error(SHELL.as_ref(), &error, Duration::ZERO);

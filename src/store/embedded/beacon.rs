@@ -317,7 +317,7 @@ impl Wake {
     /// Writes the message into the open pipe of the session. A full pipe wakes all sessions of the
     /// process, and a process that has just died needs no wake-up.
     pub(super) fn send(self, pipe: impl AsFd, session: SessionId) {
-        let _ = rustix::io::write(pipe, &self.message(session));
+        let _ = rustix::io::retry_on_intr(|| rustix::io::write(&pipe, &self.message(session)));
     }
 
     fn message(self, session: SessionId) -> [u8; 16] {

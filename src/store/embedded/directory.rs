@@ -233,9 +233,16 @@ impl Directory {
     /// Whether the lock is still the file that other processes find by its path. If somebody has
     /// removed, replaced or renamed the file or a folder above it, or has mounted something over
     /// one, other processes lock another file.
-    pub(super) fn is_in_place(&self) -> bool {
+    pub(super) fn is_in_place(&self) -> io::Result<bool> {
         let named = self.path.join(STATE).join(LOCK);
-        same_file(rustix::fs::lstat(named), fstat(&self.lock))
+        is_name_of(rustix::fs::lstat(named), &fstat(&self.lock)?)
+    }
+
+    /// Whether other processes lock another file, or may do so: somebody has put a folder in the way
+    /// that this process may not enter.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.is_in_place()
+            .map_or_else(|error| error.kind() == io::ErrorKind::PermissionDenied, |is_in_place| !is_in_place)
     }
 
     /// Opens the directory again, and makes a missing directory, after somebody has removed or
@@ -265,7 +272,7 @@ impl Directory {
                     "it has format {format} and this rlock knows format {FORMAT}: use one version of rlock on a machine"
                 )));
             }
-            None if found.is_empty() => !self.has_table(),
+            None if found.is_empty() => !self.has_table()?,
             None if found.is_overwritten() || self.anybody_lives()? => false,
             None => return Err(io::Error::other(FOREIGN)),
         };
@@ -308,8 +315,11 @@ impl Directory {
         Ok(changes)
     }
 
-    fn has_table(&self) -> bool {
-        rustix::fs::statat(&self.state, TABLE, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    fn has_table(&self) -> io::Result<bool> {
+        match rustix::fs::statat(&self.state, TABLE, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(false),
+            found => Ok(found.map(|_| true)?),
+        }
     }
 
     /// Opens the table's file, or makes it with the right permissions.
@@ -378,8 +388,8 @@ impl Directory {
     }
 
     /// Whether an opened table is the file that other processes find.
-    pub(super) fn is_table(&self, table: &Stat) -> bool {
-        same_file(rustix::fs::statat(&self.state, TABLE, AtFlags::SYMLINK_NOFOLLOW), Ok(*table))
+    pub(super) fn is_table(&self, table: &Stat) -> io::Result<bool> {
+        is_name_of(rustix::fs::statat(&self.state, TABLE, AtFlags::SYMLINK_NOFOLLOW), table)
     }
 }
 
@@ -586,6 +596,15 @@ fn check_owner(stat: &Stat) -> io::Result<()> {
         )));
     }
     Ok(())
+}
+
+/// Whether a name, by the result of stat(2), stands for this file. A failed call proves nothing
+/// unless it says that there is no file.
+fn is_name_of(named: rustix::io::Result<Stat>, file: &Stat) -> io::Result<bool> {
+    match named {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(false),
+        named => Ok(same_file(Ok(named?), Ok(*file))),
+    }
 }
 
 fn same_file(one: rustix::io::Result<Stat>, other: rustix::io::Result<Stat>) -> bool {

@@ -69,7 +69,12 @@ impl TableFile {
         // SAFETY: every transaction on the file runs under the directory's lock. As far as can be
         // told, the content is what LMDB wrote. The file is mapped, and anybody who may write to
         // the directory could change it under the map: see `fault`.
-        let env = unsafe { Env::open(file.as_fd(), TABLE_BYTES_MAX) }?;
+        let env = unsafe { Env::open(file.as_fd(), TABLE_BYTES_MAX) }.inspect_err(|_| {
+            if found.st_size == 0 {
+                // The next process would take a part of the first page for a damaged table.
+                let _ = rustix::fs::ftruncate(&file, 0);
+            }
+        })?;
         close_on_exec(&file)?;
         let opened = Self { file, env };
         opened.check(directory)?;
@@ -80,10 +85,11 @@ impl TableFile {
     }
 
     /// The number of pages that the file may have: what the table may have at most, or what the
-    /// file system has room for.
+    /// file system has room for. If the file system cannot tell, [`reserve`](Self::reserve) finds out.
     pub(super) fn pages_max(&self) -> usize {
         let len = stat(&self.file).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
-        let free = rustix::fs::fstatvfs(&self.file).map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+        let free =
+            rustix::fs::fstatvfs(&self.file).map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
         usize::try_from(len.saturating_add(free)).unwrap_or(usize::MAX).min(TABLE_BYTES_MAX) / PAGE_BYTES
     }
 
@@ -130,7 +136,7 @@ impl TableFile {
     fn check(&self, directory: &Directory) -> Result<Stat, Error> {
         let found = stat(&self.file)?;
         let len = usize::try_from(found.st_size).unwrap_or(usize::MAX);
-        if len < PAGES_MIN * PAGE_BYTES || !directory.is_table(&found) {
+        if len < PAGES_MIN * PAGE_BYTES || !directory.is_table(&found)? {
             return Err(Error::Damaged);
         }
         let expected = (self.env.last_page() + 1).saturating_mul(PAGE_BYTES).min(TABLE_BYTES_MAX);
@@ -163,10 +169,11 @@ pub(super) enum Damaged {
 }
 
 /// Puts the table aside if no session lives, after a transaction has met damage.
-pub(super) fn put_aside(locked: &Locked<'_>, table: &mut Option<TableFile>) -> io::Result<Damaged> {
+pub(super) fn put_aside(locked: &Locked<'_>, table: &mut Option<TableFile>) -> Result<Damaged, Error> {
     let directory = locked.directory();
-    let is_in_place = |table: &TableFile| stat(&table.file).is_ok_and(|found| directory.is_table(&found));
-    if !table.as_ref().is_none_or(is_in_place) {
+    if let Some(opened) = &table
+        && !directory.is_table(&stat(&opened.file)?)?
+    {
         *table = None;
         return Ok(Damaged::Replaced);
     }
@@ -179,7 +186,7 @@ pub(super) fn put_aside(locked: &Locked<'_>, table: &mut Option<TableFile>) -> i
     match directory.put_aside(locked) {
         Ok(path) => say_put_aside(directory, &path.display().to_string()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
+        Err(error) => return Err(error.into()),
     }
     Ok(Damaged::PutAside)
 }
@@ -228,7 +235,11 @@ fn close_on_exec(file: &OwnedFd) -> Result<(), Error> {
         // SAFETY: fstat only queries the descriptor, and fails if the descriptor is not open. Only
         // LMDB's descriptors are changed.
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
-        if fstat(descriptor).is_ok_and(is_table) {
+        let found = match fstat(descriptor) {
+            Err(Errno::BADF) => continue,
+            found => found.map_err(io::Error::from)?,
+        };
+        if is_table(found) {
             rustix::io::fcntl_setfd(descriptor, FdFlags::CLOEXEC).map_err(io::Error::from)?;
             missing -= 1;
             if missing == 0 {

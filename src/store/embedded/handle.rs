@@ -186,7 +186,7 @@ impl EmbeddedHandle {
     /// Whether somebody has replaced the files that this process uses. Then other processes may
     /// hold the same resources through the new files.
     fn is_cut_off(&self) -> bool {
-        !self.store.directory.is_in_place()
+        self.store.directory.is_cut_off()
     }
 
     fn is_granted(&self) -> bool {

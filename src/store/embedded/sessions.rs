@@ -373,7 +373,7 @@ impl EmbeddedSessions {
     /// Whether somebody has replaced the files that this process uses. Then other processes may
     /// hold the same resources through the new files.
     fn is_cut_off(&self) -> bool {
-        !self.store.directory.is_in_place()
+        self.store.directory.is_cut_off()
     }
 
     /// Ends all sessions after the files were replaced. The next request opens the new files.

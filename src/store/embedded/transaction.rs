@@ -242,6 +242,11 @@ impl Embedded {
             }
             done = attempt(table);
         }
+        if matches!(done, Err(records::Error::Io(_))) {
+            // LMDB refuses all further transactions after a failed write.
+            *table = None;
+            *table = open(&locked).ok();
+        }
         let (result, woken) = match done {
             Err(records::Error::Ending(ends)) => return Ok(Tried::Ends(ends)),
             Err(records::Error::Crowd) => return Ok(Tried::Crowd),
@@ -261,10 +266,14 @@ impl Embedded {
             if !passed.map_err(|error| self.directory.unusable(&error))? {
                 return Ok(false);
             }
-            if self.directory.is_in_place() {
-                return Ok(true);
+            match self.directory.is_in_place() {
+                Ok(true) => return Ok(true),
+                Ok(false) => self.directory.unlock(),
+                Err(error) => {
+                    self.directory.unlock();
+                    return Err(self.directory.unusable(&error));
+                }
             }
-            self.directory.unlock();
             if self.table.is_some() {
                 break;
             }
