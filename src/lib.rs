@@ -60,6 +60,10 @@ mod words;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// What tests of the program and unit tests share names this crate.
+#[cfg(test)]
+extern crate self as rlock;
+
 #[cfg(test)]
 #[path = "../tests/support/needs.rs"]
 mod needs;
