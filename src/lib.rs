@@ -65,10 +65,13 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 extern crate self as rlock;
 
 #[cfg(test)]
-#[path = "../tests/support/needs.rs"]
-mod needs;
+#[path = "../tests/support/mod.rs"]
+mod support;
 
 use std::ffi::OsString;
+
+#[cfg(test)]
+use support::needs;
 
 /// Runs the program with these words, of which the first is its name, and returns the exit code.
 pub fn main(words: Vec<OsString>) -> u8 {

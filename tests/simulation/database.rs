@@ -8,7 +8,6 @@ use redis::{ServerError, Value};
 
 use super::cluster::KINDS;
 use super::link::Link;
-use super::support::servers::Kind;
 use super::wire::{self, Call, Script};
 use crate::clock::StoreTime;
 use crate::lock::records::Session;
@@ -16,6 +15,7 @@ use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::store::redis::codec::{self, ScriptReply, Setting, Wake};
 use crate::store::redis::keys::Keyspace;
+use crate::support::servers::Kind;
 
 pub(super) struct Database {
     link: Rc<RefCell<Link>>,

@@ -12,9 +12,9 @@ use std::rc::Rc;
 
 use redis::{Cmd, Parser, PushKind, ServerError, Value};
 
-use super::support::servers::{Kind, Server};
 use super::wire::{self, Script};
 use crate::store::redis::scripts::{self, Variant};
+use crate::support::servers::{Kind, Server};
 
 /// The number of databases: those of the nodes, of snapshots and of what is on its way to replicas.
 const DATABASES: usize = 64;

@@ -67,8 +67,6 @@ mod nodes;
 mod observe;
 mod plan;
 mod processes;
-#[path = "../support/random.rs"]
-mod random;
 mod replication;
 mod report;
 mod route;
@@ -79,11 +77,7 @@ mod serve;
 mod server;
 mod sessions;
 mod setup;
-#[path = "../support/share.rs"]
-mod share;
 mod shrink;
-#[path = "../support/mod.rs"]
-mod support;
 mod task;
 mod told;
 mod tree;
@@ -94,10 +88,12 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use random::Random;
 use report::Report;
 use setup::{Options, Setup};
-use support::servers::Kind;
+
+use crate::support::random::{self, Random};
+use crate::support::servers::Kind;
+use crate::support::share;
 
 /// How long the test plays unless it is asked for minutes.
 fn ordinary() -> Duration {

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use super::faults::{self, Fault};
 use super::location::Servers;
 use super::random::Random;
-use super::support::servers::Kind;
+use crate::support::servers::Kind;
 
 /// The numbers of sessions at a time.
 const SESSIONS: [usize; 7] = [1, 2, 3, 5, 10, 20, 50];

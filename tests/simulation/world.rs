@@ -18,11 +18,11 @@ use super::plan::DEPTH;
 use super::processes::{Mailbox, Process};
 use super::random::Random;
 use super::replication::{self, Replication};
-use super::support::servers::Kind;
 use super::tree::Part;
 use crate::lock::request::SessionId;
 use crate::store::redis::interface::Seek;
 use crate::supervise::event::Ended;
+use crate::support::servers::Kind;
 
 /// The world, which all tasks share.
 pub(super) type Shared = Rc<RefCell<World>>;

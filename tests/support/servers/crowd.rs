@@ -11,8 +11,8 @@ use rlock::lock::span::Span;
 use rlock::store::redis::codec::{Call, Setting, Wake};
 use rlock::store::redis::keys::Keyspace;
 
-use super::super::wait_until;
 use super::Server;
+use crate::support::wait_until;
 
 /// The number of sessions in the crowd.
 const MANY: u128 = 1_100;
