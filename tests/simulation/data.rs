@@ -7,7 +7,7 @@ use super::database::{Database, Keys};
 use crate::clock::StoreTime;
 use crate::lock::index::{Entry, Rank};
 use crate::lock::op::{Op, Outcome, Reply};
-use crate::lock::records::{ClaimRecord, Phase, Records as _, Session};
+use crate::lock::records::{ClaimRecord, Phase, Records as _, ResourceState, Session};
 use crate::lock::request::{Claim, Process, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
@@ -282,16 +282,24 @@ impl Data {
         for entry in sure(state.tree.entries(records, name)) {
             sure(state.tree.remove(records, name, &entry));
         }
-        (state.held, state.waiting) = (0, 0);
+        // The search for a deadlock counts on these numbers.
+        state = ResourceState { tree: state.tree, ..ResourceState::default() };
         for id in sessions {
-            let claims = records.get(*id).map(|session| session.claims.clone()).unwrap_or_default();
-            let here = claims.iter().enumerate().filter(|(_, record)| record.claim.resource == *name);
+            let Some(session) = records.get(*id).cloned() else { continue };
+            let here = session.claims.iter().enumerate().filter(|(_, record)| record.claim.resource == *name);
             for (index, record) in here {
                 let (lower, upper) = (record.claim.span.lower().clone(), record.claim.span.upper().clone());
                 let ClaimRecord { claim: Claim { mode, .. }, rank, shares, slot, .. } = *record;
                 let entry = Entry { lower, upper, mode, rank, session: *id, claim: index as u32, shares, slot };
                 sure(state.tree.insert(records, name, entry));
-                *(if rank.is_held() { &mut state.held } else { &mut state.waiting }) += 1;
+                state.held += u32::from(rank.is_held());
+                state.waiting += u32::from(!rank.is_held());
+                state.waiting_below += u32::from(!rank.is_held() && !session.ancestors.is_empty());
+                if let Some(slots) = record.claim.slots {
+                    state.slots = slots;
+                    state.slot_claims += 1;
+                    state.shared_slots += u32::from(shares);
+                }
             }
         }
         if state.held + state.waiting > 0 {
