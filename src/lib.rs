@@ -61,11 +61,18 @@ mod words;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// What tests of the program and unit tests share names this crate.
 #[cfg(test)]
-#[path = "../tests/support/needs.rs"]
-mod needs;
+extern crate self as rlock;
+
+#[cfg(test)]
+#[path = "../tests/support/mod.rs"]
+mod support;
 
 use std::ffi::OsString;
+
+#[cfg(test)]
+use support::needs;
 
 /// Runs the program with these words, of which the first is its name, and returns the exit code.
 pub fn main(words: Vec<OsString>) -> u8 {

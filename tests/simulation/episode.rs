@@ -26,7 +26,8 @@ type Task = Pin<Box<dyn Future<Output = ()>>>;
 pub(super) fn play(setup: &Setup, has_timeline: bool) -> Report {
     let mut random = Random::seeded(setup.seed).branch();
     let mut nemesis = Nemesis::new(setup.faults.clone(), setup.servers, &mut random);
-    let mut world = World::new(random, setup.sessions, setup.servers, Duration::from_secs(setup.seconds));
+    let mut world =
+        World::new(random, setup.sessions, setup.servers, setup.scripts, Duration::from_secs(setup.seconds));
     world.resources = 1 + world.random.below(setup.sessions as u64 / 4 + 2);
     world.crosses = world.random.once_in(4);
     world.checkers.is_calm = nemesis.is_calm();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::cluster::KINDS;
 use super::location::{self, Servers};
 use super::plan;
 use super::random::Random;
@@ -348,7 +349,8 @@ impl Nemesis {
             Fault::KeyLost => {
                 let name = plan::resource(world.random.below(world.resources));
                 let now = world.server_time();
-                let also = world.primary().server.lose_key(&name, now);
+                let kind = world.random.below(KINDS as u64) as usize;
+                let also = world.primary().server.lose_key(&name, kind, now);
                 world.replicate(world.primary, None);
                 world.check_grants(&also);
                 world.publish(also.messages);

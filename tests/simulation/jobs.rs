@@ -70,6 +70,12 @@ impl Jobs {
         self.rows.insert((resource.clone(), job.name.clone()), None);
     }
 
+    /// Nothing tells whether the skips in a row have ended.
+    pub(super) fn doubt(&mut self, resource: &Resource, job: &Job) {
+        self.rows.remove(&(resource.clone(), job.name.clone()));
+        self.has_forgotten = true;
+    }
+
     /// A request is busy that counts as a skip. Returns the skips in a row if they are known.
     pub(super) fn skip(&mut self, resource: &Resource, job: &Job, now: StoreTime) -> Option<Row> {
         let key = (resource.clone(), job.name.clone());
@@ -110,6 +116,13 @@ impl Checkers {
         let Some(run) = self.by_session.get(&session).copied() else { return };
         let Run { resources, job, .. } = &self.runs[run];
         resources.iter().for_each(|name| self.jobs.end_row(name, job));
+    }
+
+    /// The server may have ended the skips in a row of the job of a session.
+    pub(super) fn doubt(&mut self, session: SessionId) {
+        let Some(run) = self.by_session.get(&session).copied() else { return };
+        let Run { resources, job, .. } = &self.runs[run];
+        resources.iter().for_each(|name| self.jobs.doubt(name, job));
     }
 
     /// The server takes the job of a session for done.

@@ -1,5 +1,6 @@
 //! The whole system in virtual time: real supervision, real conversations and the real lock table,
-//! with a network, processes and clocks that are simulated.
+//! with a network, processes and clocks that are simulated. In some episodes, databases of a real
+//! server with the real scripts take the place of the tables.
 //!
 //! Everything runs in one thread. The next event comes from a queue in the order of virtual time,
 //! and all randomness comes from a seed, so a seed replays an episode exactly.
@@ -31,6 +32,8 @@
 //! | `script` | a script that locks by `rlock acquire` and runs its steps under that lock |
 //! | `plan` | what a session asks for, and how its command behaves |
 //! | `data` | what a server knows about locks |
+//! | `database`, `link` | a database of a real server in the place of a table |
+//! | `told` | what a script has done, as the scripts list it |
 //! | `deadlocks` | whether a request that reports a deadlock was in one |
 //! | `server` | the lock table behind the replies of the scripts |
 //! | `wire` | reads commands and writes replies |
@@ -51,19 +54,19 @@ mod cluster;
 mod coverage;
 mod customer;
 mod data;
+mod database;
 mod deadlocks;
 mod episode;
 mod faults;
 mod jobs;
 mod kept;
+mod link;
 mod location;
 mod network;
 mod nodes;
 mod observe;
 mod plan;
 mod processes;
-#[path = "../support/random.rs"]
-mod random;
 mod replication;
 mod report;
 mod route;
@@ -74,10 +77,9 @@ mod serve;
 mod server;
 mod sessions;
 mod setup;
-#[path = "../support/share.rs"]
-mod share;
 mod shrink;
 mod task;
+mod told;
 mod tree;
 mod wire;
 mod world;
@@ -86,9 +88,12 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use random::Random;
 use report::Report;
 use setup::{Options, Setup};
+
+use crate::support::random::{self, Random};
+use crate::support::servers::Kind;
+use crate::support::share;
 
 /// How long the test plays unless it is asked for minutes.
 fn ordinary() -> Duration {
@@ -98,6 +103,20 @@ fn ordinary() -> Duration {
 #[test]
 fn random_episodes_keep_the_promise() {
     play(&Options::default(), ordinary());
+}
+
+#[test]
+fn random_episodes_keep_the_promise_with_the_scripts_on_redis_7() {
+    Kind::Redis7.run(play_with_scripts);
+}
+
+#[test]
+fn random_episodes_keep_the_promise_with_the_scripts_on_valkey_9() {
+    Kind::Valkey9.run(play_with_scripts);
+}
+
+fn play_with_scripts(kind: Kind) {
+    play(&Options::with_scripts(kind), Duration::from_secs(share::share(5, 30)));
 }
 
 /// `tests/simulate` runs this with its options.
@@ -112,7 +131,17 @@ fn random_episodes_keep_the_promise_for_minutes() {
 
 #[test]
 fn episode_is_the_same_for_the_same_setup() {
-    let [one, other] = [(); 2].map(|()| episode::play(&Setup::random(11), true));
+    is_played_the_same_twice(&Setup::random(11));
+}
+
+/// The scripts take no instant from the real server.
+#[test]
+fn episode_with_the_scripts_is_the_same_for_the_same_setup() {
+    Kind::Redis7.run(|kind| is_played_the_same_twice(&Setup { scripts: Some(kind), ..Setup::random(11) }));
+}
+
+fn is_played_the_same_twice(setup: &Setup) {
+    let [one, other] = [(); 2].map(|()| episode::play(setup, true));
     assert_eq!((one.events, one.time), (other.events, other.time));
     assert_eq!(one.timeline, other.timeline);
 }

@@ -41,9 +41,10 @@ impl Node {
         stepped(self.clock.store_time(at), self.step)
     }
 
-    /// How far the clock of the resources, which never goes back, is ahead of the node's.
-    pub(super) fn ahead(&self, now: Duration) -> Duration {
-        self.server.data.clock - self.store_time(now)
+    /// How far the clock of the resources of a session, which never goes back, is ahead of the
+    /// node's.
+    pub(super) fn ahead(&self, session: &Session, now: Duration) -> Duration {
+        self.server.data.clock(session.resources()) - self.store_time(now)
     }
 
     pub(super) fn when_store_time(&self, at: StoreTime) -> Duration {
@@ -149,7 +150,7 @@ impl World {
             return;
         }
         let now = self.nodes[node].store_time(self.now);
-        let (reply, also) = self.nodes[node].server.call(call, now);
+        let (value, reply, also) = self.nodes[node].server.call(call, now);
         self.note(|| format!("node {node}: connection {id} {:?}: {reply:?}", call.operation));
         self.end_at_node(node, call);
         self.replicate(node, Some(id));
@@ -167,8 +168,7 @@ impl World {
         if self.weather.strikes(self.weather.loses_replies, &mut self.random) {
             return self.cut(id);
         }
-        let reply = reply.as_ref().map(wire::value).map_err(|text| wire::error(text));
-        self.send_to_client(id, ToClient::Reply(reply));
+        self.send_to_client(id, ToClient::Reply(value));
     }
 
     /// Serves what a connection had sent while it waited for the replicas.

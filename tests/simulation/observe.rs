@@ -4,7 +4,6 @@ use super::server::{Consequences, Replied};
 use super::wire::{Call, Operation};
 use super::world::World;
 use crate::lock::mode::{Mode, Nesting};
-use crate::lock::records::Session;
 use crate::lock::request::{self, Claim, SessionId};
 use crate::store::redis::codec::ScriptReply;
 
@@ -66,9 +65,9 @@ impl World {
         self.check_change(call, reply, also);
         let node = &self.nodes[self.primary];
         let Some(id) = call.operation.session() else { return };
-        if let Some(Session { expiry, .. }) = node.server.session(id).filter(|session| session.is_kept()) {
-            let ends = expiry.map(|expiry| node.when_store_time(expiry)).unwrap_or_default();
-            self.checkers.keep(id, *expiry, ends, node.ahead(self.now));
+        if let Some(session) = node.server.session(id).filter(|session| session.is_kept()) {
+            let ends = session.expiry.map(|expiry| node.when_store_time(expiry)).unwrap_or_default();
+            self.checkers.keep(id, session.expiry, ends, node.ahead(session, self.now));
         }
     }
 
@@ -99,6 +98,11 @@ impl World {
         after.iter().for_each(|session| self.check_grant(*session));
         passed_after.iter().for_each(|session| self.checkers.pass_over(*session));
         also.done.iter().for_each(|session| self.checkers.check_done(*session, also.now));
+        also.gone.iter().for_each(|session| self.checkers.doubt(*session));
+        // The grants may have come before the skip or after it.
+        if let (Operation::GiveUp(_), ScriptReply::Busy { .. }) = (&call.operation, reply) {
+            before.iter().for_each(|session| self.checkers.doubt(*session));
+        }
     }
 
     /// Shows the checkers what the primary grants without a call.
@@ -140,7 +144,7 @@ impl World {
             _ => false,
         };
         if is_wrong {
-            let violation = format!("{call:?} with {crowd} waiters: {reply:?}");
+            let violation = format!("{:?} with {crowd} waiters: {reply:?}", call.operation);
             self.checkers.violations.push(violation);
         }
     }

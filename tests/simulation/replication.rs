@@ -1,17 +1,19 @@
 //! Replicas: they make the changes of the primary later, in the same order, and one of them may
 //! take the place of the primary.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use redis::Value;
 
 use super::data::Effect;
+use super::database::Database;
 use super::network::ToClient;
 use super::random::Random;
 use super::wire;
 use super::world::{Happening, Key, World};
 use crate::lock::records::Session;
+use crate::lock::resource::Resource;
 
 /// The replicas of the primary, and what they have to make up for.
 #[derive(Default)]
@@ -53,7 +55,7 @@ struct Wait {
 /// What happens to the replicas.
 pub(super) enum Event {
     /// Changes up to this one arrive at a replica.
-    Changes { node: usize, term: u64, upto: usize },
+    Changes { node: usize, term: u64, upto: usize, copy: Option<Database> },
     /// The primary learns how many changes a replica has made.
     Acknowledged { node: usize, term: u64, made: usize },
     /// The limit of WAIT on a connection is over.
@@ -115,6 +117,12 @@ impl Replication {
     }
 }
 
+/// The resources that differ in a database after these changes.
+fn changed<'e>(effects: impl Iterator<Item = &'e Effect>) -> BTreeSet<Resource> {
+    let names = effects.filter_map(|effect| if let Effect::Copy(names) = effect { Some(names) } else { None });
+    names.flatten().cloned().collect()
+}
+
 impl World {
     pub(super) fn has_replicas(&self) -> bool {
         self.nodes.len() > 1 && self.cluster.is_none()
@@ -146,16 +154,19 @@ impl World {
     /// Sends the replicas what they do not have.
     pub(super) fn send_changes(&mut self) {
         let (term, upto, lag) = (self.replication.term, self.replication.end(), self.replication.lag);
-        let Self { replication, random, .. } = self;
+        let Self { replication, random, nodes, .. } = self;
+        let database = nodes[self.primary].server.data.database.as_ref();
         let mut mail = Vec::new();
         for (node, replica) in &mut replication.replicas {
             let is_behind = replica.made < upto && !replica.is_cut_off;
             if is_behind && !std::mem::replace(&mut replica.has_mail, true) {
-                mail.push((*node, Duration::from_nanos(random.below(lag.as_nanos() as u64 + 1))));
+                let changed = changed(replication.log.range(replica.made - replication.dropped..));
+                let copy = database.map(|database| database.part(&changed));
+                mail.push((*node, Duration::from_nanos(random.below(lag.as_nanos() as u64 + 1)), copy));
             }
         }
-        for (node, delay) in mail {
-            self.at(self.now + delay, Happening::Replication(Event::Changes { node, term, upto }));
+        for (node, delay, copy) in mail {
+            self.at(self.now + delay, Happening::Replication(Event::Changes { node, term, upto, copy }));
         }
     }
 
@@ -171,7 +182,9 @@ impl World {
 
     pub(super) fn on_replication(&mut self, event: Event) {
         match event {
-            Event::Changes { node, term, upto } if term == self.replication.term => self.make_changes(node, upto),
+            Event::Changes { node, term, upto, copy } if term == self.replication.term => {
+                self.make_changes(node, upto, copy);
+            }
             Event::Acknowledged { node, term, made } if term == self.replication.term => {
                 if let Some(replica) = self.replication.replicas.get_mut(&node) {
                     replica.acknowledged = made.max(replica.acknowledged);
@@ -186,7 +199,7 @@ impl World {
         }
     }
 
-    fn make_changes(&mut self, node: usize, upto: usize) {
+    fn make_changes(&mut self, node: usize, upto: usize, copy: Option<Database>) {
         let Replication { log, dropped, replicas, term, .. } = &mut self.replication;
         let Some(replica) = replicas.get_mut(&node) else { return };
         replica.has_mail = false;
@@ -195,9 +208,12 @@ impl World {
         }
         // The replica may have got all data since.
         let upto = upto.max(replica.made);
-        for effect in log.range(replica.made - *dropped..upto - *dropped) {
-            self.nodes[node].server.data.repeat(effect.clone());
+        let effects = log.range(replica.made - *dropped..upto - *dropped);
+        let data = &mut self.nodes[node].server.data;
+        if let (Some(copy), Some(database)) = (&copy, &data.database) {
+            copy.copy_to(database, &changed(effects.clone()));
         }
+        effects.for_each(|effect| data.repeat(effect.clone()));
         replica.made = upto;
         let event = Event::Acknowledged { node, term: *term, made: upto };
         self.replication.trim();
@@ -305,6 +321,8 @@ impl World {
     fn lose_what_is_missing(&mut self, old: usize, new: usize) {
         // The margin of the shortest lease, less what clocks differ in that time.
         const SLACK: Duration = Duration::from_millis(40);
+        self.nodes[new].server.data.requests = self.nodes[old].server.data.requests.clone();
+        self.nodes[new].server.data.reload();
         let [before, after] = [old, new].map(|node| self.holders(node));
         self.checkers.give_back(&before, &after);
         let [old, new] = [old, new].map(|node| &self.nodes[node]);
@@ -324,12 +342,13 @@ impl World {
         // From now on, the clock of the new primary ends the kept holds.
         for run in self.checkers.kept.runs().copied().collect::<Vec<_>>() {
             let session = new.server.session(self.checkers.runs[run].session).filter(|session| session.is_kept());
-            if let Some(expiry) = session.and_then(|session| session.expiry) {
-                self.checkers.kept.keep(run, new.when_store_time(expiry), new.ahead(self.now));
+            if let Some((session, expiry)) = session.and_then(|session| Some((session, session.expiry?))) {
+                let ahead = new.ahead(session, self.now);
+                self.checkers.kept.keep(run, new.when_store_time(expiry), ahead);
             }
         }
         let back = old.store_time(self.now) - now;
-        if old.server.data.clock > new.server.data.clock {
+        if old.server.data.is_ahead_of(&new.server.data) {
             self.checkers.lose_tokens();
         }
         // A token that only the old primary knew may be ahead of the clock of the new one.

@@ -115,7 +115,7 @@ impl Transport for Route<'_> {
                     self.site.world().check_master(id, limit);
                 }
             }
-            Action::Send(command) => self.send(ToServer::Command(wire::read(&command))),
+            Action::Send(command) => self.send(ToServer::Command(wire::read(command))),
             Action::Subscribe(channel) => self.send(ToServer::Subscribe(channel)),
             Action::Unsubscribe(channel) => self.send(ToServer::Unsubscribe(channel)),
             Action::ReportTimeout => {

@@ -5,14 +5,18 @@ use std::mem;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use redis::{ServerError, Value};
+
 use super::cluster::KINDS;
 use super::data::{Channel, Data, Effect, sure};
-use super::wire::{Call, Operation, Script};
+use super::database::{Answer, Circumstances};
+use super::told::Before;
+use super::wire::{self, Call, Operation, Script};
 use crate::clock::StoreTime;
 use crate::lock::index::{Entry, Query, Rank};
 use crate::lock::mode::Mode;
 use crate::lock::op::{Op, Outcome, Reply, ResourceListing};
-use crate::lock::records::{Records as _, Session};
+use crate::lock::records::{Phase, Records as _, Session};
 use crate::lock::request::{Claim, Place, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::store::Obstruction;
@@ -74,24 +78,81 @@ pub(super) struct Consequences {
     pub(super) broken: Vec<SessionId>,
     /// The session that calls, if the server carries out its call.
     pub(super) session: Option<SessionId>,
+    /// The waiters that have left the queue in a way that a database does not tell: passed over, or
+    /// because their jobs are done.
+    pub(super) gone: Vec<SessionId>,
 }
 
-/// The reply of a script, or the text of an error.
-pub(super) type Replied = Result<ScriptReply, &'static str>;
+/// The reply of a script as the clients parse it.
+pub(super) type Replied = Result<ScriptReply, ServerError>;
 
 impl Server {
     pub(super) fn new(is_replica: bool) -> Self {
         Self { is_replica, ..Self::default() }
     }
 
-    pub(super) fn call(&mut self, call: &Call, now: StoreTime) -> (Replied, Consequences) {
-        let mut also = Consequences::default();
+    /// Carries out a call. Returns the reply, and the same as clients parse it.
+    pub(super) fn call(&mut self, call: &Call, now: StoreTime) -> (Result<Value, ServerError>, Replied, Consequences) {
         if call.is_source {
             self.scripts.insert(call.script);
         }
-        if !self.scripts.contains(&call.script) {
-            return (Err(NO_SCRIPT), also);
+        let no_script = !self.scripts.contains(&call.script);
+        if self.data.database.is_some() && !no_script {
+            return self.run(call, now);
         }
+        let (reply, also) = match no_script {
+            true => (Err(NO_SCRIPT), Consequences::default()),
+            false => self.answer(call, now),
+        };
+        let reply = reply.map_err(wire::error);
+        (reply.as_ref().map(wire::value).map_err(Clone::clone), reply, also)
+    }
+
+    /// Lets the database of the server carry out a call.
+    fn run(&mut self, call: &Call, now: StoreTime) -> (Result<Value, ServerError>, Replied, Consequences) {
+        if let Operation::Acquire { request, .. } = &call.operation {
+            self.data.requests.insert(request.session, Request::clone(request));
+        }
+        self.data.used.extend(call.resources.iter().cloned());
+        let before = Before::new(&self.data, call, now);
+        let circumstances = Circumstances {
+            now,
+            is_replica: self.is_replica,
+            is_full: self.is_full,
+            is_crowded: self.crowd > 0,
+            has_monitor: self.has_monitor,
+            may_count: self.may_count,
+            channels: self.subscribers.keys().map(String::as_str).collect(),
+        };
+        let database = self.data.database.as_ref().expect("the caller has asked");
+        let Answer { reply, messages, keys } = database.call(call, &circumstances);
+        self.crowd = self.crowd.saturating_sub(1);
+        let parsed = |value: &Value| ScriptReply::read(value).unwrap_or_else(|| panic!("no script replies {value:?}"));
+        let replied = reply.as_ref().map(parsed).map_err(Clone::clone);
+        let is_read = keys.is_empty();
+        let is_other = match (&call.operation, &replied) {
+            (Operation::Extend { .. } | Operation::Shrink { .. } | Operation::Downgrade { .. }, _)
+            | (_, Ok(ScriptReply::KeptUntil(_))) => true,
+            (Operation::Renew { session, .. } | Operation::RenewAlone { session, .. }, _) => {
+                self.session(*session).is_some_and(|session| session.phase == Phase::Granted)
+            }
+            _ => false,
+        };
+        self.data.show(keys, is_other);
+        if is_read {
+            return (reply, replied, Consequences { now: before.now(), ..Consequences::default() });
+        }
+        self.log(|| Effect::Copy(call.resources.clone()));
+        let mut also = before.compare(&self.data, call, &replied);
+        for channel in messages {
+            self.publish(&channel, &mut also.messages);
+        }
+        (reply, replied, also)
+    }
+
+    /// Carries out a call on the table.
+    fn answer(&mut self, call: &Call, now: StoreTime) -> (Result<ScriptReply, &'static str>, Consequences) {
+        let mut also = Consequences::default();
         if self.is_full && call.script == Script::Acquire {
             return (Err(OUT_OF_MEMORY), also);
         }
@@ -142,7 +203,7 @@ impl Server {
         (!missing.is_empty()).then(|| ScriptReply::Need(missing.into_iter().cloned().collect()))
     }
 
-    fn execute(&mut self, call: &Call, now: StoreTime, also: &mut Consequences) -> Replied {
+    fn execute(&mut self, call: &Call, now: StoreTime, also: &mut Consequences) -> Result<ScriptReply, &'static str> {
         let caller = call.operation.session();
         let reply = match &call.operation {
             Operation::Inspect { is_live } => {
@@ -517,6 +578,9 @@ impl Server {
 
     /// Which keys of a resource exist: the hash, the expiries, the queue, and the two sets of ends.
     pub(super) fn keys(&self, name: &Resource) -> [bool; KINDS] {
+        if let Some(database) = &self.data.database {
+            return database.exist(name);
+        }
         let sessions = sure(self.data.table.sessions_of(name, |_| true));
         let is_queued = !sure(self.data.table.sessions_of(name, |rank| !rank.is_held())).is_empty();
         let is_quiet = sessions.iter().all(|id| self.data.lease_key(*id, name) == Lease::Sole);
@@ -560,17 +624,25 @@ impl Server {
     /// held its lock in between.
     pub(super) fn return_to_snapshot(&mut self, age: usize) {
         self.snapshots.drain(..age.min(self.snapshots.len()));
-        self.data = self.snapshots.front().cloned().unwrap_or_default();
+        self.data = self.snapshots.front().cloned().unwrap_or_else(|| self.data.emptied());
     }
 
     pub(super) fn lose_all(&mut self) {
         self.snapshots.clear();
-        self.data = Data::default();
+        self.data = self.data.emptied();
     }
 
-    /// Drops all sessions of a resource and tells them, as the scripts do when a key is lost.
-    pub(super) fn lose_key(&mut self, name: &Resource, now: StoreTime) -> Consequences {
+    /// Loses a key of a resource, which the scripts notice. The table drops all sessions of the
+    /// resource and tells them, as the scripts do.
+    pub(super) fn lose_key(&mut self, name: &Resource, kind: usize, now: StoreTime) -> Consequences {
         self.snapshots.clear();
+        if let Some(database) = &self.data.database {
+            database.lose_key(name, kind);
+            let keys = database.read(std::slice::from_ref(name));
+            self.data.show(keys, true);
+            self.log(|| Effect::Copy(vec![name.clone()]));
+            return Consequences { now, ..Consequences::default() };
+        }
         let now = self.data.time(now);
         let mut also = Consequences { now, ..Consequences::default() };
         // The waiters leave first, so that the loss grants nothing to a session that it concerns.
@@ -599,6 +671,13 @@ impl Server {
 
     /// Drops the sessions whose leases are over after this time.
     pub(super) fn expire(&mut self, now: StoreTime, after: Duration) {
+        if let Some(database) = &self.data.database {
+            let names: Vec<_> = self.data.used.iter().cloned().collect();
+            let latest = now.max(self.data.clock(&names));
+            let has_ended = database.expire(names, latest + after);
+            self.data.reload();
+            return assert!(has_ended || !self.is_empty(), "the server keeps a key for ever");
+        }
         let now = self.data.time(now) + after;
         let mut also = Consequences::default();
         self.apply(Op::Expire, None, now, &mut also);
@@ -626,8 +705,8 @@ mod tests {
             _ => Script::Renew,
         };
         let resources = vec![Resource::new("k").unwrap()];
-        let call = Call { script, is_source: true, resources, operation };
-        let (reply, also) = server.call(&call, StoreTime::from_micros(1));
+        let call = Call { script, is_source: true, resources, operation, command: redis::Cmd::new() };
+        let (_, reply, also) = server.call(&call, StoreTime::from_micros(1));
         (reply.unwrap(), also.granted)
     }
 

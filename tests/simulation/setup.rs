@@ -7,6 +7,7 @@ use std::str::FromStr;
 use super::faults::{self, Fault};
 use super::location::Servers;
 use super::random::Random;
+use crate::support::servers::Kind;
 
 /// The numbers of sessions at a time.
 const SESSIONS: [usize; 7] = [1, 2, 3, 5, 10, 20, 50];
@@ -24,6 +25,8 @@ pub(super) struct Setup {
     /// Whether the checkers make no exception where the promise does not hold, so that they find
     /// violations.
     pub(super) is_strict: bool,
+    /// The real server whose databases carry out the scripts, instead of tables.
+    pub(super) scripts: Option<Kind>,
 }
 
 impl Setup {
@@ -34,7 +37,7 @@ impl Setup {
         let seconds = 5 + random.below(60);
         let servers = Servers::random(&mut random);
         let faults = faults::choose(&mut random, servers);
-        Self { seed, sessions, servers, faults, seconds, is_strict: false }
+        Self { seed, sessions, servers, faults, seconds, is_strict: false, scripts: None }
     }
 
     /// Episodes that are somewhat smaller, beginning with those that are played fastest.
@@ -56,13 +59,15 @@ impl Setup {
 /// Writes the options that replay the episode.
 impl fmt::Display for Setup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, sessions, servers, faults, seconds, is_strict } = self;
+        let Self { seed, sessions, servers, faults, seconds, is_strict, scripts } = self;
         let names: Vec<_> = faults.iter().map(|fault| format!("{fault:?}")).collect();
         let names = if names.is_empty() { NO_FAULT.to_owned() } else { names.join(",") };
         let strict = if *is_strict { " --strict" } else { "" };
+        let scripts = scripts.map(|kind| format!(" --scripts={kind:?}")).unwrap_or_default();
         write!(
             f,
-            "--seed {seed} --sessions {sessions} --servers {servers:?} --faults {names} --seconds {seconds}{strict}"
+            "--seed {seed} --sessions {sessions} --servers {servers:?} --faults {names} --seconds {seconds}\
+             {strict}{scripts}"
         )
     }
 }
@@ -80,9 +85,15 @@ pub(super) struct Options {
     faults: Option<Vec<Fault>>,
     seconds: Option<u64>,
     is_strict: bool,
+    scripts: Option<Kind>,
 }
 
 impl Options {
+    /// Random episodes with the scripts on a real server.
+    pub(super) fn with_scripts(kind: Kind) -> Self {
+        Self { scripts: Some(kind), ..Self::default() }
+    }
+
     /// The episode of a seed, as far as the options do not tell otherwise.
     pub(super) fn setup(&self, seed: u64) -> Setup {
         let random = Setup::random(seed);
@@ -92,6 +103,7 @@ impl Options {
             faults: self.faults.clone().unwrap_or(random.faults),
             seconds: self.seconds.unwrap_or(random.seconds),
             is_strict: self.is_strict,
+            scripts: self.scripts,
             ..random
         }
     }
@@ -111,6 +123,11 @@ impl FromStr for Options {
         while let Some(option) = words.next() {
             if option == "--strict" {
                 options.is_strict = true;
+                continue;
+            }
+            if let Some(kind) = option.strip_prefix("--scripts") {
+                let named = |kind| named(kind, &Kind::ALL);
+                options.scripts = Some(kind.strip_prefix('=').map_or(Ok(Kind::Redis7), named)?);
                 continue;
             }
             let value = words.next().ok_or(format!("'{option}' needs a value"))?;
@@ -144,8 +161,8 @@ fn named<T: Copy + fmt::Debug>(name: &str, all: &[T]) -> Result<T, String> {
 
 #[test]
 fn written_episode_is_read_back() {
-    for seed in 0..20 {
-        let setup = Setup { is_strict: seed % 2 == 0, ..Setup::random(seed) };
+    for (seed, scripts) in (0..20).zip([None, Some(Kind::Valkey9)].into_iter().cycle()) {
+        let setup = Setup { is_strict: seed % 2 == 0, scripts, ..Setup::random(seed) };
         let options: Options = setup.to_string().parse().unwrap();
         assert!(options.is_replay());
         assert_eq!(options.setup(seed), setup);

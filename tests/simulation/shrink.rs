@@ -39,7 +39,8 @@ fn violation(setup: &Setup) -> Option<String> {
 #[test]
 fn shrunk_episode_is_smaller_and_replays_its_violation() {
     let faults = vec![Fault::SlowNetwork, Fault::ConnectionsCut, Fault::RlockStopped];
-    let random = Setup { is_strict: true, sessions: 3, servers: Servers::One, faults, seconds: 20, seed: 0 };
+    let random =
+        Setup { is_strict: true, sessions: 3, servers: Servers::One, faults, seconds: 20, seed: 0, scripts: None };
     let strict = |seed| Setup { seed, ..random.clone() };
     let violated = |seed| Some(strict(seed)).filter(|setup| violation(setup).is_some());
     let found = (0..).find_map(violated).expect("stopped holders let commands overlap");

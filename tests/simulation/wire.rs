@@ -53,6 +53,7 @@ pub(super) struct Call {
     pub(super) is_source: bool,
     pub(super) resources: Vec<Resource>,
     pub(super) operation: Operation,
+    pub(super) command: Cmd,
 }
 
 #[derive(Debug)]
@@ -113,9 +114,9 @@ impl Operation {
     }
 }
 
-/// The scripts by their names and by their sources.
-static SCRIPTS: LazyLock<Vec<(Vec<u8>, Script)>> = LazyLock::new(|| {
-    let known = [
+/// The texts of the scripts.
+pub(super) fn texts() -> [(&'static scripts::Script, Script); 10] {
+    [
         (&scripts::ACQUIRE, Script::Acquire),
         (&scripts::RENEW, Script::Renew),
         (&scripts::RELEASE, Script::Release),
@@ -126,14 +127,18 @@ static SCRIPTS: LazyLock<Vec<(Vec<u8>, Script)>> = LazyLock::new(|| {
         (&scripts::INSPECT, Script::Inspect),
         (&scripts::BREAK, Script::Break),
         (&scripts::RENEW_ALONE, Script::RenewAlone),
-    ];
-    let both = known.into_iter().flat_map(|(text, script)| {
+    ]
+}
+
+/// The scripts by their names and by their sources.
+static SCRIPTS: LazyLock<Vec<(Vec<u8>, Script)>> = LazyLock::new(|| {
+    let both = texts().into_iter().flat_map(|(text, script)| {
         [text.sha1().as_bytes().to_vec(), text.source().into_bytes()].map(|name| (name, script))
     });
     both.collect()
 });
 
-fn words(command: &Cmd) -> Vec<&[u8]> {
+pub(super) fn words(command: &Cmd) -> Vec<&[u8]> {
     let words = command.args_iter().map(|word| match word {
         Arg::Simple(bytes) => bytes,
         _ => panic!("a client sends plain words only"),
@@ -142,23 +147,28 @@ fn words(command: &Cmd) -> Vec<&[u8]> {
 }
 
 /// Reads a command.
-pub(super) fn read(command: &Cmd) -> Command {
-    let words = words(command);
-    match words[0] {
-        b"WAIT" => {
-            Command::Wait { replicas: number(words[1]) as usize, timeout: Duration::from_millis(number(words[2])) }
-        }
-        _ => Command::Call(Box::new(call(&words))),
+pub(super) fn read(command: Cmd) -> Command {
+    let words = words(&command);
+    if words[0] == b"WAIT" {
+        let (replicas, timeout) = (number(words[1]) as usize, Duration::from_millis(number(words[2])));
+        return Command::Wait { replicas, timeout };
     }
+    let (script, is_source) = (script(&words), words[0] == b"EVAL");
+    let (resources, operation) = operation(script, &words);
+    Command::Call(Box::new(Call { script, is_source, resources, operation, command }))
 }
 
-fn call(words: &[&[u8]]) -> Call {
+fn script(words: &[&[u8]]) -> Script {
     let (_, script) = *SCRIPTS.iter().find(|(name, _)| name == words[1]).expect("a script of rlock");
-    let is_source = words[0] == b"EVAL";
+    script
+}
+
+/// The resources that a call names, and what it asks for.
+fn operation(script: Script, words: &[&[u8]]) -> (Vec<Resource>, Operation) {
     if script == Script::RenewAlone {
         let lease = Lease::ALL[usize::from(words[7] == b"e")];
         let operation = Operation::RenewAlone { session: session(words[5]), ttl: length(words[6]), lease };
-        return Call { script, is_source, resources: vec![resource_of(text(words[3]))], operation };
+        return (vec![resource_of(text(words[3]))], operation);
     }
     let (keys, arguments) = words[3..].split_at(number(words[2]) as usize);
     // The clock and the way to wake waiters come first, and the resources last.
@@ -181,7 +191,7 @@ fn call(words: &[&[u8]]) -> Call {
         Script::Break => Operation::Break,
         Script::RenewAlone => unreachable!("it names one key and no resources"),
     };
-    Call { script, is_source, resources, operation }
+    (resources, operation)
 }
 
 /// The resource of a key.
@@ -263,7 +273,7 @@ fn text(word: &[u8]) -> &str {
     std::str::from_utf8(word).expect("a word is text")
 }
 
-fn number(word: &[u8]) -> u64 {
+pub(super) fn number(word: &[u8]) -> u64 {
     text(word).parse().expect("a word is a number")
 }
 

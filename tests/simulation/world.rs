@@ -9,6 +9,7 @@ use super::checkers::Checkers;
 use super::clocks::Clock;
 use super::cluster::Cluster;
 use super::coverage::Coverage;
+use super::database::Database;
 use super::faults::{Fault, Weather};
 use super::location::{Location, Servers};
 use super::network::{Connection, ToClient, ToServer};
@@ -21,6 +22,7 @@ use super::tree::Part;
 use crate::lock::request::SessionId;
 use crate::store::redis::interface::Seek;
 use crate::supervise::event::Ended;
+use crate::support::servers::Kind;
 
 /// The world, which all tasks share.
 pub(super) type Shared = Rc<RefCell<World>>;
@@ -113,7 +115,14 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(5
 const TIMELINE: usize = 200;
 
 impl World {
-    pub(super) fn new(mut random: Random, tasks: usize, servers: Servers, closes: Duration) -> Self {
+    /// `scripts` is the real server behind the simulated ones, if there is one.
+    pub(super) fn new(
+        mut random: Random,
+        tasks: usize,
+        servers: Servers,
+        scripts: Option<Kind>,
+        closes: Duration,
+    ) -> Self {
         let clocks: Vec<_> = (0..tasks).map(|_| Clock::random(&mut random)).collect();
         // The rlocks inside each other run on one machine.
         let mailboxes = (0..DEPTH).flat_map(|_| clocks.iter().copied().map(Mailbox::new)).collect();
@@ -150,6 +159,7 @@ impl World {
             crosses: false,
         };
         world.replication.lag = replication::LAG;
+        world.nodes[0].server.data.database = scripts.map(Database::first);
         if world.has_replicas() {
             (1..nodes).for_each(|node| world.attach(node));
         }
