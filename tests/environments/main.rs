@@ -25,7 +25,7 @@ const WITHIN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/within"
 fn can_play() -> bool {
     root("change to another user")
         && namespaces(&["--mount"]).is_some()
-        && namespaces(&["--user", "--map-root-user", "--pid", "--fork"]).is_some()
+        && namespaces(&["--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]).is_some()
         && programs(&["python3", "cc", "setpriv"])
 }
 
