@@ -16,6 +16,7 @@
 //! way. A session makes one request, so what both readings saw was so in between, too.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
@@ -123,11 +124,7 @@ impl Graph {
         let claims = Claims::new(reading);
         let mut graph = Self::default();
         for (id, session) in reading.iter().filter(|(_, session)| !session.is_holder()) {
-            let mut wait = Wait::default();
-            for record in &session.claims {
-                claims.look_at(*id, session, record, &mut wait);
-            }
-            graph.add(*id, wait);
+            graph.add(*id, claims.seen_by(*id, session).wait(*id, session));
             for ancestor in &session.ancestors {
                 let holds = |above: &&Session| matches!(above.phase, Phase::Held | Phase::Granted);
                 if reading.get(ancestor).filter(holds).is_some() {
@@ -265,6 +262,8 @@ pub struct Claims<'r> {
     by_resource: BTreeMap<&'r Resource, Vec<(SessionId, &'r Session, &'r ClaimRecord)>>,
     /// The waiters that may overtake others of a resource.
     overtakers: BTreeSet<(&'r Resource, SessionId)>,
+    /// The same claims, with all nested waiters as overtakers.
+    cautious: OnceCell<Box<Claims<'r>>>,
 }
 
 impl<'r> Claims<'r> {
@@ -280,7 +279,7 @@ impl<'r> Claims<'r> {
             claims.sort_by_key(|(id, _, record)| (record.rank, *id));
             claims.truncate(CLAIMS_MAX);
         }
-        let mut claims = Self { reading, by_resource, overtakers: BTreeSet::new() };
+        let mut claims = Self { reading, by_resource, overtakers: BTreeSet::new(), cautious: OnceCell::new() };
         let nests = |(_, session): &(&SessionId, &Session)| !session.is_holder() && !session.ancestors.is_empty();
         let mut nested: Vec<_> = reading.iter().filter(nests).collect();
         // Whether a waiter overtakes others depends on those ahead only.
@@ -300,8 +299,9 @@ impl<'r> Claims<'r> {
     pub fn blockers(&self, id: SessionId, claim: &Claim) -> BTreeSet<SessionId> {
         let mut wait = Wait::default();
         if let Some(session) = self.reading.get(&id).filter(|session| !session.is_holder()) {
+            let claims = self.seen_by(id, session);
             for record in session.claims.iter().filter(|record| record.claim == *claim) {
-                self.look_at(id, session, record, &mut wait);
+                claims.look_at(id, session, record, &mut wait);
             }
         }
         wait.blockers().copied().collect()
@@ -330,6 +330,32 @@ impl<'r> Claims<'r> {
         let claims = self.by_resource.get(name).into_iter().flatten().copied();
         let waiting = claims.skip_while(|(_, _, its)| its.rank.is_held());
         waiting.take_while(move |(_, _, its)| its.rank < before).filter(move |(other, ..)| *other != id)
+    }
+
+    /// The claims as the table sees them for a waiter.
+    ///
+    /// The table notes a nested waiter as an overtaker when the waiter joins the queue. It keeps the
+    /// note after the waiter's ancestor or the overtaken waiter has left, and no request overtakes a
+    /// noted waiter because of those ahead of it. So a nested session that waits although nobody here
+    /// blocks it waits as if all nested waiters were noted.
+    fn seen_by(&self, id: SessionId, session: &Session) -> &Self {
+        let is_exact = session.ancestors.is_empty() || self.wait(id, session).blockers().next().is_some();
+        if is_exact { self } else { self.cautious() }
+    }
+
+    fn cautious(&self) -> &Self {
+        self.cautious.get_or_init(|| {
+            let nested = self.reading.iter().filter(|(_, session)| !session.ancestors.is_empty());
+            let noted = nested.flat_map(|(id, session)| session.resources().into_iter().map(|name| (name, *id)));
+            Box::new(Self { overtakers: noted.collect(), cautious: OnceCell::new(), ..self.clone() })
+        })
+    }
+
+    /// What a session waits for.
+    fn wait(&self, id: SessionId, session: &Session) -> Wait {
+        let mut wait = Wait::default();
+        session.claims.iter().for_each(|record| self.look_at(id, session, record, &mut wait));
+        wait
     }
 
     /// Adds what a waiting claim waits for, by the one rule and its exception.

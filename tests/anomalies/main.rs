@@ -3,8 +3,8 @@
 //!
 //! [`trace`] counts the calls and changes one of them, [`calls`] knows the errors of each call,
 //! [`scenes`] has the scenes, and [`judge`] and [`stage`] check what a fault has left behind. An
-//! ordinary run plays a share by a fresh seed, which RLOCK_SEED sets. A failure prints the command
-//! that replays it. docs/reliability.md describes what is checked.
+//! ordinary run plays the same share every time, and another one with RLOCK_SEED. A failure prints the
+//! command that replays it. docs/reliability.md describes what is checked.
 
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_imports))]
 

@@ -24,8 +24,17 @@ use support::share::share;
 /// The number of cases that are played at the same time. They mostly wait.
 const AT_ONCE: u64 = 6;
 
-/// Plays the case of a seed on a store. Returns a report if the case breaks a sentence.
+/// The first seed of an ordinary run, which plays the same cases every time, so that a change is to
+/// blame for what it finds. The long run plays others.
+const SEED: u64 = 33_000;
+
+/// Plays the case of a seed on a store, and again if it breaks a sentence: on a machine with other
+/// work, a complaint that does not repeat says nothing. Returns a report if both do.
 fn play(seed: u64, kind: Option<Kind>) -> Option<String> {
+    play_once(seed, kind).inspect(|report| eprintln!("{report}\n")).and_then(|_| play_once(seed, kind))
+}
+
+fn play_once(seed: u64, kind: Option<Kind>) -> Option<String> {
     let case = Case::new(&mut Random::seeded(seed), kind.is_some());
     let stage = Stage::new(kind);
     let seen = stage.play(&case);
@@ -37,13 +46,14 @@ fn play(seed: u64, kind: Option<Kind>) -> Option<String> {
     ))
 }
 
-fn run(seconds: u64) {
+/// Plays the cases from a seed on, or the one in RLOCK_SEED.
+fn run(seed: u64, seconds: u64) {
     skip_unless!(programs(&["perl", "flock"]));
     let kinds: &[_] = if Kind::Redis7.is_present() { &[None, Some(Kind::Redis7)] } else { &[None] };
     // The server lives as long as the run.
     let _server = kinds.iter().flatten().map(|kind| support::servers::Server::shared(*kind)).next();
-    let given = std::env::var("RLOCK_SEED").is_ok();
-    let (first, until) = (Random::seed(), Instant::now() + Duration::from_secs(seconds));
+    let given = Random::given().is_some();
+    let (first, until) = (Random::given().unwrap_or(seed), Instant::now() + Duration::from_secs(seconds));
     let reports = thread::scope(|scope| {
         let play_some = move |from: u64| {
             let mut reports = Vec::new();
@@ -73,7 +83,7 @@ fn run(seconds: u64) {
 #[test]
 fn random_command_lines_do_what_the_manual_says() {
     let seconds = std::env::var("RLOCK_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
-    run(seconds.unwrap_or(share(10, 20)));
+    run(SEED, seconds.unwrap_or(share(10, 20)));
 }
 
 /// `tests/faults-long --scenario options`.
@@ -81,5 +91,5 @@ fn random_command_lines_do_what_the_manual_says() {
 #[ignore = "plays for RLOCK_MINUTES"]
 fn long_run() {
     let minutes = std::env::var("RLOCK_MINUTES").ok().and_then(|minutes| minutes.parse().ok());
-    run((60.0 * minutes.unwrap_or(60.0_f64)) as u64);
+    run(Random::seed(), (60.0 * minutes.unwrap_or(60.0_f64)) as u64);
 }

@@ -124,8 +124,7 @@ impl Stage {
             Some(code) => (code, false),
             None => (128 + status.signal().unwrap_or_default(), true),
         };
-        if case.form == Form::Acquire && code == 0 {
-            let session = stdout.lines().find_map(|line| line.strip_prefix("RLOCK_SESSION=")).unwrap_or_default();
+        if let Some(session) = stdout.lines().find_map(|line| line.strip_prefix("RLOCK_SESSION=")) {
             lab.run(["release", session]).silently(0);
         }
         let next = (case.way != Way::Held).then(|| Ran::of(&mut lab.rlock(["exec", "-nq", key, "--", "true"])));

@@ -18,10 +18,15 @@ impl Random {
         Self::seeded(seed)
     }
 
+    /// The seed in RLOCK_SEED.
+    pub(crate) fn given() -> Option<u64> {
+        std::env::var("RLOCK_SEED").ok().and_then(|seed| seed.parse().ok())
+    }
+
     /// The seed in RLOCK_SEED, else the time.
     pub(crate) fn seed() -> u64 {
-        let given = std::env::var("RLOCK_SEED").ok().and_then(|seed| seed.parse().ok());
-        given.unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64))
+        Self::given()
+            .unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64))
     }
 
     pub(crate) fn seeded(seed: u64) -> Self {

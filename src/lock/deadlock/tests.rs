@@ -317,6 +317,22 @@ fn crowd_of_nested_waiters_on_one_part_is_looked_at_in_a_moment() {
     assert_eq!(world.stuck(), Set::new());
 }
 
+/// The table goes on to note 11 as an overtaker of 6 when 1, which 6 waited for, has left. So 12 does
+/// not overtake 11 as one that heeds 5.
+#[test]
+fn waiter_that_no_longer_overtakes_anybody_closes_a_circle() {
+    let mut world = World::default();
+    for (session, parent, claims) in [(1, 0, "z"), (2, 0, "x"), (3, 0, "y")] {
+        assert!(world.asks(session, parent, claims));
+    }
+    for (session, parent, claims) in [(4, 0, "z"), (5, 0, "x y"), (6, 0, "z y"), (11, 1, "y"), (12, 2, "y")] {
+        assert!(!world.asks(session, parent, claims));
+    }
+    world.apply(Op::Release { session: id(1), end: None });
+    world.apply(Op::Release { session: id(3), end: None });
+    assert_eq!(world.circle(12), Some((vec![12, 11, 5, 2], 12)));
+}
+
 /// A waiter in between that waits for another waiter is not overtaken.
 #[test]
 fn circle_through_waiters_that_are_not_nested_is_found() {
