@@ -131,13 +131,20 @@ impl Child {
     pub(crate) fn look(&mut self, signals: &Signals) -> io::Result<Option<Event>> {
         if let Some(pid) = self.pid() {
             // The command is not reaped here: while it is a zombie, its ids are reserved, so a
-            // signal to its group cannot reach other processes.
-            if let Some(status) = seen(pid, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)? {
-                return Ok(Some(Event::Ended(ended(&status))));
-            }
-            if let Some(number) = seen(pid, WaitIdOptions::STOPPED)?.and_then(|status| status.stopping_signal()) {
-                self.stopped = true;
-                return Ok(Some(Event::CommandStopped(Stop::from_number(number))));
+            // signal to its group cannot reach other processes. Both are asked at once: the kernel
+            // answers ECHILD to a question about stops alone if the command has just ended.
+            let change = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
+            match seen(pid, change)? {
+                Some(status) if status.stopping_signal().is_some() => {
+                    // Consumes the stop. If the command has gone on meanwhile, another SIGCHLD comes.
+                    let stop = seen(pid, WaitIdOptions::STOPPED).ok().flatten();
+                    if let Some(number) = stop.and_then(|status| status.stopping_signal()) {
+                        self.stopped = true;
+                        return Ok(Some(Event::CommandStopped(Stop::from_number(number))));
+                    }
+                }
+                Some(status) => return Ok(Some(Event::Ended(ended(&status)))),
+                None => {}
             }
         }
         self.reap_others(signals)?;

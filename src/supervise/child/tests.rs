@@ -93,6 +93,25 @@ fn command_gets_arguments_and_variables_unchanged() {
     child.reap().unwrap();
 }
 
+/// A process that has ended can't be asked about stops any more.
+#[test]
+fn end_of_the_command_is_seen_whenever_it_comes() {
+    let _one = one_test_at_a_time();
+    let signals = Signals::install().unwrap();
+    for _ in 0..50 {
+        let mut child = start(&["true"], &[], Group::Own, &signals);
+        let change = loop {
+            if let Some(change) = child.look(&signals).unwrap() {
+                break change;
+            }
+        };
+        assert_eq!(change, Event::Ended(Ended::Code(0)));
+        child.reap().unwrap();
+        child.dismiss_guardian();
+        child.reap_guardian().unwrap();
+    }
+}
+
 #[test]
 fn stop_is_reported_and_a_continue_ends_it() {
     let _one = one_test_at_a_time();
