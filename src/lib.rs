@@ -12,7 +12,8 @@
 //! | --- | --- |
 //! | [`clock`] | the instants of two clocks: the machine's and the store's |
 //! | [`exit`] | the exit codes |
-//! | `files`, `streams`, `processes`, `passwd` | read files, write to standard streams, read /proc and the user database |
+//! | `files`, `streams` | read files, write to standard streams |
+//! | `processes`, `passwd` | read /proc and the user database |
 //! | [`lock`] | the lock model: pure, total, the same for every store |
 //! | `words` | formats and sanitises text |
 //! | `alarm` | waits for descriptors until an instant |

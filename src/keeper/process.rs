@@ -247,7 +247,8 @@ impl Caller {
                 break;
             }
         }
-        // A read that is interrupted says nothing, and the wait for a detached keeper would not end.
+        // A read that is interrupted says nothing, and the wait for a detached keeper would not
+        // end.
         match self.report.read_exact(&mut [0]) {
             Ok(()) => return Ok(0),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}

@@ -334,10 +334,11 @@ impl<'r> Claims<'r> {
 
     /// The claims as the table sees them for a waiter.
     ///
-    /// The table notes a nested waiter as an overtaker when the waiter joins the queue. It keeps the
-    /// note after the waiter's ancestor or the overtaken waiter has left, and no request overtakes a
-    /// noted waiter because of those ahead of it. So a nested session that waits although nobody here
-    /// blocks it waits as if all nested waiters were noted.
+    /// The table notes a nested waiter as an overtaker when the waiter joins the queue, and keeps
+    /// the note when the waiter's ancestor or the overtaken waiter has left. A request overtakes a
+    /// noted waiter only if that waiter itself waits for an ancestor of the request, and not because
+    /// of the waiters ahead. A reading does not have the notes. So if a nested session waits and
+    /// nobody here blocks the session, it waits as if all nested waiters were noted.
     fn seen_by(&self, id: SessionId, session: &Session) -> &Self {
         let is_exact = session.ancestors.is_empty() || self.wait(id, session).blockers().next().is_some();
         if is_exact { self } else { self.cautious() }

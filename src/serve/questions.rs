@@ -1,5 +1,5 @@
-//! The questions that wait for the thread that asks the store. Says which of them is next, and which
-//! clients ask it.
+//! The questions that wait for the thread that asks the store. Says which of them is next, and
+//! which clients ask it.
 
 use std::collections::BTreeMap;
 

@@ -136,7 +136,8 @@ impl Child {
             let change = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
             match seen(pid, change)? {
                 Some(status) if status.stopping_signal().is_some() => {
-                    // Consumes the stop. If the command has gone on meanwhile, another SIGCHLD comes.
+                    // Consumes the stop. If the command has gone on meanwhile, another SIGCHLD
+                    // comes.
                     let stop = seen(pid, WaitIdOptions::STOPPED).ok().flatten();
                     if let Some(number) = stop.and_then(|status| status.stopping_signal()) {
                         self.stopped = true;

@@ -1,5 +1,6 @@
 //! The system calls of rlock, and the errors that the manual page of each lists, as far as they can
-//! come at any moment: EINTR, EAGAIN, ENOMEM, EMFILE, ENOSPC, EIO, EPERM, EACCES, ENOSYS, ECONNRESET.
+//! come at any moment: EINTR, EAGAIN, ENOMEM, EMFILE, ENOSPC, EIO, EPERM, EACCES, ENOSYS,
+//! ECONNRESET.
 //!
 //! A call without an error here can't fail if its arguments are right.
 
@@ -222,15 +223,15 @@ fn is_left_out(call: &Call, fault: Fault) -> bool {
     let wakes = third & 0xffff_ffff & u64::from((libc::O_ACCMODE | libc::O_NONBLOCK).cast_unsigned())
         == u64::from((libc::O_WRONLY | libc::O_NONBLOCK).cast_unsigned());
     match (call.number, fault) {
-        // The pipe of a session to wake. Only another user's can't be opened for want of rights, and
-        // such a pipe counts as that of a stranger.
+        // The pipe of a session to wake. Only another user's can't be opened for want of rights,
+        // and such a pipe counts as that of a stranger.
         (libc::SYS_openat, Fault::Error(EACCES | EPERM)) => wakes,
         // LMDB reads a meta page at once. Linux reads a local file short at its end only.
         (libc::SYS_pread64, Fault::Short) => third == 152,
         // The handler of signals wakes the poll loop by this byte. signal-hook ignores an error.
         (libc::SYS_sendto, Fault::Error(_)) => third == 1,
-        // The keeper reports that it has detached, or a session is woken. A pipe with a reader takes
-        // the bytes, all of them at once.
+        // The keeper reports that it has detached, or a session is woken. A pipe with a reader
+        // takes the bytes, all of them at once.
         (libc::SYS_write, Fault::Error(EIO | ENOSPC | EPIPE)) => [1, WAKE_BYTES].contains(&third),
         (libc::SYS_write, Fault::Short) => third == WAKE_BYTES,
         _ => false,

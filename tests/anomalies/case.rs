@@ -94,8 +94,8 @@ impl Case {
         Some(Self { scene, store, process, strike })
     }
 
-    /// Plays the case on this store, or on a new one if the scene needs it, and checks that the store
-    /// works afterwards.
+    /// Plays the case on this store, or on a new one if the scene needs it, and checks that the
+    /// store works afterwards.
     ///
     /// # Errors
     /// What went wrong, and the command that replays the case.

@@ -48,8 +48,8 @@ fn free_lock(stage: &Stage<'_>) -> Trace {
     ended.1
 }
 
-/// The holder meets the fault. A waiter behind it is served. A signal to the command lets rlock make
-/// calls while the tree of the command runs.
+/// The holder meets the fault. A waiter behind it is served. A signal to the command lets rlock
+/// make calls while the tree of the command runs.
 fn holder(stage: &Stage<'_>) -> Trace {
     let traced = stage.traced(&stage.exec_hold(&[], "main"));
     wait_until("the command runs", || stage.has("start main") || !traced.runs());

@@ -16,8 +16,8 @@ pub(crate) const OWN_CODE: i32 = 7;
 const MARK: &str = "ANOMALY";
 
 /// A command. Its words are the prefix of its files, its name, and `hold` if it is to run until its
-/// standard input ends. It starts a process with a session of its own. All its processes share the lock of a file, so a command that starts before
-/// they are gone finds it locked.
+/// standard input ends. It starts a process with a session of its own. All its processes share the
+/// lock of a file, so a command that starts before they are gone finds it locked.
 const JOB: &str = r#"
 exec 9>>"$1-running"
 flock -n 9 || echo "overlap $2" >>"$1-log"
@@ -136,8 +136,8 @@ impl<'a> Stage<'a> {
         wait_until("the traced program waits", || !traced.runs() || self.lab.counts(&self.key).1 >= waiters);
     }
 
-    /// Fails unless the lock is free or becomes free, the store works, no commands overlapped, and no
-    /// process of the case is left.
+    /// Fails unless the lock is free or becomes free, the store works, no commands overlapped, and
+    /// no process of the case is left.
     pub(crate) fn assert_recovered(&self) {
         let next = self.run(&self.exec(&["-w", "30"], "next"));
         assert_eq!((next.code(), next.stderr.as_str()), (Some(OWN_CODE), ""), "the next run fails: {next:?}");

@@ -1,9 +1,9 @@
 //! Runs a program under ptrace(2): lists the system calls of one of its processes, and makes one of
 //! them fail, or kills the process there.
 //!
-//! A run takes a few milliseconds longer under this tracer, and 20 ms longer under strace(1). strace
-//! also can't choose one of the processes that rlock starts, closes nothing when it makes close(2)
-//! fail, and only claims that a transfer was short.
+//! A run takes a few milliseconds longer under this tracer, and 20 ms longer under strace(1).
+//! strace also can't choose one of the processes that rlock starts, closes nothing when it makes
+//! close(2) fail, and only claims that a transfer was short.
 
 use std::collections::HashMap;
 use std::io;

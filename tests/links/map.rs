@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::{files_below, text};
 
-/// What a pure file does not contain: a clock, I/O, the environment, threads and randomness. Numbers
-/// of processes and signals are data.
+/// What a pure file does not contain: a clock, I/O, the environment, threads and randomness.
+/// Numbers of processes and signals are data.
 const IMPURE: [&str; 14] = [
     "std::fs",
     "std::net",

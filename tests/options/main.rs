@@ -2,8 +2,8 @@
 //! badly, holders in the way and signals at random instants.
 //!
 //! [`case`] makes a case, [`stage`] plays it, and [`oracle`] judges what was seen by the sentences
-//! of the manual. A run lasts some seconds; `tests/faults-long --scenario options` plays for longer.
-//! RLOCK_SEED repeats one case, and RLOCK_SECONDS sets the length of a run.
+//! of the manual. A run lasts some seconds; `tests/faults-long --scenario options` plays for
+//! longer. RLOCK_SEED repeats one case, and RLOCK_SECONDS sets the length of a run.
 
 mod case;
 mod oracle;

@@ -1,7 +1,8 @@
 //! The troubleshooting page quotes every message that ends with one of its exit codes.
 //!
 //! The texts come from the source. A function that makes a failure of these codes is found by the
-//! names that it uses; its literals are the texts. So a new message without an entry fails the test.
+//! names that it uses; its literals are the texts. So a new message without an entry fails the
+//! test.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -175,7 +175,8 @@ impl Link {
         self.free.push(database);
     }
 
-    /// Subscribes to exactly these channels. With `has_monitor`, also to every channel by a pattern.
+    /// Subscribes to exactly these channels. With `has_monitor`, also to every channel by a
+    /// pattern.
     pub(super) fn listen<'c>(&mut self, channels: impl Iterator<Item = &'c str>, is_shard: bool, has_monitor: bool) {
         let wanted: BTreeSet<Channel> = channels.map(|channel| (is_shard, channel.to_owned())).collect();
         for (is_shard, channel) in &self.channels - &wanted {

@@ -317,8 +317,8 @@ fn crowd_of_nested_waiters_on_one_part_is_looked_at_in_a_moment() {
     assert_eq!(world.stuck(), Set::new());
 }
 
-/// The table goes on to note 11 as an overtaker of 6 when 1, which 6 waited for, has left. So 12 does
-/// not overtake 11 as one that heeds 5.
+/// The table goes on to note 11 as an overtaker of 6 when 1, which 6 waited for, has left. So 12
+/// does not overtake 11 as one that heeds 5.
 #[test]
 fn waiter_that_no_longer_overtakes_anybody_closes_a_circle() {
     let mut world = World::default();

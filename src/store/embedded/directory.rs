@@ -238,8 +238,8 @@ impl Directory {
         is_name_of(rustix::fs::lstat(named), &fstat(&self.lock)?)
     }
 
-    /// Whether other processes lock another file, or may do so: somebody has put a folder in the way
-    /// that this process may not enter.
+    /// Whether other processes lock another file, or may do so: somebody has put a folder in the
+    /// way that this process may not enter.
     pub(super) fn is_cut_off(&self) -> bool {
         self.is_in_place()
             .map_or_else(|error| error.kind() == io::ErrorKind::PermissionDenied, |is_in_place| !is_in_place)

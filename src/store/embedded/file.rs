@@ -85,7 +85,8 @@ impl TableFile {
     }
 
     /// The number of pages that the file may have: what the table may have at most, or what the
-    /// file system has room for. If the file system cannot tell, [`reserve`](Self::reserve) finds out.
+    /// file system has room for. If the file system cannot tell, [`reserve`](Self::reserve) finds
+    /// out.
     pub(super) fn pages_max(&self) -> usize {
         let len = stat(&self.file).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
         let free =
