@@ -2,7 +2,7 @@
 //! with a network, processes and clocks that are simulated. In some episodes, databases of a real
 //! server with the real scripts take the place of the tables.
 //!
-//! Everything runs in one thread. The next event comes from a queue in the order of virtual time,
+//! An episode runs in one thread. The next event comes from a queue in the order of virtual time,
 //! and all randomness comes from a seed, so a seed replays an episode exactly.
 //!
 //! | module | contents |
@@ -84,6 +84,9 @@ mod tree;
 mod wire;
 mod world;
 
+use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -126,7 +129,9 @@ fn random_episodes_keep_the_promise_for_minutes() {
     let set = |name| std::env::var(name).unwrap_or_default();
     let options: Options = set("RLOCK_SIMULATE").parse().unwrap_or_else(|reason| panic!("RLOCK_SIMULATE: {reason}"));
     let minutes = options.minutes.or(set("RLOCK_MINUTES").parse().ok()).unwrap_or(10.0);
-    play(&options, Duration::from_secs_f64(60.0 * minutes));
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let threads = if options.is_replay() { 1 } else { processors };
+    play_in(threads, &options, Duration::from_secs_f64(60.0 * minutes));
 }
 
 #[test]
@@ -161,24 +166,40 @@ fn processor_time() -> Duration {
     time.try_into().expect("the time is not negative")
 }
 
-/// Plays episodes until one has a violation or the time is over, the first with the seed itself. A
-/// replay is one episode.
 fn play(options: &Options, length: Duration) {
+    play_in(1, options, length);
+}
+
+/// Plays episodes in some threads until one has a violation or the time is over, the first with the
+/// seed itself. A replay is one episode.
+fn play_in(threads: usize, options: &Options, length: Duration) {
     let first = options.seed.unwrap_or_else(Random::seed);
     eprintln!("RLOCK_SEED={first}");
-    let (began, began_at) = (Instant::now(), processor_time());
-    let mut sum = Report::default();
-    for seed in (0..).map(|number| first.wrapping_add(number)) {
-        let setup = options.setup(seed);
-        sum.add(episode::play(&setup, false));
-        if !sum.violations.is_empty() {
-            let shrunk = if options.is_replay() { setup } else { shrink::shrink(setup) };
-            eprintln!("{}replay: tests/simulate {shrunk}", episode::play(&shrunk, true).story());
+    let (next, end) = (&AtomicU64::new(first), &(Instant::now() + length));
+    let is_over = &AtomicBool::new(false);
+    let play_some = move || {
+        let (mut sum, began_at) = (Report::default(), processor_time());
+        while !is_over.load(Ordering::Relaxed) {
+            let setup = options.setup(next.fetch_add(1, Ordering::Relaxed));
+            sum.add(episode::play(&setup, false));
+            if !sum.violations.is_empty() || options.is_replay() || Instant::now() >= *end {
+                is_over.store(true, Ordering::Relaxed);
+            }
+            if !sum.violations.is_empty() {
+                let shrunk = if options.is_replay() { setup } else { shrink::shrink(setup) };
+                eprintln!("{}replay: tests/simulate {shrunk}", episode::play(&shrunk, true).story());
+            }
         }
-        if !sum.violations.is_empty() || options.is_replay() || began.elapsed() >= length {
-            break;
-        }
-    }
-    eprintln!("{}{}", sum.coverage.shown(), sum.summary(processor_time() - began_at));
+        (sum, processor_time() - began_at)
+    };
+    let (sum, took) = thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(play_some)).collect();
+        others.into_iter().fold(play_some(), |(mut sum, took), other| {
+            let (part, part_took) = other.join().expect("an episode does not panic");
+            sum.add(part);
+            (sum, took + part_took)
+        })
+    });
+    eprintln!("{}{}", sum.coverage.shown(), sum.summary(took));
     assert!(sum.violations.is_empty(), "{:#?}", sum.violations);
 }
