@@ -8,6 +8,7 @@ use std::fmt::Display;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::clock::StoreTime;
+use crate::lock::conflict::may_block;
 use crate::lock::deadlock::{Deadlock, Reading};
 use crate::lock::mode::Mode;
 use crate::lock::op::{HolderListing, WaiterListing};
@@ -271,10 +272,6 @@ struct Blocked<'o> {
 impl<'o> Blocked<'o> {
     fn find(claims: &[Claim], related: &[SessionId], obstructions: &'o [Obstruction]) -> Self {
         let stranger = |session: &SessionId| !related.contains(session);
-        let clashes = |claim: &Claim, mode: Mode, span: &Span| {
-            let counted = claim.mode == Mode::Slot && mode == Mode::Slot;
-            (counted || claim.mode.clashes_with(mode)) && claim.span.overlaps(span)
-        };
         let listed: HashMap<_, _> =
             obstructions.iter().map(|obstruction| (&obstruction.listing.name, obstruction)).collect();
         let mut holders = HashSet::new();
@@ -282,12 +279,12 @@ impl<'o> Blocked<'o> {
         for claim in claims {
             let Some(obstruction) = listed.get(&claim.resource) else { continue };
             let listing = &obstruction.listing;
-            for it in listing.holders.iter().filter(|it| stranger(&it.session) && clashes(claim, it.mode, &it.span)) {
+            for it in listing.holders.iter().filter(|it| stranger(&it.session) && may_block(claim, it.mode, &it.span)) {
                 holders.insert(it.session);
                 holder.get_or_insert((*obstruction, it));
             }
             let mut waiters = listing.waiters.iter();
-            if let Some(it) = waiters.find(|it| stranger(&it.session) && clashes(claim, it.mode, &it.span)) {
+            if let Some(it) = waiters.find(|it| stranger(&it.session) && may_block(claim, it.mode, &it.span)) {
                 waiter.get_or_insert((*obstruction, it));
             }
         }

@@ -48,7 +48,7 @@ pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
         Form::Names => {
             inspection.resources.iter().filter(is_busy).flat_map(|listing| [listing.name.as_str(), "\n"]).collect()
         }
-        Form::Dot => dot(&inspection.resources),
+        Form::Dot => dot(&inspection),
         // The listing would say that nobody holds, which is unknown for unusable resources.
         Form::Table | Form::Tree if inspection.resources.is_empty() && !unusable.is_empty() => String::new(),
         // A check is silent if there is nothing to report.
@@ -73,8 +73,7 @@ pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
 
 /// The lines of the tree or of the table.
 pub(super) fn listing(form: Form, inspection: &Inspection, look: &Look) -> Vec<String> {
-    let Inspection { now, resources } = inspection;
-    if resources.is_empty() {
+    if inspection.resources.is_empty() {
         return vec!["nobody holds or waits".to_owned()];
     }
     let mut known = HashMap::new();
@@ -82,8 +81,8 @@ pub(super) fn listing(form: Form, inspection: &Inspection, look: &Look) -> Vec<S
         *known.entry((process.host.clone(), process.pid)).or_insert_with(|| identity::is_stopped(process))
     };
     match form {
-        Form::Tree => tree(resources, *now, look, &mut is_stopped),
-        _ => table(resources, *now, look, &mut is_stopped),
+        Form::Tree => tree(inspection, look, &mut is_stopped),
+        _ => table(&inspection.resources, inspection.now, look, &mut is_stopped),
     }
 }
 

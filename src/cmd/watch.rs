@@ -191,7 +191,7 @@ impl Shown {
     fn lines(&self, watch: &Watch<'_>) -> Vec<String> {
         let look = look(watch.inspect.color, watch.inspect.verbose);
         let now = self.inspection.now + (Boottime::now() - self.at);
-        let mut inspection = Inspection { now, resources: self.inspection.resources.clone() };
+        let mut inspection = Inspection { now, ..self.inspection.clone() };
         // What does not fit the screen is cut at its end.
         inspection.resources.sort_by_key(|listing| listing.waiters.is_empty());
         let holders = inspection.resources.iter().flat_map(|listing| &listing.holders);

@@ -57,11 +57,7 @@ mod tests {
     use super::super::Verdict;
     use super::*;
     use crate::lock::past::{JobPast, Past};
-    use crate::view::listing::tests::{NOW, holder, resource, waiter};
-
-    fn listed(resources: Vec<ResourceListing>) -> Inspection {
-        Inspection { now: NOW, resources }
-    }
+    use crate::view::listing::tests::{NOW, holder, inspection, resource, waiter};
 
     fn remembered(jobs: usize) -> Remembered {
         let jobs = (0..jobs).map(|number| (number.to_string(), JobPast::default())).collect();
@@ -78,13 +74,13 @@ mod tests {
             resource("b", vec![holder(2)], vec![]),
             resource("c", vec![expired], vec![]),
         ];
-        assert_eq!(names(&listed(resources), &[], 0), Check::ok("names", "held: 2; waited for: 1"));
-        assert_eq!(names(&listed(vec![]), &[], 0), Check::ok("names", "held: 0; waited for: 0"));
+        assert_eq!(names(&inspection(&resources), &[], 0), Check::ok("names", "held: 2; waited for: 1"));
+        assert_eq!(names(&inspection(&[]), &[], 0), Check::ok("names", "held: 0; waited for: 0"));
     }
 
     #[test]
     fn limit_that_is_near_is_told() {
-        let crowd = |count| listed(vec![resource("k", vec![holder(1)], (0..count).map(|_| waiter(2, 1)).collect())]);
+        let crowd = |count| inspection(&[resource("k", vec![holder(1)], (0..count).map(|_| waiter(2, 1)).collect())]);
         for (check, verdict, text) in [
             (names(&crowd(99), &[remembered(899)], 0), Verdict::Ok, ""),
             (names(&crowd(100), &[], 0), Verdict::Warn, "; 100 wait for 'k'"),

@@ -10,9 +10,10 @@ use std::ops::ControlFlow;
 
 use super::index::{Query, Rank};
 use super::mode::{Mode, Modes};
-use super::overtaking::{self, Overtaken, Table};
+use super::overtaking::{self, Overtaken};
 use super::records::{ClaimRecord, Records, ResourceState};
 use super::request::{Claim, SessionId};
+use super::span::Span;
 
 /// The session whose claim is checked. Its own claims and those of its ancestors never block it.
 #[derive(Clone, Copy, Debug)]
@@ -36,15 +37,32 @@ pub(super) fn blocked_by(mode: Mode) -> Modes {
     modes
 }
 
-/// The sessions that block a claim, or none if the claim can be granted. A claim with `shares` uses
-/// an ancestor's slot and needs no free slot.
-///
-/// The search covers the held claims and the waiting claims with a rank below `before`. The search
-/// stops at the first conflicting claim and names its session, because the request can't be granted
-/// while that claim remains. If all slots are taken, the list names the sessions that take them,
-/// because any of them could free a slot. A waiter that the session overtakes does not count. A
-/// nested claim looks at the waiters from the first on, because whom it overtakes depends on those
-/// ahead.
+/// Whether a claim of this mode over this span, held or ahead in the queue, may block a claim of
+/// another session on the same resource. Two slots block each other when all are taken.
+pub(crate) fn may_block(claim: &Claim, mode: Mode, span: &Span) -> bool {
+    blocked_by(claim.mode).contains(mode) && claim.span.overlaps(span)
+}
+
+/// The sessions that block a claim. There are none if the claim can be granted.
+#[derive(Debug, Default)]
+pub(super) struct Blockers {
+    /// Their claims clash with the claim, so all of them have to end.
+    pub(super) clashing: Vec<SessionId>,
+    /// They take all slots, so one of them has to end.
+    pub(super) takers: Vec<SessionId>,
+}
+
+/// How far a search for blockers goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// To the first session whose claim clashes. The request can't be granted while that claim
+    /// remains.
+    First,
+    /// To the last one.
+    All,
+}
+
+/// The sessions that block a claim, which stops at the first one that clashes: see [`search`].
 pub(super) fn blockers<R: Records>(
     records: &R,
     claim: &Claim,
@@ -52,63 +70,81 @@ pub(super) fn blockers<R: Records>(
     asker: Asker<'_>,
     before: Rank,
 ) -> Result<Vec<SessionId>, R::Error> {
-    let Some(state) = records.resource(&claim.resource)? else { return Ok(Vec::new()) };
+    let found = search(records, claim, shares, asker, before, Extent::First)?;
+    Ok(if found.clashing.is_empty() { found.takers } else { found.clashing })
+}
+
+/// Searches for the sessions that block a claim. A claim with `shares` uses an ancestor's slot and
+/// needs no free slot.
+///
+/// The search covers the held claims and the waiting claims with a rank below `before`. A waiter
+/// that the session overtakes does not count. A nested claim looks at the waiters from the first on,
+/// because whom it overtakes depends on those ahead.
+pub(super) fn search<R: Records>(
+    records: &R,
+    claim: &Claim,
+    shares: bool,
+    asker: Asker<'_>,
+    before: Rank,
+    extent: Extent,
+) -> Result<Blockers, R::Error> {
+    let mut found = Blockers::default();
+    let Some(state) = records.resource(&claim.resource)? else { return Ok(found) };
     // A claim without ancestors heeds every waiter ahead of it, so one search finds holders and
     // waiters.
     let heeds_all = asker.ancestors.is_empty();
     let heeded = |modes| if heeds_all { modes } else { Modes::EMPTY };
-    let mut found = Vec::new();
     let clashing = claim.mode.clashing();
     let query = Query { span: &claim.span, held: clashing, waiting: heeded(clashing), before };
     state.tree.visit(records, &claim.resource, query, |entry| {
         if asker.is_related_to(entry.session) {
             return ControlFlow::Continue(());
         }
-        found.push(entry.session);
-        ControlFlow::Break(())
+        found.clashing.push(entry.session);
+        if extent == Extent::First { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
-    if !found.is_empty() {
+    if extent == Extent::First && !found.clashing.is_empty() {
         return Ok(found);
     }
     let needs_slot = claim.mode == Mode::Slot && !shares;
     let slots = if needs_slot { claim.slots.unwrap_or(0) as usize } else { usize::MAX };
+    // So many sessions that take slots are enough.
+    let enough = if extent == Extent::First { slots } else { usize::MAX };
     if needs_slot {
         let slot = Modes::of(&[Mode::Slot]);
         let query = Query { held: slot, waiting: heeded(slot), ..query };
         state.tree.visit(records, &claim.resource, query, |entry| {
             if !entry.shares && !asker.is_related_to(entry.session) {
-                found.push(entry.session);
+                found.takers.push(entry.session);
             }
-            if found.len() < slots { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if found.takers.len() < enough { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
     }
-    if !heeds_all && found.len() < slots {
+    if !heeds_all && found.takers.len() < enough {
         let waiting = if needs_slot { blocked_by(Mode::Slot) } else { clashing };
         let query = Query { held: Modes::EMPTY, waiting, ..query };
-        if let Some(first) = heeded_waiters(records, &state, claim, asker, query, slots, &mut found)? {
-            return Ok(vec![first]);
-        }
+        add_heeded_waiters(records, &state, claim, asker, query, (extent, enough), &mut found)?;
     }
-    if found.len() < slots {
-        found.clear();
+    if found.takers.len() < slots {
+        found.takers.clear();
     }
     Ok(found)
 }
 
-/// The first waiter that clashes with a nested claim and that the claim does not overtake. Adds the
-/// waiters for slots to `takers`, until these have so many slots.
+/// Adds the waiters that block a nested claim and that the claim does not overtake. The walk ends
+/// with so many sessions that take slots, or with the first one that clashes if the extent is that.
 ///
-/// The walk ends when everybody behind heeds overtaken waiters, unless some of them may overtake
-/// these.
-fn heeded_waiters<R: Records>(
+/// The walk also ends when everybody behind heeds overtaken waiters, unless some of them may
+/// overtake these.
+fn add_heeded_waiters<R: Records>(
     records: &R,
     state: &ResourceState,
     claim: &Claim,
     asker: Asker<'_>,
     query: Query<'_>,
-    slots: usize,
-    takers: &mut Vec<SessionId>,
-) -> Result<Option<SessionId>, R::Error> {
+    (extent, enough): (Extent, usize),
+    found: &mut Blockers,
+) -> Result<(), R::Error> {
     let mut overtaken = Overtaken::default();
     let waits_here = |record: &&ClaimRecord| record.claim.resource == claim.resource && !record.rank.is_held();
     let own = records.session(asker.session)?;
@@ -120,7 +156,7 @@ fn heeded_waiters<R: Records>(
     loop {
         let ahead = state.tree.waiting_after(records, &claim.resource, query, after, batch)?;
         if ahead.is_empty() {
-            return Ok(None);
+            return Ok(());
         }
         for entry in ahead {
             after = entry.rank;
@@ -130,24 +166,22 @@ fn heeded_waiters<R: Records>(
             }
             let Some(waiter) = records.session(entry.session)? else { continue };
             let heeds_all = !state.overtakers.contains(&entry.session);
-            let awaited = || overtaking::awaited(&Table(records), (entry.session, &waiter), asker.ancestors);
+            let awaited = || overtaking::awaited(records, (entry.session, &waiter), asker.ancestors);
             if overtaken.has(&claim.resource, &waiter, heeds_all, awaited)? {
                 if entry.lower <= *claim.span.lower() && *claim.span.upper() <= entry.upper {
                     open = open.intersection(entry.mode.clashing().complement());
                 }
                 continue;
             }
-            if clashes {
-                return Ok(Some(entry.session));
-            }
-            takers.push(entry.session);
-            if takers.len() >= slots {
-                return Ok(None);
+            let sessions = if clashes { &mut found.clashing } else { &mut found.takers };
+            sessions.push(entry.session);
+            if clashes && extent == Extent::First || found.takers.len() >= enough {
+                return Ok(());
             }
         }
         let rest = Query { waiting: open, ..query };
         if !others_nest && state.tree.waiting_after(records, &claim.resource, rest, after, 1)?.is_empty() {
-            return Ok(None);
+            return Ok(());
         }
         batch *= 2;
     }

@@ -15,21 +15,19 @@
 //! two readings in a row have seen counts: the same sessions, waiting for each other in the same
 //! way. A session makes one request, so what both readings saw was so in between, too.
 
-use std::borrow::Cow;
-use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::convert::Infallible;
 
-use super::conflict::blocked_by;
+use super::conflict::may_block;
 use super::index::Rank;
-use super::mode::Mode;
-use super::op::ResourceListing;
-use super::overtaking::{Overtaken, Queues, awaited};
-use super::records::{ClaimRecord, Phase, Session};
-use super::request::{Claim, Job, Process, SessionId};
+use super::records::{ClaimRecord, Session};
+use super::request::SessionId;
 use super::resource::Resource;
-use super::span::Span;
+
+mod graph;
+
+use graph::Set;
+pub use graph::{Claims, Graph};
 
 /// Maximum number of resources that a reading asks for beside those of the request, twice: those
 /// that each reading asks for, and a part of the rest.
@@ -38,10 +36,6 @@ const NAMES_MAX: usize = 256;
 /// Maximum number of resources that the readings of a round ask for beside those of the request.
 const FOLLOWED_MAX: usize = 4_096;
 
-/// Maximum number of claims on a resource that count as reasons to wait. More would make the search
-/// slow. A request behind more claims still waits for the first of them.
-const CLAIMS_MAX: usize = 1_000;
-
 /// Number of readings in a row that a younger request of a circle gets to end itself before the
 /// next older request ends. The younger request may be stopped, or it may not look.
 const PATIENCE: u32 = 5;
@@ -49,385 +43,6 @@ const PATIENCE: u32 = 5;
 /// The sessions that hold or wait for the resources of a reading, with their claims on these
 /// resources.
 pub type Reading = BTreeMap<SessionId, Session>;
-
-/// The sessions of a listing of all resources, to find the circles in it. `ancestors` tells below
-/// which sessions a session runs, innermost first.
-pub fn reading_of(listings: &[ResourceListing], ancestors: impl Fn(SessionId) -> Vec<SessionId>) -> Reading {
-    let mut reading = Reading::new();
-    for listing in listings {
-        let mut add = |session, phase, asked, process: &Process, record: ClaimRecord| {
-            let new = || Session {
-                ancestors: ancestors(session),
-                claims: Vec::new(),
-                phase,
-                asked,
-                since: asked,
-                expiry: None,
-                terms: None,
-                job: Job::default(),
-                last: None,
-                process: process.clone(),
-            };
-            reading.entry(session).or_insert_with(new).claims.push(record);
-        };
-        let record = |session, mode: Mode, span: &Span, slots, position: Option<u32>| {
-            // A slot above is shared even if a nearer hold includes the claim.
-            let is_slot_above = |above| listing.holders.iter().any(|it| it.session == above && it.mode == Mode::Slot);
-            let shares = mode == Mode::Slot && ancestors(session).into_iter().any(is_slot_above);
-            let rank = position.map_or(Rank::HELD, |position| Rank::waiting(position.into()));
-            let claim = Claim { resource: listing.name.clone(), mode, span: span.clone(), slots };
-            ClaimRecord { claim, rank, token: 0, shares, slot: None }
-        };
-        for it in &listing.holders {
-            let phase = if it.kept { Phase::Kept } else { Phase::Held };
-            add(it.session, phase, it.since, &it.process, record(it.session, it.mode, &it.span, it.slots, None));
-        }
-        for it in &listing.waiters {
-            let record = record(it.session, it.mode, &it.span, it.slots, Some(it.position));
-            add(it.session, Phase::Waiting, it.since, &it.process, record);
-        }
-    }
-    reading
-}
-
-/// A set of sessions.
-type Set = BTreeSet<SessionId>;
-
-/// What one session waits for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Wait {
-    /// All of these have to end.
-    all: Set,
-    /// For each resource of which all slots are taken: their number, and the sessions that take
-    /// them.
-    slots: BTreeMap<Resource, (u32, Set)>,
-    /// For a holder, the waiters below it. The holder ends no sooner than each of them.
-    below: Set,
-}
-
-impl Wait {
-    /// For a waiter, the sessions that block it.
-    fn blockers(&self) -> impl Iterator<Item = &SessionId> {
-        self.all.iter().chain(self.slots.values().flat_map(|(_, takers)| takers))
-    }
-}
-
-/// What the sessions of a reading wait for. A session that waits for nobody is not in the graph.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Graph {
-    waits: BTreeMap<SessionId, Wait>,
-}
-
-impl Graph {
-    /// The graph of a reading.
-    pub fn new(reading: &Reading) -> Self {
-        let claims = Claims::new(reading);
-        let mut graph = Self::default();
-        for (id, session) in reading.iter().filter(|(_, session)| !session.is_holder()) {
-            graph.add(*id, claims.seen_by(*id, session).wait(*id, session));
-            for ancestor in &session.ancestors {
-                let holds = |above: &&Session| matches!(above.phase, Phase::Held | Phase::Granted);
-                if reading.get(ancestor).filter(holds).is_some() {
-                    graph.waits.entry(*ancestor).or_default().below.insert(*id);
-                }
-            }
-        }
-        graph
-    }
-
-    fn add(&mut self, id: SessionId, wait: Wait) {
-        if wait != Wait::default() {
-            self.waits.insert(id, wait);
-        }
-    }
-
-    /// What both graphs have.
-    fn intersection(&self, other: &Self) -> Self {
-        let mut both = Self::default();
-        let common = |one: &Set, two: &Set| one.intersection(two).copied().collect();
-        for (id, one) in &self.waits {
-            let Some(two) = other.waits.get(id) else { continue };
-            let slots = one.slots.iter().filter_map(|(name, (slots, takers))| {
-                let (same, others) = two.slots.get(name)?;
-                (slots == same).then(|| (name.clone(), (*slots, common(takers, others))))
-            });
-            let wait =
-                Wait { slots: slots.collect(), all: common(&one.all, &two.all), below: common(&one.below, &two.below) };
-            both.add(*id, wait);
-        }
-        both
-    }
-
-    /// The sessions that no progress of others can help: each waits for another of them.
-    fn stuck(&self) -> Set {
-        let mut stuck: Set = self.waits.keys().copied().collect();
-        loop {
-            let before = stuck.len();
-            let is_stuck = |id: &SessionId| !self.edges(*id, &stuck).is_empty();
-            let still: Set = stuck.iter().copied().filter(is_stuck).collect();
-            if still.len() == before {
-                return stuck;
-            }
-            stuck = still;
-        }
-    }
-
-    /// What a session waits for among these sessions, as far as that keeps it waiting.
-    fn edges(&self, id: SessionId, among: &Set) -> Set {
-        let Some(wait) = self.waits.get(&id) else { return Set::new() };
-        let mut edges: Set = wait.all.union(&wait.below).filter(|other| among.contains(other)).copied().collect();
-        for (slots, takers) in wait.slots.values() {
-            let takers: Set = takers.intersection(among).copied().collect();
-            if takers.len() >= *slots as usize {
-                edges.extend(takers);
-            }
-        }
-        edges
-    }
-
-    /// What a session waits for: a waiter for those that block it, a holder for the waiters below
-    /// it.
-    pub fn waits_for(&self, id: SessionId) -> Set {
-        let Some(wait) = self.waits.get(&id) else { return Set::new() };
-        wait.blockers().chain(&wait.below).copied().collect()
-    }
-
-    /// The groups of sessions that wait for each other, directly or through others. Every session
-    /// of a group is in a circle.
-    pub fn circles(&self) -> Vec<Set> {
-        let stuck = self.stuck();
-        let mut left = stuck.clone();
-        let mut circles = Vec::new();
-        while let Some(id) = left.pop_first() {
-            let circle = self.circle(id, &stuck);
-            left.retain(|other| !circle.contains(other));
-            circles.extend((!circle.is_empty()).then_some(circle));
-        }
-        circles
-    }
-
-    /// The sessions that wait for this one and that it waits for, with itself; empty if it is in no
-    /// circle.
-    fn circle(&self, id: SessionId, stuck: &Set) -> Set {
-        let ahead = reached(id, |id| self.edges(id, stuck));
-        if !ahead.contains(&id) {
-            return Set::new();
-        }
-        let mut behind: BTreeMap<SessionId, Set> = BTreeMap::new();
-        for from in &ahead {
-            for to in self.edges(*from, stuck) {
-                behind.entry(to).or_default().insert(*from);
-            }
-        }
-        reached(id, |id| behind.get(&id).cloned().unwrap_or_default())
-    }
-
-    /// The shortest way from a session of a circle back to itself.
-    fn way_around(&self, id: SessionId, circle: &Set) -> Vec<SessionId> {
-        let mut ways: BTreeMap<SessionId, SessionId> = BTreeMap::new();
-        let mut next = VecDeque::from([id]);
-        while let Some(from) = next.pop_front() {
-            for to in self.edges(from, circle) {
-                if ways.contains_key(&to) {
-                    continue;
-                }
-                ways.insert(to, from);
-                next.push_back(to);
-            }
-        }
-        let mut way = Vec::new();
-        let mut at = id;
-        while let Some(from) = ways.get(&at).filter(|_| way.first() != Some(&id)) {
-            way.insert(0, *from);
-            at = *from;
-        }
-        way
-    }
-}
-
-/// The sessions that a session reaches in one or more steps.
-fn reached(from: SessionId, edges: impl Fn(SessionId) -> Set) -> Set {
-    let mut found = Set::new();
-    let mut next = vec![from];
-    while let Some(id) = next.pop() {
-        next.extend(edges(id).into_iter().filter(|other| found.insert(*other)));
-    }
-    found
-}
-
-/// The claims of a reading, on each resource in the order of their ranks.
-#[derive(Clone, Debug)]
-pub struct Claims<'r> {
-    reading: &'r Reading,
-    by_resource: BTreeMap<&'r Resource, Vec<(SessionId, &'r Session, &'r ClaimRecord)>>,
-    /// The waiters that may overtake others of a resource.
-    overtakers: BTreeSet<(&'r Resource, SessionId)>,
-    /// The same claims, with all nested waiters as overtakers.
-    cautious: OnceCell<Box<Claims<'r>>>,
-}
-
-impl<'r> Claims<'r> {
-    /// The claims of a reading.
-    pub fn new(reading: &'r Reading) -> Self {
-        let mut by_resource: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for (id, session) in reading {
-            for record in &session.claims {
-                by_resource.entry(&record.claim.resource).or_default().push((*id, session, record));
-            }
-        }
-        for claims in by_resource.values_mut() {
-            claims.sort_by_key(|(id, _, record)| (record.rank, *id));
-            claims.truncate(CLAIMS_MAX);
-        }
-        let mut claims = Self { reading, by_resource, overtakers: BTreeSet::new(), cautious: OnceCell::new() };
-        let nests = |(_, session): &(&SessionId, &Session)| !session.is_holder() && !session.ancestors.is_empty();
-        let mut nested: Vec<_> = reading.iter().filter(nests).collect();
-        // Whether a waiter overtakes others depends on those ahead only.
-        nested.sort_by_key(|(_, session)| session.place());
-        for (id, session) in nested {
-            for name in session.resources() {
-                if claims.overtakes_any(name, (*id, session)) {
-                    claims.overtakers.insert((name, *id));
-                }
-            }
-        }
-        claims
-    }
-
-    /// The sessions that block a waiting claim of a session. They block it as the table decides,
-    /// with overtaking and shared slots.
-    pub fn blockers(&self, id: SessionId, claim: &Claim) -> BTreeSet<SessionId> {
-        let mut wait = Wait::default();
-        if let Some(session) = self.reading.get(&id).filter(|session| !session.is_holder()) {
-            let claims = self.seen_by(id, session);
-            for record in session.claims.iter().filter(|record| record.claim == *claim) {
-                claims.look_at(id, session, record, &mut wait);
-            }
-        }
-        wait.blockers().copied().collect()
-    }
-
-    /// Whether a waiter of a resource is behind another that it would heed and that waits for one
-    /// of its ancestors. That is what the table notes. `overtakers` has those ahead already.
-    fn overtakes_any(&self, name: &Resource, (id, waiter): (SessionId, &Session)) -> bool {
-        self.ahead(name, (id, waiter)).any(|(ahead, its_session, its)| {
-            let Ok(awaited) = match waiter.claims.iter().any(|own| is_heeded(&own.claim, &its.claim)) {
-                true => awaited(self, (ahead, its_session), &waiter.ancestors),
-                false => Ok(None),
-            };
-            awaited.is_some()
-        })
-    }
-
-    /// The waiting claims on a resource ahead of a waiter, in their order.
-    fn ahead(
-        &self,
-        name: &Resource,
-        (id, waiter): (SessionId, &Session),
-    ) -> impl Iterator<Item = (SessionId, &'r Session, &'r ClaimRecord)> {
-        let own = waiter.claims.iter().find(|record| record.claim.resource == *name);
-        let before = own.map_or(Rank::HELD, |record| record.rank);
-        let claims = self.by_resource.get(name).into_iter().flatten().copied();
-        let waiting = claims.skip_while(|(_, _, its)| its.rank.is_held());
-        waiting.take_while(move |(_, _, its)| its.rank < before).filter(move |(other, ..)| *other != id)
-    }
-
-    /// The claims as the table sees them for a waiter.
-    ///
-    /// The table notes a nested waiter as an overtaker when the waiter joins the queue, and keeps
-    /// the note when the waiter's ancestor or the overtaken waiter has left. A request overtakes a
-    /// noted waiter only if that waiter itself waits for an ancestor of the request, and not because
-    /// of the waiters ahead. A reading does not have the notes. So if a nested session waits and
-    /// nobody here blocks the session, it waits as if all nested waiters were noted.
-    fn seen_by(&self, id: SessionId, session: &Session) -> &Self {
-        let is_exact = session.ancestors.is_empty() || self.wait(id, session).blockers().next().is_some();
-        if is_exact { self } else { self.cautious() }
-    }
-
-    fn cautious(&self) -> &Self {
-        self.cautious.get_or_init(|| {
-            let nested = self.reading.iter().filter(|(_, session)| !session.ancestors.is_empty());
-            let noted = nested.flat_map(|(id, session)| session.resources().into_iter().map(|name| (name, *id)));
-            Box::new(Self { overtakers: noted.collect(), cautious: OnceCell::new(), ..self.clone() })
-        })
-    }
-
-    /// What a session waits for.
-    fn wait(&self, id: SessionId, session: &Session) -> Wait {
-        let mut wait = Wait::default();
-        session.claims.iter().for_each(|record| self.look_at(id, session, record, &mut wait));
-        wait
-    }
-
-    /// Adds what a waiting claim waits for, by the one rule and its exception.
-    fn look_at(&self, id: SessionId, session: &Session, record: &ClaimRecord, wait: &mut Wait) {
-        let claim = &record.claim;
-        let mut takers = Set::new();
-        let mut overtaken = Overtaken::default();
-        for (other, its_session, its) in self.by_resource.get(&claim.resource).into_iter().flatten() {
-            let is_ahead = its.rank < record.rank;
-            let is_strange = *other != id && !session.ancestors.contains(other);
-            if !is_ahead || !is_strange || !its.claim.span.overlaps(&claim.span) {
-                continue;
-            }
-            let clashes = claim.mode.clashes_with(its.claim.mode);
-            let takes = claim.mode == Mode::Slot && its.claim.mode == Mode::Slot && !its.shares;
-            if !clashes && !takes {
-                continue;
-            }
-            if !its.rank.is_held() && !session.ancestors.is_empty() {
-                let heeds_all = !self.overtakers.contains(&(&claim.resource, *other));
-                let awaited = || awaited(self, (*other, its_session), &session.ancestors);
-                let Ok(is_overtaken) = overtaken.has(&claim.resource, its_session, heeds_all, awaited);
-                if is_overtaken {
-                    continue;
-                }
-            }
-            if clashes {
-                wait.all.insert(*other)
-            } else {
-                takers.insert(*other)
-            };
-        }
-        let slots = claim.slots.unwrap_or(0);
-        if claim.mode == Mode::Slot && !record.shares && takers.len() >= slots as usize {
-            wait.slots.insert(claim.resource.clone(), (slots, takers));
-        }
-    }
-}
-
-/// Whether a claim heeds one ahead of it in the queue.
-fn is_heeded(claim: &Claim, ahead: &Claim) -> bool {
-    claim.resource == ahead.resource && claim.span.overlaps(&ahead.span) && blocked_by(claim.mode).contains(ahead.mode)
-}
-
-impl Queues for Claims<'_> {
-    type Error = Infallible;
-
-    fn session(&self, id: SessionId) -> Result<Option<Cow<'_, Session>>, Infallible> {
-        Ok(self.reading.get(&id).map(Cow::Borrowed))
-    }
-
-    fn heeded(
-        &self,
-        name: &Resource,
-        waiter: (SessionId, &Session),
-        limit: usize,
-    ) -> Result<Vec<Cow<'_, Session>>, Infallible> {
-        if self.overtakers.contains(&(name, waiter.0)) {
-            return Ok(Vec::new());
-        }
-        let mut found: Vec<(SessionId, &Session)> = Vec::new();
-        for (id, session, _) in self.ahead(name, waiter) {
-            let is_new = found.last().is_none_or(|(last, _)| *last != id);
-            if is_new && found.len() == limit {
-                break;
-            }
-            found.extend(is_new.then_some((id, session)));
-        }
-        Ok(found.into_iter().map(|(_, session)| Cow::Borrowed(session)).collect())
-    }
-}
 
 /// One session of a circle, and what it waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -637,11 +252,9 @@ fn links(reading: &Reading, way: &[SessionId]) -> Vec<Link> {
     let link = |(session, next): (&SessionId, &SessionId)| {
         let (waiter, blocker) = (&reading[session], &reading[next]);
         let blocks = |one: &ClaimRecord, other: &ClaimRecord| {
-            let slots = one.claim.mode == Mode::Slot && other.claim.mode == Mode::Slot;
             one.claim.resource == other.claim.resource
                 && (other.rank.is_held() || other.rank < one.rank)
-                && one.claim.span.overlaps(&other.claim.span)
-                && (slots || one.claim.mode.clashes_with(other.claim.mode))
+                && may_block(&one.claim, other.claim.mode, &other.claim.span)
         };
         let pairs = waiter.claims.iter().flat_map(|one| blocker.claims.iter().map(move |other| (one, other)));
         let waits = |(one, other): &(&ClaimRecord, &ClaimRecord)| one.rank != Rank::HELD && blocks(one, other);

@@ -38,7 +38,7 @@ pub mod table;
 pub mod text;
 
 mod behind;
-mod conflict;
+pub(crate) mod conflict;
 mod listing;
 mod nesting;
 pub(crate) mod remember;

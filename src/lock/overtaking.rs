@@ -10,7 +10,6 @@
 //! whether one waiter may overtake another when the second of the two joins the queue, behind the
 //! other or ahead of it.
 
-use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use super::conflict::blocked_by;
@@ -63,74 +62,47 @@ impl Overtaken {
 /// Maximum number of waiters at the head of a queue that [`awaited`] looks at.
 const HEADS: usize = 64;
 
-/// The sessions and queues, as a table or a reading of it knows them.
-pub(super) trait Queues {
-    /// The error of records that can't be read.
-    type Error;
-
-    /// A session, if it is known.
-    fn session(&self, id: SessionId) -> Result<Option<Cow<'_, Session>>, Self::Error>;
-    /// The first waiters of a resource ahead of one, at most so many; none if that waiter may
-    /// overtake them.
-    fn heeded(
-        &self,
-        name: &Resource,
-        waiter: (SessionId, &Session),
-        limit: usize,
-    ) -> Result<Vec<Cow<'_, Session>>, Self::Error>;
-}
-
-/// The queues of a table.
-pub(super) struct Table<'r, R>(pub(super) &'r R);
-
-impl<R: Records> Queues for Table<'_, R> {
-    type Error = R::Error;
-
-    fn session(&self, id: SessionId) -> Result<Option<Cow<'_, Session>>, R::Error> {
-        Ok(self.0.session(id)?.map(Cow::Owned))
+/// The first waiters of a resource ahead of one, at most so many; none if that waiter may overtake
+/// them.
+fn heeded<R: Records>(
+    records: &R,
+    name: &Resource,
+    (id, waiter): (SessionId, &Session),
+    limit: usize,
+) -> Result<Vec<Session>, R::Error> {
+    let state = records.resource(name)?.filter(|state| !state.overtakers.contains(&id));
+    let Some(state) = state else { return Ok(Vec::new()) };
+    let before = Rank::waiting(waiter.place());
+    let query = Query { held: Modes::EMPTY, before, ..Query::ALL };
+    let mut found: Vec<SessionId> = Vec::new();
+    let mut after = Rank::HELD;
+    while found.len() < limit {
+        let entries = state.tree.waiting_after(records, name, query, after, limit)?;
+        let Some(last) = entries.last() else { break };
+        after = last.rank;
+        found.extend(entries.iter().map(|entry| entry.session));
+        found.dedup();
     }
-
-    fn heeded(
-        &self,
-        name: &Resource,
-        (id, waiter): (SessionId, &Session),
-        limit: usize,
-    ) -> Result<Vec<Cow<'_, Session>>, R::Error> {
-        let state = self.0.resource(name)?.filter(|state| !state.overtakers.contains(&id));
-        let Some(state) = state else { return Ok(Vec::new()) };
-        let before = Rank::waiting(waiter.place());
-        let query = Query { held: Modes::EMPTY, before, ..Query::ALL };
-        let mut found: Vec<SessionId> = Vec::new();
-        let mut after = Rank::HELD;
-        while found.len() < limit {
-            let entries = state.tree.waiting_after(self.0, name, query, after, limit)?;
-            let Some(last) = entries.last() else { break };
-            after = last.rank;
-            found.extend(entries.iter().map(|entry| entry.session));
-            found.dedup();
-        }
-        found.truncate(limit);
-        let sessions = found.into_iter().map(|id| Ok(self.0.session(id)?.map(Cow::Owned)));
-        sessions.filter_map(Result::transpose).collect()
-    }
+    found.truncate(limit);
+    found.into_iter().filter_map(|id| records.session(id).transpose()).collect()
 }
 
 /// The first of these sessions that holds what a waiter waits for, or what a waiter waits for that
 /// this one heeds in the queue of the same resource. A hold around a waiter itself does not count.
-pub(super) fn awaited<Q: Queues>(
-    queues: &Q,
+pub(super) fn awaited<R: Records>(
+    records: &R,
     (id, waiter): (SessionId, &Session),
     holders: &[SessionId],
-) -> Result<Option<SessionId>, Q::Error> {
+) -> Result<Option<SessionId>, R::Error> {
     for above in holders.iter().filter(|holder| !waiter.ancestors.contains(holder)) {
-        let Some(holder) = queues.session(*above)?.filter(|holder| holder.is_holder()) else { continue };
+        let Some(holder) = records.session(*above)?.filter(|holder| holder.is_holder()) else { continue };
         let is_excluded = |held: &ClaimRecord| waiter.claims.iter().any(|its| excludes(&held.claim, &its.claim));
         if holder.claims.iter().any(is_excluded) {
             return Ok(Some(*above));
         }
         let is_held = |name: &&Resource| holder.claims.iter().any(|held| held.claim.resource == **name);
         for name in waiter.resources().into_iter().filter(is_held) {
-            let heeded = queues.heeded(name, (id, waiter), HEADS)?;
+            let heeded = heeded(records, name, (id, waiter), HEADS)?;
             let mut strange = heeded.iter().filter(|ahead| !ahead.ancestors.contains(above));
             if strange.any(|ahead| stands_between(name, &holder, ahead, waiter)) {
                 return Ok(Some(*above));
@@ -184,7 +156,7 @@ pub(super) fn overtakers<R: Records>(
         if is_awaited && !session.ancestors.is_empty() {
             state.tree.visit(records, name, Query { before: *rank, ..query }, |ahead| {
                 let ancestor = records.session(ahead.session).and_then(|waiter| match waiter {
-                    Some(waiter) => awaited(&Table(records), (ahead.session, &waiter), &session.ancestors),
+                    Some(waiter) => awaited(records, (ahead.session, &waiter), &session.ancestors),
                     None => Ok(None),
                 });
                 match ancestor {
@@ -199,7 +171,7 @@ pub(super) fn overtakers<R: Records>(
             state.tree.visit(records, name, query, |behind| {
                 let overtaker = records.session(behind.session).and_then(|waiter| match waiter {
                     Some(waiter) if behind.rank > *rank && !waiter.ancestors.is_empty() => {
-                        awaited(&Table(records), (id, session), &waiter.ancestors)
+                        awaited(records, (id, session), &waiter.ancestors)
                     }
                     _ => Ok(None),
                 });

@@ -27,6 +27,7 @@ use super::span::Span;
 use crate::clock::StoreTime;
 
 mod leaving;
+mod loading;
 mod settling;
 
 /// The holders and waiters of all resources.
@@ -327,28 +328,43 @@ impl<R: Records> LockTable<R> {
 
     /// Puts a session into the queues. Returns the resources on which a waiter behind overtakes it.
     fn queue(&mut self, now: StoreTime, id: SessionId, session: Session) -> Result<Vec<Resource>, R::Error> {
-        let overtakers = overtaking::overtakers(&self.records, id, &session)?;
-        for (index, record) in session.claims.iter().enumerate() {
-            let name = &record.claim.resource;
-            remember::current(&mut self.records, now, name)?;
-            let mut state = self.records.take_resource(name)?.unwrap_or_default();
-            state.waiting += 1;
-            state.waiting_below += u32::from(!session.ancestors.is_empty());
-            state.count_slots(record);
-            state.tree.insert(&mut self.records, name, entry(id, index, record))?;
-            self.records.put_resource(name, state)?;
+        for record in &session.claims {
+            remember::current(&mut self.records, now, &record.claim.resource)?;
         }
-        self.records.put_session(id, session)?;
         let mut overtaken = Vec::new();
-        for (name, overtaker) in overtakers {
-            let mut state = self.records.take_resource(&name)?.unwrap_or_default();
-            state.overtakers.insert(overtaker);
-            self.records.put_resource(&name, state)?;
+        for (name, overtaker) in self.enter(id, session, u32::MAX)? {
             if overtaker != id && !overtaken.contains(&name) {
                 overtaken.push(name);
             }
         }
         Ok(overtaken)
+    }
+
+    /// Adds a session and its claims, and on each resource no more than so many claims. Notes and
+    /// returns who may overtake another from now on, with the resource of each.
+    fn enter(
+        &mut self,
+        id: SessionId,
+        session: Session,
+        claims_max: u32,
+    ) -> Result<Vec<(Resource, SessionId)>, R::Error> {
+        let overtakers = overtaking::overtakers(&self.records, id, &session)?;
+        for (index, record) in session.claims.iter().enumerate() {
+            let name = &record.claim.resource;
+            let mut state = self.records.take_resource(name)?.unwrap_or_default();
+            if state.held + state.waiting < claims_max {
+                state.count(record, &session.ancestors);
+                state.tree.insert(&mut self.records, name, entry(id, index, record))?;
+            }
+            self.records.put_resource(name, state)?;
+        }
+        self.records.put_session(id, session)?;
+        for (name, overtaker) in &overtakers {
+            let mut state = self.records.take_resource(name)?.unwrap_or_default();
+            state.overtakers.insert(*overtaker);
+            self.records.put_resource(name, state)?;
+        }
+        Ok(overtakers)
     }
 
     /// Grants the request of a session, whose phase has begun already. The claims of a waiter are
@@ -566,6 +582,17 @@ impl ResourceState {
             self.slot_claims += 1;
             self.shared_slots += u32::from(record.shares);
         }
+    }
+
+    /// Counts a claim of a session when it is added to this resource.
+    fn count(&mut self, record: &ClaimRecord, ancestors: &[SessionId]) {
+        if record.rank.is_held() {
+            self.held += 1;
+        } else {
+            self.waiting += 1;
+            self.waiting_below += u32::from(!ancestors.is_empty());
+        }
+        self.count_slots(record);
     }
 
     /// Counts a waiting claim of a session when it leaves the queue of this resource.

@@ -142,6 +142,8 @@ pub struct Inspection {
     pub now: StoreTime,
     /// The holders and waiters of each resource.
     pub resources: Vec<ResourceListing>,
+    /// Their sessions, with their claims on these resources at least.
+    pub sessions: Reading,
 }
 
 /// What becomes ready when a listing may have changed since its inspection.

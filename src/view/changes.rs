@@ -336,7 +336,7 @@ fn members(listing: &ResourceListing, now: StoreTime) -> BTreeMap<SessionId, Mem
 
 #[cfg(test)]
 mod tests {
-    use super::super::listing::tests::{NOW, ago, holder, resource, waiter};
+    use super::super::listing::tests::{NOW, ago, holder, inspection, resource, waiter};
     use super::{Seen, What, changes};
     use crate::clock::StoreTime;
     use crate::lock::mode::Mode;
@@ -345,7 +345,6 @@ mod tests {
     use crate::lock::request::{Claim, Process};
     use crate::lock::resource::Resource;
     use crate::lock::span::Span;
-    use crate::store::Inspection;
 
     fn name() -> Resource {
         Resource::new("k").expect("a name")
@@ -356,7 +355,7 @@ mod tests {
         let ended = |entry: &&Entry| matches!(entry.event, Event::Ended(_));
         past.totals.ended = entries.iter().filter(ended).count() as u64;
         Seen::new(
-            Inspection { now: NOW, resources: vec![resource("k", holders, waiters)] },
+            inspection(&[resource("k", holders, waiters)]),
             vec![Remembered { name: name(), past, entries: entries.to_vec() }],
         )
     }
@@ -385,13 +384,13 @@ mod tests {
     fn listings_that_are_equal_tell_nothing() {
         let same = || seen(vec![holder(1)], vec![waiter(2, 1)], &[]);
         assert_eq!(told(&same(), &same()), []);
-        let nothing = Seen::new(Inspection { now: NOW, resources: vec![] }, vec![]);
+        let nothing = Seen::new(inspection(&[]), vec![]);
         assert_eq!(told(&nothing, &nothing), []);
     }
 
     #[test]
     fn new_sessions_are_queued_or_granted() {
-        let nothing = Seen::new(Inspection { now: NOW, resources: vec![] }, vec![]);
+        let nothing = Seen::new(inspection(&[]), vec![]);
         let after = seen(vec![holder(1)], vec![waiter(2, 1)], &[]);
         assert_eq!(told(&nothing, &after), [(What::Granted, 192, Some(4001)), (What::Queued, 20, Some(5002))]);
         let waits = seen(vec![holder(1)], vec![WaiterListing { position: 2, ..waiter(2, 2) }], &[]);
@@ -497,7 +496,7 @@ mod tests {
         let listing = |name: &str, number, since| {
             resource(name, vec![HolderListing { since: ago(since), ..holder(number) }], vec![])
         };
-        let at = |resources: Vec<ResourceListing>| Seen::new(Inspection { now: NOW, resources }, vec![]);
+        let at = |resources: Vec<ResourceListing>| Seen::new(inspection(&resources), vec![]);
         let found = changes(&at(vec![]), &mut at(vec![listing("a", 1, 5), listing("b", 1, 9)]));
         let names: Vec<_> = found.iter().map(|change| change.resource.as_str()).collect();
         assert_eq!(names, ["b", "a"]);

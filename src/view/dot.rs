@@ -5,26 +5,26 @@
 //! deadlock is a cycle. The boxes and arrows of its sessions are red.
 
 use super::columns::{cut, escaped};
-use super::edges::{Graph, Member, Part, reading};
+use super::edges::{Graph, Member, Part};
 use super::listing::command;
 use super::tree::claim;
-use crate::lock::op::ResourceListing;
 use crate::lock::request::SessionId;
 use crate::messages;
+use crate::store::Inspection;
 
 /// Maximum width of a command in a box.
 const COMMAND: usize = 40;
 
-/// The graph of these resources.
-pub(crate) fn dot(listings: &[ResourceListing]) -> String {
-    let graph = Graph::of(listings, &reading(listings));
+/// The graph of the resources.
+pub(crate) fn dot(inspection: &Inspection) -> String {
+    let graph = Graph::of(inspection);
     let mut lines = vec![
         "digraph rlock {".to_owned(),
         "  rankdir=LR;".to_owned(),
         "  node [fontname=\"sans-serif\"];".to_owned(),
         "  edge [fontname=\"sans-serif\", fontsize=10];".to_owned(),
     ];
-    for listing in listings {
+    for listing in &inspection.resources {
         let name = listing.name.as_str();
         lines.push(format!("  {} [shape=ellipse, label={}];", resource(name), quoted(name)));
     }
@@ -84,7 +84,7 @@ fn within_quotes(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::listing::tests::{holder, process, resource, session, waiter};
+    use super::super::listing::tests::{holder, inspection, process, resource, session, waiter};
     use super::super::tree::tests::deadlock;
     use super::dot;
     use crate::lock::op::{HolderListing, WaiterListing};
@@ -92,7 +92,8 @@ mod tests {
     #[test]
     fn arrows_lead_to_what_is_waited_for() {
         let inner = WaiterListing { ancestors: vec![session(2)], ..waiter(3, 1) };
-        let text = dot(&[resource("a", vec![holder(1)], vec![inner]), resource("b", vec![holder(2)], vec![])]);
+        let text =
+            dot(&inspection(&[resource("a", vec![holder(1)], vec![inner]), resource("b", vec![holder(2)], vec![])]));
         let id = |number: u8| format!("\"session {}\"", session(number));
         for line in [
             "  \"resource a\" [shape=ellipse, label=\"a\"];".to_owned(),
@@ -110,15 +111,19 @@ mod tests {
     fn sessions_that_wait_for_each_other_are_red() {
         let red = |text: &str| text.lines().filter(|line| line.contains("color=red")).count();
         // Four boxes, two arrows to holders, two from waiters, and two to nested sessions.
-        assert_eq!(red(&dot(&deadlock())), 10);
+        assert_eq!(red(&dot(&inspection(&deadlock()))), 10);
         let [a, b] = deadlock();
-        assert_eq!((red(&dot(&[a])), red(&dot(&[b]))), (0, 0), "a part of the circle is none");
+        assert_eq!(
+            (red(&dot(&inspection(&[a]))), red(&dot(&inspection(&[b])))),
+            (0, 0),
+            "a part of the circle is none"
+        );
     }
 
     #[test]
     fn quotes_and_backslashes_are_escaped() {
         let odd = HolderListing { process: process(1, "a\"b\\c \n"), ..holder(1) };
-        let text = dot(&[resource("x\"y\\z", vec![odd], vec![])]);
+        let text = dot(&inspection(&[resource("x\"y\\z", vec![odd], vec![])]));
         assert!(text.contains(r#""resource x\"y\\z" [shape=ellipse, label="x\"y\\z"]"#), "{text}");
         assert!(text.contains(r#"'a\"b\\c' $'\\n'"#), "{text}");
     }

@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::lock::deadlock::{self, Claims, Reading};
+use crate::lock::deadlock::{self, Claims};
 use crate::lock::op::{HolderListing, ResourceListing, WaiterListing};
 use crate::lock::request::{Claim, Process, SessionId};
+use crate::store::Inspection;
 
 /// A claim of a session.
 #[derive(Clone, Copy, Debug)]
@@ -29,14 +30,6 @@ pub(crate) struct Member<'l> {
     ancestors: &'l [SessionId],
 }
 
-/// The reading of a listing.
-pub(crate) fn reading(listings: &[ResourceListing]) -> Reading {
-    let holders = listings.iter().flat_map(|it| &it.holders).map(|it| (it.session, &it.ancestors));
-    let waiters = listings.iter().flat_map(|it| &it.waiters).map(|it| (it.session, &it.ancestors));
-    let ancestors: BTreeMap<_, _> = holders.chain(waiters).collect();
-    deadlock::reading_of(listings, |session| ancestors.get(&session).map_or_else(Vec::new, |it| it.to_vec()))
-}
-
 /// The listed sessions.
 #[derive(Clone, Debug)]
 pub(crate) struct Graph<'l> {
@@ -44,14 +37,14 @@ pub(crate) struct Graph<'l> {
 }
 
 impl<'l> Graph<'l> {
-    /// The graph of a listing, of which `reading` is the reading.
-    pub(crate) fn of(listings: &'l [ResourceListing], reading: &Reading) -> Self {
+    /// The graph of a listing.
+    pub(crate) fn of(inspection: &'l Inspection) -> Self {
         let mut members = BTreeMap::new();
         let mut add = |session, process, ancestors, listing, part| {
             let member = || Member { process, parent: None, parts: Vec::new(), is_deadlocked: false, ancestors };
             members.entry(session).or_insert_with(member).parts.push((listing, part));
         };
-        for listing in listings {
+        for listing in &inspection.resources {
             for it in &listing.holders {
                 add(it.session, &it.process, it.ancestors.as_slice(), listing, Part::Held(it));
             }
@@ -59,7 +52,7 @@ impl<'l> Graph<'l> {
                 add(it.session, &it.process, it.ancestors.as_slice(), listing, Part::Waiting(it));
             }
         }
-        let circles = deadlock::Graph::new(reading).circles();
+        let circles = deadlock::Graph::new(&inspection.sessions).circles();
         let listed: BTreeSet<_> = members.keys().copied().collect();
         for (session, member) in &mut members {
             // The innermost ancestor comes first.
@@ -91,8 +84,8 @@ pub(crate) fn blockers<'l>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::listing::tests::{holder, resource, session, waiter};
-    use super::{Claims, Graph, blockers, reading};
+    use super::super::listing::tests::{holder, inspection, resource, session, waiter};
+    use super::{Claims, Graph, blockers};
     use crate::lock::mode::Mode;
     use crate::lock::op::{HolderListing, ResourceListing, WaiterListing};
     use crate::lock::span::Span;
@@ -103,8 +96,9 @@ mod tests {
 
     /// The sessions that a waiter for the first of these resources waits for.
     fn first_of(listings: &[ResourceListing], index: usize) -> Vec<u8> {
-        let (listing, reading) = (&listings[0], reading(listings));
-        blockers(&Claims::new(&reading), listing, &listing.waiters[index]).map(|session| session.0[0]).collect()
+        let (listing, inspection) = (&listings[0], inspection(listings));
+        let claims = Claims::new(&inspection.sessions);
+        blockers(&claims, listing, &listing.waiters[index]).map(|session| session.0[0]).collect()
     }
 
     fn span(text: &str) -> Span {
@@ -158,8 +152,8 @@ mod tests {
         let read = HolderListing { mode: Mode::Read, ..holder(2) };
         let listing = resource("k", vec![prewrite, read], vec![waiter(3, 1), inner]);
         assert_eq!(of(&listing, 1), [2]);
-        let listings = [listing];
-        let graph = Graph::of(&listings, &reading(&listings));
+        let inspection = inspection(&[listing]);
+        let graph = Graph::of(&inspection);
         assert_eq!(graph.members[&session(4)].parent, Some(session(1)), "9 is not listed");
         assert_eq!(graph.children(session(1)).map(|(id, _)| id).collect::<Vec<_>>(), [session(4)]);
         assert_eq!(graph.members[&session(1)].parent, None);

@@ -23,7 +23,7 @@ use crate::words;
 /// times the memory of their text.
 pub(crate) fn as_text(store: &str, inspection: &Inspection, remembered: &[Remembered]) -> String {
     let pasts: HashMap<_, _> = remembered.iter().map(|past| (&past.name, past)).collect();
-    let Inspection { now, resources } = inspection;
+    let Inspection { now, resources, .. } = inspection;
     let holder = |holder: &HolderListing| {
         let mut value = claim(holder.mode, &holder.span, holder.slots, &holder.process, holder.since);
         value["session"] = json!(holder.session.to_string());

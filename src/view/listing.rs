@@ -234,6 +234,7 @@ impl Table<'_> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
     use unicode_width::UnicodeWidthStr as _;
@@ -241,11 +242,13 @@ pub(crate) mod tests {
     use super::super::{Look, Palette};
     use super::{command, places, table};
     use crate::clock::StoreTime;
+    use crate::lock::index::Rank;
     use crate::lock::mode::Mode;
     use crate::lock::op::{HolderListing, ResourceListing, WaiterListing};
-    use crate::lock::request::{Process, SessionId};
+    use crate::lock::records::{ClaimRecord, Phase, Session};
+    use crate::lock::request::{Claim, Job, Process, SessionId};
     use crate::lock::span::Span;
-    use crate::store::Elsewhere;
+    use crate::store::{Elsewhere, Inspection};
 
     /// The instant of each listing of the tests.
     pub(crate) const NOW: StoreTime = StoreTime::from_micros(1_000_000_000_000_000);
@@ -293,6 +296,45 @@ pub(crate) mod tests {
 
     pub(crate) fn resource(name: &str, holders: Vec<HolderListing>, waiters: Vec<WaiterListing>) -> ResourceListing {
         ResourceListing { name: crate::lock::resource::Resource::new(name).expect("a name"), holders, waiters }
+    }
+
+    /// The listings with their sessions, as a store tells of them.
+    pub(crate) fn inspection(listings: &[ResourceListing]) -> Inspection {
+        let mut sessions = BTreeMap::new();
+        for listing in listings {
+            let mut add = |it: (SessionId, &Vec<SessionId>, &Process), phase, asked, claim: Claim, rank| {
+                let (id, ancestors, process) = it;
+                let new = || Session {
+                    ancestors: ancestors.clone(),
+                    claims: Vec::new(),
+                    phase,
+                    asked,
+                    since: asked,
+                    expiry: None,
+                    terms: None,
+                    job: Job::default(),
+                    last: None,
+                    process: process.clone(),
+                };
+                let is_slot = |holder: &HolderListing| holder.mode == Mode::Slot && ancestors.contains(&holder.session);
+                let shares = claim.mode == Mode::Slot && listing.holders.iter().any(is_slot);
+                let record = ClaimRecord { claim, rank, token: 0, shares, slot: None };
+                sessions.entry(id).or_insert_with(new).claims.push(record);
+            };
+            let claim =
+                |mode, span: &Span, slots| Claim { resource: listing.name.clone(), mode, span: span.clone(), slots };
+            for it in &listing.holders {
+                let phase = if it.kept { Phase::Kept } else { Phase::Held };
+                let claim = claim(it.mode, &it.span, it.slots);
+                add((it.session, &it.ancestors, &it.process), phase, it.since, claim, Rank::HELD);
+            }
+            for it in &listing.waiters {
+                let claim = claim(it.mode, &it.span, it.slots);
+                let rank = Rank::waiting(it.position.into());
+                add((it.session, &it.ancestors, &it.process), Phase::Waiting, it.since, claim, rank);
+            }
+        }
+        Inspection { now: NOW, resources: listings.to_vec(), sessions }
     }
 
     fn look(width: Option<usize>) -> Look {

@@ -8,7 +8,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::Look;
 use super::columns::{cut, escaped};
-use super::edges::{Graph, Member, Part, blockers, reading};
+use super::edges::{Graph, Member, Part, blockers};
 use super::listing::{command, holder_state, waiter_state};
 use crate::clock::StoreTime;
 use crate::lock::deadlock::Claims;
@@ -17,21 +17,16 @@ use crate::lock::op::{ResourceListing, WaiterListing};
 use crate::lock::request::{Process, SessionId};
 use crate::lock::span::Span;
 use crate::messages;
+use crate::store::Inspection;
 
 /// Maximum number of sessions that the line of a waiter names.
 const NAMED: usize = 3;
 
-/// The tree of these resources. `is_stopped` tells whether a process is stopped.
-pub(crate) fn tree(
-    listings: &[ResourceListing],
-    now: StoreTime,
-    look: &Look,
-    is_stopped: &mut dyn FnMut(&Process) -> bool,
-) -> Vec<String> {
-    let reading = reading(listings);
-    let (graph, claims) = (Graph::of(listings, &reading), Claims::new(&reading));
-    let mut tree = Tree { graph, claims: &claims, now, look, is_stopped, lines: Vec::new() };
-    for listing in listings {
+/// The tree of the resources. `is_stopped` tells whether a process is stopped.
+pub(crate) fn tree(inspection: &Inspection, look: &Look, is_stopped: &mut dyn FnMut(&Process) -> bool) -> Vec<String> {
+    let (graph, claims) = (Graph::of(inspection), Claims::new(&inspection.sessions));
+    let mut tree = Tree { graph, claims: &claims, now: inspection.now, look, is_stopped, lines: Vec::new() };
+    for listing in &inspection.resources {
         tree.resource(listing);
     }
     tree.lines
@@ -191,7 +186,7 @@ pub(super) fn claim(mode: Mode, slots: Option<u32>, span: &Span) -> String {
 pub(super) mod tests {
     use unicode_width::UnicodeWidthStr as _;
 
-    use super::super::listing::tests::{NOW, holder, process, resource, session, waiter};
+    use super::super::listing::tests::{holder, inspection, process, resource, session, waiter};
     use super::super::{Look, Palette};
     use super::tree;
     use crate::lock::mode::Mode;
@@ -199,7 +194,7 @@ pub(super) mod tests {
 
     fn shown(listings: &[ResourceListing], width: Option<usize>) -> Vec<String> {
         let look = Look { width, verbose: false, wide: false, palette: Palette::plain() };
-        tree(listings, NOW, &look, &mut |_| false)
+        tree(&inspection(listings), &look, &mut |_| false)
     }
 
     /// Two jobs that wait for each other, each below what it holds.

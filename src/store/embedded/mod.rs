@@ -390,7 +390,8 @@ impl Store for Embedded {
 
     fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error> {
         let answer = self.listings(None, resources, Interest::Holders)?.unwrap_or_default();
-        Ok(Inspection { now: answer.now, resources: answer.listings })
+        let Answer { now, listings: resources, sessions, .. } = answer;
+        Ok(Inspection { now, resources, sessions })
     }
 
     fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
@@ -404,7 +405,7 @@ impl Store for Embedded {
         let answer = self.listings(None, resources, Interest::All)?.unwrap_or_default();
         let are_complete = changes.is_some() && !answer.is_incomplete;
         let descriptors = answer.watched.into_iter().map(|(_, pipe)| pipe).chain(changes).collect();
-        let inspection = Inspection { now: answer.now, resources: answer.listings };
+        let inspection = Inspection { now: answer.now, resources: answer.listings, sessions: answer.sessions };
         Ok((inspection, Some(Notices { descriptors, are_complete })))
     }
 

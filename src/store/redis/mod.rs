@@ -260,7 +260,7 @@ impl Store for Redis {
             listings.retain(|listing| !listing.holders.is_empty() || !listing.waiters.is_empty());
             listings.sort_by(|a, b| a.name.cmp(&b.name));
         }
-        Ok(Inspection { now: seen.now, resources: listings })
+        Ok(Inspection { now: seen.now, resources: listings, sessions: seen.sessions })
     }
 
     fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {

@@ -1,0 +1,235 @@
+//! What waits for what among the sessions of a reading, and the circles in that.
+
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::Reading;
+use crate::lock::records::{Phase, Session};
+use crate::lock::request::{Claim, SessionId};
+use crate::lock::resource::Resource;
+use crate::lock::table::LockTable;
+
+/// Maximum number of claims on a resource that count as reasons to wait. More would make the search
+/// slow. A request behind more claims still waits for the first of them.
+const CLAIMS_MAX: u32 = 1_000;
+
+/// A set of sessions.
+pub(super) type Set = BTreeSet<SessionId>;
+
+/// What one session waits for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wait {
+    /// All of these have to end.
+    all: Set,
+    /// For each resource of which all slots are taken: their number, and the sessions that take
+    /// them.
+    slots: BTreeMap<Resource, (u32, Set)>,
+    /// For a holder, the waiters below it. The holder ends no sooner than each of them.
+    below: Set,
+}
+
+impl Wait {
+    /// For a waiter, the sessions that block it.
+    pub(super) fn blockers(&self) -> impl Iterator<Item = &SessionId> {
+        self.all.iter().chain(self.slots.values().flat_map(|(_, takers)| takers))
+    }
+}
+
+/// What the sessions of a reading wait for. A session that waits for nobody is not in the graph.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Graph {
+    pub(super) waits: BTreeMap<SessionId, Wait>,
+}
+
+impl Graph {
+    /// The graph of a reading.
+    pub fn new(reading: &Reading) -> Self {
+        let claims = Claims::new(reading);
+        let mut graph = Self::default();
+        for (id, session) in reading.iter().filter(|(_, session)| !session.is_holder()) {
+            graph.add(*id, claims.wait(*id, session));
+            for ancestor in &session.ancestors {
+                let holds = |above: &&Session| matches!(above.phase, Phase::Held | Phase::Granted);
+                if reading.get(ancestor).filter(holds).is_some() {
+                    graph.waits.entry(*ancestor).or_default().below.insert(*id);
+                }
+            }
+        }
+        graph
+    }
+
+    fn add(&mut self, id: SessionId, wait: Wait) {
+        if wait != Wait::default() {
+            self.waits.insert(id, wait);
+        }
+    }
+
+    /// What both graphs have.
+    pub(super) fn intersection(&self, other: &Self) -> Self {
+        let mut both = Self::default();
+        let common = |one: &Set, two: &Set| one.intersection(two).copied().collect();
+        for (id, one) in &self.waits {
+            let Some(two) = other.waits.get(id) else { continue };
+            let slots = one.slots.iter().filter_map(|(name, (slots, takers))| {
+                let (same, others) = two.slots.get(name)?;
+                (slots == same).then(|| (name.clone(), (*slots, common(takers, others))))
+            });
+            let wait =
+                Wait { slots: slots.collect(), all: common(&one.all, &two.all), below: common(&one.below, &two.below) };
+            both.add(*id, wait);
+        }
+        both
+    }
+
+    /// The sessions that no progress of others can help: each waits for another of them.
+    pub(super) fn stuck(&self) -> Set {
+        let mut stuck: Set = self.waits.keys().copied().collect();
+        loop {
+            let before = stuck.len();
+            let is_stuck = |id: &SessionId| !self.edges(*id, &stuck).is_empty();
+            let still: Set = stuck.iter().copied().filter(is_stuck).collect();
+            if still.len() == before {
+                return stuck;
+            }
+            stuck = still;
+        }
+    }
+
+    /// What a session waits for among these sessions, as far as that keeps it waiting.
+    fn edges(&self, id: SessionId, among: &Set) -> Set {
+        let Some(wait) = self.waits.get(&id) else { return Set::new() };
+        let mut edges: Set = wait.all.union(&wait.below).filter(|other| among.contains(other)).copied().collect();
+        for (slots, takers) in wait.slots.values() {
+            let takers: Set = takers.intersection(among).copied().collect();
+            if takers.len() >= *slots as usize {
+                edges.extend(takers);
+            }
+        }
+        edges
+    }
+
+    /// What a session waits for: a waiter for those that block it, a holder for the waiters below
+    /// it.
+    pub fn waits_for(&self, id: SessionId) -> Set {
+        let Some(wait) = self.waits.get(&id) else { return Set::new() };
+        wait.blockers().chain(&wait.below).copied().collect()
+    }
+
+    /// The groups of sessions that wait for each other, directly or through others. Every session
+    /// of a group is in a circle.
+    pub fn circles(&self) -> Vec<Set> {
+        let stuck = self.stuck();
+        let mut left = stuck.clone();
+        let mut circles = Vec::new();
+        while let Some(id) = left.pop_first() {
+            let circle = self.circle(id, &stuck);
+            left.retain(|other| !circle.contains(other));
+            circles.extend((!circle.is_empty()).then_some(circle));
+        }
+        circles
+    }
+
+    /// The sessions that wait for this one and that it waits for, with itself; empty if it is in no
+    /// circle.
+    pub(super) fn circle(&self, id: SessionId, stuck: &Set) -> Set {
+        let ahead = reached(id, |id| self.edges(id, stuck));
+        if !ahead.contains(&id) {
+            return Set::new();
+        }
+        let mut behind: BTreeMap<SessionId, Set> = BTreeMap::new();
+        for from in &ahead {
+            for to in self.edges(*from, stuck) {
+                behind.entry(to).or_default().insert(*from);
+            }
+        }
+        reached(id, |id| behind.get(&id).cloned().unwrap_or_default())
+    }
+
+    /// The shortest way from a session of a circle back to itself.
+    pub(super) fn way_around(&self, id: SessionId, circle: &Set) -> Vec<SessionId> {
+        let mut ways: BTreeMap<SessionId, SessionId> = BTreeMap::new();
+        let mut next = VecDeque::from([id]);
+        while let Some(from) = next.pop_front() {
+            for to in self.edges(from, circle) {
+                if ways.contains_key(&to) {
+                    continue;
+                }
+                ways.insert(to, from);
+                next.push_back(to);
+            }
+        }
+        let mut way = Vec::new();
+        let mut at = id;
+        while let Some(from) = ways.get(&at).filter(|_| way.first() != Some(&id)) {
+            way.insert(0, *from);
+            at = *from;
+        }
+        way
+    }
+}
+
+/// The sessions that a session reaches in one or more steps.
+fn reached(from: SessionId, edges: impl Fn(SessionId) -> Set) -> Set {
+    let mut found = Set::new();
+    let mut next = vec![from];
+    while let Some(id) = next.pop() {
+        next.extend(edges(id).into_iter().filter(|other| found.insert(*other)));
+    }
+    found
+}
+
+/// The sessions of a reading in a table of their own, which decides what blocks a waiter.
+#[derive(Clone, Debug)]
+pub struct Claims<'r> {
+    reading: &'r Reading,
+    table: LockTable,
+    /// The same table, with all nested waiters noted as overtakers.
+    cautious: OnceCell<LockTable>,
+}
+
+impl<'r> Claims<'r> {
+    /// The claims of a reading.
+    pub fn new(reading: &'r Reading) -> Self {
+        Self { reading, table: LockTable::of(reading, CLAIMS_MAX), cautious: OnceCell::new() }
+    }
+
+    /// The sessions that block a waiting claim of a session. They block it as the table decides,
+    /// with overtaking and shared slots.
+    pub fn blockers(&self, id: SessionId, claim: &Claim) -> BTreeSet<SessionId> {
+        let Some(session) = self.reading.get(&id) else { return BTreeSet::new() };
+        let wait = wait(self.seen_by(id, session), (id, session), |its| its == claim);
+        wait.blockers().copied().collect()
+    }
+
+    /// What a session waits for.
+    fn wait(&self, id: SessionId, session: &Session) -> Wait {
+        wait(self.seen_by(id, session), (id, session), |_| true)
+    }
+
+    /// The table as it is for a waiter.
+    ///
+    /// The table notes a nested waiter as an overtaker when the waiter joins the queue, and keeps
+    /// the note when the waiter's ancestor or the overtaken waiter has left. A request overtakes a
+    /// noted waiter only if that waiter itself waits for an ancestor of the request, and not because
+    /// of the waiters ahead. A reading does not have the notes. So if a nested session waits and
+    /// nobody here blocks the session, it waits as if all nested waiters were noted.
+    fn seen_by(&self, id: SessionId, session: &Session) -> &LockTable {
+        let is_exact =
+            session.ancestors.is_empty() || wait(&self.table, (id, session), |_| true).blockers().next().is_some();
+        if is_exact { &self.table } else { self.cautious.get_or_init(|| self.table.with_all_noted(self.reading)) }
+    }
+}
+
+/// What a session waits for with some of its claims.
+fn wait(table: &LockTable, (id, session): (SessionId, &Session), wanted: impl Fn(&Claim) -> bool) -> Wait {
+    let mut wait = Wait::default();
+    for record in session.claims.iter().filter(|record| !record.rank.is_held() && wanted(&record.claim)) {
+        let found = table.all_blockers(id, session, record);
+        wait.all.extend(found.clashing);
+        if !found.takers.is_empty() {
+            let slots = record.claim.slots.unwrap_or(0);
+            wait.slots.insert(record.claim.resource.clone(), (slots, found.takers.into_iter().collect()));
+        }
+    }
+    wait
+}

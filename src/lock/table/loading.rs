@@ -1,0 +1,45 @@
+//! Loads the sessions of a reading into a table of its own, so that one place decides who blocks
+//! whom.
+
+use std::collections::BTreeMap;
+
+use super::LockTable;
+use crate::lock::conflict::{self, Asker, Blockers, Extent};
+use crate::lock::records::{ClaimRecord, Records as _, Session};
+use crate::lock::request::SessionId;
+
+impl LockTable {
+    /// A table with these sessions. On each resource it has at most so many claims, the held ones
+    /// first and then the first of the queue. Overtakers are noted as if the waiters had come one
+    /// after another.
+    pub(in crate::lock) fn of(sessions: &BTreeMap<SessionId, Session>, claims_max: u32) -> Self {
+        let mut table = Self::default();
+        let mut in_order: Vec<_> = sessions.iter().collect();
+        in_order.sort_by_key(|(id, session)| (session.place(), **id));
+        for (id, session) in in_order {
+            let Ok(_) = table.enter(*id, session.clone(), claims_max);
+        }
+        table
+    }
+
+    /// The same table, with each of these waiters noted as an overtaker if it is nested.
+    pub(in crate::lock) fn with_all_noted(&self, sessions: &BTreeMap<SessionId, Session>) -> Self {
+        let mut records = self.records.clone();
+        for (id, session) in sessions.iter().filter(|(_, session)| !session.ancestors.is_empty()) {
+            for name in session.resources() {
+                let Ok(state) = records.take_resource(name);
+                let mut state = state.unwrap_or_default();
+                state.overtakers.insert(*id);
+                let Ok(()) = records.put_resource(name, state);
+            }
+        }
+        Self::new(records)
+    }
+
+    /// All sessions that block a waiting claim of a session.
+    pub(in crate::lock) fn all_blockers(&self, id: SessionId, session: &Session, record: &ClaimRecord) -> Blockers {
+        let asker = Asker { session: id, ancestors: &session.ancestors };
+        let Ok(found) = conflict::search(&self.records, &record.claim, record.shares, asker, record.rank, Extent::All);
+        found
+    }
+}
