@@ -148,7 +148,8 @@ fn lock(
     };
     let verbose = context::verbose(acquire.verbose) && !acquire.quiet;
     let namespace = store.namespace().to_owned();
-    let options = AcquireOptions { replicas: named.defaults.replicas(acquire.replicas, has_leases) };
+    let options =
+        AcquireOptions { replicas: named.defaults.replicas(acquire.replicas, has_leases), ..AcquireOptions::default() };
     let handle = store.acquire(request.clone(), options).map_err(Failure::from)?;
     // The handle is not dropped, for the reason that `exec` has.
     let mut handle = ManuallyDrop::new(handle);

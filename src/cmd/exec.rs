@@ -22,7 +22,7 @@ use crate::lock::lease::Lease;
 use crate::lock::request::{Job, OncePer, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::messages::Messages;
-use crate::store::{AcquireOptions, Delayed, Grant, Handle};
+use crate::store::{AcquireOptions, Grant};
 use crate::streams::StandardStream;
 use crate::supervise::machine::{Notice, Settings, Skip};
 use crate::supervise::notify::NotifySocket;
@@ -106,14 +106,12 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
         },
         process,
     };
-    let options = AcquireOptions { replicas: named.defaults.replicas(exec.replicas, has_leases) };
     let mut asks_at = Boottime::now();
-    let handle: Box<dyn Handle> = if exec.splay.is_zero() {
-        store.acquire(request, options).map_err(Failure::from)?
-    } else {
+    if !exec.splay.is_zero() {
         asks_at = asks_at + identity::random_part(exec.splay).context("can't get random numbers")?;
-        Box::new(Delayed::new(asks_at, store, request, options))
-    };
+    }
+    let options = AcquireOptions { replicas: named.defaults.replicas(exec.replicas, has_leases), from: asks_at };
+    let handle = store.acquire(request, options).map_err(Failure::from)?;
     // The handle is not dropped: rlock ends when this function returns, and the kernel frees the
     // table's map and all other memory faster.
     let mut handle = ManuallyDrop::new(handle);

@@ -21,7 +21,6 @@ use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use sessions::Sessions;
 
-mod delayed;
 pub mod embedded;
 pub mod facts;
 pub(crate) mod percent;
@@ -29,7 +28,6 @@ pub mod redis;
 pub mod sessions;
 mod url;
 
-pub use delayed::Delayed;
 pub use redis::Secrets;
 pub use url::{DEFAULT_NAMESPACE, NAMESPACE_BYTES_MAX, are_same_servers, has_password, open};
 
@@ -58,6 +56,9 @@ impl std::error::Error for Error {}
 pub struct AcquireOptions {
     /// The copies of the grant that must exist before it counts.
     pub replicas: Replicas,
+    /// The instant before which the store hears nothing of the request, so that many machines do
+    /// not make theirs at once. The default is long past.
+    pub from: Boottime,
 }
 
 /// The copies of a grant at a server.

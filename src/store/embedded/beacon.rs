@@ -118,34 +118,6 @@ impl Beacon {
         &self.identity
     }
 
-    /// Reads the messages to the only session of the process. Returns `None` if there are none.
-    /// Every user with write access to the directory can write arbitrary bytes into the pipe. A
-    /// message that the session does not understand asks it to look now.
-    pub(super) fn hear(&self, session: SessionId) -> io::Result<Option<Wake>> {
-        let later = Wake::AtEndOfClaim.message(session);
-        let (mut heard, mut total) = (None, 0);
-        let mut buffer = [0; 64];
-        loop {
-            match rustix::io::read(&self.pipe, &mut buffer) {
-                Ok(read) => {
-                    total += read;
-                    let (messages, rest) = buffer[..read].as_chunks();
-                    let is_later = rest.is_empty() && messages.iter().all(|message| *message == later);
-                    heard =
-                        if is_later && heard != Some(Wake::Now) { Some(Wake::AtEndOfClaim) } else { Some(Wake::Now) };
-                    if read < buffer.len() {
-                        break;
-                    }
-                }
-                Err(Errno::AGAIN) => break,
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        // A full pipe may have refused a message.
-        Ok(if total >= PAGE_BYTES / 2 { Some(Wake::Now) } else { heard })
-    }
-
     /// Reads the messages to the sessions of the process. Returns `None` if any session may have
     /// been woken: the pipe was too full for every message, or holds something else.
     pub(super) fn messages(&self) -> io::Result<Option<Vec<SessionId>>> {

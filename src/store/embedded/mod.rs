@@ -13,7 +13,7 @@
 //! - `transaction`: one operation from lock to wake-up; `snapshot`: builds an answer after the
 //!   transaction has given up the lock.
 //! - `boot`: carries the table over a boot of the machine.
-//! - `handle`: a request that is queued or granted; `sessions`: many requests of one process;
+//! - `sessions`: the requests of one process; `handle`: the only request of a process;
 //!   `stuck`: notices that the lock is not free for too long.
 //!
 //! There is no daemon. Each process changes the table itself, under the lock of the directory, and
@@ -82,7 +82,8 @@ use self::wakeups::Missed;
 use super::facts::Facts;
 use super::sessions::Sessions;
 use super::{
-    AcquireOptions, Changed, Elsewhere, Error, Handle, Inspection, Notices, Obstruction, Released, Standing, Store,
+    AcquireOptions, Changed, Elsewhere, Error, Handle, Inspection, Notices, Obstruction, Released, Replicas, Standing,
+    Store,
 };
 use crate::lock::deadlock::Reading;
 use crate::lock::index::Rank;
@@ -124,9 +125,9 @@ pub struct Embedded {
     concerned: Vec<(SessionId, Wake)>,
     /// The wake-ups of other processes that failed after a commit.
     missed: Missed,
-    /// Whether this process gives the trees of killed holders time to end before it tells that a
-    /// request is busy. A server has other clients to serve.
-    awaits_trees: bool,
+    /// Whether this process serves clients. It gives the trees of killed holders no time to end
+    /// before it tells that a request is busy, and tells of trouble instead of waiting for its end.
+    serves: bool,
     /// Whether this process adds nothing to the past any more, because a change of the table
     /// failed.
     forgets: bool,
@@ -146,7 +147,7 @@ impl Embedded {
             namespace: namespace.to_owned(),
             concerned: Vec::new(),
             missed: Missed::default(),
-            awaits_trees: true,
+            serves: false,
             forgets: false,
         })
     }
@@ -237,16 +238,6 @@ impl Embedded {
         }
     }
 
-    /// Releases a session of this process, unless the wait for the lock takes longer than `limit`.
-    fn release_within(
-        &mut self,
-        limit: Duration,
-        session: SessionId,
-        end: Option<End>,
-    ) -> Result<Option<Reply>, Error> {
-        self.transact_within(Some(limit), Some(session), |work| work.apply(Op::Release { session, end }))
-    }
-
     fn change(&mut self, session: SessionId, resource: &Resource, op: &Op) -> Result<Changed, Error> {
         self.act_for(session, Some(session), |work| {
             Ok(match work.apply(op.clone())? {
@@ -305,15 +296,15 @@ impl Store for Embedded {
     }
 
     fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Handle>, Error> {
-        if options != AcquireOptions::default() {
+        if options.replicas != Replicas::default() {
             return Err(Error::Refused("the embedded store has no replicas: leave out --replicas".to_owned()));
         }
-        Ok(Box::new(EmbeddedHandle::ask(*self, request)?))
+        Ok(Box::new(EmbeddedHandle::ask(*self, request, options.from)?))
     }
 
     fn sessions(mut self: Box<Self>) -> Result<Box<dyn Sessions>, Error> {
-        self.awaits_trees = false;
-        Ok(Box::new(EmbeddedSessions::new(*self)?))
+        self.serves = true;
+        Ok(Box::new(EmbeddedSessions::new(*self)))
     }
 
     fn session(&mut self, id: SessionId, _resources: &[Resource]) -> Result<Option<Session>, Error> {

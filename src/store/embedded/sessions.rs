@@ -1,34 +1,39 @@
-//! Many requests of one process in the embedded store: one open table, one beacon, and one
+//! The requests of one process in the embedded store: one open table, one beacon, and one
 //! descriptor for each session of another process that blocks any of them.
 //!
-//! As in [`super::handle`], nothing waits for the lock on the state. A session for which there is
-//! something to do is **due**. The due sessions are served in order, each in a transaction of its
-//! own, so that an error concerns one session only. If the lock is not free, they stay due until
-//! the gate has it.
+//! `rlock serve` has many requests; [`super::handle`] has one.
+//!
+//! The process that holds the lock on the state may be stopped, so nothing here waits for that
+//! lock. A session for which there is something to do is **due**. The due sessions are served in
+//! order, each in a transaction of its own, so that an error concerns one session only. If the lock
+//! is not free, they stay due until the gate has it.
 //!
 //! A session becomes due when it is new or released, when another process names it in the beacon,
 //! when a session of another process that blocks it dies, and when a transaction of this process
 //! grants it something or releases what may have blocked it. So an idle session costs nothing.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::os::fd::BorrowedFd;
+use std::mem;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use rustix::event::PollFlags;
 
-use self::watches::{Heard, Watches};
+use self::watches::Watches;
 use super::beacon::{self, Beacon, Wake};
+use super::gate::Gate;
 use super::handle::RELEASE_LIMIT;
+use super::snapshot::{Answer, Interest};
 use super::stuck::Stuck;
 use super::transaction::{View, Work};
 use super::{Embedded, Error, records};
 use crate::clock::Boottime;
 use crate::lock::index::Rank;
 use crate::lock::lease::CLAIM;
-use crate::lock::op::Reply;
+use crate::lock::op::{Op, Reply};
 use crate::lock::past::End;
-use crate::lock::records::Records;
 use crate::lock::request::{Place, Request, SessionId};
+use crate::lock::resource::Resource;
 use crate::store::sessions::{Event, Sessions};
 use crate::store::{Released, Standing};
 
@@ -42,7 +47,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The sessions of this process.
 pub(super) struct EmbeddedSessions {
-    store: Embedded,
+    pub(super) store: Embedded,
     sessions: HashMap<SessionId, Session>,
     due: VecDeque<SessionId>,
     /// The beacon while the table contains any of the sessions. Without a session, nobody looks for
@@ -51,7 +56,7 @@ pub(super) struct EmbeddedSessions {
     watches: Watches,
     /// The sessions that look again at an instant.
     timers: BTreeSet<(Boottime, SessionId)>,
-    stuck: Stuck,
+    pub(super) stuck: Stuck,
     /// The sessions whose release failed, and the instant of the next attempt.
     failed: Vec<SessionId>,
     retry_at: Option<Boottime>,
@@ -61,8 +66,8 @@ pub(super) struct EmbeddedSessions {
 struct Session {
     stage: Stage,
     is_due: bool,
-    /// The rank at which the request waited, or [`Rank::HELD`] if it did not wait.
-    queued: Rank,
+    /// The last place in the queue; the number is 0 if the request never waited.
+    place: Place,
     /// The instant at which the next session ends of itself, if this one waits.
     look_at: Option<Boottime>,
 }
@@ -70,8 +75,8 @@ struct Session {
 enum Stage {
     /// The table does not contain the request yet.
     Asking(Box<Request>),
-    /// The request is queued at this place.
-    Waiting { request: Box<Request>, place: Place },
+    /// The request is queued.
+    Waiting(Box<Request>),
     /// The request is granted.
     Granted,
     /// The place in the queue is to be given back. Nothing is left to report.
@@ -90,111 +95,83 @@ enum Tried {
 
 impl EmbeddedSessions {
     /// No sessions yet.
-    pub(super) fn new(store: Embedded) -> Result<Self, Error> {
-        let watches = Watches::new().map_err(|error| store.directory.unusable(&error))?;
-        Ok(Self {
+    pub(super) fn new(store: Embedded) -> Self {
+        Self {
             store,
             sessions: HashMap::new(),
             due: VecDeque::new(),
             beacon: None,
-            watches,
+            watches: Watches::default(),
             timers: BTreeSet::new(),
             stuck: Stuck::default(),
             failed: Vec::new(),
             retry_at: None,
             events: VecDeque::new(),
-        })
+        }
     }
 
-    /// Serves the due sessions until the lock is not free.
-    fn serve(&mut self) {
+    /// Makes a request at the instant `from`, or as soon as the lock is free after it.
+    pub(super) fn ask(&mut self, request: Request, from: Boottime) {
+        let id = request.session;
+        let stage = Stage::Asking(Box::new(request));
+        self.sessions.insert(id, Session { stage, is_due: false, place: Place::default(), look_at: None });
+        if Boottime::now() < from {
+            return self.set_timer(id, Some(from));
+        }
+        self.call([id]);
+        self.serve(Duration::ZERO);
+    }
+
+    /// Whether a session is granted; `None` if the table does not contain it.
+    pub(super) fn is_granted(&self, id: SessionId) -> Option<bool> {
+        let session = self.sessions.get(&id).filter(|session| !matches!(session.stage, Stage::Asking(_)));
+        session.map(|session| matches!(session.stage, Stage::Granted))
+    }
+
+    /// The beacon's descriptor, which shows other processes that this process lives.
+    pub(super) fn kept(&self) -> Option<BorrowedFd<'_>> {
+        self.beacon.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Serves the due sessions until the lock is not free within `limit`. Returns whether all are
+    /// served.
+    pub(super) fn serve(&mut self, limit: Duration) -> bool {
         while let Some(id) = self.due.pop_front() {
             let Some(session) = self.sessions.get_mut(&id) else { continue };
-            session.is_due = false;
-            if self.attempt(id) == Tried::Stuck {
+            if mem::take(&mut session.is_due) && self.attempt(id, limit) == Tried::Stuck {
                 if let Some(session) = self.sessions.get_mut(&id) {
                     session.is_due = true;
                     self.due.push_front(id);
                 }
-                return self.give_up();
+                self.give_up();
+                return false;
             }
         }
         if self.store.gate.descriptor().is_some() {
             // The sessions for which the gate waits are gone. When it has the lock, the lock must
             // be given back.
-            let _ = self.transact(|_| Ok(()));
+            let _ = self.transact(Duration::ZERO, |_, _, _| Ok(()));
+        }
+        true
+    }
+
+    fn attempt(&mut self, id: SessionId, limit: Duration) -> Tried {
+        match self.sessions.get(&id).map(|session| &session.stage) {
+            Some(Stage::Asking(_) | Stage::Waiting(_) | Stage::Granted) => self.look(id, limit),
+            Some(Stage::LeavingQueue | Stage::Releasing(_)) => self.leave(id),
+            None => Tried::Done,
         }
     }
 
-    fn attempt(&mut self, id: SessionId) -> Tried {
-        let Some(session) = self.sessions.get(&id) else { return Tried::Done };
-        match &session.stage {
-            Stage::Asking(request) => {
-                let request = Request::clone(request);
-                self.ask(request)
-            }
-            Stage::Waiting { .. } | Stage::Granted => self.check(id),
-            Stage::LeavingQueue | Stage::Releasing(_) => self.leave(id),
+    /// Makes the request of a session, or finds out how it stands.
+    fn look(&mut self, id: SessionId, limit: Duration) -> Tried {
+        let may_be_replaced = self.beacon.is_none() && self.store.table.is_some();
+        let mut view = self.view(id, limit);
+        if view.is_err() && may_be_replaced {
+            // No session of this process was in the table since its last use.
+            self.store.table = None;
+            view = self.view(id, limit);
         }
-    }
-
-    fn ask(&mut self, request: Request) -> Tried {
-        let id = request.session;
-        let mut result = self.enter(&request);
-        if result.is_err() && self.beacon.is_none() && self.store.table.take().is_some() {
-            // Without a session in it, the table may have been replaced since its last use.
-            result = self.enter(&request);
-        }
-        match result {
-            Ok(None) => return Tried::Stuck,
-            Ok(Some((view, queued))) => {
-                if let Some(session) = self.sessions.get_mut(&id) {
-                    session.queued = queued;
-                }
-                self.settle(id, view);
-            }
-            Err(error) => self.fail(id, error),
-        }
-        Tried::Done
-    }
-
-    fn enter(&mut self, request: &Request) -> Result<Option<(View, Rank)>, Error> {
-        let id = request.session;
-        let mut beacon = self.beacon.take();
-        let is_first = beacon.is_none();
-        let epoll = self.watches.epoll();
-        let entered = self.transact(|work| {
-            let view = work.enter(request.clone(), &mut beacon)?;
-            if let Some(beacon) = beacon.as_ref().filter(|_| is_first) {
-                epoll.listen(beacon)?;
-            }
-            let claims = work.records().session(id)?.map(|session| session.claims).unwrap_or_default();
-            Ok((view, claims.iter().map(|record| record.rank).max().unwrap_or(Rank::HELD)))
-        });
-        if entered.is_err() {
-            beacon::remove(&self.store.directory, id);
-            beacon = beacon.filter(|_| !is_first);
-        }
-        self.beacon = beacon;
-        entered
-    }
-
-    fn check(&mut self, id: SessionId) -> Tried {
-        let waits = match (self.sessions.get(&id).map(|session| &session.stage), self.beacon.take()) {
-            (Some(Stage::Waiting { request, place }), Some(beacon)) => Ok((request.clone(), *place, beacon)),
-            (_, beacon) => Err(beacon),
-        };
-        let view = match waits {
-            Ok((request, place, mut beacon)) => {
-                let view = self.transact(|work| work.stand_or_return(&request, place, &mut beacon, false));
-                self.beacon = Some(beacon);
-                view
-            }
-            Err(beacon) => {
-                self.beacon = beacon;
-                self.transact(|work| work.stand(id))
-            }
-        };
         match view {
             Ok(None) => return Tried::Stuck,
             Ok(Some(view)) => self.settle(id, view),
@@ -203,30 +180,108 @@ impl EmbeddedSessions {
         Tried::Done
     }
 
+    fn view(&mut self, id: SessionId, limit: Duration) -> Result<Option<View>, Error> {
+        let is_first = self.beacon.is_none();
+        let view = self.transact(limit, |work, beacon, sessions| {
+            let Some(Session { stage, place, .. }) = sessions.get(&id) else { return work.stand(id) };
+            match (stage, beacon) {
+                (Stage::Asking(request), beacon) => work.enter(Request::clone(request), beacon),
+                (Stage::Waiting(request), Some(beacon)) => {
+                    work.stand_or_return(request, *place, beacon, sessions.len() == 1)
+                }
+                _ => work.stand(id),
+            }
+        });
+        if view.is_err() && self.is_granted(id).is_none() {
+            beacon::remove(&self.store.directory, id);
+            if is_first {
+                self.beacon = None;
+            }
+        }
+        view
+    }
+
+    /// Leaves the queue because the wait took too long, and counts the request as busy, if the lock
+    /// is free within `limit`. Returns whether it was.
+    pub(super) fn give_up_place(&mut self, id: SessionId, limit: Duration) -> Result<bool, Error> {
+        let view = self.transact(limit, |work, beacon, sessions| {
+            let (Some(Session { stage: Stage::Waiting(request), place, .. }), Some(beacon)) =
+                (sessions.get(&id), beacon)
+            else {
+                return work.stand(id);
+            };
+            match work.apply(Op::GiveUp(id))? {
+                Reply::Busy { streak, .. } => Ok(View::settled(Standing::Busy { obstructions: Vec::new(), streak })),
+                // A waiter whose job is done has left the queue already, and asks again to hear so.
+                _ => {
+                    let again = Request { wait: false, ..Request::clone(request) };
+                    work.stand_or_return(&again, *place, beacon, sessions.len() == 1)
+                }
+            }
+        })?;
+        Ok(view.map(|view| self.settle(id, view)).is_some())
+    }
+
+    /// Takes a session out of the table, if the lock is free within `limit`.
+    pub(super) fn part(&mut self, id: SessionId, end: Option<End>, limit: Duration) -> Result<Option<Released>, Error> {
+        let reply = self.transact(limit, |work, _, sessions| match sessions.get(&id) {
+            Some(session) if sessions.len() > 1 => work.leave(id, Rank::waiting(session.place.number), end),
+            // The end of the beacon tells the waiters that this session blocked.
+            _ => work.apply(Op::Release { session: id, end }),
+        })?;
+        Ok(reply.map(|reply| {
+            beacon::remove(&self.store.directory, id);
+            match reply {
+                Reply::Unknown => Released::Lost,
+                Reply::KeptUntil(_) => Released::Kept,
+                _ => Released::Done,
+            }
+        }))
+    }
+
     fn leave(&mut self, id: SessionId) -> Tried {
         let Some(session) = self.sessions.get(&id) else { return Tried::Done };
-        let (queued, end) = (session.queued, matches!(session.stage, Stage::Releasing(_)).then_some(End::KEPT));
-        let left = self.transact(|work| work.leave(id, queued, end));
-        let released = match left {
+        let end = matches!(session.stage, Stage::Releasing(_)).then_some(End::KEPT);
+        match self.part(id, end, Duration::ZERO) {
             Ok(None) => return Tried::Stuck,
-            Ok(Some(Reply::Unknown)) => Ok(Released::Lost),
-            Ok(Some(_)) => Ok(Released::Done),
-            Err(error) if self.is_cut_off() => {
-                self.cut_off(&error);
-                return Tried::Done;
+            Ok(Some(released)) => {
+                if let Some(Session { stage: Stage::Releasing(Some(_)), .. }) = self.sessions.remove(&id) {
+                    self.events.push_back((id, Event::Released(Ok(released))));
+                }
+                self.put_out();
             }
-            Err(error) => {
-                self.retry(id, error);
-                return Tried::Done;
-            }
-        };
-        let Some(session) = self.sessions.remove(&id) else { return Tried::Done };
-        beacon::remove(&self.store.directory, id);
-        if let Stage::Releasing(Some(_)) = session.stage {
-            self.events.push_back((id, Event::Released(released)));
+            Err(error) if self.is_cut_off() => self.cut_off(&error),
+            Err(error) => self.retry(id, error),
         }
-        self.put_out();
         Tried::Done
+    }
+
+    /// Removes the dead sessions among these, if the lock is free within `limit`.
+    pub(super) fn reap(&mut self, dead: &[SessionId], limit: Duration) -> Result<(), Error> {
+        self.transact(limit, |work, _, _| work.reap_dead(dead)).map(drop)
+    }
+
+    /// Lists the holders and waiters of these resources.
+    ///
+    /// # Errors
+    /// The store cannot be used, or the lock is not free within `limit`.
+    pub(super) fn listings(&mut self, resources: &[Resource], limit: Duration) -> Result<Answer, Error> {
+        self.store.listings(Some(limit), resources, Interest::Holders)?.ok_or_else(|| {
+            self.stuck.note(&self.store.directory);
+            Stuck::error(&self.store.directory)
+        })
+    }
+
+    /// Forgets all sessions, and closes the beacon and the gate, because this process may go on.
+    /// The sessions that watch the beacon look for what blocks them now, and take a session that
+    /// could not leave for dead. A lock that the gate got from now on would never be unlocked.
+    pub(super) fn close(&mut self) {
+        self.sessions.clear();
+        self.due.clear();
+        self.timers.clear();
+        self.watches = Watches::default();
+        self.beacon = None;
+        self.store.gate = Gate::default();
     }
 
     /// Reports a release that failed, and tries it again later: the process goes on, so nothing
@@ -255,14 +310,17 @@ impl EmbeddedSessions {
         }
     }
 
-    /// Runs a transaction if the lock is free at once. The sessions of this process that it
+    /// Runs a transaction if the lock is free within `limit`. The sessions of this process that it
     /// concerns become due.
     fn transact<T>(
         &mut self,
-        mut work: impl FnMut(&mut Work<'_>) -> Result<T, records::Error>,
+        limit: Duration,
+        mut work: impl FnMut(&mut Work<'_>, &mut Option<Beacon>, &HashMap<SessionId, Session>) -> Result<T, records::Error>,
     ) -> Result<Option<T>, Error> {
-        let done = self.store.transact_within(Some(Duration::ZERO), &self.sessions, |running| {
-            let result = work(running)?;
+        let Self { store, sessions, beacon, .. } = self;
+        let sessions = &*sessions;
+        let done = store.transact_within(Some(limit), sessions, |running| {
+            let result = work(running, beacon, sessions)?;
             Ok((result, running.take_concerned()))
         })?;
         let Some((result, concerned)) = done else {
@@ -290,7 +348,7 @@ impl EmbeddedSessions {
     /// Sets the instant at which a session looks again.
     fn set_timer(&mut self, id: SessionId, look_at: Option<Boottime>) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        let earlier = std::mem::replace(&mut session.look_at, look_at);
+        let earlier = mem::replace(&mut session.look_at, look_at);
         earlier.map(|at| self.timers.remove(&(at, id)));
         self.timers.extend(look_at.map(|at| (at, id)));
     }
@@ -309,36 +367,46 @@ impl EmbeddedSessions {
     fn settle(&mut self, id: SessionId, View { standing, watched, look_at, place }: View) {
         self.set_timer(id, look_at);
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        let stage = match (&standing, &session.stage) {
-            (Standing::Waiting, Stage::Asking(request) | Stage::Waiting { request, .. }) => {
-                Some(Stage::Waiting { request: request.clone(), place })
+        // The transaction may have made it due before the view was taken.
+        session.is_due = false;
+        let (stage, is_news) = match (&standing, mem::replace(&mut session.stage, Stage::LeavingQueue)) {
+            (Standing::Waiting, Stage::Asking(request)) => (Some(Stage::Waiting(request)), true),
+            (Standing::Waiting, Stage::Waiting(request)) => (Some(Stage::Waiting(request)), false),
+            (Standing::Granted(_), Stage::Granted) => (Some(Stage::Granted), false),
+            (Standing::Granted(_), stage) => {
+                if let Stage::Asking(request) | Stage::Waiting(request) = stage
+                    && request.job.keep_for.is_some()
+                {
+                    // The kept hold lasts without this process.
+                    beacon::remove(&self.store.directory, id);
+                }
+                (Some(Stage::Granted), true)
             }
-            (Standing::Granted(_), _) => Some(Stage::Granted),
             // The store returns the state of a request that it contains.
-            (Standing::Asking | Standing::Waiting, _) => return,
-            (Standing::Busy { .. } | Standing::AlreadyDone | Standing::Refused(_) | Standing::Lost, _) => None,
+            (Standing::Asking | Standing::Waiting, stage) => {
+                session.stage = stage;
+                return;
+            }
+            (Standing::Busy { .. } | Standing::AlreadyDone | Standing::Refused(_) | Standing::Lost, _) => (None, true),
         };
+        if standing == Standing::Waiting {
+            session.place = place;
+        }
+        let is_over = stage.is_none();
+        session.stage = stage.unwrap_or(Stage::LeavingQueue);
         if let Err(error) = self.watches.watch(id, watched) {
-            session.stage = stage.unwrap_or(Stage::LeavingQueue);
             let error = self.store.directory.unusable(&error);
             return self.fail(id, error);
         }
-        match stage {
-            Some(stage) => {
-                let is_news = std::mem::discriminant(&stage) != std::mem::discriminant(&session.stage);
-                session.stage = stage;
-                if !is_news {
-                    return;
-                }
-            }
-            None => {
-                // No process looks for the beacon of a denied or lost request.
-                beacon::remove(&self.store.directory, id);
-                self.sessions.remove(&id);
-                self.put_out();
-            }
+        if is_over {
+            // No process looks for the beacon of a denied or lost request.
+            beacon::remove(&self.store.directory, id);
+            self.sessions.remove(&id);
+            self.put_out();
         }
-        self.events.push_back((id, Event::Standing(Ok(standing))));
+        if is_news {
+            self.events.push_back((id, Event::Standing(Ok(standing))));
+        }
     }
 
     /// Reports an error of a session, and gives back what the session has.
@@ -348,6 +416,8 @@ impl EmbeddedSessions {
         }
         match self.sessions.get(&id).map(|session| &session.stage) {
             Some(Stage::Asking(_)) => drop(self.sessions.remove(&id)),
+            // The command may still run, so the hold lasts until its release.
+            Some(Stage::Granted) if !self.store.serves => {}
             Some(Stage::Granted) => self.retire(id, Stage::Releasing(None)),
             _ => self.retire(id, Stage::LeavingQueue),
         }
@@ -381,7 +451,7 @@ impl EmbeddedSessions {
         for (id, session) in self.sessions.drain() {
             self.watches.forget(id);
             self.events.push_back(match session.stage {
-                Stage::Asking(_) | Stage::Waiting { .. } => {
+                Stage::Asking(_) | Stage::Waiting(_) => {
                     (id, Event::Standing(Err(Error::Unavailable(error.to_string()))))
                 }
                 Stage::Granted => (id, Event::Standing(Ok(Standing::Lost))),
@@ -396,11 +466,11 @@ impl EmbeddedSessions {
         self.store.table = None;
     }
 
-    /// Reports what has been due for too long while the lock is not free. A request that is not
-    /// made yet is over. A release stays due.
+    /// Reports what has been due for too long while the lock is not free. The request of a client
+    /// that is not made yet is over. A release stays due.
     fn give_up(&mut self) {
         let now = Boottime::now();
-        let is_trouble = self.stuck.is_trouble(now);
+        let is_trouble = self.store.serves && self.stuck.is_trouble(now);
         for id in &self.due {
             let Some(session) = self.sessions.get_mut(id) else { continue };
             let event = match &mut session.stage {
@@ -441,12 +511,7 @@ impl EmbeddedSessions {
 
 impl Sessions for EmbeddedSessions {
     fn acquire(&mut self, request: Request) {
-        let id = request.session;
-        let session =
-            Session { stage: Stage::Asking(Box::new(request)), is_due: false, queued: Rank::HELD, look_at: None };
-        self.sessions.insert(id, session);
-        self.call([id]);
-        self.serve();
+        self.ask(request, Boottime::default());
     }
 
     fn release(&mut self, id: SessionId) {
@@ -454,12 +519,13 @@ impl Sessions for EmbeddedSessions {
         match self.sessions.get(&id).map(|session| &session.stage) {
             Some(Stage::Granted) => {
                 self.retire(id, Stage::Releasing(Some(Boottime::now() + RELEASE_LIMIT)));
-                return self.serve();
+                self.serve(Duration::ZERO);
+                return;
             }
             // A place in the queue disturbs nobody until it is given back.
-            Some(Stage::Waiting { .. }) => {
+            Some(Stage::Waiting(_)) => {
                 self.retire(id, Stage::LeavingQueue);
-                self.serve();
+                self.serve(Duration::ZERO);
             }
             Some(Stage::Asking(_)) => drop(self.sessions.remove(&id)),
             Some(Stage::LeavingQueue | Stage::Releasing(_)) | None => {}
@@ -468,26 +534,29 @@ impl Sessions for EmbeddedSessions {
     }
 
     fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
-        let gate = self.store.gate.descriptor();
-        std::iter::once(self.watches.descriptor()).chain(gate).map(|fd| (fd, PollFlags::IN)).collect()
+        let descriptors = self.kept().into_iter().chain(self.watches.descriptor()).chain(self.store.gate.descriptor());
+        descriptors.map(|fd| (fd, PollFlags::IN)).collect()
     }
 
     fn timeout(&self) -> Option<Boottime> {
-        let trouble = self.stuck.trouble_at();
+        let trouble = self.stuck.trouble_at().filter(|_| self.store.serves);
         let limits = self.due.iter().filter_map(|id| match self.sessions.get(id)?.stage {
             Stage::Asking(_) => trouble,
             Stage::Releasing(limit) => limit,
-            Stage::Waiting { .. } | Stage::Granted | Stage::LeavingQueue => None,
+            Stage::Waiting(_) | Stage::Granted | Stage::LeavingQueue => None,
         });
-        // While the gate waits for the lock, a look would achieve nothing.
-        let timers = self.timers.first().map(|(at, _)| *at).filter(|_| self.store.gate.descriptor().is_none());
+        // A report may have used the lock for which the gate waited. While the gate waits, a look
+        // would achieve nothing.
+        let at_once = self.due.front().map(|_| Boottime::now());
+        let timers = at_once.into_iter().chain(self.timers.first().map(|(at, _)| *at));
+        let timers = timers.filter(|_| self.store.gate.descriptor().is_none());
         limits.chain(self.retry_at).chain(self.store.missed.again_at()).chain(timers).min()
     }
 
     fn advance(&mut self) {
         self.store.missed.repeat(&self.store.directory, Boottime::now());
         if self.retry_at.take_if(|at| *at <= Boottime::now()).is_some() {
-            let failed = std::mem::take(&mut self.failed);
+            let failed = mem::take(&mut self.failed);
             self.call(failed);
         }
         while let Some((at, id)) = self.timers.first().copied().filter(|(at, _)| *at <= Boottime::now()) {
@@ -495,12 +564,10 @@ impl Sessions for EmbeddedSessions {
             self.set_timer(id, None);
             self.call([id]);
         }
-        let Heard { beacon, waiters } = self.watches.hear();
-        if beacon {
-            self.hear();
-        }
+        self.hear();
+        let waiters = self.watches.take_bereft();
         self.call(waiters);
-        self.serve();
+        self.serve(Duration::ZERO);
     }
 
     fn next_event(&mut self) -> Option<(SessionId, Event)> {

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use rustix::fs::FlockOperation;
 use tempfile::TempDir;
 
-use super::beacon::{Beacon, Identity, Wake};
+use super::beacon::{Beacon, Identity};
 use super::*;
 use crate::lock::request::{Claim, Job, Process};
 

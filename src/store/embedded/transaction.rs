@@ -179,7 +179,7 @@ impl Embedded {
         if !self.lock(limit)? {
             return Ok(Tried::NoLock);
         }
-        let Self { directory, table, namespace, concerned, missed, awaits_trees, forgets, .. } = self;
+        let Self { directory, table, namespace, concerned, missed, serves, forgets, .. } = self;
         let locked = directory.locked();
         let _guard = Guard::new(directory);
         let directory = locked.directory();
@@ -208,7 +208,7 @@ impl Embedded {
                 admitted: None,
                 ends_portion: false,
                 is_patient,
-                awaits_trees: is_patient && *awaits_trees,
+                awaits_trees: is_patient && !*serves,
             };
             let result = match work(&mut running) {
                 Err(records::Error::Portion) => None,

@@ -47,9 +47,9 @@ impl RedisHold {
         options: AcquireOptions,
         connect_timeout: Duration,
     ) -> Result<Self, Error> {
-        let exchange = Exchange::new(Arc::clone(&target), setting);
-        let conversation =
-            HoldConversation::new(exchange, request, options.replicas, connect_timeout, Boottime::now())?;
+        let exchange = Exchange::new(Arc::clone(&target), setting).opening_at(options.from);
+        let from = options.from.max(Boottime::now());
+        let conversation = HoldConversation::new(exchange, request, options.replicas, connect_timeout, from)?;
         let reply_max = REPLY_MAX.saturating_mul(conversation.resources.len()).min(LISTING_MAX);
         Ok(Self { route: Route::new(target, connect_timeout, reply_max), conversation })
     }

@@ -4,24 +4,23 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::rc::Rc;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-use super::super::beacon::Beacon;
 use super::super::transaction::Watched;
 use crate::lock::request::SessionId;
 
-/// The number that stands for this process's own beacon in the epoll instance.
-const OWN: u64 = u64::MAX;
 /// Maximum number of events that one call handles. The others stay in the epoll instance.
 const EVENTS_MAX: usize = 64;
 
 /// The waiters of this process and the sessions that they watch.
+#[derive(Default)]
 pub(super) struct Watches {
-    epoll: Epoll,
+    /// The epoll instance with the beacons of the blockers. A process whose requests never wait
+    /// needs none.
+    epoll: Option<OwnedFd>,
     blockers: HashMap<SessionId, Blocker>,
     /// The sessions that each waiter watches.
     watched: HashMap<SessionId, Vec<SessionId>>,
@@ -35,38 +34,10 @@ struct Blocker {
     waiters: Vec<SessionId>,
 }
 
-/// The epoll instance with all beacons, this process's own and those that it watches.
-#[derive(Clone)]
-pub(super) struct Epoll(Rc<OwnedFd>);
-
-/// The news since the last call.
-pub(super) struct Heard {
-    /// Whether the own beacon has something to read.
-    pub(super) beacon: bool,
-    /// The waiters that watched a session whose process is dead.
-    pub(super) waiters: Vec<SessionId>,
-}
-
-impl Epoll {
-    /// Waits for bytes in the own beacon, as long as that is open.
-    pub(super) fn listen(&self, beacon: &Beacon) -> io::Result<()> {
-        Ok(epoll::add(&self.0, beacon, EventData::new_u64(OWN), EventFlags::IN)?)
-    }
-}
-
 impl Watches {
-    pub(super) fn new() -> io::Result<Self> {
-        let epoll = Epoll(Rc::new(epoll::create(CreateFlags::CLOEXEC)?));
-        Ok(Self { epoll, blockers: HashMap::new(), watched: HashMap::new(), numbers: HashMap::new() })
-    }
-
-    pub(super) fn epoll(&self) -> Epoll {
-        self.epoll.clone()
-    }
-
     /// The descriptor that becomes readable when there is news.
-    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.epoll.0.as_fd()
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.epoll.as_ref().filter(|_| !self.blockers.is_empty()).map(AsFd::as_fd)
     }
 
     /// Makes a waiter watch these sessions and no others.
@@ -105,8 +76,12 @@ impl Watches {
             return Ok(());
         }
         let number = number(&pipe);
+        let epoll = match &self.epoll {
+            Some(epoll) => epoll,
+            None => self.epoll.insert(epoll::create(CreateFlags::CLOEXEC)?),
+        };
         // The kernel always reports an error or a hang-up.
-        epoll::add(&self.epoll.0, &pipe, EventData::new_u64(number), EventFlags::empty())?;
+        epoll::add(epoll, &pipe, EventData::new_u64(number), EventFlags::empty())?;
         self.numbers.insert(number, blocker);
         self.blockers.insert(blocker, Blocker { pipe, waiters: vec![waiter] });
         Ok(())
@@ -122,23 +97,22 @@ impl Watches {
         }
     }
 
-    /// Takes the news. A session whose process is dead is not watched any more; its waiters have to
-    /// look again.
-    pub(super) fn hear(&mut self) -> Heard {
-        let mut heard = Heard { beacon: false, waiters: Vec::new() };
+    /// Returns the waiters that watched a session whose process is dead. They have to look again,
+    /// and watch that session no more.
+    pub(super) fn take_bereft(&mut self) -> Vec<SessionId> {
+        let mut waiters = Vec::new();
+        let Some(epoll) = self.descriptor() else { return waiters };
         let mut events = Vec::with_capacity(EVENTS_MAX);
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         // An interrupted call reports the events the next time.
-        if epoll::wait(&self.epoll.0, spare_capacity(&mut events), Some(&at_once)).is_err() {
-            return heard;
+        if epoll::wait(epoll, spare_capacity(&mut events), Some(&at_once)).is_err() {
+            return waiters;
         }
         for event in &events {
-            let number = event.data.u64();
-            heard.beacon |= number == OWN;
-            let dead = self.numbers.remove(&number).and_then(|blocker| self.blockers.remove(&blocker));
-            heard.waiters.extend(dead.into_iter().flat_map(|blocker| blocker.waiters));
+            let dead = self.numbers.remove(&event.data.u64()).and_then(|blocker| self.blockers.remove(&blocker));
+            waiters.extend(dead.into_iter().flat_map(|blocker| blocker.waiters));
         }
-        heard
+        waiters
     }
 
     /// The number of watched sessions.
@@ -150,5 +124,5 @@ impl Watches {
 }
 
 fn number(pipe: &OwnedFd) -> u64 {
-    u64::try_from(pipe.as_raw_fd()).unwrap_or(OWN)
+    u64::try_from(pipe.as_raw_fd()).unwrap_or(u64::MAX)
 }

@@ -81,7 +81,7 @@ fn waiters_hear_once_of_a_process_that_is_passed_over_many_times() {
     let (_, last) = site.ask(21);
     site.transact(|work| work.apply(Op::Release { session: id(1), end: None })).unwrap();
     beacon::remove(&site.0.directory, id(1));
-    last.hear(id(21)).unwrap();
+    last.messages().unwrap();
     let due = site.transact(|work| work.stand(id(21))).unwrap().look_at.unwrap();
     std::thread::sleep(due - crate::clock::Boottime::now());
     site.stand(21);
@@ -93,22 +93,4 @@ fn waiters_hear_once_of_a_process_that_is_passed_over_many_times() {
     // next claim lease.
     assert_eq!(bytes, 3 * 16);
     drop((stopped, next));
-}
-
-/// A full pipe refuses messages.
-#[test]
-fn full_beacon_calls_for_a_look() {
-    let lab = Lab::new();
-    let mut site = lab.open();
-    let (_, _first) = site.ask(1);
-    let (_, beacon) = site.ask(2);
-    beacon.hear(id(2)).unwrap();
-    let identity = Some(*beacon.identity());
-    // Each read of the receiver takes whole messages, so a full pipe ends with an empty read.
-    for _ in 0..256 {
-        beacon::wake(&site.0.directory, id(2), identity.as_ref(), Wake::AtEndOfClaim).unwrap();
-    }
-    assert_eq!(beacon.hear(id(2)).unwrap(), Some(Wake::Now));
-    beacon::wake(&site.0.directory, id(2), identity.as_ref(), Wake::AtEndOfClaim).unwrap();
-    assert_eq!(beacon.hear(id(2)).unwrap(), Some(Wake::AtEndOfClaim));
 }

@@ -133,6 +133,11 @@ impl Exchange {
         }
     }
 
+    /// The same exchange, which opens no connection before `at`.
+    pub(in crate::store::redis) fn opening_at(self, at: Boottime) -> Self {
+        Self { connection: Connection::Closed { retry_at: at }, ..self }
+    }
+
     /// An exchange with the same server over a connection of its own.
     pub(in crate::store::redis) fn another(&self) -> Self {
         let (target, setting) = (Arc::clone(&self.target), self.setting.clone());
