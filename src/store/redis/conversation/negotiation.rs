@@ -10,13 +10,11 @@ use super::replication::Copies;
 use super::retry::Retry;
 use crate::clock::Boottime;
 use crate::lock::lease::Lease;
-use crate::lock::op::Refusal;
-use crate::lock::past::Streak;
 use crate::lock::request::Terms;
 use crate::store::redis::codec::ScriptReply;
 use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::target::Target;
-use crate::store::{Error, Grant, Obstruction, Replicas, Standing};
+use crate::store::{Error, Grant, Replicas, Standing};
 
 /// How long a lock is held before its holder subscribes to its own channel. A break reaches a
 /// subscriber at once and others at the next renewal; most commands have ended before either.
@@ -69,26 +67,13 @@ pub(super) enum State {
         due: Boottime,
     },
     /// Granted, but not yet known to have enough copies.
-    Replicating {
-        grant: Grant,
-        due: Boottime,
-    },
+    Replicating { grant: Grant, due: Boottime },
     /// Granted.
-    Held {
-        grant: Grant,
-        due: Boottime,
-    },
+    Held { grant: Grant, due: Boottime },
     /// Granted, but only so many replicas have it.
     TooFewCopies(Copies),
-    Busy {
-        obstructions: Vec<Obstruction>,
-        streak: Option<Streak>,
-    },
-    /// A run has succeeded so lately that the request is not granted.
-    AlreadyDone,
-    Refused(Refusal),
-    /// Neither held nor in the queue any more.
-    Lost,
+    /// Neither held nor in the queue, for the reason that the standing tells.
+    Over(Standing),
     /// The server can't be used.
     Failed {
         failure: Failure,
@@ -107,10 +92,10 @@ impl State {
             Self::Replicating { .. } => "replicating",
             Self::Held { .. } => "held",
             Self::TooFewCopies(_) => "too few",
-            Self::Busy { .. } => "busy",
-            Self::AlreadyDone => "already done",
-            Self::Refused(_) => "refused",
-            Self::Lost => "lost",
+            Self::Over(Standing::Busy { .. }) => "busy",
+            Self::Over(Standing::AlreadyDone) => "already done",
+            Self::Over(Standing::Refused(_)) => "refused",
+            Self::Over(_) => "lost",
             Self::Failed { .. } => "failed",
         }
     }
@@ -164,12 +149,7 @@ impl Negotiation {
             State::Asking { .. } | State::Replicating { .. } => Standing::Asking,
             State::Waiting { .. } => Standing::Waiting,
             State::Held { grant, .. } => Standing::Granted(grant.clone()),
-            State::Busy { obstructions, streak } => {
-                Standing::Busy { obstructions: obstructions.clone(), streak: streak.clone() }
-            }
-            State::AlreadyDone => Standing::AlreadyDone,
-            State::Refused(refusal) => Standing::Refused(refusal.clone()),
-            State::Lost => Standing::Lost,
+            State::Over(standing) => standing.clone(),
             State::TooFewCopies(copies) => {
                 let text = format!("'{}': {}", target.shown(), copies.lacking(self.replicas));
                 return Err(Error::Unavailable(text));
@@ -204,20 +184,18 @@ impl Negotiation {
     pub(super) fn is_over(&self) -> bool {
         match self.state {
             State::Asking { .. } | State::Waiting { .. } | State::Replicating { .. } | State::Held { .. } => false,
-            State::Busy { .. } | State::AlreadyDone | State::Refused(_) => true,
-            State::TooFewCopies(_) | State::Lost | State::Failed { .. } => true,
+            State::TooFewCopies(_) | State::Over(_) | State::Failed { .. } => true,
         }
     }
 
     /// Whether the server may hold or queue something for this session. `is_sent` says whether
     /// commands have left over the current connection.
     pub(super) fn may_be_kept(&self, is_sent: bool) -> bool {
-        match self.state {
-            State::Asking { in_doubt, .. } => in_doubt || is_sent,
-            State::Waiting { .. } | State::Replicating { .. } | State::Held { .. } => true,
-            State::TooFewCopies(_) | State::Lost => true,
-            State::Busy { .. } | State::AlreadyDone | State::Refused(_) => false,
-            State::Failed { may_be_kept, .. } => may_be_kept,
+        match &self.state {
+            State::Asking { in_doubt, .. } => *in_doubt || is_sent,
+            State::Waiting { .. } | State::Replicating { .. } | State::Held { .. } | State::TooFewCopies(_) => true,
+            State::Over(standing) => *standing == Standing::Lost,
+            State::Failed { may_be_kept, .. } => *may_be_kept,
         }
     }
 
@@ -310,7 +288,7 @@ impl Negotiation {
         if let State::Replicating { grant, .. } = &self.state
             && grant.deadline.is_some_and(|deadline| deadline <= now)
         {
-            self.state = State::Lost;
+            self.end(Standing::Lost);
         }
     }
 
@@ -360,15 +338,15 @@ impl Negotiation {
                 self.queued(seq, position, next, sent, now)
             }
             (Command::Acquire { .. }, ScriptReply::Busy { obstructions, streak }) => {
-                self.end(State::Busy { obstructions, streak })
+                self.end(Standing::Busy { obstructions, streak })
             }
-            (Command::Acquire { .. }, ScriptReply::AlreadyDone) => self.end(State::AlreadyDone),
-            (Command::Acquire { .. }, ScriptReply::Refused(refusal)) => self.end(State::Refused(refusal)),
+            (Command::Acquire { .. }, ScriptReply::AlreadyDone) => self.end(Standing::AlreadyDone),
+            (Command::Acquire { .. }, ScriptReply::Refused(refusal)) => self.end(Standing::Refused(refusal)),
             (Command::Renew { .. }, ScriptReply::Unknown) => match self.state {
                 // The server took the silent session for dead. The session returns to its place.
                 State::Asking { .. } => vec![self.acquire(0, Duration::ZERO)],
                 State::Waiting { place, asked, .. } => vec![self.acquire(place, now - asked)],
-                _ => self.end(State::Lost),
+                _ => self.end(Standing::Lost),
             },
             _ => return Err(ErrorKind::UnexpectedReply),
         })
@@ -402,7 +380,7 @@ impl Negotiation {
         if self.grant().is_some_and(|grant| grant.tokens != told.tokens) {
             // The server returned to an earlier state and granted anew. Another session may have
             // held the lock in between.
-            return self.end(State::Lost);
+            return self.end(Standing::Lost);
         }
         self.lease = lease;
         // The slots and the end of the last hold stay as the first reply told them.
@@ -429,7 +407,7 @@ impl Negotiation {
     ) -> Vec<Command> {
         if self.grant().is_some() {
             // The server returned to an earlier state: it remembers the wait and not the grant.
-            return self.end(State::Lost);
+            return self.end(Standing::Lost);
         }
         let stagger = STAGGER.saturating_mul(position.saturating_sub(1)).min(STAGGER_MAX);
         let beat = self.heartbeat / 3;
@@ -439,8 +417,8 @@ impl Negotiation {
         if self.subscribed { vec![] } else { self.subscribe_and_renew() }
     }
 
-    fn end(&mut self, state: State) -> Vec<Command> {
-        self.state = state;
+    fn end(&mut self, standing: Standing) -> Vec<Command> {
+        self.state = State::Over(standing);
         vec![]
     }
 }

@@ -80,7 +80,7 @@ fn is_waiting(negotiation: &Negotiation) -> bool {
 }
 
 fn is_lost(negotiation: &Negotiation) -> bool {
-    matches!(negotiation.state(), State::Lost)
+    matches!(negotiation.state(), State::Over(Standing::Lost))
 }
 
 /// A negotiation whose request was granted at once.
@@ -357,9 +357,12 @@ fn commands_after_each_event_in_each_state() {
         (Box::new(replicating), [both.clone(), vec![], vec![]]),
         (Box::new(held), [both.clone(), vec![RENEW], both]),
         (Box::new(move || ended(State::TooFewCopies(copies(0)))), [vec![], vec![], vec![]]),
-        (Box::new(move || ended(State::Busy { obstructions: Vec::new(), streak: None })), [vec![], vec![], vec![]]),
-        (Box::new(move || ended(State::AlreadyDone)), [vec![], vec![], vec![]]),
-        (Box::new(move || ended(State::Lost)), [vec![], vec![], vec![]]),
+        (
+            Box::new(move || ended(State::Over(Standing::Busy { obstructions: Vec::new(), streak: None }))),
+            [vec![], vec![], vec![]],
+        ),
+        (Box::new(move || ended(State::Over(Standing::AlreadyDone))), [vec![], vec![], vec![]]),
+        (Box::new(move || ended(State::Over(Standing::Lost))), [vec![], vec![], vec![]]),
         (Box::new(move || ended(failed())), [vec![], vec![], vec![]]),
     ];
     for (begin, expected) in rows {
