@@ -11,9 +11,9 @@
 //! used. `keys`, `scripts` and `codec` translate between the lock model and the server.
 //!
 //! The two parts are put together four times. `hold` runs a conversation in the poll loop of
-//! `exec`. `sessions` runs one of many requests in the poll loop of a server, and `separate` runs
-//! many in a Cluster. `client` blocks until a question is answered, and `survey` uses `client` to
-//! ask about a whole server.
+//! `exec`. `sessions` runs many in the poll loop of `rlock serve`, in one conversation or, in a
+//! Cluster, in one for each. `client` blocks until a question is answered, and `survey` uses
+//! `client` to ask about a whole server.
 
 mod client;
 pub mod codec;
@@ -31,7 +31,6 @@ mod reading;
 mod rights;
 mod scripts;
 mod secrets;
-mod separate;
 mod sessions;
 mod survey;
 mod target;
@@ -53,8 +52,7 @@ use findings::Findings;
 use hold::RedisHold;
 use keys::Keyspace;
 pub use secrets::Secrets;
-use separate::SeparateSessions;
-use sessions::RedisSessions;
+use sessions::{ClusterSessions, RedisSessions};
 use target::Kind;
 pub(super) use target::{SCHEMES, Target};
 
@@ -231,7 +229,7 @@ impl Store for Redis {
     fn sessions(self: Box<Self>) -> Result<Box<dyn Sessions>, Error> {
         let setting = self.setting();
         if self.is_cluster() {
-            return Ok(Box::new(SeparateSessions::new(self.target, setting, self.connect_timeout)));
+            return Ok(Box::new(ClusterSessions::new(self.target, setting, self.connect_timeout)));
         }
         Ok(Box::new(RedisSessions::new(self.target, setting, self.connect_timeout)))
     }

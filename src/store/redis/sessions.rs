@@ -1,4 +1,6 @@
-//! Drives the conversation of many sessions in one poll loop, over one connection to a server.
+//! Drives the conversations of many sessions in one poll loop: over one connection to a server, or
+//! over one for each session in a Cluster, where the slots of the sessions are on several nodes and
+//! each slot may move on its own.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -6,8 +8,8 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 
-use super::codec::{LISTING_MAX, Setting};
-use super::conversation::{Exchange, SharedConversation};
+use super::codec::{LISTING_MAX, REPLY_MAX, Setting};
+use super::conversation::{Exchange, SeparateConversations, SharedConversation};
 use super::interface::{Conversation, Transport as _};
 use super::target::Target;
 use super::transport::route::Route;
@@ -21,6 +23,14 @@ pub(super) struct RedisSessions {
     route: Route,
 }
 
+/// The sessions of a process at a Cluster.
+pub(super) struct ClusterSessions {
+    target: Arc<Target>,
+    setting: Setting,
+    connect_timeout: Duration,
+    conversations: SeparateConversations<Route>,
+}
+
 impl RedisSessions {
     /// No sessions yet, and no connection.
     pub(super) fn new(target: Arc<Target>, setting: Setting, connect_timeout: Duration) -> Self {
@@ -29,6 +39,13 @@ impl RedisSessions {
             conversation: SharedConversation::new(exchange, connect_timeout),
             route: Route::new(target, connect_timeout, LISTING_MAX),
         }
+    }
+}
+
+impl ClusterSessions {
+    /// No sessions yet, and no connection.
+    pub(super) fn new(target: Arc<Target>, setting: Setting, connect_timeout: Duration) -> Self {
+        Self { target, setting, connect_timeout, conversations: SeparateConversations::new(connect_timeout) }
     }
 }
 
@@ -55,5 +72,35 @@ impl Sessions for RedisSessions {
 
     fn next_event(&mut self) -> Option<(SessionId, Event)> {
         self.conversation.next_report()
+    }
+}
+
+impl Sessions for ClusterSessions {
+    fn acquire(&mut self, request: Request) {
+        let reply_max = REPLY_MAX.saturating_mul(request.claims.len()).min(LISTING_MAX);
+        let exchange = Exchange::new(Arc::clone(&self.target), self.setting.clone());
+        let route = Route::new(Arc::clone(&self.target), self.connect_timeout, reply_max);
+        self.conversations.acquire(request, exchange, route, Boottime::now());
+    }
+
+    fn release(&mut self, session: SessionId) {
+        self.conversations.release(session, Boottime::now());
+    }
+
+    fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        self.conversations.routes().filter_map(Route::descriptor).collect()
+    }
+
+    fn timeout(&self) -> Option<Boottime> {
+        self.conversations.timeout()
+    }
+
+    fn advance(&mut self) {
+        let now = Boottime::now();
+        self.conversations.advance(now, |_, conversation, route| route.drive(conversation, now));
+    }
+
+    fn next_event(&mut self) -> Option<(SessionId, Event)> {
+        self.conversations.next_report()
     }
 }

@@ -1,6 +1,7 @@
 //! Releases a request: decides how long the release waits, over which connections, and whether the
 //! grant was lost before.
 
+use std::collections::VecDeque;
 use std::ops::DerefMut;
 use std::time::Duration;
 
@@ -9,9 +10,10 @@ use super::question::{Answer, Question};
 use super::retry::Retry;
 use crate::clock::Boottime;
 use crate::lock::past::End;
+use crate::lock::request::SessionId;
 use crate::store::redis::codec::{Call, ScriptReply};
 use crate::store::redis::failure::Failure;
-use crate::store::{Grant, Released};
+use crate::store::{Grant, Released, Standing, sessions};
 
 /// How long a release waits for a server where nothing is held, most likely, and for an answer over
 /// a connection that was open before.
@@ -108,6 +110,17 @@ impl Parting {
     fn deadline(&self) -> Boottime {
         self.held.as_ref().and_then(|grant| grant.deadline).unwrap_or_default()
     }
+}
+
+/// Takes back what is still to be reported of a session, and tells what a release of it comes to
+/// that has nothing to give back.
+pub(super) fn take_back(reports: &mut VecDeque<(SessionId, sessions::Event)>, id: SessionId) -> Released {
+    let is_loss = |(session, report): &(SessionId, sessions::Event)| {
+        *session == id && matches!(report, sessions::Event::Standing(Ok(Standing::Lost)))
+    };
+    let released = if reports.iter().any(is_loss) { Released::Lost } else { Released::Done };
+    reports.retain(|(session, _)| *session != id);
+    released
 }
 
 /// How long a connection that was open before may take to answer. Then a fresh connection replaces

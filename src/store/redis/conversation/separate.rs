@@ -10,11 +10,11 @@ use super::exchange::Exchange;
 use super::hold::HoldConversation;
 #[cfg(test)]
 use super::question::Question;
-use super::release::Release;
+use super::release::{Release, take_back};
 use crate::clock::Boottime;
 use crate::lock::request::{Request, SessionId};
 use crate::store::redis::interface::{Action, Conversation, Event};
-use crate::store::{Error, Released, Replicas, Standing, sessions};
+use crate::store::{Error, Replicas, Standing, sessions};
 
 /// The conversations about many sessions. A route of type `R` carries each of them.
 pub(in crate::store::redis) struct SeparateConversations<R> {
@@ -39,11 +39,7 @@ impl<R> SeparateConversations<R> {
 
     /// Begins to give back whatever the server may keep for a session.
     pub(in crate::store::redis) fn release(&mut self, id: SessionId, now: Boottime) {
-        let is_loss = |(session, report): &(SessionId, sessions::Event)| {
-            *session == id && matches!(report, sessions::Event::Standing(Ok(Standing::Lost)))
-        };
-        let released = if self.reports.iter().any(is_loss) { Released::Lost } else { Released::Done };
-        self.reports.retain(|(session, _)| *session != id);
+        let released = take_back(&mut self.reports, id);
         let session = self.sessions.get_mut(&id);
         if !session.is_some_and(|(conversation, _)| conversation.release(now)) {
             self.reports.push_back((id, sessions::Event::Released(Ok(released))));
@@ -108,6 +104,23 @@ impl SessionConversation {
         Self { stage: Stage::Request { hold: Box::new(hold), reported: Standing::Asking } }
     }
 
+    /// The conversation about the request or about its release.
+    fn current(&self) -> Option<&dyn Conversation> {
+        match &self.stage {
+            Stage::Request { hold, .. } => Some(&**hold),
+            Stage::Release { release, .. } => Some(&release.question),
+            Stage::Ended => None,
+        }
+    }
+
+    fn current_mut(&mut self) -> Option<&mut dyn Conversation> {
+        match &mut self.stage {
+            Stage::Request { hold, .. } => Some(&mut **hold),
+            Stage::Release { release, .. } => Some(&mut release.question),
+            Stage::Ended => None,
+        }
+    }
+
     /// Whether nothing is left to say.
     pub(in crate::store::redis) fn has_ended(&self) -> bool {
         matches!(self.stage, Stage::Ended)
@@ -170,43 +183,27 @@ impl SessionConversation {
 
 impl Conversation for SessionConversation {
     fn on(&mut self, event: Event, now: Boottime) {
-        match &mut self.stage {
-            Stage::Request { hold, .. } => hold.on(event, now),
-            Stage::Release { release, .. } => release.question.on(event, now),
-            Stage::Ended => {}
+        if let Some(current) = self.current_mut() {
+            current.on(event, now);
         }
     }
 
     fn tick(&mut self, now: Boottime) {
-        match &mut self.stage {
-            Stage::Request { hold, .. } => hold.tick(now),
-            Stage::Release { release, .. } => release.question.tick(now),
-            Stage::Ended => {}
+        if let Some(current) = self.current_mut() {
+            current.tick(now);
         }
     }
 
     fn next_action(&mut self) -> Option<Action> {
-        match &mut self.stage {
-            Stage::Request { hold, .. } => hold.next_action(),
-            Stage::Release { release, .. } => release.question.next_action(),
-            Stage::Ended => None,
-        }
+        self.current_mut()?.next_action()
     }
 
     fn timeout(&self) -> Option<Boottime> {
-        match &self.stage {
-            Stage::Request { hold, .. } => hold.timeout(),
-            Stage::Release { release, .. } => release.question.timeout(),
-            Stage::Ended => None,
-        }
+        self.current()?.timeout()
     }
 
     fn is_over(&self) -> bool {
-        match &self.stage {
-            Stage::Request { hold, .. } => hold.is_over(),
-            Stage::Release { release, .. } => release.question.is_over(),
-            Stage::Ended => true,
-        }
+        self.current().is_none_or(Conversation::is_over)
     }
 }
 

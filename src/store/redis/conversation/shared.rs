@@ -13,7 +13,7 @@ use self::session::{Farewell, Session, Trouble, Turn};
 use super::exchange::{Asked, Exchange, Outcome};
 use super::negotiation::{Command, State};
 use super::question::Answer;
-use super::release::Parting;
+use super::release::{Parting, take_back};
 use super::retry::{spread, suggests_wrong_server};
 use super::verdict::Verdict;
 use crate::clock::Boottime;
@@ -22,7 +22,7 @@ use crate::store::redis::codec::{Call, ScriptReply};
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event};
 use crate::store::redis::keys;
-use crate::store::{Error, Released, Standing, sessions};
+use crate::store::{Error, Released, sessions};
 
 mod session;
 
@@ -81,11 +81,7 @@ impl SharedConversation {
 
     /// Begins to give back whatever the server may keep for a session.
     pub(in crate::store::redis) fn release(&mut self, id: SessionId, now: Boottime) {
-        let is_loss = |(session, report): &(SessionId, sessions::Event)| {
-            *session == id && matches!(report, sessions::Event::Standing(Ok(Standing::Lost)))
-        };
-        let mut released = if self.reports.iter().any(is_loss) { Released::Lost } else { Released::Done };
-        self.reports.retain(|(session, _)| *session != id);
+        let mut released = take_back(&mut self.reports, id);
         if let Some(session) = self.sessions.get(&id).filter(|session| session.farewell.is_none()) {
             // A command that waits for the address of the server leaves, too.
             if session.negotiation.may_be_kept(session.is_in_flight()) {
