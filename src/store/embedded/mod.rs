@@ -37,7 +37,8 @@
 //!
 //! A process may have many sessions. They share a beacon, which does not show the end of one of
 //! them. So such a process wakes the waiters that a session may have blocked when it releases the
-//! session (`LockTable::waiters_behind`). Its own waiters watch only sessions of other processes.
+//! session (`LockTable::waiters_behind`), unless it has no other. Its own waiters watch only
+//! sessions of other processes.
 //!
 //! [`LockTable::blockers`]: crate::lock::table::LockTable::blockers
 

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use rustix::fs::FlockOperation;
 use tempfile::TempDir;
 
-use super::beacon::{Beacon, Identity};
+use super::beacon::{Beacon, Identity, Wake};
 use super::*;
 use crate::lock::request::{Claim, Job, Process};
 
@@ -107,6 +107,8 @@ impl Site {
 
 /// How long a transaction takes beside long lists.
 mod bounds;
+/// The tests of a process with one request.
+mod handle;
 /// The tests of processes that go on without their session.
 mod leaving;
 /// The tests of kept holds and of what the store remembers.

@@ -245,6 +245,18 @@ fn death_of_a_waiter_between_two_sessions_is_noticed() {
     assert!(is_granted(&server.standing(id(3))));
 }
 
+#[test]
+fn look_that_removes_a_dead_holder_asks_for_no_other_look() {
+    let lab = Lab::new();
+    let mut server = lab.server();
+    let other = lab.other(request(1, Mode::Write));
+    assert_eq!(server.ask(2), Standing::Waiting);
+    drop(other);
+    assert_eq!(server.0.look(id(2), Duration::ZERO), Tried::Done);
+    assert!(!server.0.sessions[&id(2)].is_due);
+    assert!(is_granted(&server.standing(id(2))));
+}
+
 /// The other waiter watches the process of the first blocker, which goes on.
 #[test]
 fn waiter_of_another_process_looks_again_when_a_session_is_released_before_it() {

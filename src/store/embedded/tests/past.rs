@@ -245,7 +245,8 @@ fn crowd_of_due_sessions_is_ended_in_portions_by_the_next_operations() {
         drop(lab.handle(request));
     }
     let before = transaction(&lab);
-    std::thread::sleep(due - Instant::now() + ms(1));
+    // A hold begins a moment after its length was computed.
+    std::thread::sleep(due - Instant::now() + ms(500));
     let mut site = lab.open();
     let no_wait = Request { wait: false, ..request(2, Mode::Write, None) };
     let standing = site.ask_for(no_wait).0;
