@@ -241,17 +241,14 @@ impl Embedded {
 
     fn change(&mut self, session: SessionId, resource: &Resource, op: &Op) -> Result<Changed, Error> {
         self.act_for(session, Some(session), |work| {
-            Ok(match work.apply(op.clone())? {
-                Reply::Refused(refusal) => Changed::Refused(refusal),
-                Reply::Unknown => Changed::Lost,
-                _ => {
-                    work.wake_waiters_of([resource])?;
-                    // The waiters do not watch this process. They are woken before the transaction
-                    // ends, so that the death of this process cannot lose the wake-up.
-                    work.wake_now()?;
-                    Changed::Done
-                }
-            })
+            let changed = changed(work.apply(op.clone())?);
+            if changed == Changed::Done {
+                work.wake_waiters_of([resource])?;
+                // The waiters do not watch this process. They are woken before the transaction
+                // ends, so that the death of this process cannot lose the wake-up.
+                work.wake_now()?;
+            }
+            Ok(changed)
         })
     }
 
@@ -272,6 +269,15 @@ impl Embedded {
                 "session {session} belongs to uid {owner}: only that user and root can change what it holds"
             ))
         })
+    }
+}
+
+/// What the reply to a change of a hold means.
+fn changed(reply: Reply) -> Changed {
+    match reply {
+        Reply::Refused(refusal) => Changed::Refused(refusal),
+        Reply::Unknown => Changed::Lost,
+        _ => Changed::Done,
     }
 }
 
@@ -318,13 +324,7 @@ impl Store for Embedded {
     }
 
     fn extend(&mut self, id: SessionId, _: &[Resource], by: Option<Duration>) -> Result<Changed, Error> {
-        self.act_for(id, Some(id), |work| {
-            Ok(match work.apply(Op::Extend { session: id, by })? {
-                Reply::Refused(refusal) => Changed::Refused(refusal),
-                Reply::Unknown => Changed::Lost,
-                _ => Changed::Done,
-            })
-        })
+        self.act_for(id, Some(id), |work| work.apply(Op::Extend { session: id, by }).map(changed))
     }
 
     fn release(&mut self, id: SessionId, _: &Session, end: Option<End>) -> Result<Released, Error> {
