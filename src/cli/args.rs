@@ -437,7 +437,12 @@ fn whose() -> [Arg; 2] {
 /// The options that jobs of cron and CI need.
 fn cron_options() -> impl Iterator<Item = Arg> {
     let options = [
-        option(id::ONCE_PER, "DUR", values::period, "Exit with 0 if a run within DUR succeeded"),
+        option(
+            id::ONCE_PER,
+            "PERIOD",
+            values::once,
+            "Exit with 0 if a run succeeded within DUR, or in this hour, day, week or month",
+        ),
         option(id::SUCCESS_CODES, "N,N...", values::exit_code, "Count these exit codes as a success, too")
             .value_delimiter(','),
         option(id::HOLD_AT_LEAST, "DUR", values::kept, "Hold the lock for at least DUR, even if COMMAND ends sooner"),

@@ -110,9 +110,9 @@ pub struct Exec {
     /// End a busy request with 0 and without a message: `Some(None)` always, `Some(Some(time))` as
     /// long as the job has been skipped in a row for less than this time.
     pub skip_ok: Option<Option<Duration>>,
-    /// Run nothing if a run began less than this time ago and succeeded. The request then has one
-    /// write claim on a whole resource.
-    pub once_per: Option<Duration>,
+    /// Run nothing if a run began so lately and succeeded. The request then has one write claim on a
+    /// whole resource.
+    pub once_per: Option<Period>,
     /// The exit codes of a success besides 0.
     pub success_codes: Vec<u8>,
     /// How long the hold lasts from its grant even if the command ends sooner.
@@ -192,6 +192,41 @@ pub enum Until {
         /// The signal that tells the process that the hold is lost.
         signal: LostSignal,
     },
+}
+
+/// The value of `--once-per`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Period {
+    /// So long ago at most.
+    Within(Duration),
+    /// In the same hour, day, week or month.
+    Calendar(Unit),
+}
+
+/// A part of the calendar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// From minute 0.
+    Hour,
+    /// A date.
+    Day,
+    /// From Monday.
+    Week,
+    /// From the first day.
+    Month,
+}
+
+impl Unit {
+    /// A length of time that is longer than any such part, in any time zone.
+    pub fn upper_bound(self) -> Duration {
+        let day = Duration::from_secs(24 * 3600);
+        match self {
+            Self::Hour => day / 12,
+            Self::Day => 2 * day,
+            Self::Week => 8 * day,
+            Self::Month => 32 * day,
+        }
+    }
 }
 
 /// The number of a signal, or none to send nothing.

@@ -374,8 +374,8 @@ mod tests {
 
     use super::super::completions::SHELLS;
     use super::super::invocation::{
-        Cleanup, Downgrade, Exec, Form, HeldBy, History, Inspect, Invocation, LostSignal, Man, Release, Renew, Shrink,
-        StoreOptions, Until,
+        Cleanup, Downgrade, Exec, Form, HeldBy, History, Inspect, Invocation, LostSignal, Man, Period, Release, Renew,
+        Shrink, StoreOptions, Unit, Until,
     };
     use super::super::pages::Page;
     use super::super::parse;
@@ -441,8 +441,11 @@ mod tests {
         assert_eq!((cron.skip_ok, cron.success_codes, cron.splay), (Some(None), vec![3, 5], secs(60)));
         assert_eq!((cron.nested, cron.status_file), (true, Some(PathBuf::from("f"))));
         let cron = exec("exec --skip-ok=1h --once-per 2h --hold-at-least 3s --max-runtime 4s --max-waiting 5 k -- c");
-        assert_eq!((cron.skip_ok, cron.once_per), (Some(Some(secs(3600))), Some(secs(7200))));
+        assert_eq!((cron.skip_ok, cron.once_per), (Some(Some(secs(3600))), Some(Period::Within(secs(7200)))));
         assert_eq!((cron.hold_at_least, cron.max_runtime, cron.max_waiting), (Some(secs(3)), Some(secs(4)), Some(5)));
+        let calendar =
+            ["hour", "day", "week", "month"].map(|word| exec(&format!("exec --once-per {word} k -- c")).once_per);
+        assert_eq!(calendar, [Unit::Hour, Unit::Day, Unit::Week, Unit::Month].map(|unit| Some(Period::Calendar(unit))));
         let timeouts = ["exec k -- c", "exec --deadlock-timeout 0 k -- c"].map(|line| exec(line).deadlock_timeout);
         assert_eq!(timeouts, [secs(1), secs(0)]);
         assert!(exec("exec -v k -- c").verbose && exec("exec --verbose k -- c").verbose);

@@ -14,7 +14,7 @@ use crate::lock::resource::Resource;
 use crate::lock::text::Unprintable;
 use crate::store::Replicas;
 
-use super::invocation::{Address, LostSignal};
+use super::invocation::{Address, LostSignal, Period, Unit};
 use super::numbers::unmark;
 
 /// The maximum number of slots of a resource. A higher number protects nothing, and a typing error
@@ -88,6 +88,19 @@ pub(crate) fn ttl(word: &str) -> Result<Duration, String> {
 /// Parses how long a lock stays after its command.
 pub(super) fn kept(word: &str) -> Result<Duration, String> {
     within_week(word, KEPT_MAX, "a lock without a process lasts at most 7 days")
+}
+
+/// Parses a period of one run.
+pub(super) fn once(word: &str) -> Result<Period, String> {
+    Ok(match word {
+        "hour" => Period::Calendar(Unit::Hour),
+        "day" => Period::Calendar(Unit::Day),
+        "week" => Period::Calendar(Unit::Week),
+        "month" => Period::Calendar(Unit::Month),
+        _ => Period::Within(period(word).map_err(|error| {
+            if duration(word).is_ok() { error } else { format!("{error}, or as hour, day, week or month") }
+        })?),
+    })
 }
 
 /// Parses the time since a successful run.

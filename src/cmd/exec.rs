@@ -11,8 +11,8 @@ use super::context::Named;
 use super::nested::Cover;
 use super::room::{self, Limits};
 use super::status::StatusFile;
-use super::{caller, ci, context};
-use crate::cli::invocation::Exec;
+use super::{calendar, caller, ci, context};
+use crate::cli::invocation::{Exec, Period};
 use crate::clock::Boottime;
 use crate::exit;
 use crate::failure::Failure;
@@ -96,7 +96,7 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
         terms: has_leases.then(|| Lease::new(ttl).terms()),
         job: Job {
             name: caller::job(exec.job.clone(), &process.user, &exec.command),
-            once_per: exec.once_per.map(|period| OncePer { period, same_job: exec.job.is_some() }),
+            once_per: exec.once_per.map(|period| once_per(period, exec.job.is_some())).transpose()?,
             skips: exec.skip_ok.is_some(),
             max_waiting: exec.max_waiting,
             hold_at_least: exec.hold_at_least,
@@ -154,6 +154,15 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     let report = Report::new(asks_at, exec.success_codes);
     let task = Task { command, messages, settings, spare, otherwise, report, detector, notify };
     run::run(handle.as_mut(), task, start_with, conclude, signals, &mut StandardStream::stderr())
+}
+
+/// What a request for one run in a period asks for.
+fn once_per(period: Period, same_job: bool) -> Result<OncePer, Failure> {
+    let (period, calendar) = match period {
+        Period::Within(length) => (length, None),
+        Period::Calendar(unit) => (unit.upper_bound(), Some(calendar::now(unit)?)),
+    };
+    Ok(OncePer { period, calendar, same_job })
 }
 
 /// The variables that tell of the grant. `is_whole` says that the request is for one whole

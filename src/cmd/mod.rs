@@ -3,7 +3,8 @@
 //!
 //! `context` reads the environment that the subcommands share, and `config` the configuration file;
 //! `defaults` has the settings that both may give.
-//! `caller` describes who makes a request, with the help of `ci`. `room` checks whether rlock's
+//! `caller` describes who makes a request, with the help of `ci`, and `calendar` has the day of
+//! `--once-per day`. `room` checks whether rlock's
 //! variables fit into the command's environment. `nested` and `status` belong to `exec`. `acquired`
 //! finds what `rlock acquire` has locked, and `variables` prints how other rlocks find that. `look`
 //! asks the terminal how listings may look, and `watch` is `rlock inspect --watch`. `replaced`
@@ -11,6 +12,7 @@
 
 mod acquire;
 mod acquired;
+mod calendar;
 mod caller;
 mod ci;
 mod cleanup;

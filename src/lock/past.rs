@@ -18,6 +18,8 @@ use crate::clock::StoreTime;
 
 /// How long an idle resource keeps its past, and a job its success and its streak.
 pub const RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// The longest period for which a success is kept: more than a month.
+pub const PERIOD_MAX: Duration = Duration::from_secs(32 * 24 * 60 * 60);
 /// How long an idle resource keeps a past without a success, a streak or an entry.
 pub const RETENTION_OF_TOTALS: Duration = Duration::from_secs(60 * 60);
 /// The number of entries that a ring keeps unless the request asks for another number.
@@ -196,10 +198,11 @@ pub struct Streak {
 /// What a resource remembers of one job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobPast {
-    /// The grant of the last run that had asked with [`Job::once_per`] and succeeded.
+    /// The instant that [counts](super::request::OncePer::counted) for the last run that had asked
+    /// with [`Job::once_per`] and succeeded: mostly its grant.
     pub success: Option<StoreTime>,
     /// The longest period for which a request has asked for one run since then, at most
-    /// [`RETENTION`]. The success is not forgotten before.
+    /// [`PERIOD_MAX`]. The success is not forgotten before.
     pub period: Duration,
     /// The skips since the last grant.
     pub streak: Option<Streak>,
@@ -216,9 +219,10 @@ impl JobPast {
         self.success.is_some_and(|began| now < began + self.period)
     }
 
-    /// Whether there is anything younger than [`RETENTION`] to remember.
+    /// Whether there is anything to remember that must not be forgotten yet, or is younger than
+    /// [`RETENTION`].
     fn is_of_use(&self, now: StoreTime) -> bool {
-        self.success.is_some_and(|began| now < began + RETENTION)
+        self.success.is_some_and(|began| now < began + self.period.max(RETENTION))
             || self.streak.as_ref().is_some_and(|streak| streak.is_running(now))
     }
 }
@@ -273,7 +277,8 @@ impl Past {
     /// The instant at which an idle resource forgets its past.
     pub fn keeps_until(&self) -> StoreTime {
         let is_worth_more = self.last_success.is_some() || !self.jobs.is_empty() || !self.ring.is_empty();
-        self.changed + if is_worth_more { RETENTION } else { RETENTION_OF_TOTALS }
+        let bound = self.jobs.values().filter_map(|job| Some(job.success? + job.period)).max();
+        bound.unwrap_or_default().max(self.changed + if is_worth_more { RETENTION } else { RETENTION_OF_TOTALS })
     }
 
     /// The job whose last success is the run for which a request asks with [`Job::once_per`], if
@@ -283,7 +288,7 @@ impl Past {
         let counts = |name: &String| !once.same_job || *name == job.name;
         let successes = self.jobs.iter().filter(|(name, _)| counts(name));
         let last = successes.filter_map(|(name, past)| Some((past.success?, name))).max();
-        last.filter(|(began, _)| now < *began + once.period.min(RETENTION)).map(|(_, name)| name.as_str())
+        last.filter(|(began, _)| once.is_done(*began, now)).map(|(_, name)| name.as_str())
     }
 
     /// Whether a success must not be forgotten yet.
@@ -326,7 +331,7 @@ impl Past {
 
 #[cfg(test)]
 mod tests {
-    use super::super::request::OncePer;
+    use super::super::request::{Calendar, OncePer};
     use super::*;
 
     fn at(seconds: u64) -> StoreTime {
@@ -343,7 +348,7 @@ mod tests {
         let past = with_success("a", at(100));
         let job = |name: &str, same_job| Job {
             name: name.to_owned(),
-            once_per: Some(OncePer { period: Duration::from_secs(10), same_job }),
+            once_per: Some(OncePer { period: Duration::from_secs(10), calendar: None, same_job }),
             ..Job::default()
         };
         assert!(past.done_by(at(109), &job("a", true)).is_some() && past.done_by(at(109), &job("b", false)).is_some());
@@ -351,13 +356,49 @@ mod tests {
         assert!(past.done_by(at(100), &Job { once_per: None, ..job("a", true) }).is_none());
     }
 
+    /// A day of the machine whose request it is.
+    fn day(start: u64) -> OncePer {
+        let calendar = Calendar { start: at(start), next: at(start + 100) };
+        OncePer { period: Duration::from_secs(200), calendar: Some(calendar), same_job: false }
+    }
+
     #[test]
-    fn period_is_limited_to_the_retention() {
-        let once_per = Some(OncePer { period: Duration::MAX, same_job: false });
+    fn run_counts_as_done_in_the_day_in_which_it_began() {
+        let is_done = |began, now, start| day(start).is_done(at(began), at(now));
+        assert!(is_done(1000, 1099, 1000) && !is_done(999, 1000, 1000));
+        assert!(!is_done(1099, 1100, 1000) && is_done(1100, 1199, 1000), "the next day has begun");
+        assert!(!is_done(1250, 1301, 1000) && is_done(1300, 1399, 1000), "days later");
+        assert!(is_done(701, 750, 1000) && !is_done(699, 750, 1000), "the clock of the machine is days ahead");
+    }
+
+    #[test]
+    fn day_of_a_machine_whose_clock_is_a_little_ahead_counts() {
+        let once = day(1000);
+        let ahead = |seconds: u64| at(1000 - seconds);
+        assert_eq!([once.counted(ahead(1)), once.counted(ahead(60))], [at(1000); 2]);
+        assert_eq!([once.counted(ahead(61)), once.counted(at(1001))], [ahead(61), at(1001)]);
+        assert!(!once.is_done(at(950), ahead(1)) && once.is_done(once.counted(ahead(2)), ahead(1)));
+        assert!(day(1000).is_done(once.counted(ahead(2)), at(1001)) && day(900).is_done(at(1000), ahead(1)));
+    }
+
+    #[test]
+    fn success_of_a_month_is_kept_for_longer_than_a_week() {
+        let month = Duration::from_secs(32 * 24 * 3600);
+        let mut past = Past { changed: at(10), ..with_success("a", at(1)) };
+        past.jobs.get_mut("a").unwrap().period = month;
+        past.drop_old_jobs(at(0) + month);
+        assert_eq!(past.keeps_until(), at(1) + month);
+        past.drop_old_jobs(at(1) + month);
+        assert!(past.jobs.is_empty());
+    }
+
+    #[test]
+    fn period_is_limited_to_more_than_a_month() {
+        let once_per = Some(OncePer { period: Duration::MAX, calendar: None, same_job: false });
         let job = Job { once_per, ..Job::default() };
         let past = with_success("", at(100));
-        assert!(past.done_by(at(99) + RETENTION, &job).is_some());
-        assert!(past.done_by(at(100) + RETENTION, &job).is_none());
+        assert!(past.done_by(at(99) + PERIOD_MAX, &job).is_some());
+        assert!(past.done_by(at(100) + PERIOD_MAX, &job).is_none());
     }
 
     #[test]
@@ -374,7 +415,7 @@ mod tests {
 
     #[test]
     fn success_is_not_forgotten_within_its_period_however_many_jobs_there_are() {
-        let once_per = Some(OncePer { period: Duration::from_secs(100), same_job: true });
+        let once_per = Some(OncePer { period: Duration::from_secs(100), calendar: None, same_job: true });
         let job = |name: &str| Job { name: name.to_owned(), once_per, ..Job::default() };
         let mut past = Past::default();
         for number in 0..JOBS_MAX {

@@ -143,7 +143,7 @@ impl<'a> Change<'a> {
             self.past.last_success = Some(now);
             if let Some(once) = job.once_per {
                 let past = self.past.jobs.entry(job.name.clone()).or_default();
-                (past.success, past.period) = (Some(session.since), once.period.min(RETENTION));
+                (past.success, past.period) = (Some(once.counted(session.since)), once.kept());
             }
         }
         let entry = entry_of(self.name, session, end.ending, ended);
@@ -338,7 +338,7 @@ pub(super) fn is_done<R: Records>(
     }
     let Some(mut past) = past(records, now, name)? else { return Ok(false) };
     let Some(by) = past.done_by(now, job).map(str::to_owned) else { return Ok(false) };
-    let (known, asked) = (past.check_at, job.once_per.map_or(Duration::ZERO, |once| once.period.min(RETENTION)));
+    let (known, asked) = (past.check_at, job.once_per.map_or(Duration::ZERO, |once| once.kept()));
     let longer = past.jobs.get_mut(&by).filter(|success| success.period < asked);
     let is_changed = longer.map(|success| success.period = asked).is_some();
     if past.end_streak(&job.name) || is_changed {

@@ -11,15 +11,18 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::mode::Mode;
-use super::past::HISTORY;
+use super::past::{HISTORY, PERIOD_MAX};
 use super::resource::Resource;
 use super::span::Span;
-use crate::clock::StoreTime;
+use crate::clock::{StoreTime, micros};
 
 /// Maximum number of different resources that a request may claim.
 pub const NAMES_MAX: usize = 256;
 /// Maximum number of claims of a request.
 pub const CLAIMS_MAX: usize = 1000;
+
+/// How far the clock of a machine may be ahead of the store's, so that its calendar counts.
+pub const AHEAD_MAX: Duration = Duration::from_secs(60);
 
 /// The random 128-bit id of an rlock process that makes a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -121,11 +124,60 @@ pub struct Terms {
 /// A request that is granted only if no run has succeeded lately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OncePer {
-    /// The time between the beginnings of two successful runs. Periods beyond
-    /// [`RETENTION`](super::past::RETENTION) count as that long.
+    /// How long a success counts after its run began, and for how long the store keeps it.
     pub period: Duration,
+    /// Success counts in the same hour, day, week or month instead. Such a period is shorter than
+    /// `period`.
+    pub calendar: Option<Calendar>,
     /// Whether only the runs of the same job count.
     pub same_job: bool,
+}
+
+/// The hour, day, week or month of a request, by the clock and in the zone of its machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Calendar {
+    /// The start of the one in which the request was made.
+    pub start: StoreTime,
+    /// The start of the next one.
+    pub next: StoreTime,
+}
+
+impl OncePer {
+    /// The instant that counts for a run that begins at this instant of the store.
+    pub fn counted(&self, at: StoreTime) -> StoreTime {
+        self.calendar.map_or(at, |calendar| calendar.counted(at))
+    }
+
+    /// Whether a success counts for a request at `now`.
+    pub fn is_done(&self, began: StoreTime, now: StoreTime) -> bool {
+        match self.calendar {
+            Some(calendar) => began >= calendar.start_at(calendar.counted(now)),
+            None => now < began + self.kept(),
+        }
+    }
+
+    /// How long the store keeps a success.
+    pub fn kept(&self) -> Duration {
+        self.period.min(PERIOD_MAX)
+    }
+}
+
+impl Calendar {
+    /// A clock that is a little ahead of the store's calls cron a little early. Then the new period
+    /// has begun for the store, too.
+    fn counted(self, at: StoreTime) -> StoreTime {
+        if self.start - at <= AHEAD_MAX { at.max(self.start) } else { at }
+    }
+
+    /// The start of the period that contains an instant. A request may wait, and clocks may differ,
+    /// for longer than a period. Those that follow or precede the two known ones count as
+    /// long as the first.
+    fn start_at(self, at: StoreTime) -> StoreTime {
+        let length = micros(self.next - self.start).max(1);
+        // One of the two is 0.
+        let (after, before) = (micros(at - self.start) % length, micros(self.start - at) % length);
+        at - Duration::from_micros((length + after - before) % length)
+    }
 }
 
 /// The command of a request as the store sees it: the name by which the store counts its skips and

@@ -2,7 +2,7 @@
 //! limits of the run time.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
 
@@ -97,6 +97,54 @@ fn job_runs_once_per_period_unless_it_fails() {
         lab.run(["exec", "--once-per", "0", "k", "-c", "echo ran"]).printed("ran\n");
         lab.run(["exec", "k", "-c", "echo ran"]).printed("ran\n");
     });
+}
+
+/// A time zone in which it is this time of the day, in seconds.
+fn zone_at(time: u64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is set").as_secs();
+    let west = (now + 24 * 3600 - time) % (24 * 3600);
+    format!("<X>{}:{}:{}", west / 3600, west / 60 % 60, west % 60)
+}
+
+/// "or in this hour, day, week (from Monday) or month"; "in the time zone of TZ".
+#[test]
+fn job_runs_once_in_a_period_of_the_calendar() {
+    on_both(|lab| {
+        let noon = zone_at(12 * 3600 + 1800);
+        let run = |zone: &str, word: &str| {
+            let words = ["exec", "--once-per", word, "--job", word, "k", "-c", "echo ran"];
+            Ran::of(lab.rlock(words).env("TZ", zone))
+        };
+        for word in ["hour", "day", "week", "month"] {
+            run(&noon, word).printed("ran\n");
+            run(&noon, word).silently(0);
+        }
+        let ran = Instant::now();
+        wait_until("the next second", || ran.elapsed() > Duration::from_secs(1));
+        // A day begins there that is later than these runs.
+        let midnight = zone_at(0);
+        run(&midnight, "day").printed("ran\n");
+        run(&midnight, "day").silently(0);
+    });
+}
+
+/// "an unknown zone is an error (64)".
+#[test]
+fn day_needs_a_known_time_zone() {
+    let lab = Lab::new();
+    let run = |zone: &str, period: &str| {
+        Ran::of(lab.rlock(["exec", "--once-per", period, "k", "-c", "echo ran"]).env("TZ", zone))
+    };
+    for zone in ["Mars/Phobos", "X", "CET-1CEST,"] {
+        let text = format!(
+            "TZ: '{zone}' is not a time zone of this machine: write it as Europe/Berlin, UTC or EST5, or unset it"
+        );
+        run(zone, "day").said(64, &text);
+    }
+    for zone in ["", "UTC", ":Etc/UTC", "EST5", "CET-1CEST,M3.5.0,M10.5.0/3"] {
+        assert_eq!(run(zone, "day").code(), Some(0), "{zone}");
+    }
+    run("Mars/Phobos", "1ms").printed("ran\n");
 }
 
 /// "The store decides … again when a waiter's turn comes."
@@ -222,6 +270,10 @@ fn limits_of_the_options_for_cron_are_usage_errors() {
         (&["exec", "--slot", "k=2", "--once-per", "1h"], whole),
         (&["range-write", "k", "1", "2", "--once-per", "1h"], whole),
         (&["exec", "k", "--once-per", "8d"], "--once-per: '8d' is too long: a success is forgotten after 7 days"),
+        (
+            &["exec", "k", "--once-per", "days"],
+            "--once-per: 'days' is not a duration: write it as 90s, 5m, 1h30m or 500ms, or as hour, day, week or month",
+        ),
         (
             &["exec", "k", "--hold-at-least", "8d"],
             "--hold-at-least: '8d' is too long: a lock without a process lasts at most 7 days",

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use rlock::clock::StoreTime;
 use rlock::lock::past::{End, Ended, Ending, Entry, Event, Past, Totals};
-use rlock::lock::request::{Claim, Job, Process};
+use rlock::lock::request::{Claim, Job, OncePer, Process};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3_600);
+const MONTH: Duration = Duration::from_secs(32 * 24 * 3_600);
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// The skips of a job in a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +60,8 @@ impl Kept {
             || !diary.successes.is_empty()
             || !diary.skips.is_empty()
             || !diary.entries.is_empty();
-        if is_idle && self.written + if is_full { WEEK } else { HOUR } <= now {
+        let is_bound = diary.successes.values().any(|(began, period)| now < *began + *period);
+        if is_idle && !is_bound && self.written + if is_full { WEEK } else { HOUR } <= now {
             *self = Self::default();
         }
         self
@@ -76,9 +79,9 @@ impl Kept {
     /// Drops the jobs of which a change finds all too old.
     fn clear_up(&mut self, now: StoreTime) {
         let Diary { successes, skips, .. } = &mut self.diary;
-        let old = |last: Option<StoreTime>| last.is_none_or(|last| last + WEEK <= now);
-        let success = |name: &String| successes.get(name).map(|(began, _)| *began);
-        let skip = |name: &String| skips.get(name).map(|skips| skips.last);
+        let old = |end: Option<StoreTime>| end.is_none_or(|end| end <= now);
+        let success = |name: &String| successes.get(name).map(|(began, period)| *began + WEEK.max(*period));
+        let skip = |name: &String| skips.get(name).map(|skips| skips.last + WEEK);
         let names = successes.keys().chain(skips.keys());
         let gone: Vec<_> = names.filter(|name| old(success(name)) && old(skip(name))).cloned().collect();
         successes.retain(|name, _| !gone.contains(name));
@@ -112,7 +115,7 @@ impl Kept {
         if end.is_success {
             diary.last_success = Some(now);
             if let Some(once) = hold.job.once_per {
-                diary.successes.insert(hold.job.name.clone(), (hold.since, once.period.min(WEEK)));
+                diary.successes.insert(hold.job.name.clone(), (counted(once, hold.since), once.period.min(MONTH)));
             }
         }
         let entry = Entry {
@@ -179,22 +182,32 @@ impl Kept {
     pub(crate) fn has_done(&mut self, now: StoreTime, job: &Job) -> bool {
         let Some(once) = job.once_per else { return false };
         let counts = |name: &String| !once.same_job || *name == job.name;
-        let ran = self
-            .diary
-            .successes
-            .iter()
-            .filter(|(name, (began, _))| counts(name) && now - *began < once.period.min(WEEK));
-        let Some(last) = ran.max_by_key(|(name, (began, _))| (*began, (*name).clone())).map(|(name, _)| name.clone())
-        else {
-            return false;
-        };
-        let period = once.period.min(WEEK);
+        let ran = self.diary.successes.iter().filter(|(name, _)| counts(name));
+        let last = ran.max_by_key(|(name, (began, _))| (*began, (*name).clone()));
+        let Some((last, _)) = last.filter(|(_, (began, _))| is_recent(once, *began, now)) else { return false };
+        let (last, period) = (last.clone(), once.period.min(MONTH));
         if self.diary.successes[&last].1 < period {
             self.write(now).successes.entry(last).and_modify(|success| success.1 = period);
             self.clear_up(now);
         }
         true
     }
+}
+
+/// The instant that counts for a run. A machine whose clock is at most a minute ahead may be in the
+/// next part of the calendar already.
+fn counted(once: OncePer, at: StoreTime) -> StoreTime {
+    let start = once.calendar.map_or(at, |calendar| calendar.start);
+    if start > at && start <= at + MINUTE { start } else { at }
+}
+
+/// Whether a run that began at an instant makes another one at `now` unnecessary.
+fn is_recent(once: OncePer, began: StoreTime, now: StoreTime) -> bool {
+    let Some(calendar) = once.calendar else { return now - began < once.period.min(MONTH) };
+    let micros = |at: StoreTime| i128::from(at.as_micros());
+    let (start, next) = (micros(calendar.start), micros(calendar.next));
+    let number = |at: StoreTime| (micros(at) - start).div_euclid(next - start);
+    number(began) >= number(counted(once, now))
 }
 
 impl Diary {

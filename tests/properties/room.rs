@@ -35,9 +35,11 @@ fn play(random: &mut Random) {
     for step in 1..=STEPS {
         now += Duration::from_micros(1 + random.below(60));
         let at = random.below(names.len() as u64) as usize;
-        let once_per = random
-            .chance(60)
-            .then(|| OncePer { period: Duration::from_micros(1 + random.below(500)), same_job: random.chance(50) });
+        let once_per = random.chance(60).then(|| OncePer {
+            period: Duration::from_micros(1 + random.below(500)),
+            calendar: None,
+            same_job: random.chance(50),
+        });
         let name = (*random.pick(&["a", "b", "c"])).to_owned();
         let job = Job { name, once_per, history: 3, ..Job::default() };
         let remembers = |(place, by): &(usize, String), began| {

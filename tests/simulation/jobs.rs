@@ -23,7 +23,7 @@ impl Success {
     fn counts(&self, resource: &Resource, job: &Job, now: StoreTime) -> bool {
         let Some(once) = job.once_per else { return false };
         let is_same = self.resource == *resource && (!once.same_job || self.job == job.name);
-        is_same && now < self.began + once.period
+        is_same && once.is_done(self.began, now)
     }
 }
 
@@ -49,8 +49,8 @@ impl Jobs {
     }
 
     pub(super) fn succeed(&mut self, resource: &Resource, job: &Job, began: StoreTime) {
-        if job.once_per.is_some() {
-            let (resource, job) = (resource.clone(), job.name.clone());
+        if let Some(once) = job.once_per {
+            let (resource, job, began) = (resource.clone(), job.name.clone(), once.counted(began));
             self.successes.push(Success { resource, job, began, is_certain: true });
         }
     }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     fn job(name: &str, same_job: bool) -> Job {
-        let once_per = Some(OncePer { period: Duration::from_secs(10), same_job });
+        let once_per = Some(OncePer { period: Duration::from_secs(10), calendar: None, same_job });
         Job { name: name.to_owned(), once_per, skips: true, ..Job::default() }
     }
 

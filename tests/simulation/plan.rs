@@ -5,10 +5,11 @@ use std::time::Duration;
 use super::cluster::{SLOTS, slot_of};
 use super::random::Random;
 use super::world::World;
+use crate::clock::{StoreTime, micros};
 use crate::exit;
 use crate::lock::lease::Lease;
 use crate::lock::mode::{Mode, Nesting};
-use crate::lock::request::{self, Claim, Job, OncePer, Process, Request};
+use crate::lock::request::{self, Calendar, Claim, Job, OncePer, Process, Request};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::store::redis::codec::Call;
@@ -76,9 +77,14 @@ impl Plan {
         let number = world.random.below(world.resources);
         let claim = Claim { resource: resource(number), mode: Mode::Write, span: Span::Whole, slots: None };
         let mut plan = Self::with(world, vec![claim], &[]);
+        // Machines have the same calendar, and clocks that differ a little from that of the server.
+        let server_time = world.server_time();
         let random = &mut world.random;
         let period = MS(*random.pick(&[500, 3200, 3200, 10_000]));
-        plan.request.job.once_per = Some(OncePer { period, same_job: random.once_in(2) });
+        let now = (server_time + MS(random.below(200)) - MS(100)).as_micros();
+        let start = StoreTime::from_micros(now - now % micros(period));
+        let calendar = random.once_in(3).then(|| Calendar { start, next: start + period });
+        plan.request.job.once_per = Some(OncePer { period, calendar, same_job: random.once_in(2) });
         plan
     }
 

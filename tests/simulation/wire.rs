@@ -10,7 +10,7 @@ use crate::lock::mode::Mode;
 use crate::lock::op::Refusal;
 use crate::lock::past::{End, Streak};
 use crate::lock::records::{ClaimRecord, Phase, Session};
-use crate::lock::request::{Claim, Job, OncePer, Process, Request, SessionId, Terms};
+use crate::lock::request::{Calendar, Claim, Job, OncePer, Process, Request, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::store::redis::codec::{Lease, ScriptReply};
@@ -236,10 +236,14 @@ fn job(fixed: &mut &[u8]) -> Job {
     let history = unpack_number(fixed) as u32;
     let name = text(unpack_bytes(fixed)).to_owned();
     let period = optional(unpack_number(fixed));
+    let calendar = (unpack_array(fixed) == 2).then(|| {
+        let [start, next] = [(); 2].map(|()| StoreTime::from_micros(unpack_number(fixed)));
+        Calendar { start, next }
+    });
     let same_job = unpack_number(fixed) == 1;
     Job {
         name,
-        once_per: period.map(|period| OncePer { period, same_job }),
+        once_per: period.map(|period| OncePer { period, calendar, same_job }),
         skips: unpack_number(fixed) == 1,
         max_waiting: None,
         hold_at_least: optional(unpack_number(fixed)),
@@ -372,11 +376,13 @@ fn told(name: &Resource, id: SessionId, session: &Session) -> Value {
     let terms = session.terms.unwrap_or_default();
     let ancestors: String = session.ancestors.iter().map(SessionId::to_string).collect();
     let job = &session.job;
+    let calendar = job.once_per.and_then(|once| once.calendar).map(|calendar| [calendar.start, calendar.next]);
     let held_above = job.held_above.iter().map(|name| word(name.as_str())).collect();
     let job = vec![
         number(job.history.into()),
         word(&job.name),
         length(job.once_per.map(|once| once.period)),
+        Value::Array(calendar.iter().flatten().copied().map(instant).collect()),
         number(job.once_per.is_some_and(|once| once.same_job).into()),
         number(job.skips.into()),
         length(job.hold_at_least),

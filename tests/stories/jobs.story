@@ -94,6 +94,82 @@ C write tree once-per 2s
 granted
 tree: C write t2
 
+== A run is not repeated in the same part of the calendar
+store only: the command line has no options for this yet
+
+A write tree once-per 1h since 1h
+----
+granted
+tree: A write t1
+
+A exits 0
+----
+done
+free
+
+B write tree once-per 2h since 1h
+----
+already done
+free
+
+C write tree once-per 2h since 0s no-wait
+----
+granted
+tree: C write t2
+
+C exits 1
+----
+done
+free
+
+D write tree once-per 1h
+----
+already done
+free
+
+E write tree once-per 2h since 0s
+----
+granted
+tree: E write t3
+
+== A waiter asks for the part of the calendar in which its turn comes
+store only: the command line has no options for this yet
+
+A write tree once-per 6s since 3s
+----
+granted
+tree: A write t1
+
+B write tree once-per 6s since 3s
+----
+waiting
+tree: A write t1; B write waits 1st
+
+C write tree once-per 6s since 3s
+----
+waiting
+tree: A write t1; B write waits 1st; C write waits 2nd
+
+4s pass
+----
+done
+tree: A write t1; B write waits 1st; C write waits 2nd
+
+A exits 0
+----
+done
+tree: B write t2; C write waits 1st
+
+B exits 0
+----
+done
+free
+
+D write tree
+----
+granted
+tree: D write t3
+
 == A run is already done while somebody holds the resource
 store only: the command line has no options for this yet
 

@@ -14,7 +14,7 @@ use rlock::lock::mode::Mode;
 use rlock::lock::op::Op;
 use rlock::lock::past::{End, Ending};
 use rlock::lock::records::Records as _;
-use rlock::lock::request::{Claim, Job, OncePer, Place, Process, Request, SessionId, Terms};
+use rlock::lock::request::{AHEAD_MAX, Calendar, Claim, Job, OncePer, Place, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::lock::table::LockTable;
@@ -356,8 +356,11 @@ impl Generator {
         let keep_for = random.chance(15).then(|| kept(random, 1));
         Job {
             name: (*random.pick(&["", "a", "b"])).to_owned(),
-            once_per: (is_whole_write && random.chance(65))
-                .then(|| OncePer { period: length(random), same_job: random.chance(50) }),
+            once_per: (is_whole_write && random.chance(65)).then(|| OncePer {
+                period: length(random),
+                calendar: random.chance(40).then(|| self.calendar(random)),
+                same_job: random.chance(50),
+            }),
             skips: random.chance(60),
             max_waiting: random.chance(30).then(|| random.below(4) as u32),
             hold_at_least: (keep_for.is_none() && random.chance(20)).then(|| length(random)),
@@ -366,6 +369,15 @@ impl Generator {
             history: *random.pick(&[0, 1, 3, 32]),
             held_above: self.profile.resources.iter().filter(|_| random.chance(10)).cloned().collect(),
         }
+    }
+
+    /// A part of the calendar that contains the present instant, or is near. Some clocks are far
+    /// ahead.
+    fn calendar(&self, random: &mut Random) -> Calendar {
+        let early = StoreTime::from_micros(self.now.as_micros().saturating_sub(random.below(300)));
+        let ahead = [Duration::ZERO, Duration::from_micros(400), AHEAD_MAX + Duration::from_micros(300)];
+        let start = early + ahead[random.below(10).saturating_sub(7) as usize];
+        Calendar { start, next: start + Duration::from_micros(1 + random.below(400)) }
     }
 
     /// In most cases a resource that the session claims, and a part of the claimed span.

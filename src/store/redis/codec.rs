@@ -435,7 +435,7 @@ fn process(process: &Process) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::request::{Claim, OncePer};
+    use crate::lock::request::{Calendar, Claim, OncePer};
 
     fn words(command: &redis::Cmd) -> Vec<String> {
         let shown = |arg: &[u8]| arg.escape_ascii().to_string();
@@ -482,7 +482,11 @@ mod tests {
             terms: Some(Terms { ttl: us(30), claim: us(3), heartbeat: Duration::MAX }),
             job: Job {
                 name: "j".into(),
-                once_per: Some(OncePer { period: Duration::ZERO, same_job: true }),
+                once_per: Some(OncePer {
+                    period: Duration::ZERO,
+                    calendar: Some(Calendar { start: StoreTime::from_micros(6), next: StoreTime::from_micros(7) }),
+                    same_job: true,
+                }),
                 skips: true,
                 hold_at_least: Some(us(5)),
                 is_acquire: true,
@@ -497,10 +501,10 @@ mod tests {
         let id = "1a".repeat(16);
         // Numbers, and bytes behind their lengths.
         let fixed = [
-            "\\x9e\\x03\\xcf\\x00\\x10\\x00\\x00\\x00\\x00\\x00\\x00",
+            "\\x9f\\x03\\xcf\\x00\\x10\\x00\\x00\\x00\\x00\\x00\\x00",
             &format!("\\xd9)ns:{{a}}:w:{id}\\xd9@{}{}", "02".repeat(16), "03".repeat(16)),
             &format!("\\xd9%{} ", r#"["h\"",7,"u",["a b","ü\n"],"o",null]"#.as_bytes().escape_ascii()),
-            r"\xa1j\x01\x01\x01\x05\x00\x01\x91\xa1p",
+            r"\xa1j\x01\x92\x06\x07\x01\x01\x05\x00\x01\x91\xa1p",
         ]
         .concat();
         let claims = [

@@ -20,6 +20,7 @@ on_each_server!(
     state_is_kept_as_long_as_its_history,
     oldest_of_too_many_jobs_is_forgotten,
     success_is_kept_for_the_longest_period_that_was_asked,
+    success_of_a_month_is_kept_beside_later_runs,
     full_server_keeps_no_history,
     history_of_a_busy_resource_lasts,
     resource_without_entries_leaves_no_key_of_its_history,
@@ -300,7 +301,7 @@ fn success_is_kept_for_the_longest_period_that_was_asked(kind: Kind) {
     let server = Server::shared(kind);
     let mut clients = Clients::new(&server, "periods", Wake::Nobody);
     let job = |name: u32, period| {
-        let once_per = Some(OncePer { period: us(period), same_job: true });
+        let once_per = Some(OncePer { period: us(period), calendar: None, same_job: true });
         Job { name: name.to_string(), once_per, ..Job::default() }
     };
     let asks = |clients: &mut Clients, number: u32, name: u32, period: u64| {
@@ -326,6 +327,38 @@ fn success_is_kept_for_the_longest_period_that_was_asked(kind: Kind) {
     assert_eq!(jobs.len(), JOBS_MAX);
     assert!(jobs.contains_key("7") && !jobs.contains_key("0"), "7 is kept for longer, and 0 comes first of the others");
     assert_eq!(jobs["7"].period, us(200));
+}
+
+/// The later runs end on the fast path.
+fn success_of_a_month_is_kept_beside_later_runs(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "month", Wake::Nobody);
+    let key = clients.side.keys(&resource())[0].clone();
+    let days_left = |clients: &mut Clients| -> i64 {
+        let ttl: i64 = redis::cmd("PTTL").arg(&key).query(&mut clients.side.connection).unwrap();
+        ttl / (24 * HOUR)
+    };
+    let period = Duration::from_secs(32 * 24 * 3600);
+    let job = Job { once_per: Some(OncePer { period, calendar: None, same_job: true }), ..Job::default() };
+    let end = |job: &Job, session| {
+        let end = End { ending: Ending::Exit(0), is_success: true };
+        Call::release_after(id(session), vec![resource()], Some(end), job)
+    };
+    let asks = Request { job: job.clone(), ..request(1, Write, "") };
+    assert!(is_granted(&clients.side.call(Call::acquire(&asks, 0, false))));
+    clients.side.call(end(&job, 1));
+    assert!(days_left(&mut clients) >= 31);
+    clients.advance(Duration::from_secs((10 * 24 + 12) * 3600));
+    clients.acquire(2, Write, "");
+    clients.side.call(end(&Job::default(), 2));
+    assert_eq!(days_left(&mut clients), 21);
+    let asks = Request { job, ..request(3, Write, "") };
+    assert!(matches!(clients.side.call(Call::acquire(&asks, 0, false)), ScriptReply::AlreadyDone));
+    assert_eq!(days_left(&mut clients), 21);
+    clients.advance(Duration::from_secs(22 * 24 * 3600));
+    clients.acquire(4, Write, "");
+    clients.side.call(end(&Job::default(), 4));
+    assert!(days_left(&mut clients) <= 7);
 }
 
 /// A release on a full server frees the lock and leaves the history as it is.

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rlock::clock::StoreTime;
 use rlock::lock::past::{End, HISTORY_MAX};
-use rlock::lock::request::{self, Job, OncePer, Process, Request, SessionId, Terms};
+use rlock::lock::request::{self, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::store::{self, AcquireOptions, Changed, Handle, Released, Secrets, Standing, Store};
 
@@ -151,7 +152,7 @@ impl Library {
 
     fn acquire(&mut self, acquire: &Acquire) {
         let ancestors = acquire.below.as_ref().map_or_else(Vec::new, |below| self.lineages[below].clone());
-        let mut job = self.slowed(&acquire.job);
+        let mut job = acquire.job_at(StoreTime::of_machine(), self.slower());
         job.held_above = ancestors.iter().flat_map(|ancestor| self.resources[ancestor].clone()).collect();
         let session = SessionId((self.lineages.len() as u128 + 1).to_be_bytes());
         let line = [&[session], ancestors.as_slice()].concat();
@@ -173,16 +174,6 @@ impl Library {
 
     fn slower(&self) -> u32 {
         if self.terms.is_some() { SLOWER } else { 1 }
-    }
-
-    fn slowed(&self, job: &Job) -> Job {
-        let slowed = |time: Duration| time * self.slower();
-        Job {
-            keep_for: job.keep_for.map(slowed),
-            hold_at_least: job.hold_at_least.map(slowed),
-            once_per: job.once_per.map(|once_per| OncePer { period: slowed(once_per.period), ..once_per }),
-            ..job.clone()
-        }
     }
 
     fn step(&mut self, step: &StoreStep) -> String {

@@ -48,13 +48,21 @@ fn record(scene: &Scene) -> Vec<String> {
 /// The time of an operation. An operation has fewer grants than this time has microseconds.
 const TICK: Duration = Duration::from_millis(1);
 
-#[derive(Default)]
+/// The first instant. It is later than any length of time in a story.
+const START: StoreTime = StoreTime::from_micros(1 << 40);
+
 struct Model {
     table: LockTable<Memory>,
     now: StoreTime,
     /// The ids of each session and of its ancestors, innermost first.
     lineages: BTreeMap<Label, Vec<SessionId>>,
     reply: String,
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self { table: LockTable::default(), now: START, lineages: BTreeMap::new(), reply: String::new() }
+    }
 }
 
 impl Engine for Model {
@@ -160,7 +168,7 @@ impl Model {
             claims: acquire.claims.clone(),
             wait: acquire.wait,
             terms: None,
-            job: acquire.job.clone(),
+            job: acquire.job_at(self.now, 1),
             process,
         }
     }

@@ -3,10 +3,11 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use rlock::clock::StoreTime;
 use rlock::lock::kept::EVER;
 use rlock::lock::mode::Mode;
 use rlock::lock::past::{End, Ending};
-use rlock::lock::request::{Claim, Job, OncePer};
+use rlock::lock::request::{Calendar, Claim, Job, OncePer};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 
@@ -61,6 +62,29 @@ pub(super) struct Acquire {
     pub(super) below: Option<Label>,
     /// What the request asks for besides.
     pub(super) job: Job,
+    /// The period of one run is a part of the calendar that began so long ago.
+    pub(super) since: Option<Duration>,
+}
+
+impl Acquire {
+    /// The job of the request at an instant. All its times are so many times as long.
+    pub(super) fn job_at(&self, now: StoreTime, slower: u32) -> Job {
+        let slowed = |time: Duration| time * slower;
+        let calendar = |period| {
+            let start = now - slowed(self.since?);
+            Some(Calendar { start, next: start + period })
+        };
+        let once_per = self.job.once_per.map(|once| {
+            let period = slowed(once.period);
+            OncePer { period, calendar: calendar(period), ..once }
+        });
+        Job {
+            keep_for: self.job.keep_for.map(slowed),
+            hold_at_least: self.job.hold_at_least.map(slowed),
+            once_per,
+            ..self.job.clone()
+        }
+    }
 }
 
 impl FromStr for Step {
@@ -97,7 +121,7 @@ impl FromStr for Step {
 
 fn acquire(label: &str, mut words: &[&str]) -> Result<Acquire, String> {
     let (claims, job) = (Vec::new(), Job::default());
-    let mut acquire = Acquire { label: label.to_owned(), claims, wait: true, below: None, job };
+    let mut acquire = Acquire { label: label.to_owned(), claims, wait: true, below: None, job, since: None };
     loop {
         match *words {
             [ref rest @ .., "no-wait"] => (acquire.wait, words) = (false, rest),
@@ -115,9 +139,11 @@ fn acquire(label: &str, mut words: &[&str]) -> Result<Acquire, String> {
                 (acquire.job.hold_at_least, words) = (Some(duration(time)?), rest);
             }
             [ref rest @ .., "once-per", time] => {
-                let once_per = OncePer { period: duration(time)?, same_job: !acquire.job.name.is_empty() };
+                let (period, calendar) = (duration(time)?, None);
+                let once_per = OncePer { period, calendar, same_job: !acquire.job.name.is_empty() };
                 (acquire.job.once_per, words) = (Some(once_per), rest);
             }
+            [ref rest @ .., "since", time] => (acquire.since, words) = (Some(duration(time)?), rest),
             [ref rest @ .., "history", count] => {
                 (acquire.job.history, words) = (count.parse().map_err(message)?, rest);
             }

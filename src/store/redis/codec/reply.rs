@@ -12,7 +12,7 @@ use crate::lock::mode::Mode;
 use crate::lock::op::{Refusal, ResourceListing};
 use crate::lock::past::{Ending, Remembered, Streak};
 use crate::lock::records::{ClaimRecord, Phase, Session};
-use crate::lock::request::{Claim, Job, OncePer, Process, SessionId, Terms};
+use crate::lock::request::{Calendar, Claim, Job, OncePer, Process, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::store::Obstruction;
@@ -273,16 +273,22 @@ fn line(value: &Value, held: bool, seq: u64) -> Option<Line> {
 }
 
 fn job(value: &Value) -> Option<Job> {
-    let [history, job, once_per, same_job, skips, hold_at_least, keep_for, is_acquire, held_above] = list(value)?
+    let [history, job, once_per, calendar, same_job, skips, hold_at_least, keep_for, is_acquire, held_above] =
+        list(value)?
     else {
         return None;
     };
     let flag = |value| number(value).map(|number| number == 1);
     let optional = |value| length(value).map(|length| Some(length).filter(|length| !length.is_zero()));
+    let calendar = match list(calendar)? {
+        [] => None,
+        [start, next] => Some(Calendar { start: instant(start)?, next: instant(next)? }),
+        _ => return None,
+    };
     let same_job = flag(same_job)?;
     Some(Job {
         name: text(job)?.to_owned(),
-        once_per: optional(once_per)?.map(|period| OncePer { period, same_job }),
+        once_per: optional(once_per)?.map(|period| OncePer { period, calendar, same_job }),
         skips: flag(skips)?,
         hold_at_least: optional(hold_at_least)?,
         keep_for: optional(keep_for)?,

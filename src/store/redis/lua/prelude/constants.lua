@@ -6,7 +6,8 @@
 -- fields from LEASE on never change; FIXED is their packed form, with which a record in d ends.
 local HELD, SINCE, SEQ, LISTENING, ASKED, NAMES, TTL, LAST, CLAIMS, FIXED = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 local LEASE, HEARTBEAT, CHANNEL, ANCESTORS, PROCESS, HISTORY = 11, 12, 13, 14, 15, 16
-local JOB, ONCE_PER, SAME_JOB, SKIPS, HOLD_AT_LEAST, KEEP_FOR, IS_ACQUIRE, HELD_ABOVE = 17, 18, 19, 20, 21, 22, 23, 24
+local JOB, ONCE_PER, CALENDAR, SAME_JOB, SKIPS, HOLD_AT_LEAST, KEEP_FOR = 17, 18, 19, 20, 21, 22, 23
+local IS_ACQUIRE, HELD_ABOVE = 24, 25
 -- What HELD says: the session waits, holds, has a kept hold, or has a grant that becomes a kept
 -- hold when it is claimed.
 local WAITS, HOLDS, KEPT, TO_KEEP = 0, 1, 2, 3
@@ -32,10 +33,11 @@ local CLOCK_AND_EXPIRY, BEFORE_CLOCK, AFTER_EXPIRY = '>dd', '4', 21
 -- A past. OUTCOME tells how the last hold ended whose end is known, and ENDED when. JOBS is empty
 -- or the packed jobs. ENTERED counts the entries of the history, and no entry before the number
 -- FIRST is left. SUCCEEDED is the instant of the last success, ENDS the number of ended holds, and
--- HELD_FOR the time for which they were held. COUNTS is empty as long as all other counters are 0.
-local OUTCOME, JOBS, ENDED, ENTERED, FIRST, SUCCEEDED, ENDS, HELD_FOR, COUNTS = 1, 2, 3, 4, 5, 6, 7, 8, 9
+-- HELD_FOR the time for which they were held. BOUND is 0, or the instant until which a success must
+-- not be forgotten. COUNTS is empty as long as all other counters are 0.
+local OUTCOME, JOBS, ENDED, ENTERED, FIRST, SUCCEEDED, ENDS, HELD_FOR, BOUND, COUNTS = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 -- A past as struct writes it, its first two fields, and its length without texts.
-local PAST, OUTCOME_AND_JOBS, PAST_LENGTH = '>I1c0I4c0dI4I4dI4dI1c0', '>I1c0I4c0', 42
+local PAST, OUTCOME_AND_JOBS, PAST_LENGTH = '>I1c0I4c0dI4I4dI4ddI1c0', '>I1c0I4c0', 50
 -- The other counters: the time for which holds had waited, and the numbers of busy requests and of
 -- lost and expired holds. How struct writes them.
 local WAITED, BUSY, LOST, EXPIRED = 1, 2, 3, 4
@@ -52,8 +54,12 @@ local IDLE, IDLE_MS = 3600000000, '3600000'
 -- The time for which an unused resource keeps its history and what it remembers of jobs.
 local KEEP, KEEP_MS = 604800000000, '604800000'
 
--- What a past has of a job, by its name: the grant of its last run that asked for one run in a
--- period and succeeded; the number of its skips in a row, the first and the last of them, their
+-- The longest period for which a success is kept, and how far the clock of a machine may be ahead
+-- of the server's, so that its calendar counts.
+local PERIOD_MAX, AHEAD_MAX = 2764800000000, 60000000
+
+-- What a past has of a job, by its name: the instant that counts for its last run that asked for
+-- one run in a period and succeeded, mostly its grant; the number of its skips in a row, the first and the last of them, their
 -- entry in the history, and the process of the last; and the longest period for which a request has
 -- asked for one run since the success, which is not forgotten before.
 local SUCCESS, COUNT, FIRST_SKIP, LAST_SKIP, ENTRY, COMMAND, PERIOD = 1, 2, 3, 4, 5, 6, 7

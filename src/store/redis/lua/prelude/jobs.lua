@@ -24,13 +24,13 @@ end
 -- Keeps the jobs that are worth remembering. A change adds one job at most, and then the oldest of
 -- too many goes whose success may be forgotten.
 local function keep_jobs(r, jobs)
-  local known, oldest, its_last = 0, nil, nil
+  local known, bound, oldest, its_last = 0, 0, nil, nil
   for name, job in pairs(jobs) do
     local last = math.max(job[SUCCESS], job[COUNT] > 0 and job[LAST_SKIP] or 0)
-    if last + KEEP <= r.now then
+    if last + KEEP <= r.now and not is_bound(r, job) then
       jobs[name] = nil
     else
-      known = known + 1
+      known, bound = known + 1, math.max(bound, job[SUCCESS] + job[PERIOD])
       if not is_bound(r, job) and (not oldest or last < its_last or last == its_last and before(name, oldest)) then
         oldest, its_last = name, last
       end
@@ -39,7 +39,8 @@ local function keep_jobs(r, jobs)
   if known > JOBS_MAX and oldest then
     jobs[oldest] = nil
   end
-  changed_past(r)[JOBS] = next(jobs) and pack(jobs) or ''
+  local past = changed_past(r)
+  past[JOBS], past[BOUND] = next(jobs) and pack(jobs) or '', bound
 end
 
 local function no_job()
@@ -58,20 +59,38 @@ local function end_streak(r, known)
   end
 end
 
+-- The instant that counts for a run of a session that begins at `at`: a clock that is a little
+-- ahead of the server's calls cron a little early.
+local function counted(known, at)
+  local start = known[CALENDAR][1]
+  return start and at < start and start - at <= AHEAD_MAX and start or at
+end
+
+-- Whether a success counts for a session. The periods that follow or precede the two that the
+-- session knows count as long as the first.
+local function is_recent(r, known, began)
+  local start, next_start = known[CALENDAR][1], known[CALENDAR][2]
+  if not start then
+    return r.now < began + math.min(known[ONCE_PER], PERIOD_MAX)
+  end
+  local at = counted(known, r.now)
+  return began >= at - (at - start) % math.max(next_start - start, 1)
+end
+
 -- Whether a run has succeeded so lately that a session need not be granted its request. Ends the
 -- streak of its job in that case, and keeps the success for as long as the session asks.
 local function is_done(r, known)
   if known[ONCE_PER] == 0 or past_of(r)[JOBS] == '' then
     return false
   end
-  local jobs, period, last, by = jobs_of(r), math.min(known[ONCE_PER], KEEP), nil, nil
+  local jobs, period, last, by = jobs_of(r), math.min(known[ONCE_PER], PERIOD_MAX), nil, nil
   for name, job in pairs(jobs) do
     local is_later = not last or job[SUCCESS] > last[SUCCESS] or job[SUCCESS] == last[SUCCESS] and before(by, name)
     if is_later and (known[SAME_JOB] == 0 or name == known[JOB]) then
       last, by = job, name
     end
   end
-  if not last or last[SUCCESS] == 0 or r.now >= last[SUCCESS] + period then
+  if not last or last[SUCCESS] == 0 or not is_recent(r, known, last[SUCCESS]) then
     return false
   end
   if last[PERIOD] < period then
@@ -98,7 +117,8 @@ end
 local function note_success(r, known)
   local jobs = jobs_of(r)
   local job = jobs[known[JOB]] or no_job()
-  job[SUCCESS], job[PERIOD], jobs[known[JOB]] = known[SINCE], math.min(known[ONCE_PER], KEEP), job
+  job[SUCCESS], job[PERIOD] = counted(known, known[SINCE]), math.min(known[ONCE_PER], PERIOD_MAX)
+  jobs[known[JOB]] = job
   keep_jobs(r, jobs)
 end
 

@@ -12,13 +12,14 @@ end
 local function packed_past(past)
   return struct.pack(
     PAST, #past[OUTCOME], past[OUTCOME], #past[JOBS], past[JOBS], past[ENDED], past[ENTERED], past[FIRST], past[SUCCEEDED],
-    past[ENDS], past[HELD_FOR], #past[COUNTS], past[COUNTS])
+    past[ENDS], past[HELD_FOR], past[BOUND], #past[COUNTS], past[COUNTS])
 end
 
 -- Writes the state of a resource that no session uses, even if the server is at maxmemory: after a
 -- write that takes no memory, it accepts all other writes of the script.
 local function leave_alone(s, token, seq, past)
   local px = (past[JOBS] ~= '' or past[ENTERED] > past[FIRST] or past[SUCCEEDED] > 0) and KEEP_MS or IDLE_MS
+  px = past[BOUND] > now + KEEP and string.format('%.0f', math.ceil((past[BOUND] - now) / 1000)) or px
   local state = packed_past(past)
   state = NOBODY .. struct.pack(STATE_OF_NOBODY, now, token, seq) .. state
   is_full = redis.pcall('SET', s, state, 'PX', px).err
