@@ -235,7 +235,7 @@ always\t''
 never\t''"
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l held-longer-than -d 'Only what is held for longer; exit 1 if there is any' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l no-success-for -d 'Exit 1 and name each KEY without a successful run in DUR' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l job -d 'Only successful runs of this job with --once-per count' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l job -d 'Only successful runs with this --job count' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s o -l output -d 'Write the metrics to FILE' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l json -d 'Print JSON'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l names -d 'Print the names alone'

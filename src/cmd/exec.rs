@@ -96,7 +96,8 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
         terms: has_leases.then(|| Lease::new(ttl).terms()),
         job: Job {
             name: caller::job(exec.job.clone(), &process.user, &exec.command),
-            once_per: exec.once_per.map(|period| once_per(period, exec.job.is_some())).transpose()?,
+            is_named: exec.job.is_some(),
+            once_per: exec.once_per.map(once_per).transpose()?,
             skips: exec.skip_ok.is_some(),
             max_waiting: exec.max_waiting,
             hold_at_least: exec.hold_at_least,
@@ -157,12 +158,12 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
 }
 
 /// What a request for one run in a period asks for.
-fn once_per(period: Period, same_job: bool) -> Result<OncePer, Failure> {
+fn once_per(period: Period) -> Result<OncePer, Failure> {
     let (period, calendar) = match period {
         Period::Within(length) => (length, None),
         Period::Calendar(unit) => (unit.upper_bound(), Some(calendar::now(unit)?)),
     };
-    Ok(OncePer { period, calendar, same_job })
+    Ok(OncePer { period, calendar })
 }
 
 /// The variables that tell of the grant. `is_whole` says that the request is for one whole

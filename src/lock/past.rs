@@ -114,6 +114,8 @@ pub enum Event {
     Ended(Ending),
     /// A job was skipped so many times in a row.
     Skipped(u32),
+    /// So many requests were told that their run is done, since its success.
+    Done(u32),
 }
 
 /// When a hold ended.
@@ -195,6 +197,17 @@ pub struct Streak {
     pub entry: Option<u64>,
 }
 
+/// The requests that were told that their run is done, since the success that counts for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spared {
+    /// The number of requests.
+    pub count: u32,
+    /// The instant of the first.
+    pub since: StoreTime,
+    /// The number of the entry that reports them, if they were entered.
+    pub entry: Option<u64>,
+}
+
 /// What a resource remembers of one job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobPast {
@@ -204,14 +217,18 @@ pub struct JobPast {
     /// The longest period for which a request has asked for one run since then, at most
     /// [`PERIOD_MAX`]. The success is not forgotten before.
     pub period: Duration,
+    /// The requests for which that success has counted.
+    pub spared: Option<Spared>,
+    /// The end of the last success of a [named](Job::is_named) job.
+    pub ended: Option<StoreTime>,
     /// The skips since the last grant.
     pub streak: Option<Streak>,
 }
 
 impl JobPast {
-    /// The instant of the latest grant or skip.
+    /// The latest instant at which there was anything to remember.
     fn last(&self) -> Option<StoreTime> {
-        self.success.max(self.streak.as_ref().map(|streak| streak.last))
+        self.success.max(self.ended).max(self.streak.as_ref().map(|streak| streak.last))
     }
 
     /// Whether the success must not be forgotten yet.
@@ -223,6 +240,7 @@ impl JobPast {
     /// [`RETENTION`].
     fn is_of_use(&self, now: StoreTime) -> bool {
         self.success.is_some_and(|began| now < began + self.period.max(RETENTION))
+            || self.ended.is_some_and(|ended| now < ended + RETENTION)
             || self.streak.as_ref().is_some_and(|streak| streak.is_running(now))
     }
 }
@@ -285,7 +303,7 @@ impl Past {
     /// that run has taken place already.
     pub fn done_by(&self, now: StoreTime, job: &Job) -> Option<&str> {
         let once = job.once_per?;
-        let counts = |name: &String| !once.same_job || *name == job.name;
+        let counts = |name: &String| !job.is_named || *name == job.name;
         let successes = self.jobs.iter().filter(|(name, _)| counts(name));
         let last = successes.filter_map(|(name, past)| Some((past.success?, name))).max();
         last.filter(|(began, _)| once.is_done(*began, now)).map(|(_, name)| name.as_str())
@@ -346,9 +364,10 @@ mod tests {
     #[test]
     fn run_counts_as_done_for_less_than_its_period() {
         let past = with_success("a", at(100));
-        let job = |name: &str, same_job| Job {
+        let job = |name: &str, is_named| Job {
             name: name.to_owned(),
-            once_per: Some(OncePer { period: Duration::from_secs(10), calendar: None, same_job }),
+            is_named,
+            once_per: Some(OncePer { period: Duration::from_secs(10), calendar: None }),
             ..Job::default()
         };
         assert!(past.done_by(at(109), &job("a", true)).is_some() && past.done_by(at(109), &job("b", false)).is_some());
@@ -359,7 +378,7 @@ mod tests {
     /// A day of the machine whose request it is.
     fn day(start: u64) -> OncePer {
         let calendar = Calendar { start: at(start), next: at(start + 100) };
-        OncePer { period: Duration::from_secs(200), calendar: Some(calendar), same_job: false }
+        OncePer { period: Duration::from_secs(200), calendar: Some(calendar) }
     }
 
     #[test]
@@ -394,7 +413,7 @@ mod tests {
 
     #[test]
     fn period_is_limited_to_more_than_a_month() {
-        let once_per = Some(OncePer { period: Duration::MAX, calendar: None, same_job: false });
+        let once_per = Some(OncePer { period: Duration::MAX, calendar: None });
         let job = Job { once_per, ..Job::default() };
         let past = with_success("", at(100));
         assert!(past.done_by(at(99) + PERIOD_MAX, &job).is_some());
@@ -415,8 +434,8 @@ mod tests {
 
     #[test]
     fn success_is_not_forgotten_within_its_period_however_many_jobs_there_are() {
-        let once_per = Some(OncePer { period: Duration::from_secs(100), calendar: None, same_job: true });
-        let job = |name: &str| Job { name: name.to_owned(), once_per, ..Job::default() };
+        let once_per = Some(OncePer { period: Duration::from_secs(100), calendar: None });
+        let job = |name: &str| Job { name: name.to_owned(), is_named: true, once_per, ..Job::default() };
         let mut past = Past::default();
         for number in 0..JOBS_MAX {
             past.jobs.extend(with_success(&number.to_string(), at(1)).jobs);

@@ -12,7 +12,8 @@
 use std::time::Duration;
 
 use super::past::{
-    End, Ended, Ending, Entry, Event, HISTORY_MAX, Past, RETENTION, RETENTION_OF_TOTALS, Remembered, Streak, Totals,
+    End, Ended, Ending, Entry, Event, HISTORY_MAX, Past, RETENTION, RETENTION_OF_TOTALS, Remembered, Spared, Streak,
+    Totals,
 };
 use super::records::{Phase, Records, Session};
 use super::request::{self, Claim, Job, Process};
@@ -141,13 +142,39 @@ impl<'a> Change<'a> {
         self.past.totals.expired += u64::from(end.ending == Ending::Expired);
         if end.is_success {
             self.past.last_success = Some(now);
-            if let Some(once) = job.once_per {
-                let past = self.past.jobs.entry(job.name.clone()).or_default();
-                (past.success, past.period) = (Some(once.counted(session.since)), once.kept());
-            }
+            self.note_success(now, session);
         }
         let entry = entry_of(self.name, session, end.ending, ended);
         self.enter(records, job.history, entry).map(drop)
+    }
+
+    /// Notes the success of a job. Without room, only one that counts for others is new.
+    fn note_success(&mut self, now: StoreTime, session: &Session) {
+        let job = &session.job;
+        let may_be_new = job.once_per.is_some() || job.is_named && self.may_grow;
+        if !may_be_new && !self.past.jobs.contains_key(&job.name) {
+            return;
+        }
+        let past = self.past.jobs.entry(job.name.clone()).or_default();
+        past.ended = job.is_named.then_some(now).or(past.ended);
+        if let Some(once) = job.once_per {
+            (past.success, past.period, past.spared) = (Some(once.counted(session.since)), once.kept(), None);
+        }
+    }
+
+    /// Adds an entry, or replaces the one with this number if the ring still has it. Returns the
+    /// number of the entry, if there is room for one.
+    fn enter_again<R: Records>(
+        &mut self,
+        records: &mut R,
+        history: u32,
+        entry: Entry,
+        number: Option<u64>,
+    ) -> Result<Option<u64>, R::Error> {
+        match number.filter(|number| self.past.ring.contains(number)) {
+            Some(number) => records.put_entry(self.name, number, entry).map(|()| Some(number)),
+            None => self.enter(records, history, entry),
+        }
     }
 }
 
@@ -295,13 +322,7 @@ fn skip<R: Records>(
         ended: Ended::At(now),
         token: None,
     };
-    let entry = match entered.filter(|number| change.past.ring.contains(number)) {
-        Some(number) => {
-            records.put_entry(change.name, number, entry)?;
-            Some(number)
-        }
-        None => change.enter(records, job.history, entry)?,
-    };
+    let entry = change.enter_again(records, job.history, entry, entered)?;
     let streak = Streak { count, since, last: now, command: process.command.clone(), entry };
     change.past.jobs.entry(job.name.clone()).or_default().streak = Some(streak.clone());
     Ok(streak)
@@ -345,6 +366,39 @@ pub(super) fn is_done<R: Records>(
         Change { name, known: Some(known), past, may_grow: false }.finish(records, now)?;
     }
     Ok(true)
+}
+
+/// Enters a request that was told that its run is done. Such requests share an entry until the next
+/// success.
+pub(super) fn is_spared<R: Records>(
+    records: &mut R,
+    now: StoreTime,
+    claim: &Claim,
+    job: &Job,
+    process: &Process,
+) -> Result<(), R::Error> {
+    make_room(records, now)?;
+    let mut change = Change::begin(records, now, &claim.resource)?;
+    let Some(by) = change.past.done_by(now, job).map(str::to_owned) else { return Ok(()) };
+    let known = change.past.jobs[&by].spared;
+    if !change.may_grow && known.is_none() {
+        return Ok(());
+    }
+    let (count, since) = known.map_or((1, now), |known| (known.count.saturating_add(1), known.since));
+    let entry = Entry {
+        event: Event::Done(count),
+        process: process.clone(),
+        claims: vec![claim.clone()],
+        asked: since,
+        granted: None,
+        ended: Ended::At(now),
+        token: None,
+    };
+    let entry = change.enter_again(records, job.history, entry, known.and_then(|known| known.entry))?;
+    if let Some(job) = change.past.jobs.get_mut(&by) {
+        job.spared = Some(Spared { count, since, entry });
+    }
+    change.finish(records, now)
 }
 
 /// Whether the success of the run for which a request asks could not be kept.

@@ -129,8 +129,6 @@ pub struct OncePer {
     /// Success counts in the same hour, day, week or month instead. Such a period is shorter than
     /// `period`.
     pub calendar: Option<Calendar>,
-    /// Whether only the runs of the same job count.
-    pub same_job: bool,
 }
 
 /// The hour, day, week or month of a request, by the clock and in the zone of its machine.
@@ -186,6 +184,9 @@ impl Calendar {
 pub struct Job {
     /// The name.
     pub name: String,
+    /// Whether the caller gave the name. Then its successes are remembered, and only they count for
+    /// `once_per`.
+    pub is_named: bool,
     /// Nothing is granted if a run has succeeded lately. Such a request has one claim: a write on a
     /// whole resource.
     pub once_per: Option<OncePer>,
@@ -213,6 +214,7 @@ impl Default for Job {
     fn default() -> Self {
         Self {
             name: String::new(),
+            is_named: false,
             once_per: None,
             skips: false,
             max_waiting: None,

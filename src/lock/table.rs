@@ -216,6 +216,7 @@ impl<R: Records> LockTable<R> {
         if let [claim, ..] = request.claims.as_slice()
             && remember::is_done(&mut self.records, now, &claim.resource, &request.job)?
         {
+            remember::is_spared(&mut self.records, now, claim, &request.job, &request.process)?;
             return Ok(Reply::AlreadyDone);
         }
         if let [claim, ..] = request.claims.as_slice()

@@ -286,6 +286,8 @@ impl<'s> Comparison<'s> {
         let request = Request { session, claims, process: entry.process.clone(), token: entry.token };
         let (what, ending) = match entry.event {
             past::Event::Skipped(_) => (What::Busy, None),
+            // Nobody has held or waited.
+            past::Event::Done(_) => return,
             past::Event::Ended(ending) => (after(ending), Some(ending)),
         };
         if let Some(granted) = entry.granted.filter(|_| with_grant) {

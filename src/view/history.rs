@@ -39,7 +39,8 @@ impl Selection {
 /// Whether a request that was granted did not end as it should. The entry does not tell the codes
 /// of `--success-codes`.
 pub(crate) fn has_failed(event: Event) -> bool {
-    !matches!(event, Event::Ended(Ending::Exit(0) | Ending::Kept | Ending::Ready) | Event::Skipped(_))
+    let was_granted = !matches!(event, Event::Skipped(_) | Event::Done(_));
+    was_granted && !matches!(event, Event::Ended(Ending::Exit(0) | Ending::Kept | Ending::Ready))
 }
 
 /// The listing of `rlock history --json` for the store at this URL. With `stats`, each resource
@@ -64,6 +65,7 @@ fn entry(entry: &Entry) -> Value {
         Event::Ended(Ending::Signal(number)) => ("signal".to_owned(), None, Some(number), None),
         Event::Ended(ending) => (ending.to_string(), None, None, None),
         Event::Skipped(count) => ("skipped".to_owned(), None, None, Some(count)),
+        Event::Done(count) => ("done".to_owned(), None, None, Some(count)),
     };
     let noticed = match entry.ended {
         Ended::At(_) => None,

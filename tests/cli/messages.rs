@@ -184,6 +184,8 @@ fn verbose_request_says_why_its_run_is_skipped() {
         lab.run(once).silently(0);
         let text = "skipped: 'k' had a successful run within --once-per; see 'rlock history'";
         verbose(&once).said(0, text);
+        let history = lab.run(["history", "k"]).stdout;
+        assert!(history.contains(" skipped 4 times ") && history.contains(" already done 2 times "), "{history}");
     });
 }
 

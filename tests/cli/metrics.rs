@@ -233,15 +233,18 @@ fn key_without_a_recent_success_is_named() {
         let ran = check("1ms", &["a"]);
         assert!(ran.stdout.starts_with("'a' had no successful run for 1ms: the last ended at 20"), "{ran:?}");
         check("1h", &[]).said(64, "--no-success-for needs a KEY: name what has to run");
-        // Of a job, runs with --once-per are remembered.
-        lab.run(["exec", "--once-per", "1ms", "--job", "nightly", "o", "--", "true"]).silently(0);
+        // "With --job NAME, only runs with that --job count".
+        lab.run(["exec", "--job", "nightly", "o", "--", "true"]).silently(0);
+        lab.run(["exec", "o", "--", "true"]).silently(0);
         check("1h", &["--job", "nightly"]).silently(0);
         check("1h", &["--job", "nightly", "o"]).silently(0);
         let none = "'o' had no successful run of job 'other' for 1h: none is known\n";
         assert_eq!(check("1h", &["--job", "other", "o"]).stdout, none);
         let ran = check("1ms", &["--job", "nightly"]);
-        let late = "the store had no successful run of job 'nightly' for 1ms: the last began at ";
+        let late = "the store had no successful run of job 'nightly' for 1ms: the last ended at ";
         assert!(ran.code() == Some(1) && ran.stdout.starts_with(late), "{ran:?}");
+        lab.run(["exec", "--job", "failing", "o", "--", "false"]).silently(1);
+        assert_eq!(check("1h", &["--job", "failing", "o"]).code(), Some(1));
         assert!(check("8days", &["a"]).failed(64).contains("a success is forgotten after 7 days"));
     });
 }

@@ -56,10 +56,7 @@ impl Disk {
 }
 
 fn once() -> Job {
-    Job {
-        once_per: Some(OncePer { period: Duration::from_secs(3600), calendar: None, same_job: false }),
-        ..Job::default()
-    }
+    Job { once_per: Some(OncePer { period: Duration::from_secs(3600), calendar: None }), ..Job::default() }
 }
 
 /// Every success is kept for its period, and everybody is served, however full the disk is of

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rlock::clock::StoreTime;
 use rlock::lock::op::{Op, Reply, ResourceListing};
-use rlock::lock::past::{HISTORY_MAX, Past, Remembered, Streak};
+use rlock::lock::past::{HISTORY_MAX, JobPast, Past, Remembered, Spared, Streak};
 use rlock::lock::records::{Phase, Records as _, Session};
 use rlock::lock::request::{Job, Request, SessionId};
 use rlock::lock::resource::Resource;
@@ -349,9 +349,18 @@ fn plain(session: &Session) -> String {
     format!("{ancestors:?} {claims:?} {is_kept} {asked:?} {since:?} {expiry:?} {terms:?} {job:?} {last:?} {process:?}")
 }
 
-/// The skips of a job without the number of its entry, which only the model has.
-fn plain_streak(streak: &Streak) -> String {
-    format!("{:?}", Streak { entry: None, ..streak.clone() })
+/// The skips of a job without the number of their entry, which only the model has.
+fn plain_streak(streak: &Streak) -> Streak {
+    Streak { entry: None, ..streak.clone() }
+}
+
+/// What is remembered of a job without the numbers of its entries.
+fn plain_job(job: &JobPast) -> JobPast {
+    JobPast {
+        spared: job.spared.map(|spared| Spared { entry: None, ..spared }),
+        streak: job.streak.as_ref().map(plain_streak),
+        ..job.clone()
+    }
 }
 
 /// What a resource remembers, without the numbers of the entries and the instants at which it is
@@ -359,9 +368,9 @@ fn plain_streak(streak: &Streak) -> String {
 fn plain_past(remembered: &Remembered) -> String {
     let Remembered { name, past, entries } = remembered;
     let Past { last, last_success, jobs, totals, .. } = past;
-    let jobs = jobs.iter().map(|(name, job)| (name, job.success, job.period, job.streak.as_ref().map(plain_streak)));
     // The model keeps a job without anything to remember until it drops old jobs.
-    let jobs: Vec<_> = jobs.filter(|(_, success, _, streak)| success.is_some() || streak.is_some()).collect();
+    let jobs = jobs.iter().filter(|(_, job)| job.success.is_some() || job.ended.is_some() || job.streak.is_some());
+    let jobs: Vec<_> = jobs.map(|(name, job)| (name, plain_job(job))).collect();
     let entries: String = entries.iter().map(|entry| format!("\n    {entry:?}")).collect();
     format!("{name} {last:?} {last_success:?} {jobs:?} {totals:?}{entries}")
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rlock::clock::StoreTime;
-use rlock::lock::past::{End, Ended, Ending, Entry, Event, Past, Totals};
+use rlock::lock::past::{End, Ended, Ending, Entry, Event, JobPast, Past, Totals};
 use rlock::lock::request::{Claim, Job, OncePer, Process};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -29,8 +29,18 @@ pub(crate) struct Diary {
     /// The beginning of the last success of each job, and the longest period asked for it.
     successes: BTreeMap<String, (StoreTime, Duration)>,
     skips: BTreeMap<String, Skips>,
+    /// The requests for which each success has counted, and the first of them.
+    spared: BTreeMap<String, (u32, StoreTime)>,
+    /// The end of the last success of each job with a name of its own.
+    ends: BTreeMap<String, StoreTime>,
     totals: Totals,
     entries: Vec<Entry>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Report {
+    Skips(String),
+    Spared(String),
 }
 
 /// The diary of a resource, and what a comparison ignores.
@@ -38,8 +48,8 @@ pub(crate) struct Diary {
 pub(crate) struct Kept {
     diary: Diary,
     written: StoreTime,
-    /// For each entry, the job whose running streak it reports.
-    reports: Vec<Option<String>>,
+    /// For each entry, the job whose running streak or spared requests it reports.
+    reports: Vec<Option<Report>>,
 }
 
 /// An ended hold on a resource.
@@ -59,6 +69,7 @@ impl Kept {
         let is_full = diary.last_success.is_some()
             || !diary.successes.is_empty()
             || !diary.skips.is_empty()
+            || !diary.ends.is_empty()
             || !diary.entries.is_empty();
         let is_bound = diary.successes.values().any(|(began, period)| now < *began + *period);
         if is_idle && !is_bound && self.written + if is_full { WEEK } else { HOUR } <= now {
@@ -78,17 +89,21 @@ impl Kept {
 
     /// Drops the jobs of which a change finds all too old.
     fn clear_up(&mut self, now: StoreTime) {
-        let Diary { successes, skips, .. } = &mut self.diary;
+        let Diary { successes, skips, spared, ends, .. } = &mut self.diary;
         let old = |end: Option<StoreTime>| end.is_none_or(|end| end <= now);
         let success = |name: &String| successes.get(name).map(|(began, period)| *began + WEEK.max(*period));
         let skip = |name: &String| skips.get(name).map(|skips| skips.last + WEEK);
-        let names = successes.keys().chain(skips.keys());
-        let gone: Vec<_> = names.filter(|name| old(success(name)) && old(skip(name))).cloned().collect();
+        let end = |name: &String| ends.get(name).map(|end| *end + WEEK);
+        let names = successes.keys().chain(skips.keys()).chain(ends.keys());
+        let is_old = |name: &&String| old(success(name)) && old(skip(name)) && old(end(name));
+        let gone: Vec<_> = names.filter(is_old).cloned().collect();
         successes.retain(|name, _| !gone.contains(name));
+        spared.retain(|name, _| !gone.contains(name));
+        ends.retain(|name, _| !gone.contains(name));
         skips.retain(|name, _| !gone.contains(name));
     }
 
-    fn enter(&mut self, history: u32, entry: Entry, report: Option<String>) {
+    fn enter(&mut self, history: u32, entry: Entry, report: Option<Report>) {
         self.diary.entries.push(entry);
         self.reports.push(report);
         let excess = self.reports.len().saturating_sub(history as usize);
@@ -114,7 +129,11 @@ impl Kept {
         diary.totals.expired += u64::from(end.ending == Ending::Expired);
         if end.is_success {
             diary.last_success = Some(now);
+            if hold.job.is_named {
+                diary.ends.insert(hold.job.name.clone(), now);
+            }
             if let Some(once) = hold.job.once_per {
+                diary.spared.remove(&hold.job.name);
                 diary.successes.insert(hold.job.name.clone(), (counted(once, hold.since), once.period.min(MONTH)));
             }
         }
@@ -151,46 +170,69 @@ impl Kept {
                 ended: Ended::At(now),
                 token: None,
             };
-            let name = Some(job.name.clone());
-            match self.reports.iter().position(|report| *report == name).filter(|_| known.is_some()) {
-                Some(at) => self.diary.entries[at] = entry,
-                None => {
-                    self.forget_report(&job.name);
-                    self.enter(job.history, entry, name);
-                }
-            }
+            self.report(job.history, entry, Report::Skips(job.name.clone()), known.is_some());
             self.diary.skips.insert(job.name.clone(), skips.clone());
         }
         self.clear_up(now);
         skips
     }
 
-    fn forget_report(&mut self, job: &str) {
-        self.reports.iter_mut().for_each(|report| drop(report.take_if(|name| name == job)));
+    /// Enters requests that were not granted, in place of an earlier report if they go on.
+    fn report(&mut self, history: u32, entry: Entry, report: Report, goes_on: bool) {
+        let earlier = self.reports.iter().position(|known| known.as_ref() == Some(&report));
+        match earlier.filter(|_| goes_on) {
+            Some(at) => self.diary.entries[at] = entry,
+            None => {
+                self.forget_report(&report);
+                self.enter(history, entry, Some(report));
+            }
+        }
+    }
+
+    fn forget_report(&mut self, of: &Report) {
+        self.reports.iter_mut().for_each(|report| drop(report.take_if(|report| report == of)));
     }
 
     pub(crate) fn end_skips(&mut self, now: StoreTime, job: &str) {
         if self.diary.skips.remove(job).is_some() {
-            self.forget_report(job);
+            self.forget_report(&Report::Skips(job.to_owned()));
             self.written = now;
             self.clear_up(now);
         }
     }
 
-    /// Whether the run of a request has taken place already. The success then lasts for as long as
-    /// the request asks.
-    pub(crate) fn has_done(&mut self, now: StoreTime, job: &Job) -> bool {
-        let Some(once) = job.once_per else { return false };
-        let counts = |name: &String| !once.same_job || *name == job.name;
+    /// The job whose success is the run of a request. The success then lasts for as long as the
+    /// request asks.
+    pub(crate) fn done_by(&mut self, now: StoreTime, job: &Job) -> Option<String> {
+        let once = job.once_per?;
+        let counts = |name: &String| !job.is_named || *name == job.name;
         let ran = self.diary.successes.iter().filter(|(name, _)| counts(name));
         let last = ran.max_by_key(|(name, (began, _))| (*began, (*name).clone()));
-        let Some((last, _)) = last.filter(|(_, (began, _))| is_recent(once, *began, now)) else { return false };
+        let (last, _) = last.filter(|(_, (began, _))| is_recent(once, *began, now))?;
         let (last, period) = (last.clone(), once.period.min(MONTH));
         if self.diary.successes[&last].1 < period {
-            self.write(now).successes.entry(last).and_modify(|success| success.1 = period);
+            self.write(now).successes.entry(last.clone()).and_modify(|success| success.1 = period);
             self.clear_up(now);
         }
-        true
+        Some(last)
+    }
+
+    /// A request is told that its run is done, because of a success of the job `by`.
+    pub(crate) fn spare(&mut self, now: StoreTime, job: &Job, process: &Process, claims: Vec<Claim>, by: String) {
+        let known = self.diary.spared.get(&by).copied();
+        let (count, since) = known.map_or((1, now), |(count, since)| (count + 1, since));
+        let entry = Entry {
+            event: Event::Done(count),
+            process: process.clone(),
+            claims,
+            asked: since,
+            granted: None,
+            ended: Ended::At(now),
+            token: None,
+        };
+        self.report(job.history, entry, Report::Spared(by.clone()), known.is_some());
+        self.write(now).spared.insert(by, (count, since));
+        self.clear_up(now);
     }
 }
 
@@ -219,11 +261,15 @@ impl Diary {
             let skips = Skips { count: streak.count, since: streak.since, last: streak.last, command: streak.command };
             Some((name.clone(), skips))
         });
+        let spared = |(name, job): (&String, &JobPast)| job.spared.map(|it| (name.clone(), (it.count, it.since)));
+        let ends = past.jobs.iter().filter_map(|(name, job)| Some((name.clone(), job.ended?)));
         Self {
             last: past.last,
             last_success: past.last_success,
             successes: successes.collect(),
             skips: skips.collect(),
+            spared: past.jobs.iter().filter_map(spared).collect(),
+            ends: ends.collect(),
             totals: past.totals,
             entries,
         }

@@ -217,14 +217,12 @@ impl Oracle {
         Some(Streak { count: skips.count, since: skips.since, last: skips.last, command: skips.command, entry: None })
     }
 
-    /// Whether the run of a request has taken place already, which ends the skips of its job.
-    fn is_done(&mut self, now: StoreTime, request: &Request) -> bool {
+    /// The job whose success is the run of a request, which ends the skips of the request's job.
+    fn done_by(&mut self, now: StoreTime, request: &Request) -> Option<String> {
         let diary = self.diary(now, &request.claims[0].resource);
-        let is_done = diary.has_done(now, &request.job);
-        if is_done {
-            diary.end_skips(now, &request.job.name);
-        }
-        is_done
+        let by = diary.done_by(now, &request.job)?;
+        diary.end_skips(now, &request.job.name);
+        Some(by)
     }
 
     fn release(&mut self, now: StoreTime, id: SessionId, why: Why, granted: &mut Vec<SessionId>) -> Reply {
@@ -339,7 +337,9 @@ impl Oracle {
                 return Reply::Refused(refusal);
             }
         }
-        if self.is_done(now, &request) {
+        if let Some(by) = self.done_by(now, &request) {
+            let Request { claims, job, process, .. } = &request;
+            self.diary(now, &claims[0].resource).spare(now, job, process, claims.clone(), by);
             return Reply::AlreadyDone;
         }
         let crowd = |name: &Resource| {
@@ -723,7 +723,7 @@ impl Oracle {
             return;
         }
         granted.push(id);
-        if self.is_done(now, &member.request) {
+        if self.done_by(now, &member.request).is_some() {
             self.leave(now, &[id], Why::Released(None), granted);
         } else {
             self.grant(now, id, member.request.terms.map(|terms| terms.claim).or(self.claim_lease));

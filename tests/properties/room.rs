@@ -35,22 +35,18 @@ fn play(random: &mut Random) {
     for step in 1..=STEPS {
         now += Duration::from_micros(1 + random.below(60));
         let at = random.below(names.len() as u64) as usize;
-        let once_per = random.chance(60).then(|| OncePer {
-            period: Duration::from_micros(1 + random.below(500)),
-            calendar: None,
-            same_job: random.chance(50),
-        });
+        let once_per =
+            random.chance(60).then(|| OncePer { period: Duration::from_micros(1 + random.below(500)), calendar: None });
         let name = (*random.pick(&["a", "b", "c"])).to_owned();
-        let job = Job { name, once_per, history: 3, ..Job::default() };
+        let job = Job { name, is_named: random.chance(50), once_per, history: 3, ..Job::default() };
         let remembers = |(place, by): &(usize, String), began| {
             let Ok(past) = table.records().past(&names[*place]);
             past.is_some_and(|past| past.jobs.get(by).is_some_and(|job| job.success == Some(began)))
         };
         // The table may have forgotten a success that is not bound.
         known.retain(|key, (began, kept)| now < *began + *kept || remembers(key, *began));
-        let own = |(place, by): &(usize, String)| {
-            *place == at && once_per.is_some_and(|once| !once.same_job || *by == job.name)
-        };
+        let own =
+            |(place, by): &(usize, String)| *place == at && once_per.is_some() && (!job.is_named || *by == job.name);
         let period = once_per.map_or(Duration::ZERO, |once| once.period);
         let last = known.iter().filter(|(key, _)| own(key)).max_by_key(|(key, (began, _))| (*began, (*key).clone()));
         let last = last.map(|(key, success)| (key.clone(), *success));

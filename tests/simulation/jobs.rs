@@ -22,7 +22,7 @@ impl Success {
     /// Whether a request for one run in a period is done at this instant.
     fn counts(&self, resource: &Resource, job: &Job, now: StoreTime) -> bool {
         let Some(once) = job.once_per else { return false };
-        let is_same = self.resource == *resource && (!once.same_job || self.job == job.name);
+        let is_same = self.resource == *resource && (!job.is_named || self.job == job.name);
         is_same && once.is_done(self.began, now)
     }
 }
@@ -178,9 +178,9 @@ mod tests {
         StoreTime::default() + Duration::from_secs(seconds)
     }
 
-    fn job(name: &str, same_job: bool) -> Job {
-        let once_per = Some(OncePer { period: Duration::from_secs(10), calendar: None, same_job });
-        Job { name: name.to_owned(), once_per, skips: true, ..Job::default() }
+    fn job(name: &str, is_named: bool) -> Job {
+        let once_per = Some(OncePer { period: Duration::from_secs(10), calendar: None });
+        Job { name: name.to_owned(), is_named, once_per, skips: true, ..Job::default() }
     }
 
     #[test]

@@ -84,7 +84,8 @@ impl Plan {
         let now = (server_time + MS(random.below(200)) - MS(100)).as_micros();
         let start = StoreTime::from_micros(now - now % micros(period));
         let calendar = random.once_in(3).then(|| Calendar { start, next: start + period });
-        plan.request.job.once_per = Some(OncePer { period, calendar, same_job: random.once_in(2) });
+        plan.request.job.once_per = Some(OncePer { period, calendar });
+        plan.request.job.is_named = random.once_in(2);
         plan
     }
 

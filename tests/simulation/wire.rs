@@ -240,10 +240,11 @@ fn job(fixed: &mut &[u8]) -> Job {
         let [start, next] = [(); 2].map(|()| StoreTime::from_micros(unpack_number(fixed)));
         Calendar { start, next }
     });
-    let same_job = unpack_number(fixed) == 1;
+    let is_named = unpack_number(fixed) == 1;
     Job {
         name,
-        once_per: period.map(|period| OncePer { period, calendar, same_job }),
+        is_named,
+        once_per: period.map(|period| OncePer { period, calendar }),
         skips: unpack_number(fixed) == 1,
         max_waiting: None,
         hold_at_least: optional(unpack_number(fixed)),
@@ -383,7 +384,7 @@ fn told(name: &Resource, id: SessionId, session: &Session) -> Value {
         word(&job.name),
         length(job.once_per.map(|once| once.period)),
         Value::Array(calendar.iter().flatten().copied().map(instant).collect()),
-        number(job.once_per.is_some_and(|once| once.same_job).into()),
+        number(job.is_named.into()),
         number(job.skips.into()),
         length(job.hold_at_least),
         length(job.keep_for),

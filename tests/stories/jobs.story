@@ -489,3 +489,71 @@ D write tree [0,1] max-waiting 2
 busy
 tree: A write t1; B read [0,1] waits 1st; B read [2,3] waits 1st; C write [0,1] waits 2nd
 
+== Requests whose run is done share an entry until the next success
+store only: the command line has no options for this yet
+
+A write tree once-per 1h since 1s
+----
+granted
+tree: A write t1
+
+A exits 0
+----
+done
+free
+
+B write tree once-per 1h
+----
+already done
+free
+
+C write tree once-per 1h
+----
+already done
+free
+
+history of tree
+----
+A exit 0; C done 2
+free
+
+D write tree once-per 1h since 0s no-wait
+----
+granted
+tree: D write t2
+
+D exits 1
+----
+done
+free
+
+E write tree once-per 1h
+----
+already done
+free
+
+history of tree
+----
+A exit 0; E done 3; D exit 1
+free
+
+F write tree once-per 1h since 0s
+----
+granted
+tree: F write t3
+
+F exits 0
+----
+done
+free
+
+G write tree once-per 1h
+----
+already done
+free
+
+history of tree
+----
+A exit 0; E done 3; D exit 1; F exit 0; G done 1
+free
+

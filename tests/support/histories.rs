@@ -356,10 +356,10 @@ impl Generator {
         let keep_for = random.chance(15).then(|| kept(random, 1));
         Job {
             name: (*random.pick(&["", "a", "b"])).to_owned(),
+            is_named: random.chance(50),
             once_per: (is_whole_write && random.chance(65)).then(|| OncePer {
                 period: length(random),
                 calendar: random.chance(40).then(|| self.calendar(random)),
-                same_job: random.chance(50),
             }),
             skips: random.chance(60),
             max_waiting: random.chance(30).then(|| random.below(4) as u32),

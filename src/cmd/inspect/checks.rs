@@ -31,8 +31,7 @@ pub(super) fn held_longer_than(inspection: &mut Inspection, limit: Duration) -> 
     if inspection.resources.is_empty() { 0 } else { FOUND }
 }
 
-/// Prints a line for each KEY without a successful run in this time, and returns the exit code. Of
-/// a job the store remembers when its last successful run with --once-per began.
+/// Prints a line for each KEY without a successful run in this time, and returns the exit code.
 pub(super) fn no_success_for(inspect: &Inspect, limit: Duration) -> anyhow::Result<u8> {
     let mut store = context::open_store(&inspect.store)?;
     let found = store.history(&inspect.resources, 0).map_err(Failure::from)?;
@@ -41,7 +40,7 @@ pub(super) fn no_success_for(inspect: &Inspect, limit: Duration) -> anyhow::Resu
     let of_job = inspect.job.as_ref().map(|job| format!(" of job '{job}'")).unwrap_or_default();
     let last_of = |past: &Past| match &inspect.job {
         None => past.last_success,
-        Some(job) => past.jobs.get(job).and_then(|job| job.success),
+        Some(job) => past.jobs.get(job).and_then(|job| job.ended),
     };
     let known = |name: &Resource| found.iter().find(|known| known.name == *name);
     let asked =
@@ -53,8 +52,7 @@ pub(super) fn no_success_for(inspect: &Inspect, limit: Duration) -> anyhow::Resu
     }
     let mut text = String::new();
     for (name, last) in checked.into_iter().filter(|(_, last)| last.is_none_or(|last| last + limit <= now)) {
-        let verb = if inspect.job.is_some() { "began" } else { "ended" };
-        text.push_str(&one_line(&format!("{name} {}", without_success(limit, &of_job, verb, last))));
+        text.push_str(&one_line(&format!("{name} {}", without_success(limit, &of_job, last))));
         text.push('\n');
     }
     stdout::print(text.as_bytes()).context("can't write to standard output")?;
@@ -62,8 +60,8 @@ pub(super) fn no_success_for(inspect: &Inspect, limit: Duration) -> anyhow::Resu
     Ok(if text.is_empty() { code } else { FOUND })
 }
 
-fn without_success(limit: Duration, of_job: &str, verb: &str, last: Option<StoreTime>) -> String {
+fn without_success(limit: Duration, of_job: &str, last: Option<StoreTime>) -> String {
     let last =
-        last.map_or_else(|| "none is known".to_owned(), |last| format!("the last {verb} at {}", messages::time(last)));
+        last.map_or_else(|| "none is known".to_owned(), |last| format!("the last ended at {}", messages::time(last)));
     format!("had no successful run{of_job} for {}: {last}", words::duration(limit))
 }

@@ -314,7 +314,7 @@ mod past {
     /// "The store decides in the step that grants, and again when a waiter's turn comes."
     #[test]
     fn long_queue_of_waiters_whose_job_is_done_leaves_in_one_step() {
-        let once_per = Some(OncePer { period: SECOND, calendar: None, same_job: false });
+        let once_per = Some(OncePer { period: SECOND, calendar: None });
         let mut table = LockTable::default();
         at(&mut table, NOW, job(Job { once_per, ..Job::default() }, 1));
         for number in 0..5_000_u128 {

@@ -213,12 +213,14 @@ impl Call {
     /// Releases a grant of a job after its command has ended.
     pub fn release_after(session: SessionId, resources: Vec<Resource>, end: Option<End>, job: &Job) -> Self {
         let is_lost = end.is_some_and(|end| end.ending == Ending::Lost);
+        let is_success = end.is_some_and(|end| end.is_success);
+        let is_remembered = job.once_per.is_some() || job.is_named && is_success;
         let arguments = vec![
             Argument::Session(session),
             Argument::Text(end.map(|end| end.ending.to_string()).unwrap_or_default()),
-            Argument::flag(end.is_some_and(|end| end.is_success)),
+            Argument::flag(is_success),
             Argument::Number(job.history.into()),
-            Argument::flag(job.hold_at_least.is_none() && job.once_per.is_none() && !is_lost),
+            Argument::flag(job.hold_at_least.is_none() && !is_remembered && !is_lost),
         ];
         Self::new(&scripts::RELEASE, resources, arguments)
     }
@@ -482,10 +484,10 @@ mod tests {
             terms: Some(Terms { ttl: us(30), claim: us(3), heartbeat: Duration::MAX }),
             job: Job {
                 name: "j".into(),
+                is_named: true,
                 once_per: Some(OncePer {
                     period: Duration::ZERO,
                     calendar: Some(Calendar { start: StoreTime::from_micros(6), next: StoreTime::from_micros(7) }),
-                    same_job: true,
                 }),
                 skips: true,
                 hold_at_least: Some(us(5)),

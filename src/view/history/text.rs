@@ -50,6 +50,8 @@ fn row(name: &str, entry: &Entry, look: &Look) -> Vec<Cell> {
         Event::Ended(ending) => ending.to_string(),
         Event::Skipped(1) => "skipped once".to_owned(),
         Event::Skipped(count) => format!("skipped {count} times"),
+        Event::Done(1) => "already done".to_owned(),
+        Event::Done(count) => format!("already done {count} times"),
     };
     let style = if has_failed(entry.event) { look.palette.alarm } else { Style::new() };
     let process = &entry.process;

@@ -301,8 +301,8 @@ fn success_is_kept_for_the_longest_period_that_was_asked(kind: Kind) {
     let server = Server::shared(kind);
     let mut clients = Clients::new(&server, "periods", Wake::Nobody);
     let job = |name: u32, period| {
-        let once_per = Some(OncePer { period: us(period), calendar: None, same_job: true });
-        Job { name: name.to_string(), once_per, ..Job::default() }
+        let once_per = Some(OncePer { period: us(period), calendar: None });
+        Job { name: name.to_string(), is_named: true, once_per, ..Job::default() }
     };
     let asks = |clients: &mut Clients, number: u32, name: u32, period: u64| {
         let request = Request { job: job(name, period), ..request(number, Write, "") };
@@ -339,7 +339,7 @@ fn success_of_a_month_is_kept_beside_later_runs(kind: Kind) {
         ttl / (24 * HOUR)
     };
     let period = Duration::from_secs(32 * 24 * 3600);
-    let job = Job { once_per: Some(OncePer { period, calendar: None, same_job: true }), ..Job::default() };
+    let job = Job { once_per: Some(OncePer { period, calendar: None }), ..Job::default() };
     let end = |job: &Job, session| {
         let end = End { ending: Ending::Exit(0), is_success: true };
         Call::release_after(id(session), vec![resource()], Some(end), job)

@@ -50,6 +50,7 @@ pub(super) fn history(found: Option<&Remembered>) -> String {
             Event::Ended(Ending::Exit(code)) => format!("exit {code}"),
             Event::Ended(ending) => format!("{ending:?}").to_lowercase(),
             Event::Skipped(count) => format!("skipped {count}"),
+            Event::Done(count) => format!("done {count}"),
         };
         format!("{} {event}", entry.process.command.last().map_or("", String::as_str))
     };

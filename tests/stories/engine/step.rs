@@ -76,7 +76,7 @@ impl Acquire {
         };
         let once_per = self.job.once_per.map(|once| {
             let period = slowed(once.period);
-            OncePer { period, calendar: calendar(period), ..once }
+            OncePer { period, calendar: calendar(period) }
         });
         Job {
             keep_for: self.job.keep_for.map(slowed),
@@ -130,7 +130,10 @@ fn acquire(label: &str, mut words: &[&str]) -> Result<Acquire, String> {
             [ref rest @ .., "max-waiting", count] => {
                 (acquire.job.max_waiting, words) = (Some(count.parse().map_err(message)?), rest);
             }
-            [ref rest @ .., "as", job] => (acquire.job.name, words) = (job.to_owned(), rest),
+            [ref rest @ .., "as", job] => {
+                acquire.job.is_named = true;
+                (acquire.job.name, words) = (job.to_owned(), rest);
+            }
             [ref rest @ .., "for", time] => {
                 acquire.job.is_acquire = true;
                 (acquire.job.keep_for, words) = (Some(duration(time)?), rest);
@@ -140,8 +143,7 @@ fn acquire(label: &str, mut words: &[&str]) -> Result<Acquire, String> {
             }
             [ref rest @ .., "once-per", time] => {
                 let (period, calendar) = (duration(time)?, None);
-                let once_per = OncePer { period, calendar, same_job: !acquire.job.name.is_empty() };
-                (acquire.job.once_per, words) = (Some(once_per), rest);
+                (acquire.job.once_per, words) = (Some(OncePer { period, calendar }), rest);
             }
             [ref rest @ .., "since", time] => (acquire.since, words) = (Some(duration(time)?), rest),
             [ref rest @ .., "history", count] => {

@@ -182,8 +182,8 @@ fn waiter_that_gives_up_is_busy_and_leaves_the_queue() {
 #[test]
 fn waiters_whose_job_is_done_are_woken_and_find_out() {
     let lab = Lab::new();
-    let once_per = Some(OncePer { period: Duration::from_secs(60), calendar: None, same_job: true });
-    let job = || Job { name: "nightly".to_owned(), once_per, ..Job::default() };
+    let once_per = Some(OncePer { period: Duration::from_secs(60), calendar: None });
+    let job = || Job { name: "nightly".to_owned(), is_named: true, once_per, ..Job::default() };
     let mut first = lab.handle(asks(1, job()));
     assert!(is_granted(&first.check().unwrap()));
     let mut waiters: Vec<_> = (2..5).map(|number| lab.handle(asks(number, job()))).collect();

@@ -14,7 +14,8 @@ use crate::lock::resource::Resource;
 /// The part of a request's records that never changes.
 pub(super) fn fixed(fixed: &Fixed, channel: &str) -> Vec<u8> {
     let mut packed = ByteBuf::new();
-    let Job { name, once_per, skips, hold_at_least, keep_for, is_acquire, history, held_above, .. } = &fixed.job;
+    let Job { name, is_named, once_per, skips, hold_at_least, keep_for, is_acquire, history, held_above, .. } =
+        &fixed.job;
     array(&mut packed, 15);
     length(&mut packed, fixed.terms.claim);
     length(&mut packed, fixed.terms.heartbeat);
@@ -27,7 +28,7 @@ pub(super) fn fixed(fixed: &Fixed, channel: &str) -> Vec<u8> {
     let calendar = once_per.and_then(|once| once.calendar).map(|calendar| [calendar.start, calendar.next]);
     array(&mut packed, calendar.map_or(0, |starts| starts.len()));
     calendar.iter().flatten().for_each(|start| number(&mut packed, start.as_micros()));
-    number(&mut packed, once_per.is_some_and(|once| once.same_job).into());
+    number(&mut packed, (*is_named).into());
     number(&mut packed, (*skips).into());
     number(&mut packed, optional_micros(*hold_at_least));
     number(&mut packed, optional_micros(*keep_for));

@@ -273,7 +273,7 @@ fn line(value: &Value, held: bool, seq: u64) -> Option<Line> {
 }
 
 fn job(value: &Value) -> Option<Job> {
-    let [history, job, once_per, calendar, same_job, skips, hold_at_least, keep_for, is_acquire, held_above] =
+    let [history, job, once_per, calendar, is_named, skips, hold_at_least, keep_for, is_acquire, held_above] =
         list(value)?
     else {
         return None;
@@ -285,10 +285,10 @@ fn job(value: &Value) -> Option<Job> {
         [start, next] => Some(Calendar { start: instant(start)?, next: instant(next)? }),
         _ => return None,
     };
-    let same_job = flag(same_job)?;
     Some(Job {
         name: text(job)?.to_owned(),
-        once_per: optional(once_per)?.map(|period| OncePer { period, calendar, same_job }),
+        is_named: flag(is_named)?,
+        once_per: optional(once_per)?.map(|period| OncePer { period, calendar }),
         skips: flag(skips)?,
         hold_at_least: optional(hold_at_least)?,
         keep_for: optional(keep_for)?,

@@ -235,7 +235,9 @@ for i = 1, #claims do
   end
 end
 
-if is_done(at[1], own) then
+local by = done_by(at[1], own)
+if by then
+  note_spared(at[1], own, pack(lists[at[1]]), by)
   return finish({ 'already' })
 end
 if is_without_place(at[1], own) then

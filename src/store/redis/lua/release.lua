@@ -4,8 +4,8 @@
 -- 0. `outcome` tells how the command ended; it is empty if none ran. `success` is 1 if it
 -- succeeded, and `history` is the number of entries that the history keeps. `is_plain` is 1 if
 -- neither a kept hold nor the success of a job nor a lost hold may follow from the release: its
--- request asks neither for a shortest time of its hold nor for one run in a period, and the outcome
--- is not 'lost'.
+-- request asks neither for a shortest time of its hold nor for one run in a period, no run of a
+-- named job has succeeded, and the outcome is not 'lost'.
 
 local session, outcome, success, limit, is_plain = ARGV[3], ARGV[4], ARGV[5] == '1', tonumber(ARGV[6]), ARGV[7] == '1'
 

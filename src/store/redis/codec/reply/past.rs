@@ -5,7 +5,7 @@ use redis::Value;
 use super::{ending, instant, length, list, mode, name, number, process, small, span, streak, text};
 use crate::clock::StoreTime;
 use crate::lock::mode::Mode;
-use crate::lock::past::{Ended, Entry, Event, JobPast, Past, Remembered, Totals};
+use crate::lock::past::{Ended, Entry, Event, JobPast, Past, Remembered, Spared, Totals};
 use crate::lock::request::Claim;
 use crate::lock::resource::Resource;
 
@@ -43,18 +43,26 @@ fn optional(value: &Value) -> Option<Option<StoreTime>> {
 }
 
 fn job(value: &Value) -> Option<(String, JobPast)> {
-    let [name, success, count, since, last, _, process, period] = list(value)? else { return None };
+    let [name, success, count, since, last, _, process, period, ended, spared, first_spared, _] = list(value)? else {
+        return None;
+    };
     let streak = match number(count)? {
         0 => None,
         _ => streak(&Value::Array([count, since, last, process].map(Value::clone).to_vec()))?,
     };
-    Some((text(name)?.to_owned(), JobPast { success: optional(success)?, period: length(period)?, streak }))
+    let spared = match small(spared)? {
+        0 => None,
+        count => Some(Spared { count, since: instant(first_spared)?, entry: None }),
+    };
+    let (success, ended) = (optional(success)?, optional(ended)?);
+    Some((text(name)?.to_owned(), JobPast { success, period: length(period)?, spared, ended, streak }))
 }
 
 fn entry(value: &Value, resource: &Resource) -> Option<Entry> {
     let [outcome, times, asked, granted, ended, token, claims, fixed] = list(value)? else { return None };
     let event = match text(outcome)? {
         "skipped" => Event::Skipped(small(times)?),
+        "done" => Event::Done(small(times)?),
         _ => Event::Ended(ending(outcome)??),
     };
     Some(Entry {

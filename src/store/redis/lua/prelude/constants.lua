@@ -6,7 +6,7 @@
 -- fields from LEASE on never change; FIXED is their packed form, with which a record in d ends.
 local HELD, SINCE, SEQ, LISTENING, ASKED, NAMES, TTL, LAST, CLAIMS, FIXED = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 local LEASE, HEARTBEAT, CHANNEL, ANCESTORS, PROCESS, HISTORY = 11, 12, 13, 14, 15, 16
-local JOB, ONCE_PER, CALENDAR, SAME_JOB, SKIPS, HOLD_AT_LEAST, KEEP_FOR = 17, 18, 19, 20, 21, 22, 23
+local JOB, ONCE_PER, CALENDAR, IS_NAMED, SKIPS, HOLD_AT_LEAST, KEEP_FOR = 17, 18, 19, 20, 21, 22, 23
 local IS_ACQUIRE, HELD_ABOVE = 24, 25
 -- What HELD says: the session waits, holds, has a kept hold, or has a grant that becomes a kept
 -- hold when it is claimed.
@@ -63,6 +63,9 @@ local PERIOD_MAX, AHEAD_MAX = 2764800000000, 60000000
 -- entry in the history, and the process of the last; and the longest period for which a request has
 -- asked for one run since the success, which is not forgotten before.
 local SUCCESS, COUNT, FIRST_SKIP, LAST_SKIP, ENTRY, COMMAND, PERIOD = 1, 2, 3, 4, 5, 6, 7
+-- The end of the last success of a job that the caller named; and the number of requests that were
+-- told that the run is done since the success, the first of them, and their entry in the history.
+local LAST_END, SPARED, FIRST_SPARED, SPARED_ENTRY = 8, 9, 10, 11
 
 -- Maximum number of jobs that a resource remembers. A request for one run in a period of one more
 -- job is refused if all of them have succeeded within their periods.

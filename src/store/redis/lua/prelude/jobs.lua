@@ -26,7 +26,7 @@ end
 local function keep_jobs(r, jobs)
   local known, bound, oldest, its_last = 0, 0, nil, nil
   for name, job in pairs(jobs) do
-    local last = math.max(job[SUCCESS], job[COUNT] > 0 and job[LAST_SKIP] or 0)
+    local last = math.max(job[SUCCESS], job[LAST_END], job[COUNT] > 0 and job[LAST_SKIP] or 0)
     if last + KEEP <= r.now and not is_bound(r, job) then
       jobs[name] = nil
     else
@@ -44,7 +44,7 @@ local function keep_jobs(r, jobs)
 end
 
 local function no_job()
-  return { 0, 0, 0, 0, -1, '', 0 }
+  return { 0, 0, 0, 0, -1, '', 0, 0, 0, 0, -1 }
 end
 
 -- Ends the streak of a session's job.
@@ -77,28 +77,29 @@ local function is_recent(r, known, began)
   return began >= at - (at - start) % math.max(next_start - start, 1)
 end
 
--- Whether a run has succeeded so lately that a session need not be granted its request. Ends the
--- streak of its job in that case, and keeps the success for as long as the session asks.
-local function is_done(r, known)
+-- Returns the job whose success is so late that a session need not be granted its request, or nil.
+-- Ends the streak of the session's job in that case, and keeps the success for as long as the
+-- session asks.
+local function done_by(r, known)
   if known[ONCE_PER] == 0 or past_of(r)[JOBS] == '' then
-    return false
+    return nil
   end
   local jobs, period, last, by = jobs_of(r), math.min(known[ONCE_PER], PERIOD_MAX), nil, nil
   for name, job in pairs(jobs) do
     local is_later = not last or job[SUCCESS] > last[SUCCESS] or job[SUCCESS] == last[SUCCESS] and before(by, name)
-    if is_later and (known[SAME_JOB] == 0 or name == known[JOB]) then
+    if is_later and (known[IS_NAMED] == 0 or name == known[JOB]) then
       last, by = job, name
     end
   end
   if not last or last[SUCCESS] == 0 or not is_recent(r, known, last[SUCCESS]) then
-    return false
+    return nil
   end
   if last[PERIOD] < period then
     last[PERIOD] = period
     keep_jobs(r, jobs)
   end
   end_streak(r, known)
-  return true
+  return by
 end
 
 -- Whether the success of the run for which a session asks could not be kept.
@@ -117,8 +118,12 @@ end
 local function note_success(r, known)
   local jobs = jobs_of(r)
   local job = jobs[known[JOB]] or no_job()
-  job[SUCCESS], job[PERIOD] = counted(known, known[SINCE]), math.min(known[ONCE_PER], PERIOD_MAX)
   jobs[known[JOB]] = job
+  job[LAST_END] = known[IS_NAMED] == 1 and now or job[LAST_END]
+  if known[ONCE_PER] > 0 then
+    job[SUCCESS], job[PERIOD] = counted(known, known[SINCE]), math.min(known[ONCE_PER], PERIOD_MAX)
+    job[SPARED], job[FIRST_SPARED], job[SPARED_ENTRY] = 0, 0, -1
+  end
   keep_jobs(r, jobs)
 end
 
@@ -142,6 +147,38 @@ local function forget(r)
   end
 end
 
+-- Enters requests of a job that were not granted in place of their earlier entry with this number,
+-- or anew if it is gone. Returns the number of the entry.
+local function enter_again(r, limit, entry, number)
+  local past, pending = past_of(r), r.entries or {}
+  -- The entries before this one may have been trimmed, or those after it refused.
+  local index, outcome = number >= past[FIRST] and past[ENTERED] - 1 - number, 1 + string.byte(entry)
+  local old = index and redis.pcall('LINDEX', r.h, index - #pending)
+  local is_there = type(old) == 'string' and sub(old, 1, outcome) == sub(entry, 1, outcome)
+  for i = 1, index and #pending or 0 do
+    is_there = is_there and index - #pending + i < pending[i][2]
+  end
+  if is_there then
+    enter(r, limit, entry, index)
+    return number
+  elseif limit == 0 then
+    forget(r)
+    return -1
+  end
+  return enter(r, limit, entry)
+end
+
+-- Enters a session that was told that its run is done, because of a success of the job `by`.
+local function note_spared(r, known, claims, by)
+  now = r.now
+  local jobs = jobs_of(r)
+  local job = jobs[by]
+  job[SPARED], job[FIRST_SPARED] = job[SPARED] + 1, job[SPARED] > 0 and job[FIRST_SPARED] or now
+  local entry = entry_of('done', job[SPARED], job[FIRST_SPARED], 0, 0, claims .. known[FIXED])
+  job[SPARED_ENTRY] = enter_again(r, known[HISTORY], entry, job[SPARED_ENTRY])
+  keep_jobs(r, jobs)
+end
+
 -- Counts a request that was told to be busy. Returns the streak of its job, if the request counts
 -- as a skip: the number of skips, the instants of the first and the last, and the process of the
 -- last.
@@ -156,23 +193,8 @@ local function note_busy(r, known, claims)
       job[COUNT], job[FIRST_SKIP], job[ENTRY] = 0, now, -1
     end
     job[COUNT], job[LAST_SKIP], job[COMMAND], jobs[known[JOB]] = job[COUNT] + 1, now, known[PROCESS], job
-    local limit = known[HISTORY]
     local entry = entry_of('skipped', job[COUNT], job[FIRST_SKIP], 0, 0, claims .. known[FIXED])
-    -- The entries before this one may have been trimmed, or those after it refused.
-    local index, pending = job[ENTRY] >= past[FIRST] and past[ENTERED] - 1 - job[ENTRY], r.entries or {}
-    local old = index and redis.pcall('LINDEX', r.h, index - #pending)
-    local is_there = type(old) == 'string' and sub(old, 1, 8) == '\7skipped'
-    for i = 1, index and #pending or 0 do
-      is_there = is_there and index - #pending + i < pending[i][2]
-    end
-    if is_there then
-      enter(r, limit, entry, index)
-    elseif limit == 0 then
-      forget(r)
-      job[ENTRY] = -1
-    else
-      job[ENTRY] = enter(r, limit, entry)
-    end
+    job[ENTRY] = enter_again(r, known[HISTORY], entry, job[ENTRY])
   end
   keep_jobs(r, jobs)
   return known[SKIPS] == 1 and { job[COUNT], job[FIRST_SKIP], job[LAST_SKIP], job[COMMAND] } or {}
@@ -194,7 +216,7 @@ local function note_run(r, known, outcome, success, limit)
   note_outcome(past, outcome, success)
   add_to(past, LOST, outcome == 'lost' and 1 or 0)
   add_to(past, EXPIRED, outcome == 'expired' and 1 or 0)
-  if success and known[ONCE_PER] > 0 then
+  if success and (known[ONCE_PER] > 0 or known[IS_NAMED] == 1) then
     note_success(r, known)
   end
 end

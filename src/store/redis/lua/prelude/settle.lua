@@ -45,7 +45,7 @@ local function try(id, hint, freed)
     leave({ id }, hint, freed)
     return 'absent'
   end
-  if is_done(at[1], known) then
+  if done_by(at[1], known) then
     leave({ id }, hint, freed)
     return 'done'
   end
