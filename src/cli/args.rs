@@ -588,8 +588,7 @@ fn checks() -> [Arg; 3] {
             .conflicts_with(id::NO_SUCCESS_FOR),
         option(id::NO_SUCCESS_FOR, "DUR", values::period, "Exit 1 and name each KEY without a successful run in DUR")
             .conflicts_with(id::FORM),
-        option(id::JOB, "NAME", values::job, "Only successful runs with this --job count")
-            .requires(id::NO_SUCCESS_FOR),
+        option(id::JOB, "NAME", values::job, "Only successful runs with this --job count").requires(id::NO_SUCCESS_FOR),
     ]
 }
 
