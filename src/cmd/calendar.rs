@@ -1,5 +1,5 @@
-//! The hour, day, week or month of an instant, for `--once-per`. A zone that sets its clocks has days
-//! of 23 and of 25 hours, and days that do not begin at midnight.
+//! The hour, day, week or month of an instant, for `--once-per`. A zone whose clocks change has days
+//! of 23 and of 25 hours, and some days begin after midnight.
 
 use std::time::Duration;
 
