@@ -110,8 +110,8 @@ pub struct Exec {
     /// End a busy request with 0 and without a message: `Some(None)` always, `Some(Some(time))` as
     /// long as the job has been skipped in a row for less than this time.
     pub skip_ok: Option<Option<Duration>>,
-    /// Run nothing if a run began so lately and succeeded. The request then has one write claim on a
-    /// whole resource.
+    /// Run nothing if a run began so lately and succeeded. The request then has one write claim on
+    /// a whole resource.
     pub once_per: Option<Period>,
     /// The exit codes of a success besides 0.
     pub success_codes: Vec<u8>,

@@ -1,5 +1,5 @@
-//! The hour, day, week or month of an instant, for `--once-per`. A zone whose clocks change has days
-//! of 23 and of 25 hours, and some days begin after midnight.
+//! The hour, day, week or month of an instant, for `--once-per`. Where the clocks change, a day has
+//! 23 or 25 hours, and it may begin after midnight.
 
 use std::time::Duration;
 

@@ -59,9 +59,10 @@ local KEEP, KEEP_MS = 604800000000, '604800000'
 local PERIOD_MAX, AHEAD_MAX = 2764800000000, 60000000
 
 -- What a past has of a job, by its name: the instant that counts for its last run that asked for
--- one run in a period and succeeded, mostly its grant; the number of its skips in a row, the first and the last of them, their
--- entry in the history, and the process of the last; and the longest period for which a request has
--- asked for one run since the success, which is not forgotten before.
+-- one run in a period and succeeded, mostly its grant; the number of its skips in a row, the first
+-- and the last of them, their entry in the history, and the process of the last; and the longest
+-- period for which a request has asked for one run since the success, which is not forgotten
+-- before.
 local SUCCESS, COUNT, FIRST_SKIP, LAST_SKIP, ENTRY, COMMAND, PERIOD = 1, 2, 3, 4, 5, 6, 7
 -- The end of the last success of a job that the caller named; and the number of requests that were
 -- told that the run is done since the success, the first of them, and their entry in the history.
