@@ -197,7 +197,8 @@ mod tests {
     fn claims(line: &str) -> Vec<String> {
         let Ok(Invocation::Exec(exec)) = parsed(line) else { panic!("'{line}' should be parsed") };
         let slots = |slots: Option<u32>| slots.map(|slots| format!("={slots}")).unwrap_or_default();
-        exec.claims
+        exec.request
+            .claims
             .iter()
             .map(|claim| format!("{} {}{} {}", claim.mode, claim.resource, slots(claim.slots), claim.span))
             .collect()

@@ -72,16 +72,14 @@ pub struct Whose {
     pub reason: Option<String>,
 }
 
-/// `rlock exec` and `rlock range-*`.
+/// What `exec`, `range-*` and `acquire` say of their request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Exec {
+pub struct RequestOptions {
     /// The store to use.
     pub store: StoreOptions,
     /// The claims to hold, in the order of the command line: never empty, no span of a resource
     /// twice.
     pub claims: Vec<Claim>,
-    /// The words to execute: never empty; the first names the program.
-    pub command: Vec<OsString>,
     /// The maximum wait for the grant: `None` for no limit, zero for no wait (`--no-wait`).
     pub wait: Option<Duration>,
     /// The exit code when busy.
@@ -89,12 +87,13 @@ pub struct Exec {
     /// The ttl of the lease, at least a second; `None` for the default.
     /// It has no effect in a store where a hold lives as long as its process.
     pub ttl: Option<Duration>,
-    /// The time from TERM to KILL when the command must be stopped; `None` for the default, which
-    /// is lowered if it is too long for `ttl`.
+    /// The time from TERM to KILL when the command must be stopped, and how long before the end of
+    /// its lease a hold without a command counts as lost; `None` for the default, which is lowered
+    /// if it is too long for `ttl`.
     pub grace: Option<Duration>,
     /// The time that connecting to the store may take; `None` for the default.
     pub connect_timeout: Option<Duration>,
-    /// The copies of the grant that a server must have before the command starts; `None` for the
+    /// The copies of the grant that a server must have before the grant counts; `None` for the
     /// default.
     pub replicas: Option<Replicas>,
     /// The owner and the reason of the request.
@@ -107,6 +106,21 @@ pub struct Exec {
     pub deadlock_timeout: Duration,
     /// How many entries the history of each resource keeps; `None` for the default.
     pub history: Option<u32>,
+    /// Print nothing when busy or while waiting.
+    pub quiet: bool,
+    /// Report the start of the wait and the grant.
+    pub verbose: bool,
+    /// Fail in the default store.
+    pub no_default_store: bool,
+}
+
+/// `rlock exec` and `rlock range-*`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exec {
+    /// The request for the lock.
+    pub request: RequestOptions,
+    /// The words to execute: never empty; the first names the program.
+    pub command: Vec<OsString>,
     /// End a busy request with 0 and without a message: `Some(None)` always, `Some(Some(time))` as
     /// long as the job has been skipped in a row for less than this time.
     pub skip_ok: Option<Option<Duration>>,
@@ -131,53 +145,17 @@ pub struct Exec {
     pub meanwhile: Option<OsString>,
     /// The work for /bin/sh in place of the busy line and the exit code.
     pub otherwise: Option<OsString>,
-    /// Print nothing when busy or while waiting.
-    pub quiet: bool,
-    /// Report the start of the wait and the grant.
-    pub verbose: bool,
-    /// Fail in the default store.
-    pub no_default_store: bool,
 }
 
 /// `rlock acquire`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Acquire {
-    /// The store to use.
-    pub store: StoreOptions,
-    /// See [`Exec::claims`].
-    pub claims: Vec<Claim>,
+    /// The request for the lock.
+    pub request: RequestOptions,
     /// When the hold ends.
     pub until: Until,
     /// Print commands for a shell instead of lines for a file.
     pub export: bool,
-    /// See [`Exec::wait`].
-    pub wait: Option<Duration>,
-    /// See [`Exec::conflict_exit_code`].
-    pub conflict_exit_code: u8,
-    /// See [`Exec::ttl`].
-    pub ttl: Option<Duration>,
-    /// How long before the end of its lease a hold counts as lost; see [`Exec::grace`].
-    pub grace: Option<Duration>,
-    /// See [`Exec::connect_timeout`].
-    pub connect_timeout: Option<Duration>,
-    /// See [`Exec::replicas`].
-    pub replicas: Option<Replicas>,
-    /// See [`Exec::whose`].
-    pub whose: Whose,
-    /// See [`Exec::job`].
-    pub job: Option<String>,
-    /// See [`Exec::max_waiting`].
-    pub max_waiting: Option<u32>,
-    /// See [`Exec::deadlock_timeout`].
-    pub deadlock_timeout: Duration,
-    /// See [`Exec::history`].
-    pub history: Option<u32>,
-    /// See [`Exec::quiet`].
-    pub quiet: bool,
-    /// See [`Exec::verbose`].
-    pub verbose: bool,
-    /// See [`Exec::no_default_store`].
-    pub no_default_store: bool,
 }
 
 /// When a hold of `rlock acquire` ends, unless it is released or broken before.

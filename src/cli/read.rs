@@ -17,7 +17,7 @@ use super::args::id;
 use super::claims;
 use super::invocation::{
     Acquire, Cleanup, Doctor, Downgrade, Exec, Form, HeldBy, History, Holder, Inspect, Invocation, Man, Release, Renew,
-    Serve, Shrink, StoreOptions, Until, Whose,
+    RequestOptions, Serve, Shrink, StoreOptions, Until, Whose,
 };
 use super::pages::Page;
 use super::usage::Mistake;
@@ -42,8 +42,8 @@ fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistak
             "--once-per needs one write claim on one whole KEY: give each job a KEY of its own",
         ));
     }
-    let wait = wait(&matches)?;
-    let may_be_busy = wait.is_some() || matches.contains_id(id::MAX_WAITING);
+    let request = request(claims, &mut matches)?;
+    let may_be_busy = request.wait.is_some() || request.max_waiting.is_some();
     let needs_limit = [id::SKIP_OK, id::ELSE].into_iter().find(|id| matches.contains_id(id));
     if let Some(option) = needs_limit.filter(|_| !may_be_busy) {
         return Err(Mistake::plain(format!(
@@ -51,19 +51,8 @@ fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistak
         )));
     }
     Ok(Invocation::Exec(Box::new(Exec {
-        claims,
+        request,
         command,
-        ttl: matches.remove_one(id::TTL),
-        grace: matches.remove_one(id::GRACE),
-        wait,
-        conflict_exit_code: given(&mut matches, id::CONFLICT_EXIT_CODE),
-        connect_timeout: matches.remove_one(id::CONNECT_TIMEOUT),
-        replicas: matches.remove_one(id::REPLICAS),
-        whose: whose(&mut matches),
-        job: matches.remove_one(id::JOB),
-        max_waiting: matches.remove_one(id::MAX_WAITING),
-        deadlock_timeout: given(&mut matches, id::DEADLOCK_TIMEOUT),
-        history: matches.remove_one(id::HISTORY),
         skip_ok: matches.remove_one(id::SKIP_OK),
         once_per: matches.remove_one(id::ONCE_PER),
         success_codes: matches.remove_many(id::SUCCESS_CODES).into_iter().flatten().collect(),
@@ -75,11 +64,29 @@ fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistak
         status_file: matches.remove_one(id::STATUS_FILE),
         meanwhile: matches.remove_one(id::MEANWHILE),
         otherwise: matches.remove_one(id::ELSE),
+    })))
+}
+
+/// The part that everything shares that makes a request.
+fn request(claims: Vec<Claim>, matches: &mut ArgMatches) -> Result<RequestOptions, Mistake> {
+    Ok(RequestOptions {
+        claims,
+        wait: wait(matches)?,
+        conflict_exit_code: given(matches, id::CONFLICT_EXIT_CODE),
+        ttl: matches.remove_one(id::TTL),
+        grace: matches.remove_one(id::GRACE),
+        connect_timeout: matches.remove_one(id::CONNECT_TIMEOUT),
+        replicas: matches.remove_one(id::REPLICAS),
+        whose: Whose { owner: matches.remove_one(id::OWNER), reason: matches.remove_one(id::REASON) },
+        job: matches.remove_one(id::JOB),
+        max_waiting: matches.remove_one(id::MAX_WAITING),
+        deadlock_timeout: given(matches, id::DEADLOCK_TIMEOUT),
+        history: matches.remove_one(id::HISTORY),
         quiet: matches.get_flag(id::QUIET),
         verbose: matches.get_flag(id::VERBOSE),
         no_default_store: matches.get_flag(id::NO_DEFAULT_STORE),
-        store: store(&mut matches),
-    })))
+        store: store(matches),
+    })
 }
 
 pub(super) fn held(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
@@ -93,11 +100,6 @@ pub(super) fn held(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     }))
 }
 
-/// The owner and the reason of the request.
-fn whose(matches: &mut ArgMatches) -> Whose {
-    Whose { owner: matches.remove_one(id::OWNER), reason: matches.remove_one(id::REASON) }
-}
-
 pub(super) fn acquire(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     let claims = claims::of_acquire(&matches)?;
     let until = match (matches.remove_one(id::FOR), matches.remove_one(id::PID)) {
@@ -109,24 +111,9 @@ pub(super) fn acquire(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
         }
     };
     Ok(Invocation::Acquire(Acquire {
-        claims,
         until,
         export: matches.get_flag(id::EXPORT),
-        wait: wait(&matches)?,
-        conflict_exit_code: given(&mut matches, id::CONFLICT_EXIT_CODE),
-        ttl: matches.remove_one(id::TTL),
-        grace: matches.remove_one(id::GRACE),
-        connect_timeout: matches.remove_one(id::CONNECT_TIMEOUT),
-        replicas: matches.remove_one(id::REPLICAS),
-        whose: whose(&mut matches),
-        job: matches.remove_one(id::JOB),
-        max_waiting: matches.remove_one(id::MAX_WAITING),
-        deadlock_timeout: given(&mut matches, id::DEADLOCK_TIMEOUT),
-        history: matches.remove_one(id::HISTORY),
-        quiet: matches.get_flag(id::QUIET),
-        verbose: matches.get_flag(id::VERBOSE),
-        no_default_store: matches.get_flag(id::NO_DEFAULT_STORE),
-        store: store(&mut matches),
+        request: request(claims, &mut matches)?,
     }))
 }
 
@@ -400,9 +387,12 @@ mod tests {
     fn exec_without_options_has_the_documented_defaults() {
         let exec = exec("exec k -- make -j 2 --all");
         assert_eq!(exec.command, ["make", "-j", "2", "--all"]);
-        assert_eq!((exec.wait, exec.conflict_exit_code, exec.replicas), (None, 75, None));
-        assert_eq!((exec.ttl, exec.grace, exec.connect_timeout), (None, None, None));
-        assert_eq!((exec.quiet, exec.verbose, exec.store), (false, false, StoreOptions::default()));
+        assert_eq!((exec.request.wait, exec.request.conflict_exit_code, exec.request.replicas), (None, 75, None));
+        assert_eq!((exec.request.ttl, exec.request.grace, exec.request.connect_timeout), (None, None, None));
+        assert_eq!(
+            (exec.request.quiet, exec.request.verbose, exec.request.store),
+            (false, false, StoreOptions::default())
+        );
     }
 
     fn secs(secs: u64) -> Duration {
@@ -417,47 +407,57 @@ mod tests {
             for line in [format!("{start} {options} -- c"), format!("{start} {options} -c c")] {
                 let exec = exec(&line);
                 assert_eq!(
-                    (exec.wait, exec.conflict_exit_code, exec.replicas.map(|it| it.count)),
+                    (exec.request.wait, exec.request.conflict_exit_code, exec.request.replicas.map(|it| it.count)),
                     (Some(secs(90)), 3, Some(2)),
                     "{line}"
                 );
                 assert_eq!(
-                    (exec.ttl, exec.grace, exec.connect_timeout),
+                    (exec.request.ttl, exec.request.grace, exec.request.connect_timeout),
                     (Some(secs(60)), Some(secs(20)), Some(Duration::from_millis(500)))
                 );
-                assert_eq!((exec.quiet, exec.verbose), (true, false));
-                assert_eq!(exec.store, StoreOptions { store: Some("file:///d".into()), namespace: Some("n".into()) });
+                assert_eq!((exec.request.quiet, exec.request.verbose), (true, false));
+                assert_eq!(
+                    exec.request.store,
+                    StoreOptions { store: Some("file:///d".into()), namespace: Some("n".into()) }
+                );
             }
         }
         let long = exec("exec --wait=90s --conflict-exit-code=3 --quiet k -- c");
-        assert_eq!((long.wait, long.conflict_exit_code, long.quiet), (Some(secs(90)), 3, true));
-        let whose = exec("exec k --owner a_b --reason=c_d -- c").whose;
+        assert_eq!((long.request.wait, long.request.conflict_exit_code, long.request.quiet), (Some(secs(90)), 3, true));
+        let whose = exec("exec k --owner a_b --reason=c_d -- c").request.whose;
         assert_eq!((whose.owner.as_deref(), whose.reason.as_deref()), (Some("a b"), Some("c d")));
         let both = exec("exec -n k --meanwhile a_b --else c_d -- c");
         assert_eq!((both.meanwhile, both.otherwise), (Some("a b".into()), Some("c d".into())));
         assert!(mistake("exec k -E 0 --else a -- c").contains("--conflict-exit-code"));
-        assert!(exec("exec k --no-default-store -- c").no_default_store && !exec("exec k -- c").no_default_store);
+        assert!(
+            exec("exec k --no-default-store -- c").request.no_default_store
+                && !exec("exec k -- c").request.no_default_store
+        );
         let cron = exec("exec k -n --skip-ok --success-codes 3,5 --splay 1m --nested --status-file f -- c");
         assert_eq!((cron.skip_ok, cron.success_codes, cron.splay), (Some(None), vec![3, 5], secs(60)));
         assert_eq!((cron.nested, cron.status_file), (true, Some(PathBuf::from("f"))));
         let cron = exec("exec --skip-ok=1h --once-per 2h --hold-at-least 3s --max-runtime 4s --max-waiting 5 k -- c");
         assert_eq!((cron.skip_ok, cron.once_per), (Some(Some(secs(3600))), Some(Period::Within(secs(7200)))));
-        assert_eq!((cron.hold_at_least, cron.max_runtime, cron.max_waiting), (Some(secs(3)), Some(secs(4)), Some(5)));
+        assert_eq!(
+            (cron.hold_at_least, cron.max_runtime, cron.request.max_waiting),
+            (Some(secs(3)), Some(secs(4)), Some(5))
+        );
         let calendar =
             ["hour", "day", "week", "month"].map(|word| exec(&format!("exec --once-per {word} k -- c")).once_per);
         assert_eq!(calendar, [Unit::Hour, Unit::Day, Unit::Week, Unit::Month].map(|unit| Some(Period::Calendar(unit))));
-        let timeouts = ["exec k -- c", "exec --deadlock-timeout 0 k -- c"].map(|line| exec(line).deadlock_timeout);
+        let timeouts =
+            ["exec k -- c", "exec --deadlock-timeout 0 k -- c"].map(|line| exec(line).request.deadlock_timeout);
         assert_eq!(timeouts, [secs(1), secs(0)]);
-        assert!(exec("exec -v k -- c").verbose && exec("exec --verbose k -- c").verbose);
+        assert!(exec("exec -v k -- c").request.verbose && exec("exec --verbose k -- c").request.verbose);
     }
 
     #[test]
     fn store_options_stand_before_or_after_the_subcommand() {
         for line in ["--store file:///d --namespace n exec k -- c", "--namespace=n exec --store=file:///d k -- c"] {
-            let store = exec(line).store;
+            let store = exec(line).request.store;
             assert_eq!(store, StoreOptions { store: Some("file:///d".into()), namespace: Some("n".into()) }, "{line}");
         }
-        assert_eq!(exec("--store exec exec k -- c").store.store.as_deref(), Some("exec"));
+        assert_eq!(exec("--store exec exec k -- c").request.store.store.as_deref(), Some("exec"));
     }
 
     #[test]
@@ -475,7 +475,7 @@ mod tests {
             "exec -n -w 0s k -- c",
             "exec -w0 k -n -- c",
         ] {
-            assert_eq!(exec(line).wait, Some(Duration::ZERO), "{line}");
+            assert_eq!(exec(line).request.wait, Some(Duration::ZERO), "{line}");
         }
         let text = "--no-wait and --wait 1m30s exclude each other: give one of them";
         assert_eq!(mistake("exec -n -w 90 k -- c"), text);
@@ -484,7 +484,7 @@ mod tests {
     #[test]
     fn last_of_repeated_options_counts() {
         let exec = exec("exec -n -n -E 1 --ttl 9s -E 2 --ttl 60s k -- c");
-        assert_eq!((exec.conflict_exit_code, exec.ttl), (2, Some(secs(60))));
+        assert_eq!((exec.request.conflict_exit_code, exec.request.ttl), (2, Some(secs(60))));
     }
 
     #[test]
@@ -591,8 +591,11 @@ mod tests {
             other => panic!("'{line}' should acquire, not {other:?}"),
         };
         let kept = acquire("acquire k --read r --range-write t [1,2) --for 1h -w 9s --owner me --export");
-        assert_eq!((kept.claims.len(), kept.until, kept.export), (3, Until::For(secs(3600)), true));
-        assert_eq!((kept.wait, kept.whose.owner.as_deref(), kept.conflict_exit_code), (Some(secs(9)), Some("me"), 75));
+        assert_eq!((kept.request.claims.len(), kept.until, kept.export), (3, Until::For(secs(3600)), true));
+        assert_eq!(
+            (kept.request.wait, kept.request.whose.owner.as_deref(), kept.request.conflict_exit_code),
+            (Some(secs(9)), Some("me"), 75)
+        );
         let pid = Pid::from_raw(7).unwrap();
         for (words, number) in [("", Some(15)), ("--lost-signal usr1", Some(10)), ("--lost-signal SIGINT", Some(2))] {
             let until = Until::End { pid, signal: LostSignal(number) };

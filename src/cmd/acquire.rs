@@ -2,7 +2,7 @@
 //! other rlocks find the lock.
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal};
+use std::io;
 use std::mem::ManuallyDrop;
 use std::time::Duration;
 
@@ -10,26 +10,20 @@ use anyhow::Context;
 use rustix::process::Pid;
 
 use super::context::Named;
-use super::variables::{self, Held};
-use super::{caller, ci, context};
+use super::request::{self, Prepared};
+use super::variables::{self, Form, Held};
 use crate::cli::invocation::{Acquire, LostSignal, Until};
 use crate::cli::stdout;
 use crate::exit;
 use crate::failure::Failure;
-use crate::identity;
 use crate::keeper;
 use crate::keeper::process::{self, Side, Watched};
-use crate::lock::deadlock::Detector;
-use crate::lock::lease::Lease;
 use crate::lock::past::{Ending, Entry, Event, HISTORY_MAX};
-use crate::lock::request::{Job, Request};
-use crate::messages::Messages;
-use crate::store::{AcquireOptions, Grant, Handle, Store};
+use crate::lock::request::Request;
+use crate::store::{Grant, Handle, Store};
 use crate::streams::StandardStream;
-use crate::supervise::machine::{Notice, Settings, Skip};
 use crate::supervise::run;
-use crate::supervise::signals::{Signals, ignore_all};
-use crate::supervise::terminal::group_for_command;
+use crate::supervise::signals::ignore_all;
 use crate::words::reason;
 
 /// Acquires the lock and returns the exit code. `words` is the command line.
@@ -62,7 +56,7 @@ fn keep(acquire: &Acquire, words: &[OsString], pid: Pid, signal: Option<i32>) ->
     };
     // The keeper asks this store how its grant ended. It is opened now, because the keeper gives up
     // the descriptors and the folder that the user's words may mean.
-    let mut history = Named::find(&acquire.store)?.open(acquire.connect_timeout)?;
+    let mut history = Named::find(&acquire.request.store)?.open(acquire.request.connect_timeout)?;
     let (code, Asked { request, mut handle, tokens, grace }) = lock(acquire, words, None, detach)?;
     if !is_detached {
         return Ok(code);
@@ -110,78 +104,23 @@ fn lock(
     keep_for: Option<Duration>,
     hand_over: impl FnOnce(&str) -> Result<(), Failure>,
 ) -> anyhow::Result<(u8, Asked)> {
-    let named = Named::find_for_request(&acquire.store, acquire.no_default_store, acquire.quiet)?;
-    let store = named.open(acquire.connect_timeout)?;
-    if !acquire.quiet {
-        context::warn_of_password(&acquire.store);
+    let prepared = request::prepare(&acquire.request, words)?;
+    let Prepared { named, store, signals, mut request, options, mut settings, detector, messages } = prepared;
+    request.job.is_acquire = true;
+    request.job.keep_for = keep_for;
+    if keep_for.is_some() {
+        // Nobody is told before the end of a kept hold.
+        settings.grace = Duration::ZERO;
     }
-    // The signals are installed before the request is made, so that no signal that cancels it is
-    // lost.
-    let signals = Signals::install().context("can't receive signals")?;
-    let ancestors = context::sessions_above()?;
-    let session = identity::new_session().context("can't get random numbers")?;
-    let held_above = context::held_above()?;
-    let place = named.exported(store.as_ref());
-    let has_leases = store.leases();
-    let ttl = named.defaults.ttl(acquire.ttl)?;
-    let grace = named.defaults.grace(acquire.grace, ttl, has_leases)?;
-    // Nobody is told before the end of a kept hold.
-    let grace = if keep_for.is_some() { Duration::ZERO } else { grace };
-    let ci = ci::run();
-    let process = caller::process(&acquire.whose, ci.as_ref(), words);
-    let request = Request {
-        session,
-        ancestors: ancestors.clone(),
-        claims: acquire.claims.clone(),
-        wait: !acquire.wait.is_some_and(|wait| wait.is_zero()) && acquire.max_waiting != Some(0),
-        terms: has_leases.then(|| Lease::new(ttl).terms()),
-        job: Job {
-            name: caller::job(acquire.job.clone(), &process.user, words),
-            is_acquire: true,
-            held_above: held_above.clone(),
-            keep_for,
-            max_waiting: acquire.max_waiting,
-            history: named.defaults.history(acquire.history)?,
-            ..Job::default()
-        },
-        process,
-    };
-    let verbose = context::verbose(acquire.verbose) && !acquire.quiet;
-    let namespace = store.namespace().to_owned();
-    let options =
-        AcquireOptions { replicas: named.defaults.replicas(acquire.replicas, has_leases), ..AcquireOptions::default() };
+    let place = named.exported(store.as_ref(), Form::Lines);
     let handle = store.acquire(request.clone(), options).map_err(Failure::from)?;
     // The handle is not dropped, for the reason that `exec` has.
     let mut handle = ManuallyDrop::new(handle);
-    let settings = Settings {
-        group: group_for_command(),
-        grace,
-        wait: acquire.wait,
-        busy_code: acquire.conflict_exit_code,
-        notice: match io::stderr().is_terminal() {
-            _ if acquire.quiet => Notice::Never,
-            true => Notice::Line,
-            false if verbose || ci.is_some() => Notice::Log,
-            false => Notice::Never,
-        },
-        quiet: acquire.quiet,
-        verbose,
-        max_runtime: None,
-        skip: Skip::Never,
-        has_spare: false,
-        has_else: false,
-        deadlock_timeout: Some(acquire.deadlock_timeout).filter(|timeout| !ancestors.is_empty() && !timeout.is_zero()),
-    };
-    let names = acquire.claims.iter().map(|claim| claim.resource.clone()).chain(held_above.iter().cloned());
-    let detector = settings.deadlock_timeout.map(|_| Detector::new(session, names));
-    let related = ancestors.iter().copied().chain([session]).collect();
-    let messages = Messages { claims: acquire.claims.clone(), related, has_leases, is_stopped: identity::is_stopped };
     let mut tokens = Vec::new();
     let hand_over = |grant: &Grant| {
         tokens.clone_from(&grant.tokens);
-        let held = Held { claims: &acquire.claims, tokens: &grant.tokens, slots: &grant.slots };
-        let chain: Vec<_> = std::iter::once(session).chain(ancestors.iter().copied()).collect();
-        let lines = variables::of(&chain, Some(held), &held_above, place, &namespace);
+        let held = Held { claims: &request.claims, tokens: &grant.tokens, slots: &grant.slots };
+        let lines = variables::of(Form::Lines, &request.chain(), Some(held), &request.job.held_above, place);
         hand_over(&variables::text(&lines, acquire.export))
     };
     let code = run::acquire(
@@ -191,7 +130,7 @@ fn lock(
         signals,
         &mut StandardStream::stderr(),
     )?;
-    Ok((code, Asked { request, handle, tokens, grace }))
+    Ok((code, Asked { request, handle, tokens, grace: settings.grace }))
 }
 
 fn print(text: &str) -> Result<(), Failure> {

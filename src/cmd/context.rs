@@ -3,12 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::env;
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Once;
 use std::time::Duration;
 
 use super::defaults::Defaults;
+use super::variables::{Form, Line};
 use super::{ci, config};
 use crate::cli::invocation::StoreOptions;
 use crate::failure::Failure;
@@ -66,9 +66,15 @@ pub(super) fn variable(name: &str) -> Result<Option<String>, Failure> {
 /// Opens the store that the options, the environment or the defaults name. It warns if the options
 /// reveal the store's password to other users.
 pub(super) fn open_store(options: &StoreOptions) -> Result<Box<dyn Store>, Failure> {
-    let store = open_store_quietly(options)?;
+    open_named(options).map(|(_, store)| store)
+}
+
+/// Opens the same store, and returns what has named it, too.
+pub(super) fn open_named(options: &StoreOptions) -> Result<(Named, Box<dyn Store>), Failure> {
+    let named = Named::find(options)?;
+    let store = named.open(None)?;
     warn_of_password(options);
-    Ok(store)
+    Ok((named, store))
 }
 
 /// Opens the same store, without the warning.
@@ -172,20 +178,21 @@ impl Named {
         })
     }
 
-    /// The variables that lead an rlock in the command to the opened store, as far as the user
-    /// named it. The defaults are not exported: below su(1), an inner rlock uses the default store
-    /// of its own user.
-    pub(super) fn exported(&self, store: &dyn Store) -> Vec<(OsString, OsString)> {
+    /// The variables that lead an rlock below to the opened store, as far as the user named it. The
+    /// defaults are not exported: below su(1), an inner rlock uses the default store of its own
+    /// user. The lines of a lock without a command name the namespace always, because they may be
+    /// read where another one is the default.
+    pub(super) fn exported(&self, store: &dyn Store, form: Form) -> Vec<Line> {
         let mut variables = Vec::new();
-        if self.namespace.is_some() {
-            variables.push((NAMESPACE.into(), store.namespace().into()));
+        if self.namespace.is_some() || form == Form::Lines {
+            variables.push((NAMESPACE, Some(store.namespace().to_owned())));
         }
         // The URL of `store` lacks the password. A URL with a password in the environment or in the
         // configuration file stays there, as the command may need it.
         let has_password = |url: &str| !self.is_option && store::has_password(url);
         match self.store.as_deref() {
-            Some(EMBEDDED) => variables.push((STORE.into(), EMBEDDED.into())),
-            Some(url) if !has_password(url) => variables.push((STORE.into(), store.url().into())),
+            Some(EMBEDDED) => variables.push((STORE, Some(EMBEDDED.to_owned()))),
+            Some(url) if !has_password(url) => variables.push((STORE, Some(store.url()))),
             _ => {}
         }
         variables

@@ -5,7 +5,9 @@ use std::time::Duration;
 use super::context::{TTL, variable};
 use crate::cli::{parse_history, parse_ttl};
 use crate::failure::Failure;
+use crate::lock::lease::Lease;
 use crate::lock::past;
+use crate::lock::request::Terms;
 use crate::store::Replicas;
 use crate::words;
 
@@ -30,7 +32,32 @@ pub(super) struct Defaults {
     pub(super) history: Option<u32>,
 }
 
+/// What applies to the requests at one store.
+pub(super) struct Chosen {
+    /// The lengths of the leases, in a store that has leases.
+    pub(super) terms: Option<Terms>,
+    /// See [`Defaults::grace`].
+    pub(super) grace: Duration,
+    pub(super) history: u32,
+}
+
 impl Defaults {
+    /// Chooses what the options, the environment and the configuration file say of requests.
+    pub(super) fn choose(
+        &self,
+        ttl: Option<Duration>,
+        grace: Option<Duration>,
+        history: Option<u32>,
+        has_leases: bool,
+    ) -> Result<Chosen, Failure> {
+        let ttl = self.ttl(ttl)?;
+        Ok(Chosen {
+            terms: has_leases.then(|| Lease::new(ttl).terms()),
+            grace: self.grace(grace, ttl, has_leases)?,
+            history: self.history(history)?,
+        })
+    }
+
     /// The ttl of a lease.
     pub(super) fn ttl(&self, option: Option<Duration>) -> Result<Duration, Failure> {
         let ttl = option.map_or_else(|| of_variable(TTL, parse_ttl), |ttl| Ok(Some(ttl)))?;
@@ -38,7 +65,7 @@ impl Defaults {
     }
 
     /// The number of entries that a history keeps.
-    pub(super) fn history(&self, option: Option<u32>) -> Result<u32, Failure> {
+    fn history(&self, option: Option<u32>) -> Result<u32, Failure> {
         let history = option.map_or_else(|| of_variable(HISTORY, parse_history), |entries| Ok(Some(entries)))?;
         Ok(history.or(self.history).unwrap_or(past::HISTORY))
     }
@@ -58,7 +85,7 @@ impl Defaults {
     /// deadline. The last renewal is tried a third of the ttl before the deadline. So a longer
     /// grace would stop holders that hold their lock. A default is lowered, because it must not
     /// cause a usage error.
-    pub(super) fn grace(&self, option: Option<Duration>, ttl: Duration, has_leases: bool) -> Result<Duration, Failure> {
+    fn grace(&self, option: Option<Duration>, ttl: Duration, has_leases: bool) -> Result<Duration, Failure> {
         let limit = if has_leases { ttl / 3 } else { Duration::MAX };
         match option {
             Some(grace) if grace > limit => Err(Failure::usage(format!(

@@ -1,35 +1,29 @@
 //! `rlock exec` and `rlock range-*`: acquires the lock, runs the command, and releases the lock.
 
-use std::ffi::OsString;
-use std::io::{self, IsTerminal};
 use std::mem::ManuallyDrop;
 use std::time::Duration;
 
 use anyhow::Context;
 
-use super::context::Named;
+use super::context::{self, Named};
 use super::nested::Cover;
+use super::request::{self, Prepared};
 use super::room::{self, Limits};
 use super::status::StatusFile;
-use super::{calendar, caller, ci, context};
+use super::variables::{self, Form, Held};
+use super::calendar;
 use crate::cli::invocation::{Exec, Period};
 use crate::clock::Boottime;
 use crate::exit;
 use crate::failure::Failure;
 use crate::identity;
-use crate::lock::deadlock::Detector;
-use crate::lock::lease::Lease;
-use crate::lock::request::{Job, OncePer, Request, SessionId};
-use crate::lock::resource::Resource;
-use crate::messages::Messages;
+use crate::lock::request::{Claim, Job, OncePer};
 use crate::store::{AcquireOptions, Grant};
 use crate::streams::StandardStream;
-use crate::supervise::machine::{Notice, Settings, Skip};
+use crate::supervise::machine::{Settings, Skip};
 use crate::supervise::notify::NotifySocket;
 use crate::supervise::report::{Outcome, Report};
 use crate::supervise::run::{self, CommandSpec, Task};
-use crate::supervise::signals::Signals;
-use crate::supervise::terminal::group_for_command;
 use crate::words;
 
 /// Maximum time to connect to a server again while a grant is held and nobody renews it.
@@ -37,7 +31,7 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs the command under its claims and returns the exit code.
 pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
-    let status = exec.status_file.as_deref().map(|path| StatusFile::prepare(path, &exec.claims)).transpose()?;
+    let status = exec.status_file.as_deref().map(|path| StatusFile::prepare(path, &exec.request.claims)).transpose()?;
     let result = supervise(exec, status.as_ref());
     if let (Some(status), Err(error)) = (&status, &result)
         && let Some(outcome) = error.downcast_ref().and_then(outcome_of)
@@ -59,97 +53,62 @@ fn outcome_of(failure: &Failure) -> Option<Outcome> {
 }
 
 fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
-    // Opening a store reads files. While their file system does not answer, signals end rlock as
-    // they end any program.
-    let named = Named::find_for_request(&exec.store, exec.no_default_store, exec.quiet)?;
-    let mut store = named.open(exec.connect_timeout)?;
-    if !exec.quiet {
-        context::warn_of_password(&exec.store);
-    }
-    // The signals are installed before the request is made, so that no signal that cancels it is
-    // lost.
-    let signals = Signals::install().context("can't receive signals")?;
-    let ancestors = context::sessions_above()?;
-    let session = identity::new_session().context("can't get random numbers")?;
-    let held_above = context::held_above()?;
-    let mut variables = inherited(session, (&ancestors, &held_above), &exec);
-    variables.extend(named.exported(store.as_ref()));
+    let prepared = request::prepare(&exec.request, &exec.command)?;
+    let Prepared { named, mut store, signals, mut request, options, settings, detector, messages } = prepared;
+    let (chain, session) = (request.chain(), request.session);
     let notify = exec.until_ready.then(|| NotifySocket::open(&session.to_string())).transpose()?;
-    variables.extend(notify.as_ref().map(NotifySocket::variable));
-    if let Some(complaint) = room::complaint(&exec.command, std::env::vars_os(), &variables, Limits::of_this_process())
-    {
+    let place = named.exported(store.as_ref(), Form::Environment);
+    let (claims, held_above) = (exec.request.claims, request.job.held_above.clone());
+    let asked = [
+        (context::TTL, exec.request.ttl.map(words::duration)),
+        (context::VERBOSE, exec.request.verbose.then(|| "1".to_owned())),
+    ];
+    let of_notify = notify.as_ref().map(NotifySocket::variable);
+    // The variables for the command; before the grant, those that are known by then.
+    let variables = move |grant: Option<&Grant>| {
+        let (tokens, slots) = grant.map_or((&[][..], &[][..]), |grant| (&grant.tokens, &grant.slots));
+        let held = Held { claims: &claims, tokens, slots };
+        let variables = variables::of(Form::Environment, &chain, Some(held), &held_above, place.clone());
+        let last = (context::LAST, grant.and_then(|grant| last(grant, &claims)));
+        let options = asked.clone().into_iter().filter(|(_, value)| value.is_some());
+        let variables = variables.into_iter().chain(options).chain(Some(last).filter(variables::is_due));
+        [variables::environment(variables), of_notify.clone().into_iter().collect()].concat()
+    };
+    let added = variables(None);
+    if let Some(complaint) = room::complaint(&exec.command, std::env::vars_os(), &added, Limits::of_this_process()) {
         return Err(Failure::usage(format!("the names do not fit into the command's environment: {complaint}")).into());
     }
-    let has_leases = store.leases();
-    let ttl = named.defaults.ttl(exec.ttl)?;
-    let grace = named.defaults.grace(exec.grace, ttl, has_leases)?;
-    let no_wait = exec.wait.is_some_and(|wait| wait.is_zero()) || exec.max_waiting == Some(0);
-    let ci = ci::run();
-    let verbose = context::verbose(exec.verbose) && !exec.quiet;
-    let process = caller::process(&exec.whose, ci.as_ref(), &exec.command);
-    let cover = exec.nested.then(|| Cover::find(store.as_mut(), &ancestors, &exec.claims)).transpose()?;
-    let request = Request {
-        session,
-        ancestors: ancestors.clone(),
-        claims: exec.claims.clone(),
-        wait: !no_wait,
-        terms: has_leases.then(|| Lease::new(ttl).terms()),
-        job: Job {
-            name: caller::job(exec.job.clone(), &process.user, &exec.command),
-            is_named: exec.job.is_some(),
-            once_per: exec.once_per.map(once_per).transpose()?,
-            skips: exec.skip_ok.is_some(),
-            max_waiting: exec.max_waiting,
-            hold_at_least: exec.hold_at_least,
-            held_above: held_above.clone(),
-            history: named.defaults.history(exec.history)?,
-            ..Job::default()
-        },
-        process,
+    let cover = exec.nested.then(|| Cover::find(store.as_mut(), &request.ancestors, &request.claims)).transpose()?;
+    request.job = Job {
+        is_named: exec.request.job.is_some(),
+        once_per: exec.once_per.map(once_per).transpose()?,
+        skips: exec.skip_ok.is_some(),
+        hold_at_least: exec.hold_at_least,
+        ..request.job
     };
     let mut asks_at = Boottime::now();
     if !exec.splay.is_zero() {
         asks_at = asks_at + identity::random_part(exec.splay).context("can't get random numbers")?;
     }
-    let options = AcquireOptions { replicas: named.defaults.replicas(exec.replicas, has_leases), from: asks_at };
+    let options = AcquireOptions { from: asks_at, ..options };
     let handle = store.acquire(request, options).map_err(Failure::from)?;
     // The handle is not dropped: rlock ends when this function returns, and the kernel frees the
     // table's map and all other memory faster.
     let mut handle = ManuallyDrop::new(handle);
     let settings = Settings {
-        group: group_for_command(),
-        grace,
-        wait: exec.wait,
-        busy_code: exec.conflict_exit_code,
-        notice: match io::stderr().is_terminal() {
-            _ if exec.quiet => Notice::Never,
-            true => Notice::Line,
-            false if verbose || ci.is_some() => Notice::Log,
-            false => Notice::Never,
-        },
-        quiet: exec.quiet,
-        verbose,
         max_runtime: exec.max_runtime,
         skip: exec.skip_ok.map_or(Skip::Never, |limit| limit.map_or(Skip::Always, Skip::For)),
         has_spare: exec.meanwhile.is_some(),
         has_else: exec.otherwise.is_some(),
-        // A request that is not nested is in no circle.
-        deadlock_timeout: Some(exec.deadlock_timeout).filter(|timeout| !ancestors.is_empty() && !timeout.is_zero()),
+        ..settings
     };
-    let names = exec.claims.iter().map(|claim| claim.resource.clone()).chain(held_above);
-    let detector = settings.deadlock_timeout.map(|_| Detector::new(session, names));
-    let mut related = ancestors;
-    related.push(session);
-    let is_whole = matches!(&exec.claims[..], [claim] if claim.span.is_whole());
-    let store_options = exec.store.clone();
+    let store_options = exec.request.store;
     let start_with = move |grant: &Grant| {
         let open = || Named::find(&store_options)?.open(Some(LOOK_TIMEOUT));
         cover.map_or(Ok(()), |cover| cover.check(grant, open))?;
-        variables.extend(of_grant(grant, is_whole));
-        Ok(variables)
+        Ok(variables(Some(grant)))
     };
     let conclude = |report: &Report, grant: Option<&Grant>| status.and_then(|status| status.write(report, grant));
-    let messages = Messages { claims: exec.claims, related, has_leases, is_stopped: identity::is_stopped };
     let command = CommandSpec { argv: exec.command, session: session.to_string() };
     let (spare, otherwise) = (exec.meanwhile.unwrap_or_default(), exec.otherwise.unwrap_or_default());
     let report = Report::new(asks_at, exec.success_codes);
@@ -166,43 +125,8 @@ fn once_per(period: Period) -> Result<OncePer, Failure> {
     Ok(OncePer { period, calendar })
 }
 
-/// The variables that tell of the grant. `is_whole` says that the request is for one whole
-/// resource.
-fn of_grant(grant: &Grant, is_whole: bool) -> Vec<(OsString, OsString)> {
-    let highest = grant.tokens.iter().max().copied().unwrap_or_default();
-    let slots: Vec<_> = grant.slots.iter().map(u32::to_string).collect();
-    let last = is_whole.then(|| grant.last.map_or_else(|| "none".to_owned(), |last| last.to_string()));
-    let of_this_request = [(context::SLOT, slots.join("\n")), (context::LAST, last.unwrap_or_default())];
-    // A value from outside would tell of another request.
-    let is_due = |(name, value): &(&str, String)| !value.is_empty() || std::env::var_os(name).is_some();
-    let variables = of_this_request.into_iter().filter(is_due);
-    let token = (context::TOKEN, highest.to_string());
-    variables.chain([token]).map(|(name, value)| (name.into(), value.into())).collect()
-}
-
-/// The variables for the command that tell of the request, as far as they are known before the
-/// grant.
-fn inherited(
-    session: SessionId,
-    (ancestors, held_above): (&[SessionId], &[Resource]),
-    exec: &Exec,
-) -> Vec<(OsString, OsString)> {
-    let lines = |texts: Vec<&str>| texts.join("\n");
-    let mut variables = vec![
-        (context::SESSION.into(), session.to_string().into()),
-        (context::RESOURCE.into(), lines(exec.claims.iter().map(|claim| claim.resource.as_str()).collect()).into()),
-        (context::MODE.into(), lines(exec.claims.iter().map(|claim| claim.mode.as_str()).collect()).into()),
-    ];
-    variables.extend(exec.ttl.map(|ttl| (context::TTL.into(), words::duration(ttl).into())));
-    if exec.verbose {
-        variables.push((context::VERBOSE.into(), "1".into()));
-    }
-    // A stale variable from outside would make strangers the ancestors of this session's
-    // descendants.
-    if !ancestors.is_empty() || std::env::var_os(context::ANCESTORS).is_some() {
-        let ids: Vec<_> = ancestors.iter().map(SessionId::to_string).collect();
-        variables.push((context::ANCESTORS.into(), ids.join(",").into()));
-        variables.push((context::HELD.into(), context::as_held(held_above).into()));
-    }
-    variables
+/// How the last hold of the resource ended, if the request is for one whole resource.
+fn last(grant: &Grant, claims: &[Claim]) -> Option<String> {
+    let is_whole = matches!(claims, [claim] if claim.span.is_whole());
+    is_whole.then(|| grant.last.map_or_else(|| "none".to_owned(), |last| last.to_string()))
 }

@@ -3,10 +3,10 @@
 //!
 //! `context` reads the environment that the subcommands share, and `config` the configuration file;
 //! `defaults` has the settings that both may give.
-//! `caller` describes who makes a request, with the help of `ci`, and `calendar` has the day of
-//! `--once-per day`. `room` checks whether rlock's
-//! variables fit into the command's environment. `nested` and `status` belong to `exec`. `acquired`
-//! finds what `rlock acquire` has locked, and `variables` prints how other rlocks find that. `look`
+//! `request` prepares what `exec` and `acquire` ask for; `caller` describes who asks, with the help
+//! of `ci`, and `calendar` has the day of `--once-per day`. `variables` builds how an rlock finds the
+//! lock that it runs below, and `room` checks whether that fits into the command's environment.
+//! `nested` and `status` belong to `exec`. `acquired` finds what `rlock acquire` has locked. `look`
 //! asks the terminal how listings may look, and `watch` is `rlock inspect --watch`. `replaced`
 //! writes a file that the user names.
 
@@ -32,6 +32,7 @@ mod nested;
 mod release;
 mod renew;
 mod replaced;
+mod request;
 mod room;
 mod serve;
 mod shrink;

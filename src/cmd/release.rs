@@ -3,7 +3,7 @@
 use anyhow::Context;
 
 use super::context::Named;
-use super::variables::{self, Held};
+use super::variables::{self, Form, Held};
 use super::{acquired, context, say};
 use crate::cli::invocation::Release;
 use crate::cli::stdout;
@@ -16,9 +16,7 @@ use crate::store::{Released, Store};
 
 /// Releases the sessions and returns the exit code.
 pub(super) fn run(release: &Release) -> anyhow::Result<u8> {
-    let named = Named::find(&release.store)?;
-    let mut store = named.open(None)?;
-    context::warn_of_password(&release.store);
+    let (named, mut store) = context::open_named(&release.store)?;
     let store = store.as_mut();
     let ids = match release.sessions.as_slice() {
         [] => vec![acquired::innermost(store)?],
@@ -54,10 +52,10 @@ fn print_around(store: &mut dyn Store, named: &Named, released: &[SessionId]) ->
     let around = chain.first().map(|id| acquired::find(store, *id)).transpose()?.flatten();
     let parts = around.filter(|session| session.is_holder()).map(|session| variables::parts(&session));
     let held = parts.as_ref().map(|(claims, tokens, slots)| Held { claims, tokens, slots });
-    let place = named.exported(store);
+    let place = named.exported(store, Form::Lines);
     // The innermost session has variables of its own.
     let above = if chain.len() > 1 { context::held_above()? } else { Vec::new() };
-    let lines = variables::of(&chain, held, &above, place, store.namespace());
+    let lines = variables::of(Form::Lines, &chain, held, &above, place);
     let text = variables::text(&lines, true);
     stdout::print_whole(text.as_bytes()).context("can't write to standard output")
 }

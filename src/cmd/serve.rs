@@ -2,20 +2,18 @@
 
 use std::sync::Arc;
 
-use super::context::{self, Named};
+use super::context;
+use super::defaults::Chosen;
 use crate::cli::invocation::Serve;
 use crate::serve;
 
 /// Serves until a signal ends the server, and returns the exit code.
 pub(super) fn run(options: &Serve) -> anyhow::Result<u8> {
     let options = &Serve { verbose: context::verbose(options.verbose), ..options.clone() };
-    let named = Named::find(&options.store)?;
-    let store = named.open(None)?;
-    context::warn_of_password(&options.store);
+    let (named, store) = context::open_named(&options.store)?;
     let token = options.token_file.as_deref().map(serve::token::read).transpose()?;
-    let ttl = named.defaults.ttl(options.ttl)?;
-    let grace = named.defaults.grace(options.grace, ttl, store.leases())?;
-    let history = named.defaults.history(options.history)?;
+    let Chosen { terms, grace, history } =
+        named.defaults.choose(options.ttl, options.grace, options.history, store.leases())?;
     let open = Arc::new(move || named.open(None));
-    serve::run::run(options, token, (ttl, grace, history), store, open)
+    serve::run::run(options, token, (terms, grace, history), store, open)
 }

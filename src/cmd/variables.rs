@@ -1,4 +1,5 @@
-//! Prints the variables by which other rlocks find a lock of `rlock acquire`.
+//! Builds the variables by which an rlock finds the session that it runs below, for the command of
+//! `exec` and as the lines of `acquire` and `release`.
 
 use std::env;
 use std::ffi::OsString;
@@ -9,55 +10,75 @@ use crate::lock::records::Session;
 use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
 
-/// A line to print: the value of a variable, or none for a variable that is to be removed.
-pub(super) type Line = (OsString, Option<String>);
+/// A variable and its value, or none for a variable from outside that must not stay behind.
+pub(super) type Line = (&'static str, Option<String>);
+
+/// Where the variables go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Into the environment of a command. A value has a line for each claim.
+    Environment,
+    /// To standard output, for a file with one line for each variable. So only a single claim has
+    /// variables of its own, and several are named in [`context::HELD`].
+    Lines,
+}
 
 /// What a session holds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Held<'a> {
     pub(super) claims: &'a [Claim],
-    /// The tokens, claim by claim.
+    /// The tokens, claim by claim; none before the grant.
     pub(super) tokens: &'a [u64],
     /// The numbers of the slots, in the order of the claims on slots.
     pub(super) slots: &'a [u32],
 }
 
-/// The variables for commands below these sessions, innermost first. `held` is what the innermost
+/// The variables for what runs below these sessions, innermost first. `held` is what the innermost
 /// session holds, if it still holds something, and `held_above` the resources of the others.
 /// `place` are the variables that name the store.
 pub(super) fn of(
+    form: Form,
     chain: &[SessionId],
     held: Option<Held<'_>>,
     held_above: &[Resource],
-    place: Vec<(OsString, OsString)>,
-    namespace: &str,
+    place: Vec<Line>,
 ) -> Vec<Line> {
-    let mut lines: Vec<Line> = Vec::new();
-    let mut line = |name: &str, value: Option<String>| {
-        // A variable of an outer session must not stay behind.
-        if value.is_some() || env::var_os(name).is_some() {
-            lines.push((name.into(), value));
-        }
-    };
+    let Held { claims, tokens, slots } = held.unwrap_or(Held { claims: &[], tokens: &[], slots: &[] });
+    let has_own = form == Form::Environment || claims.len() == 1;
+    let (own, slots, others) = if has_own { (claims, slots, &[][..]) } else { (&[][..], &[][..], claims) };
     let ids: Vec<_> = chain.iter().map(SessionId::to_string).collect();
-    line(context::SESSION, ids.first().cloned());
-    line(context::ANCESTORS, ids.get(1..).map(|above| above.join(",")));
-    let held = held.as_ref();
-    // Only a single claim has a variable of its own.
-    let several = held.map(|held| held.claims).filter(|claims| claims.len() > 1).unwrap_or_default();
-    let names: Vec<_> = several.iter().map(|claim| &claim.resource).chain(held_above).collect();
-    line(context::HELD, (!names.is_empty()).then(|| context::as_held(names)));
-    line(context::TOKEN, held.and_then(|held| held.tokens.iter().max()).map(u64::to_string));
-    let single = held.and_then(|held| if let [claim] = held.claims { Some((claim, held.slots)) } else { None });
-    line(context::RESOURCE, single.map(|(claim, _)| claim.resource.to_string()));
-    line(context::MODE, single.map(|(claim, _)| claim.mode.to_string()));
-    line(context::SLOT, single.and_then(|(_, slots)| slots.first()).map(u32::to_string));
+    let above = ids.get(1..).map(|above| above.join(","));
+    let names: Vec<_> = others.iter().map(|claim| &claim.resource).chain(held_above).collect();
+    let mut variables = vec![
+        (context::SESSION, ids.first().cloned()),
+        (context::ANCESTORS, above.filter(|above| form == Form::Lines || !above.is_empty())),
+        (context::HELD, (!names.is_empty()).then(|| context::as_held(names))),
+        (context::TOKEN, tokens.iter().max().map(u64::to_string)),
+        (context::RESOURCE, lines(own.iter().map(|claim| &claim.resource))),
+        (context::MODE, lines(own.iter().map(|claim| claim.mode))),
+        (context::SLOT, lines(slots)),
+    ];
+    variables.retain(is_due);
     if !chain.is_empty() {
-        line(context::NAMESPACE, Some(namespace.to_owned()));
-        let store = place.into_iter().filter(|(name, _)| name != context::NAMESPACE);
-        lines.extend(store.map(|(name, value)| (name, Some(value.to_string_lossy().into_owned()))));
+        variables.extend(place);
     }
-    lines
+    variables
+}
+
+/// Whether a variable has a value, or a value from outside that would tell of another session.
+pub(super) fn is_due((name, value): &Line) -> bool {
+    value.is_some() || env::var_os(name).is_some()
+}
+
+/// The values, one on each line.
+fn lines<T: ToString>(values: impl IntoIterator<Item = T>) -> Option<String> {
+    let values: Vec<_> = values.into_iter().map(|value| value.to_string()).collect();
+    (!values.is_empty()).then(|| values.join("\n"))
+}
+
+/// The variables for execve(2). A variable that must not stay behind is empty.
+pub(super) fn environment(variables: impl IntoIterator<Item = Line>) -> Vec<(OsString, OsString)> {
+    variables.into_iter().map(|(name, value)| (name.into(), value.unwrap_or_default().into())).collect()
 }
 
 /// What a session of the store holds, in the parts of [`Held`].
@@ -70,7 +91,6 @@ pub(super) fn parts(session: &Session) -> (Vec<Claim>, Vec<u64>, Vec<u32>) {
 pub(super) fn text(lines: &[Line], export: bool) -> String {
     let mut text = String::new();
     for (name, value) in lines {
-        let name = name.to_string_lossy();
         // Writing to a String cannot fail.
         let _ = match (export, value) {
             (true, Some(value)) => writeln!(text, "export {name}='{}'", value.replace('\'', "'\\''")),
@@ -99,7 +119,8 @@ mod tests {
         let claim =
             Claim { resource: Resource::new("k").unwrap(), mode: Mode::Slot, span: Span::Whole, slots: Some(3) };
         let one = Held { claims: std::slice::from_ref(&claim), tokens: &[9], slots: &[2] };
-        let lines = of(&[session, session], Some(one), &[], Vec::new(), "n");
+        let place = || vec![("RLOCK_NAMESPACE", Some("n".to_owned()))];
+        let lines = of(Form::Lines, &[session, session], Some(one), &[], place());
         let expected = format!(
             "RLOCK_SESSION={session}\nRLOCK_ANCESTORS={session}\nRLOCK_TOKEN=9\nRLOCK_RESOURCE=k\nRLOCK_MODE=slot\n\
              RLOCK_SLOT=2\nRLOCK_NAMESPACE=n\n"
@@ -107,18 +128,43 @@ mod tests {
         assert_eq!(text(&lines, false), expected);
         let claims = [claim.clone(), claim];
         let two = Held { claims: &claims, tokens: &[9, 11], slots: &[2, 0] };
-        let place = vec![("RLOCK_NAMESPACE".into(), "n".into()), ("RLOCK_STORE".into(), "file:///d".into())];
-        let lines = of(&[session], Some(two), &[], place, "n");
+        let store = [("RLOCK_STORE", Some("file:///d".to_owned()))];
+        let lines = of(Form::Lines, &[session], Some(two), &[], place().into_iter().chain(store).collect());
         let expected = format!(
             "RLOCK_SESSION={session}\nRLOCK_ANCESTORS=\nRLOCK_HELD=k,k\nRLOCK_TOKEN=11\nRLOCK_NAMESPACE=n\nRLOCK_STORE=file:///d\n"
         );
         assert_eq!(text(&lines, false), expected);
     }
 
+    /// "The resource; of several claims one on each line."
+    #[test]
+    fn command_has_a_line_for_each_claim_and_ancestors_only_if_it_is_nested() {
+        let session = SessionId([7; 16]);
+        let claim = |name, mode| Claim { resource: Resource::new(name).unwrap(), mode, span: Span::Whole, slots: None };
+        let claims = [claim("a", Mode::Slot), claim("b", Mode::Read), claim("c", Mode::Slot)];
+        let held = Held { claims: &claims, tokens: &[9, 11, 10], slots: &[2, 0] };
+        let value = |chain: &[SessionId], above: &[Resource], name| {
+            let variables = environment(of(Form::Environment, chain, Some(held), above, Vec::new()));
+            variables.into_iter().find(|(found, _)| found == name).map(|(_, value)| value.into_string().unwrap())
+        };
+        for (name, expected) in [
+            ("RLOCK_RESOURCE", Some("a\nb\nc")),
+            ("RLOCK_MODE", Some("slot\nread\nslot")),
+            ("RLOCK_SLOT", Some("2\n0")),
+            ("RLOCK_TOKEN", Some("11")),
+            ("RLOCK_ANCESTORS", None),
+            ("RLOCK_HELD", None),
+        ] {
+            assert_eq!(value(&[session], &[], name).as_deref(), expected, "{name}");
+        }
+        let above = [Resource::new("x,y").unwrap()];
+        assert_eq!(value(&[session, session], &above, "RLOCK_ANCESTORS"), Some(session.to_string()));
+        assert_eq!(value(&[session, session], &above, "RLOCK_HELD").as_deref(), Some("x%2Cy"));
+    }
+
     #[test]
     fn shell_gets_any_value_and_a_file_gets_one_line_each() {
-        let lines =
-            [("A".into(), Some("it's; $(x)".to_owned())), ("B".into(), None), ("C".into(), Some(String::new()))];
+        let lines = [("A", Some("it's; $(x)".to_owned())), ("B", None), ("C", Some(String::new()))];
         assert_eq!(text(&lines, true), "export A='it'\\''s; $(x)'\nunset B\nexport C=''\n");
         assert_eq!(text(&lines, false), "A=it's; $(x)\nB=\nC=\n");
     }

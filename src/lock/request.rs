@@ -247,6 +247,13 @@ pub struct Request {
     pub process: Process,
 }
 
+impl Request {
+    /// The sessions that a process below this request runs below, innermost first.
+    pub(crate) fn chain(&self) -> Vec<SessionId> {
+        std::iter::once(self.session).chain(self.ancestors.iter().copied()).collect()
+    }
+}
+
 /// The place of a waiter in the queue, to which a request that was passed over returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {

@@ -19,6 +19,7 @@ use crate::cli::invocation::Serve;
 use crate::clock::Boottime;
 use crate::exit;
 use crate::identity;
+use crate::lock::request::Terms;
 use crate::store::Store;
 
 /// Serves until all clients of a drained server are gone, or until the client on standard input and
@@ -29,7 +30,7 @@ use crate::store::Store;
 pub(crate) fn run(
     serve: &Serve,
     token: Option<String>,
-    (ttl, grace, history): (Duration, Duration, u32),
+    (terms, grace, history): (Option<Terms>, Duration, u32),
     store: Box<dyn Store>,
     open: Arc<Open>,
 ) -> anyhow::Result<u8> {
@@ -43,7 +44,7 @@ pub(crate) fn run(
     let worker = Worker::new(open, Arc::clone(&rules)).context("can't prepare the worker")?;
     let sessions = store.sessions().map_err(crate::failure::Failure::from)?;
     let limits = Limits { connections: serve.max_connections, waiting: serve.max_waiting };
-    let server = Server::new(rules, limits, (ttl, history), serve.verbose, sessions, worker);
+    let server = Server::new(rules, limits, (terms, history), serve.verbose, sessions, worker);
     let mut server = server.context("can't prepare the server")?;
     for listener in listeners {
         server.listen(listener).context("can't listen")?;

@@ -22,8 +22,7 @@ use super::worker::Worker;
 use crate::cli::lines::LineParser;
 use crate::clock::Boottime;
 use crate::identity;
-use crate::lock::lease::Lease;
-use crate::lock::request::{Job, Process, Request, SessionId};
+use crate::lock::request::{Job, Process, Request, SessionId, Terms};
 use crate::store::Standing;
 use crate::store::sessions::{Event as Report, Sessions};
 use crate::streams;
@@ -53,7 +52,8 @@ pub(super) struct Limits {
 pub(super) struct Server {
     rules: Arc<Rules>,
     limits: Limits,
-    ttl: Duration,
+    /// The lengths of the leases, in a store that has leases.
+    terms: Option<Terms>,
     /// How many entries the history of each resource keeps.
     history: u32,
     verbose: bool,
@@ -102,7 +102,7 @@ impl Server {
     pub(super) fn new(
         rules: Arc<Rules>,
         limits: Limits,
-        (ttl, history): (Duration, u32),
+        (terms, history): (Option<Terms>, u32),
         verbose: bool,
         sessions: Box<dyn Sessions>,
         worker: Worker,
@@ -110,7 +110,7 @@ impl Server {
         Ok(Self {
             rules,
             limits,
-            ttl,
+            terms,
             history,
             verbose,
             sessions,
@@ -322,14 +322,13 @@ impl Server {
             }
             Action::Acquire { session, parent, held_above, claims, wait } => {
                 self.owners.insert(session, id);
-                let terms = self.rules.has_leases.then(|| Lease::new(self.ttl).terms());
                 let (ancestors, process) = (parent.into_iter().collect(), entry.process.clone());
                 self.sessions.acquire(Request {
                     session,
                     ancestors,
                     claims,
                     wait,
-                    terms,
+                    terms: self.terms,
                     job: Job { history: self.history, held_above, ..Job::default() },
                     process,
                 });
