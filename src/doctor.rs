@@ -5,13 +5,15 @@ mod load;
 
 use std::time::Duration;
 
+use rustix::io::Errno;
+
 pub(crate) use audience::audience;
 pub(crate) use load::{cost, names, no_names};
 
 use crate::lock::text::shortened;
 use crate::store::embedded::TABLE_BYTES_MAX;
 use crate::store::facts::{DirectoryFacts, Facts, ServerFacts};
-use crate::words::{duration, one_line};
+use crate::words::{Explained, duration, one_line};
 
 /// How a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,24 +88,20 @@ pub(crate) fn checks(facts: &Facts, ttl: Duration) -> Vec<Check> {
     }
 }
 
-/// What the system says when something is used up, and what to do.
-const USED_UP: [(&str, &str); 5] = [
-    ("no space left on device", "delete files on the file system, where df -h and df -i show what is used up"),
-    ("disk quota exceeded", "delete files, or raise the quota"),
-    ("too many open files", "raise the limit: ulimit -n 1024"),
-    ("too many open files in system", "end processes, or raise the limit: sysctl fs.file-max"),
-    ("cannot allocate memory", "end processes, or raise the limit: ulimit -v unlimited"),
+/// The errors of the system by which something is used up, and what to do.
+const USED_UP: [(Errno, &str); 5] = [
+    (Errno::NOSPC, "delete files on the file system, where df -h and df -i show what is used up"),
+    (Errno::DQUOT, "delete files, or raise the quota"),
+    (Errno::MFILE, "raise the limit: ulimit -n 1024"),
+    (Errno::NFILE, "end processes, or raise the limit: sysctl fs.file-max"),
+    (Errno::NOMEM, "end processes, or raise the limit: ulimit -v unlimited"),
 ];
 
-/// The check that has met an error. The text of an error ends with what to do, unless the system
-/// only says what is used up.
-pub(crate) fn failed(name: &'static str, text: &str) -> Check {
-    if let Some((_, cure)) = USED_UP.iter().find(|(reason, _)| text.ends_with(reason)) {
-        return Check::fail(name, text, *cure);
-    }
-    let parts = text.split_once("; ").or_else(|| text.rsplit_once(": "));
-    let (found, cure) = parts.unwrap_or((text, "see STORES in rlock(1)"));
-    Check::fail(name, found, cure)
+/// The check that has met an error.
+pub(crate) fn failed(name: &'static str, words: &Explained) -> Check {
+    let used_up = USED_UP.iter().find(|(errno, _)| words.errno == Some(*errno)).map(|(_, cure)| *cure);
+    let cure = words.cure.as_deref().or(used_up).unwrap_or("see STORES in rlock(1)");
+    Check::fail(name, words.what.as_str(), cure)
 }
 
 fn directory(facts: &DirectoryFacts) -> Check {
@@ -475,12 +473,18 @@ pub(crate) mod tests {
     #[test]
     fn error_of_the_system_gets_a_cure_where_something_is_used_up() {
         let store = "the store in /d can't be used";
-        for (reason, cure) in USED_UP {
-            let check = failed("locks", &format!("{store}: {reason}"));
-            assert_eq!((check.found, check.cure), (format!("{store}: {reason}"), Some(cure.to_owned())));
+        for (errno, cure) in USED_UP {
+            let words = Explained::from(&std::io::Error::from(errno)).behind(store);
+            let check = failed("locks", &words);
+            assert_eq!((check.found, check.cure), (words.to_string(), Some(cure.to_owned())));
         }
-        let check = failed("store", "no: do this");
-        assert_eq!((check.found.as_str(), check.cure.as_deref()), ("no", Some("do this")));
+        let check = failed("store", &Explained::new("no: no", "do this: now"));
+        assert_eq!((check.found.as_str(), check.cure.as_deref()), ("no: no", Some("do this: now")));
+        let check = failed("store", &"it is broken: why".into());
+        assert_eq!(
+            (check.found.as_str(), check.cure.as_deref()),
+            ("it is broken: why", Some("see STORES in rlock(1)"))
+        );
     }
 
     #[test]

@@ -5,22 +5,27 @@ use std::fmt;
 use crate::exit;
 use crate::lock::op::Refusal;
 use crate::store;
+use crate::words::Explained;
 
-/// The reason why a subcommand ends without a result: one line for the user, and the exit code for
+/// The reason why a subcommand ends without a result: the words for the user, and the exit code for
 /// the kind of failure. An error of any other type is a failure of rlock itself.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
-    pub(crate) text: String,
+    pub(crate) words: Explained,
 }
 
 impl Failure {
-    pub(crate) fn usage(text: impl Into<String>) -> Self {
-        Self { code: exit::USAGE, text: text.into() }
+    pub(crate) fn new(code: u8, words: impl Into<Explained>) -> Self {
+        Self { code, words: words.into() }
+    }
+
+    pub(crate) fn usage(words: impl Into<Explained>) -> Self {
+        Self::new(exit::USAGE, words)
     }
 
     pub(crate) fn refused(reason: &dyn fmt::Display) -> Self {
-        Self { code: exit::REFUSED, text: format!("refused: {reason}") }
+        Self::new(exit::REFUSED, format!("refused: {reason}"))
     }
 }
 
@@ -28,7 +33,7 @@ impl From<&Refusal> for Failure {
     /// What the state of the store does not allow now is not the fault of the request.
     fn from(refusal: &Refusal) -> Self {
         match refusal {
-            Refusal::TooManyJobs { .. } => Self { code: exit::UNAVAILABLE, text: refusal.to_string() },
+            Refusal::TooManyJobs { .. } => Self::new(exit::UNAVAILABLE, refusal.to_string()),
             _ => Self::refused(refusal),
         }
     }
@@ -36,7 +41,7 @@ impl From<&Refusal> for Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        self.words.fmt(f)
     }
 }
 
@@ -45,9 +50,9 @@ impl std::error::Error for Failure {}
 impl From<store::Error> for Failure {
     fn from(error: store::Error) -> Self {
         match error {
-            store::Error::Usage(text) => Self::usage(text),
-            store::Error::Refused(text) => Self::refused(&text),
-            store::Error::Unavailable(text) => Self { code: exit::UNAVAILABLE, text },
+            store::Error::Usage(words) => Self::usage(words),
+            store::Error::Refused(words) => Self::new(exit::REFUSED, words.behind("refused: ")),
+            store::Error::Unavailable(words) => Self::new(exit::UNAVAILABLE, words),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! comes with [`crate::store::Error`].
 
 use std::collections::{HashMap, HashSet};
+use std::error::Error;
 use std::fmt::Display;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -157,7 +158,7 @@ impl Messages {
 
     /// `trouble` is the reason why the store did not answer, if that reason is known.
     pub(crate) fn not_renewed(&self, trouble: Option<&str>) -> String {
-        let reason = trouble.map(|trouble| format!(": {}", reason(&trouble))).unwrap_or_default();
+        let reason = trouble.map(|trouble| format!(": {trouble}")).unwrap_or_default();
         format!("the lease on {} was not renewed in time{reason}", self.names())
     }
 
@@ -214,7 +215,7 @@ pub(crate) const NO_PROCESSES: &str = "warning: /proc does not show the processe
                                        other process groups go on: mount a /proc";
 
 /// What rlock says where the kernel does not make it the parent of orphans.
-pub(crate) fn no_orphans(error: &dyn Display) -> String {
+pub(crate) fn no_orphans(error: &(dyn Error + 'static)) -> String {
     let why = reason(error);
     format!(
         "warning: the kernel does not make rlock the parent of orphans ({why}): if the command is killed, they go on: \

@@ -1,24 +1,27 @@
 //! Formats and sanitises text for one-line messages.
 
-use std::fmt::{Display, Write};
+use std::error::Error;
+use std::fmt::Write;
+use std::io;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use serde_json::Value;
 
 use crate::lock::text::is_control_or_format;
 
-/// The text of an error in lower case and without the error's number, whether or not the system
-/// wrote it.
-pub(crate) fn reason(error: &dyn Display) -> String {
-    let text = error.to_string();
-    let Some((words, _)) = text.split_once(" (os error") else { return text };
-    // Only the system's own words start in upper case. They stand last if rlock's words precede
-    // them.
-    let (before, words) = words.rsplit_once(": ").map_or(("", words), |(before, words)| (before, words));
-    let mut letters = words.chars();
-    let words = letters.next().into_iter().flat_map(char::to_lowercase).chain(letters);
-    let gap = if before.is_empty() { "" } else { ": " };
-    before.chars().chain(gap.chars()).chain(words).collect()
+mod explained;
+
+pub(crate) use explained::Explained;
+
+/// The text of an error. The system's own words, which start in upper case, are in lower case, and
+/// their number is left out.
+pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
+    let errno = error.downcast_ref().copied().or_else(|| Errno::from_io_error(error.downcast_ref::<io::Error>()?));
+    let Some(errno) = errno else { return error.to_string() };
+    let text = errno::Errno(errno.raw_os_error()).to_string();
+    let mut letters = text.chars();
+    letters.next().into_iter().flat_map(char::to_lowercase).chain(letters).collect()
 }
 
 /// `text` with `?` for each control or format character. Names and commands are external text, and
@@ -126,15 +129,11 @@ mod tests {
     #[test]
     fn system_error_text_is_lower_case_without_its_number() {
         assert_eq!(reason(&io::Error::from_raw_os_error(13)), "permission denied");
-        assert_eq!(
-            reason(&"cannot write 'X': No space left on device (os error 28)"),
-            "cannot write 'X': no space left on device"
-        );
         assert_eq!(reason(&rustix::io::Errno::NOTDIR), "not a directory");
     }
 
     #[test]
     fn other_error_text_is_unchanged() {
-        assert_eq!(reason(&"LMDB says no"), "LMDB says no");
+        assert_eq!(reason(&io::Error::other("LMDB says No (os error 1)")), "LMDB says No (os error 1)");
     }
 }

@@ -9,6 +9,7 @@ use clap::{Arg, ArgAction, ArgGroup, Command, ValueHint, value_parser};
 
 use super::help::{advanced, notes};
 use super::values;
+use crate::words::Explained;
 
 /// The names of arguments, by which `read` and `claims` look up their values.
 pub(super) mod id {
@@ -115,7 +116,7 @@ pub(super) fn option(
 
 /// An option whose value may be absent, in which case its value is `None`. The value stands behind
 /// an `=`.
-fn optional(id: &'static str, parse: fn(&str) -> Result<Duration, String>, help: &'static str) -> Arg {
+fn optional(id: &'static str, parse: fn(&str) -> Result<Duration, Explained>, help: &'static str) -> Arg {
     let parser = move |word: &str| if word == ABSENT { Ok(None) } else { parse(word).map(Some) };
     // clap counts the place of an option only if the option has a value.
     option(id, "DUR", parser, help).num_args(0..=1).require_equals(true).default_missing_value(ABSENT)

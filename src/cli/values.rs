@@ -13,6 +13,7 @@ use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::lock::text::Unprintable;
 use crate::store::Replicas;
+use crate::words::Explained;
 
 use super::invocation::{Address, LostSignal, Period, Unit};
 use super::numbers::unmark;
@@ -61,7 +62,7 @@ pub(super) fn slot(word: &str) -> Result<(Resource, u32), String> {
 
 /// Parses a duration as humantime does, or a bare number of seconds, as users of flock(1) and
 /// timeout(1) write it.
-pub(crate) fn duration(word: &str) -> Result<Duration, String> {
+pub(crate) fn duration(word: &str) -> Result<Duration, Explained> {
     let word = unmark(word);
     let bare = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let duration = if bare {
@@ -70,19 +71,25 @@ pub(crate) fn duration(word: &str) -> Result<Duration, String> {
     } else {
         humantime::parse_duration(word).ok()
     };
-    let duration =
-        duration.ok_or_else(|| format!("'{word}' is not a duration: write it as 90s, 5m, 1h30m or 500ms"))?;
+    let cure = "write it as 90s, 5m, 1h30m or 500ms";
+    let duration = duration.ok_or_else(|| Explained::new(format!("'{word}' is not a duration"), cure))?;
     if duration > DURATION_MAX {
-        Err(format!("'{word}' is too long: the limit is {} days", DURATION_MAX.as_secs() / (24 * 3600)))
+        let cure = format!("the limit is {} days", DURATION_MAX.as_secs() / (24 * 3600));
+        Err(Explained::new(format!("'{word}' is too long"), cure))
     } else {
         Ok(duration)
     }
 }
 
 /// Parses the ttl of a lease.
-pub(crate) fn ttl(word: &str) -> Result<Duration, String> {
-    let ttl = duration(word)?;
-    if ttl < TTL_MIN { Err(format!("'{word}' is too short: a lease lasts at least 1s")) } else { Ok(ttl) }
+pub(crate) fn ttl(word: &str) -> Result<Duration, Explained> {
+    at_least(TTL_MIN, word, "a lease lasts at least 1s")
+}
+
+/// Parses a duration that must not be shorter than `min`.
+fn at_least(min: Duration, word: &str, cure: &str) -> Result<Duration, Explained> {
+    let length = duration(word)?;
+    if length < min { Err(Explained::new(format!("'{word}' is too short"), cure)) } else { Ok(length) }
 }
 
 /// Parses how long a lock stays after its command.
@@ -114,22 +121,18 @@ fn within_week(word: &str, max: Duration, reason: &str) -> Result<Duration, Stri
 }
 
 /// Parses the maximum run time of a command.
-pub(super) fn runtime(word: &str) -> Result<Duration, String> {
-    let limit = duration(word)?;
-    if limit < SHORTEST { Err(format!("'{word}' is too short: give the command at least 1ms")) } else { Ok(limit) }
+pub(super) fn runtime(word: &str) -> Result<Duration, Explained> {
+    at_least(SHORTEST, word, "give the command at least 1ms")
 }
 
 /// Parses the time between two questions to a server.
-pub(super) fn interval(word: &str) -> Result<Duration, String> {
-    let every = duration(word)?;
-    let shortest = Duration::from_millis(100);
-    if every < shortest { Err(format!("'{word}' is too short: ask a server at most every 100ms")) } else { Ok(every) }
+pub(super) fn interval(word: &str) -> Result<Duration, Explained> {
+    at_least(Duration::from_millis(100), word, "ask a server at most every 100ms")
 }
 
 /// The time that connecting to a server may take.
-pub(crate) fn connect_timeout(word: &str) -> Result<Duration, String> {
-    let timeout = duration(word)?;
-    if timeout < SHORTEST { Err(format!("'{word}' is too short: give a server at least 1ms")) } else { Ok(timeout) }
+pub(crate) fn connect_timeout(word: &str) -> Result<Duration, Explained> {
+    at_least(SHORTEST, word, "give a server at least 1ms")
 }
 
 /// Parses how long a lock of `acquire` lasts: a length of time, or `ever`.
@@ -208,10 +211,11 @@ pub(super) fn exit_code(word: &str) -> Result<u8, String> {
 }
 
 /// Parses N or `N+disk`.
-pub(crate) fn replicas(word: &str) -> Result<Replicas, String> {
+pub(crate) fn replicas(word: &str) -> Result<Replicas, Explained> {
     let word = unmark(word);
     let (count, on_disk) = word.strip_suffix("+disk").map_or((word, false), |count| (count, true));
-    let mistake = |_| format!("'{word}' is not a number of replicas: give 0, 1, 2 and so on, or 1+disk");
+    let cure = "give 0, 1, 2 and so on, or 1+disk";
+    let mistake = |_| Explained::new(format!("'{word}' is not a number of replicas"), cure);
     Ok(Replicas { count: count.parse().map_err(mistake)?, on_disk })
 }
 
@@ -221,10 +225,11 @@ pub(super) fn waiters(word: &str) -> Result<u32, String> {
 }
 
 /// Parses the number of entries that a history keeps.
-pub(crate) fn history(word: &str) -> Result<u32, String> {
+pub(crate) fn history(word: &str) -> Result<u32, Explained> {
     let word = unmark(word);
     let entries = word.parse().ok().filter(|entries| *entries <= HISTORY_MAX);
-    entries.ok_or_else(|| format!("'{word}' is not the length of a history: give a number from 0 to {HISTORY_MAX}"))
+    let cure = format!("give a number from 0 to {HISTORY_MAX}");
+    entries.ok_or_else(|| Explained::new(format!("'{word}' is not the length of a history"), cure))
 }
 
 pub(super) fn entries(word: &str) -> Result<u32, String> {
@@ -285,14 +290,15 @@ mod tests {
         }
         for word in ["", "x", "-1", "1e3", "inf", ".", "1..2", "5 parsecs"] {
             let text = format!("'{word}' is not a duration: write it as 90s, 5m, 1h30m or 500ms");
-            assert_eq!(duration(word), Err(text));
+            assert_eq!(duration(word).unwrap_err().to_string(), text);
         }
     }
 
     #[test]
     fn duration_that_could_overflow_a_clock_is_rejected() {
         for word in ["100y", "101years", "18446744073709551616", "18446744073709551615s"] {
-            assert_eq!(duration(word), Err(format!("'{word}' is too long: the limit is 36500 days")));
+            let text = format!("'{word}' is too long: the limit is 36500 days");
+            assert_eq!(duration(word).unwrap_err().to_string(), text);
         }
         assert!(duration("99years").is_ok() && duration("36500days").is_ok());
     }
@@ -307,7 +313,7 @@ mod tests {
     #[test]
     fn ttl_below_one_second_is_rejected() {
         assert_eq!(ttl("1s"), Ok(Duration::from_secs(1)));
-        assert_eq!(ttl("999ms"), Err("'999ms' is too short: a lease lasts at least 1s".to_owned()));
+        assert_eq!(ttl("999ms").unwrap_err().to_string(), "'999ms' is too short: a lease lasts at least 1s");
     }
 
     #[test]
@@ -328,7 +334,7 @@ mod tests {
         assert_eq!(exit_code("256"), Err("'256' is not an exit code: give a number from 0 to 255".to_owned()));
         assert_eq!((history("0"), history("1000")), (Ok(0), Ok(1000)));
         let text = "'1001' is not the length of a history: give a number from 0 to 1000";
-        assert_eq!(history("1001"), Err(text.to_owned()));
+        assert_eq!(history("1001").unwrap_err().to_string(), text);
     }
 
     #[test]
@@ -337,7 +343,7 @@ mod tests {
         assert_eq!(replicas("0+disk"), Ok(Replicas { count: 0, on_disk: true }));
         for word in ["-1", "+disk", "1+", "1+disc", "disk", "1+disk+disk"] {
             let text = format!("'{word}' is not a number of replicas: give 0, 1, 2 and so on, or 1+disk");
-            assert_eq!(replicas(word), Err(text));
+            assert_eq!(replicas(word).unwrap_err().to_string(), text);
         }
     }
 

@@ -46,7 +46,7 @@ fn keep(acquire: &Acquire, words: &[OsString], pid: Pid, signal: Option<i32>) ->
     let detach = |text: &str| {
         let failed = |error: io::Error| {
             let text = format!("cannot leave the keeper behind, so the lock is released again: {}", reason(&error));
-            Failure { code: exit::FAILURE, text }
+            Failure::new(exit::FAILURE, text)
         };
         keeper.outlive_caller().map_err(failed)?;
         print(text)?;
@@ -134,8 +134,8 @@ fn lock(
 }
 
 fn print(text: &str) -> Result<(), Failure> {
-    stdout::print_whole(text.as_bytes()).map_err(|error| Failure {
-        code: exit::FAILURE,
-        text: format!("can't write to standard output, so the lock is released again: {}", reason(&error)),
+    stdout::print_whole(text.as_bytes()).map_err(|error| {
+        let text = format!("can't write to standard output, so the lock is released again: {}", reason(&error));
+        Failure::new(exit::FAILURE, text)
     })
 }

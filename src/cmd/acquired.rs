@@ -62,5 +62,5 @@ pub(super) fn resources(session: &Session) -> Vec<Resource> {
 /// The failure of a command that comes too late.
 pub(super) fn not_held(id: SessionId) -> Failure {
     let text = format!("session {id} holds nothing any more: its time is over, or it was released or taken away");
-    Failure { code: exit::LOST, text }
+    Failure::new(exit::LOST, text)
 }

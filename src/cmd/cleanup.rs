@@ -58,7 +58,7 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
     let free: Vec<_> = cleanup.resources.iter().filter(|resource| !held.contains(resource)).collect();
     let unusable = store.take_unusable();
     // `after_all_but` reports the unusable resources below; their holders are unknown.
-    let is_usable = |name: &Resource| !unusable.iter().any(|line| line.starts_with(&format!("'{name}' ")));
+    let is_usable = |name: &Resource| !unusable.iter().any(|found| found.resource.as_ref() == Some(name));
     for resource in free.iter().filter(|name| is_usable(name)) {
         let who = match cleanup.only {
             None => "nobody holds".to_owned(),

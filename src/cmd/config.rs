@@ -12,7 +12,7 @@ use crate::cli::{parse_connect_timeout, parse_duration, parse_history, parse_rep
 use crate::exit;
 use crate::failure::Failure;
 use crate::files;
-use crate::words::{self, one_line, reason};
+use crate::words::{self, Explained, one_line};
 
 /// Names another file than [`PATH`]; an empty value means that there is none.
 pub(super) const VARIABLE: &str = "RLOCK_CONFIG";
@@ -56,10 +56,10 @@ pub(super) fn read() -> Result<Config, Failure> {
     };
     let text = match read() {
         Err(error) if may_be_missing && error.kind() == io::ErrorKind::NotFound => return Ok(Config::default()),
-        Err(error) => return Err(unusable(&path, &reason(&error))),
+        Err(error) => return Err(unusable(&path, &error)),
         Ok(content) => String::from_utf8(content).map_err(|_| unusable(&path, "it is not UTF-8 text"))?,
     };
-    let mut config = parse(&text).map_err(|mistake| unusable(&path, &mistake))?;
+    let mut config = parse(&text).map_err(|mistake| unusable(&path, mistake))?;
     for warning in &mut config.warnings {
         *warning = format!("warning: the configuration {}, {warning}", quoted(&path));
     }
@@ -71,41 +71,39 @@ fn quoted(path: &Path) -> String {
 }
 
 /// A mistake in what the file says, which shows only when the store is opened.
-pub(super) fn mistake(text: &str) -> Failure {
-    unusable(&path().map_or_else(PathBuf::new, |(path, _)| path), text)
+pub(super) fn mistake(words: Explained) -> Failure {
+    unusable(&path().map_or_else(PathBuf::new, |(path, _)| path), words)
 }
 
-fn unusable(path: &Path, why: &str) -> Failure {
-    let text = format!("the configuration {} cannot be used: {why}", quoted(path));
-    Failure { code: exit::UNAVAILABLE, text }
+fn unusable(path: &Path, why: impl Into<Explained>) -> Failure {
+    let about = format!("the configuration {} cannot be used: ", quoted(path));
+    Failure::new(exit::UNAVAILABLE, why.into().behind(about))
 }
 
 /// Checks that nobody but root can lead others to a store by this file.
 fn check_owner(file: &Metadata) -> io::Result<()> {
     if file.uid() != 0 {
-        return Err(io::Error::other(format!("it belongs to uid {}: only root may own it", file.uid())));
+        return Err(Explained::new(format!("it belongs to uid {}", file.uid()), "only root may own it").into());
     }
     let mode = file.mode() & 0o7777;
     if mode & 0o022 != 0 {
-        return Err(io::Error::other(format!("others may write to it (mode {mode:04o}): take that right away")));
+        return Err(Explained::new(format!("others may write to it (mode {mode:04o})"), "take that right away").into());
     }
     Ok(())
 }
 
 /// Parses lines `name = value`. A `#` begins a comment at the start of a line and after a space.
-fn parse(text: &str) -> Result<Config, String> {
+fn parse(text: &str) -> Result<Config, Explained> {
     let mut config = Config::default();
     for (number, line) in (1..).zip(text.lines()) {
         let line = without_comment(line).trim();
         if line.is_empty() {
             continue;
         }
-        let mistake = |what: &str| Err(format!("line {number}: {what}"));
+        let mistake = |words: Explained| Err(words.behind(format_args!("line {number}: ")));
         let Some((name, value)) = line.split_once('=').map(|(name, value)| (name.trim(), value.trim())) else {
-            return mistake(&format!(
-                "'{}' is not of the form NAME = VALUE",
-                one_line(&words::without_passwords(line))
-            ));
+            let shown = one_line(&words::without_passwords(line));
+            return mistake(format!("'{shown}' is not of the form NAME = VALUE").into());
         };
         let Config { store, namespace, password_file, defaults, warnings } = &mut config;
         let set = match name {
@@ -118,7 +116,8 @@ fn parse(text: &str) -> Result<Config, String> {
             "grace" => set(&mut defaults.grace, value, parse_duration),
             "history" => set(&mut defaults.history, value, parse_history),
             _ if !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-') => {
-                return mistake(&format!("'{}' is no key: keys have lower-case letters", one_line(name)));
+                let what = format!("'{}' is no key", one_line(name));
+                return mistake(Explained::new(what, "keys have lower-case letters"));
             }
             _ => {
                 warnings.push(format!("line {number}: '{name}' is none of {KEYS}"));
@@ -127,9 +126,12 @@ fn parse(text: &str) -> Result<Config, String> {
         };
         match set {
             Ok(()) => {}
-            Err(Unset::Empty) => return mistake(&format!("{name} has no value: write {name} = VALUE")),
-            Err(Unset::Twice) => return mistake(&format!("{name} is set twice")),
-            Err(Unset::Mistake(text)) => return mistake(&format!("{name}: {}", one_line(&text))),
+            Err(Unset::Empty) => {
+                let cure = format!("write {name} = VALUE");
+                return mistake(Explained::new(format!("{name} has no value"), cure));
+            }
+            Err(Unset::Twice) => return mistake(format!("{name} is set twice").into()),
+            Err(Unset::Mistake(words)) => return mistake(words.behind(format_args!("{name}: "))),
         }
     }
     Ok(config)
@@ -139,10 +141,10 @@ fn parse(text: &str) -> Result<Config, String> {
 enum Unset {
     Empty,
     Twice,
-    Mistake(String),
+    Mistake(Explained),
 }
 
-fn set<T>(setting: &mut Option<T>, value: &str, parse: fn(&str) -> Result<T, String>) -> Result<(), Unset> {
+fn set<T>(setting: &mut Option<T>, value: &str, parse: fn(&str) -> Result<T, Explained>) -> Result<(), Unset> {
     if value.is_empty() {
         return Err(Unset::Empty);
     }
@@ -153,8 +155,8 @@ fn set<T>(setting: &mut Option<T>, value: &str, parse: fn(&str) -> Result<T, Str
     Ok(())
 }
 
-fn absolute(path: &str) -> Result<PathBuf, String> {
-    if path.starts_with('/') { Ok(path.into()) } else { Err(format!("'{path}' is not an absolute path")) }
+fn absolute(path: &str) -> Result<PathBuf, Explained> {
+    if path.starts_with('/') { Ok(path.into()) } else { Err(format!("'{path}' is not an absolute path").into()) }
 }
 
 fn without_comment(line: &str) -> &str {
@@ -215,7 +217,7 @@ mod tests {
             ("ttl = 10ms", "line 1: ttl: '10ms' is too short: a lease lasts at least 1s"),
             ("replicas = -1", "line 1: replicas: '-1' is not a number of replicas: give 0, 1, 2 and so on, or 1+disk"),
         ] {
-            assert_eq!(parse(text), Err(mistake.to_owned()), "{text:?}");
+            assert_eq!(parse(text).unwrap_err().to_string(), mistake, "{text:?}");
         }
     }
 }

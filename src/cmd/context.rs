@@ -16,6 +16,7 @@ use crate::lock::records::Session;
 use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
 use crate::store::{self, Changed, Secrets, Store, percent};
+use crate::words::Explained;
 
 const STORE: &str = "RLOCK_STORE";
 /// The word for the default store, in the place of a URL.
@@ -58,7 +59,8 @@ pub(super) fn variable(name: &str) -> Result<Option<String>, Failure> {
         None => Ok(None),
         Some(Ok(value)) => Ok(Some(value)),
         Some(Err(_)) => {
-            Err(Failure::usage(format!("{name} is not UTF-8 text: unset {name}, or set {name} to UTF-8 text")))
+            let cure = format!("unset {name}, or set {name} to UTF-8 text");
+            Err(Failure::usage(Explained::new(format!("{name} is not UTF-8 text"), cure)))
         }
     }
 }
@@ -116,14 +118,12 @@ impl Named {
         // An empty variable is often a secret that a CI job did not get. The embedded store would
         // then lock on this host only.
         if options.store.is_none() && env::var_os(STORE).is_some_and(|value| value.is_empty()) {
-            return Err(Failure::usage(format!(
-                "{STORE} is empty: set {STORE} to {EMBEDDED} for the embedded store, or to the URL of a store"
-            )));
+            let cure = format!("set {STORE} to {EMBEDDED} for the embedded store, or to the URL of a store");
+            return Err(Failure::usage(Explained::new(format!("{STORE} is empty"), cure)));
         }
         if options.namespace.is_none() && env::var_os(NAMESPACE).is_some_and(|value| value.is_empty()) {
-            return Err(Failure::usage(format!(
-                "{NAMESPACE} is empty: unset {NAMESPACE}, or set {NAMESPACE} to the name of a namespace"
-            )));
+            let cure = format!("unset {NAMESPACE}, or set {NAMESPACE} to the name of a namespace");
+            return Err(Failure::usage(Explained::new(format!("{NAMESPACE} is empty"), cure)));
         }
         let config = config::read()?;
         WARNED.call_once(|| config.warnings.iter().for_each(|warning| super::say(warning)));
@@ -173,7 +173,7 @@ impl Named {
         let url = self.store.as_deref().filter(|store| *store != EMBEDDED);
         let namespace = self.namespace.as_deref().unwrap_or(store::DEFAULT_NAMESPACE);
         store::open(url, namespace, &self.secrets, connect_timeout).map_err(|error| match error {
-            store::Error::Usage(text) if self.is_configured => config::mistake(&text),
+            store::Error::Usage(words) if self.is_configured => config::mistake(words),
             error => error.into(),
         })
     }

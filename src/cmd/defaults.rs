@@ -9,7 +9,7 @@ use crate::lock::lease::Lease;
 use crate::lock::past;
 use crate::lock::request::Terms;
 use crate::store::Replicas;
-use crate::words;
+use crate::words::{self, Explained};
 
 /// The default of --history.
 const HISTORY: &str = "RLOCK_HISTORY";
@@ -100,9 +100,9 @@ impl Defaults {
 }
 
 /// The value of a variable that is set and not empty.
-fn of_variable<T>(name: &str, parse: fn(&str) -> Result<T, String>) -> Result<Option<T>, Failure> {
+fn of_variable<T>(name: &str, parse: fn(&str) -> Result<T, Explained>) -> Result<Option<T>, Failure> {
     let text = variable(name)?;
-    text.map(|text| parse(&text).map_err(|mistake| Failure::usage(format!("{name}: {mistake}")))).transpose()
+    text.map(|text| parse(&text).map_err(|words| Failure::usage(words.behind(format_args!("{name}: "))))).transpose()
 }
 
 #[cfg(test)]
@@ -141,6 +141,6 @@ mod tests {
         assert_eq!(file.grace(None, 6 * SECOND, false).unwrap(), 20 * SECOND);
         assert_eq!(file.grace(Some(9 * SECOND), 6 * SECOND, false).unwrap(), 9 * SECOND);
         let failure = file.grace(Some(3 * SECOND), 6 * SECOND, true).unwrap_err();
-        assert_eq!(failure.text, "--grace 3s is more than a third of --ttl 6s: lower --grace or raise --ttl");
+        assert_eq!(failure.to_string(), "--grace 3s is more than a third of --ttl 6s: lower --grace or raise --ttl");
     }
 }

@@ -1,6 +1,5 @@
 //! `rlock doctor`: checks whether the store can be used, and says what to do where it cannot.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -21,7 +20,7 @@ use crate::lock::request::{Claim, Job, Request};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::store::{self, AcquireOptions, Handle, Standing, Store};
-use crate::words;
+use crate::words::{self, Explained};
 
 /// How long each step of the self-test may take.
 const STEP: Duration = Duration::from_secs(10);
@@ -39,12 +38,12 @@ fn examine(doctor: &Doctor) -> anyhow::Result<Vec<Check>> {
     let source = context::source(&doctor.store);
     let named = match Named::find(&doctor.store) {
         Ok(named) => named,
-        Err(failure) => return Ok(vec![failed("store", &failure.text)]),
+        Err(failure) => return Ok(vec![failed("store", &failure.words)]),
     };
     let ttl = named.defaults.ttl(doctor.ttl)?;
     let mut store = match named.open(None) {
         Ok(store) => store,
-        Err(failure) => return Ok(vec![failed("store", &failure.text)]),
+        Err(failure) => return Ok(vec![failed("store", &failure.words)]),
     };
     context::warn_of_password(&doctor.store);
     let (url, namespace) = (store.url(), store.namespace().to_owned());
@@ -55,7 +54,7 @@ fn examine(doctor: &Doctor) -> anyhow::Result<Vec<Check>> {
             found.extend(audience(&facts, &namespace, &store.elsewhere()));
         }
         Err(error) => {
-            found.push(failed("connection", &error.to_string()));
+            found.push(failed("connection", error.words()));
             return Ok(found);
         }
     }
@@ -68,7 +67,7 @@ fn examine(doctor: &Doctor) -> anyhow::Result<Vec<Check>> {
     }
     found.push(match locked {
         Ok(found) => Check::ok("locks", found),
-        Err(text) => failed("locks", &text),
+        Err(words) => failed("locks", &words),
     });
     Ok(found)
 }
@@ -77,21 +76,20 @@ fn examine(doctor: &Doctor) -> anyhow::Result<Vec<Check>> {
 fn in_use(store: &mut dyn Store) -> Result<Check, store::Error> {
     let inspection = store.inspect(&[])?;
     let pasts = store.pasts(&inspection)?;
-    // Both calls may tell of the same name.
-    let unreadable: BTreeSet<_> = store.take_unusable().into_iter().collect();
-    Ok(names(&inspection, &pasts, unreadable.len()))
+    Ok(names(&inspection, &pasts, store.take_unusable().len()))
 }
 
 /// Takes and releases a lock on a name of its own, which the store then forgets. On a server, a
 /// second request waits meanwhile and has to be woken: that needs other rights.
-fn locks(doctor: &Doctor, ttl: Duration) -> Result<&'static str, String> {
-    let open = || context::open_store_quietly(&doctor.store).map_err(|failure| failure.text);
-    let random = identity::new_session().map_err(|error| format!("no random numbers: {error}"))?;
+fn locks(doctor: &Doctor, ttl: Duration) -> Result<&'static str, Explained> {
+    let open = || context::open_store_quietly(&doctor.store).map_err(|failure| failure.words);
+    let new_session =
+        || identity::new_session().map_err(|error| format!("no random numbers: {}", words::reason(&error)));
+    let random = new_session()?;
     let resource = Resource::new(&format!("rlock-doctor-{random}")).map_err(|error| error.to_string())?;
-    let request = |store: &dyn Store, wait| -> Result<Request, String> {
-        let session = identity::new_session().map_err(|error| format!("no random numbers: {error}"))?;
+    let request = |store: &dyn Store, wait| -> Result<Request, Explained> {
         Ok(Request {
-            session,
+            session: new_session()?,
             ancestors: Vec::new(),
             claims: vec![Claim { resource: resource.clone(), mode: Mode::Write, span: Span::Whole, slots: None }],
             wait,
@@ -105,46 +103,50 @@ fn locks(doctor: &Doctor, ttl: Duration) -> Result<&'static str, String> {
             ),
         })
     };
-    let text = |error: store::Error| error.to_string();
+    let words = |error: store::Error| error.words().clone();
     let store = open()?;
     let has_leases = store.leases();
     let first = request(store.as_ref(), false)?;
-    let mut first = store.acquire(first, AcquireOptions::default()).map_err(text)?;
+    let mut first = store.acquire(first, AcquireOptions::default()).map_err(words)?;
     until(first.as_mut(), |standing| matches!(standing, Standing::Granted(_)))?;
     let mut second = None;
     // LMDB does not allow one process to open a table twice.
     if has_leases {
         let store = open()?;
         let request = request(store.as_ref(), true)?;
-        let mut waiter = store.acquire(request, AcquireOptions::default()).map_err(text)?;
+        let mut waiter = store.acquire(request, AcquireOptions::default()).map_err(words)?;
         until(waiter.as_mut(), |standing| matches!(standing, Standing::Waiting))?;
         second = Some(waiter);
     }
-    first.release(None).map_err(text)?;
+    first.release(None).map_err(words)?;
     drop(first);
     let mut found = "a lock was taken and released";
     if let Some(mut waiter) = second {
         until(waiter.as_mut(), |standing| matches!(standing, Standing::Granted(_)))?;
-        waiter.release(None).map_err(text)?;
+        waiter.release(None).map_err(words)?;
         found = "a lock was taken, waited for, handed over and released";
     }
-    open()?.forget(&resource).map_err(text)?;
+    open()?.forget(&resource).map_err(words)?;
     Ok(found)
 }
 
 /// Drives a request until the store says what is expected of it.
-fn until(handle: &mut dyn Handle, is_expected: fn(&Standing) -> bool) -> Result<(), String> {
+fn until(handle: &mut dyn Handle, is_expected: fn(&Standing) -> bool) -> Result<(), Explained> {
     let deadline = Boottime::now() + STEP;
     loop {
-        match handle.check().map_err(|error| error.to_string())? {
+        match handle.check().map_err(|error| error.words().clone())? {
             standing if is_expected(&standing) => return Ok(()),
             Standing::Asking | Standing::Waiting => {}
-            standing => return Err(format!("the store gave an unexpected answer: run this again ({standing:?})")),
+            standing => {
+                let cure = format!("run this again ({standing:?})");
+                return Err(Explained::new("the store gave an unexpected answer", cure));
+            }
         }
         let now = Boottime::now();
         if now >= deadline {
             let trouble = handle.trouble().map(|trouble| format!("{trouble}; ")).unwrap_or_default();
-            return Err(format!("{trouble}the store did not answer in time: see its log, its network and its load"));
+            let what = format!("{trouble}the store did not answer in time");
+            return Err(Explained::new(what, "see its log, its network and its load"));
         }
         let due = handle.timeout().map_or(deadline, |timeout| timeout.min(deadline));
         let left = Timespec::try_from(due - now).ok();

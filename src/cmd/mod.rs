@@ -46,6 +46,7 @@ use std::io;
 use crate::cli::{self, Invocation, Usage};
 use crate::exit;
 use crate::failure::Failure;
+use crate::store::Unusable;
 use crate::streams;
 use crate::words::{one_line, reason};
 
@@ -89,10 +90,11 @@ fn answer(words: &[OsString]) -> u8 {
     };
     run(invocation, words).unwrap_or_else(|error| {
         if let Some(failure) = error.downcast_ref::<Failure>() {
-            say(&failure.text);
+            say(&failure.to_string());
             return failure.code;
         }
-        say(&reason(&format_args!("{error:#}")));
+        let causes: Vec<_> = error.chain().map(reason).collect();
+        say(&causes.join(": "));
         exit::FAILURE
     })
 }
@@ -102,10 +104,9 @@ fn say(text: &str) {
     streams::say(&format!("rlock: {}", one_line(text)));
 }
 
-/// Reports the resources that a store had to skip, and returns the exit code of the work on the
-/// other resources.
-fn after_all_but(unusable: &[String]) -> u8 {
-    unusable.iter().for_each(|line| say(line));
+/// Reports what a store had to skip, and returns the exit code of the work on the rest.
+fn after_all_but(unusable: &[Unusable]) -> u8 {
+    unusable.iter().for_each(|found| say(&found.words.to_string()));
     if unusable.is_empty() { 0 } else { exit::UNAVAILABLE }
 }
 

@@ -25,8 +25,8 @@ impl Cover {
     pub(super) fn find(store: &mut dyn Store, above: &[SessionId], claims: &[Claim]) -> Result<Self, Failure> {
         let resources: Vec<_> = request::resources(claims).into_iter().cloned().collect();
         let seen = store.inspect(&resources)?;
-        if let Some(text) = store.take_unusable().into_iter().next() {
-            return Err(Failure { code: exit::UNAVAILABLE, text });
+        if let Some(unusable) = store.take_unusable().into_iter().next() {
+            return Err(Failure::new(exit::UNAVAILABLE, unusable.words));
         }
         // A server lists a lease that has ended until something removes it.
         let is_live = |holder: &HolderListing| !holder.is_over(seen.now);
@@ -70,8 +70,5 @@ impl Cover {
 
 fn uncovered(claim: &Claim) -> Failure {
     let what = messages::held(&claim.resource, &claim.span, claim.mode);
-    Failure {
-        code: exit::LOST,
-        text: format!("lost: no rlock around this command holds {what}{}", messages::NOT_STARTED),
-    }
+    Failure::new(exit::LOST, format!("lost: no rlock around this command holds {what}{}", messages::NOT_STARTED))
 }

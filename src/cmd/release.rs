@@ -33,7 +33,7 @@ pub(super) fn run(release: &Release) -> anyhow::Result<u8> {
             None => Released::Lost,
         };
         if released == Released::Lost {
-            say(&acquired::not_held(id).text);
+            say(&acquired::not_held(id).to_string());
             code = exit::LOST;
         } else if verbose {
             say(&Messages::releases(&claims, false));

@@ -41,8 +41,7 @@ const TICK: Duration = Duration::from_secs(1);
 pub(super) fn run(inspect: &Inspect, store: Box<dyn Store>, every: Duration, look: Look) -> anyhow::Result<u8> {
     let mut watch = Watch { inspect, store, every, notices: None, alarm: Alarm::default(), due: None };
     let first = watch.look().map_err(Failure::from)?;
-    let unusable = watch.store.take_unusable();
-    unusable.iter().for_each(|line| super::say(line));
+    super::after_all_but(&watch.store.take_unusable());
     if look.width.is_some() && inspect.form != Form::Json { draw(watch, first) } else { tell(watch, first) }
 }
 

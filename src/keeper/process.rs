@@ -52,7 +52,7 @@ impl Watched {
             Err(error) => {
                 let why = if error == Errno::NOSYS { "needs Linux 5.3 or newer".to_owned() } else { refused(error) };
                 let text = format!("--pid {why}: use --for, and 'rlock release'");
-                return Err(Failure { code: exit::FAILURE, text });
+                return Err(Failure::new(exit::FAILURE, text));
             }
         };
         let may_signal = test_kill_process(pid);

@@ -94,11 +94,21 @@ impl Unprintable {
     }
 }
 
-impl fmt::Display for Unprintable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Unprintable {
+    /// What to do about it.
+    pub(crate) const CURE: &'static str = "leave out control and format characters";
+
+    /// What is wrong.
+    pub(crate) fn what(&self) -> String {
         let Self { shown, first } = self;
         let (kind, code) = (if first.is_control() { "control" } else { "format" }, u32::from(*first));
-        write!(f, "'{shown}' has the {kind} character U+{code:04X}: leave out control and format characters")
+        format!("'{shown}' has the {kind} character U+{code:04X}")
+    }
+}
+
+impl fmt::Display for Unprintable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what(), Self::CURE)
     }
 }
 

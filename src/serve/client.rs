@@ -436,7 +436,7 @@ impl Turn<'_> {
             // The place in the queue was taken away. What the client holds besides is not lost.
             Ok(Standing::Lost) => self.say(format!("unavailable {}", messages.taken_away())),
             Err(store::Error::Unavailable(reason)) => {
-                self.say_failure(store::Error::Unavailable(messages.cannot_lock(&reason)))
+                self.say(format!("unavailable {}", messages.cannot_lock(&reason)));
             }
             Err(error) => self.say_failure(error),
         }
@@ -493,7 +493,7 @@ impl Turn<'_> {
             Err(error) => {
                 let text = messages.not_confirmed(error);
                 self.log(text.clone());
-                self.say(format!("unavailable {}", words::reason(&text)));
+                self.say(format!("unavailable {text}"));
             }
         }
         self.close_if_drained();
@@ -734,7 +734,7 @@ impl Turn<'_> {
             store::Error::Refused(_) => "refused",
             store::Error::Unavailable(_) => "unavailable",
         };
-        self.say(format!("{kind} {}", words::reason(&error)));
+        self.say(format!("{kind} {error}"));
     }
 
     fn say(&mut self, text: impl Into<String>) {

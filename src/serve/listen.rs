@@ -1,5 +1,6 @@
 //! Opens the listening sockets: those of `--listen`, those that systemd passes, or the default.
 
+use std::error::Error;
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -102,14 +103,14 @@ fn on_address(address: SocketAddr, is_guarded: bool) -> Result<Listener, Failure
         Listener::new(socket, None)
     };
     make().map_err(|error| match error {
-        Errno::ACCESS | Errno::PERM if address.port() < FIRST_FREE_PORT => Failure {
-            code: exit::FAILURE,
-            text: format!(
+        Errno::ACCESS | Errno::PERM if address.port() < FIRST_FREE_PORT => {
+            let text = format!(
                 "cannot listen on {address}: {}: a port below 1024 needs a right, so let systemd pass the socket, see \
                  rlock-serve(8), or choose another port with --listen",
                 reason(&error)
-            ),
-        },
+            );
+            Failure::new(exit::FAILURE, text)
+        }
         error => failed(&address, &error),
     })
 }
@@ -188,6 +189,6 @@ fn check_guard(address: &SocketAddrAny, shown: &dyn Display, is_guarded: bool) -
     )))
 }
 
-fn failed(address: &dyn Display, error: &dyn Display) -> Failure {
-    Failure { code: exit::FAILURE, text: format!("cannot listen on {address}: {}", reason(error)) }
+fn failed(address: &dyn Display, error: &(dyn Error + 'static)) -> Failure {
+    Failure::new(exit::FAILURE, format!("cannot listen on {address}: {}", reason(error)))
 }

@@ -20,6 +20,7 @@ use crate::clock::Boottime;
 use crate::failure::Failure;
 use crate::store::{Error, Obstruction, Store};
 use crate::view::json;
+use crate::words::Explained;
 
 /// Opens the store for the thread.
 pub(super) type Open = dyn Fn() -> Result<Box<dyn Store>, Failure> + Send + Sync;
@@ -94,7 +95,8 @@ impl Worker {
         if is_admitted {
             self.shared.has_question.notify_one();
         } else {
-            let failure = Error::Unavailable("this server cannot answer more questions now: try again".to_owned());
+            let failure =
+                Error::Unavailable(Explained::new("this server cannot answer more questions now", "try again"));
             let _ = self.sender.send((asker, Answer::Failed(failure)));
             self.shared.announce();
         }
@@ -158,7 +160,7 @@ struct Respondent {
     rules: Arc<Rules>,
     store: Option<Box<dyn Store>>,
     /// When the store was last found unavailable, and why.
-    failure: Option<(Boottime, String)>,
+    failure: Option<(Boottime, Explained)>,
     unread: Unread,
 }
 
@@ -169,16 +171,17 @@ impl Respondent {
 
     fn answer(&mut self, question: Question, since: Boottime) -> Result<Answer, Error> {
         if matches!(question, Question::Inspect(_)) && self.unread.is_full() {
-            return Err(Error::Unavailable("clients have not read too many listings yet: try again".to_owned()));
+            let what = "clients have not read too many listings yet";
+            return Err(Error::Unavailable(Explained::new(what, "try again")));
         }
         // A store that hangs lets each question wait. Those that were asked meanwhile share the
         // failure of the first.
-        if let Some((_, text)) = self.failure.as_ref().filter(|(at, _)| since <= *at) {
-            return Err(Error::Unavailable(text.clone()));
+        if let Some((_, words)) = self.failure.as_ref().filter(|(at, _)| since <= *at) {
+            return Err(Error::Unavailable(words.clone()));
         }
         let answer = self.ask(question);
-        if let Err(Error::Unavailable(text)) = &answer {
-            self.failure = Some((Boottime::now(), text.clone()));
+        if let Err(Error::Unavailable(words)) = &answer {
+            self.failure = Some((Boottime::now(), words.clone()));
         }
         answer
     }
@@ -187,7 +190,7 @@ impl Respondent {
         // A store that failed is opened anew for the next question.
         let mut store = match self.store.take() {
             Some(store) => store,
-            None => (self.open)().map_err(|failure| Error::Unavailable(failure.text))?,
+            None => (self.open)().map_err(|failure| Error::Unavailable(failure.words))?,
         };
         let answer = match question {
             Question::Inspect(resource) => {
@@ -204,7 +207,7 @@ impl Respondent {
             }
             Question::Read(resources) => {
                 let reading = store.read(&resources)?;
-                let none = || Error::Unavailable("the store cannot tell now".to_owned());
+                let none = || Error::Unavailable("the store cannot tell now".into());
                 Answer::Reading(Arc::new(reading.ok_or_else(none)?))
             }
             Question::Shrink(session, resource, span) => Answer::Changed(store.shrink(session, &resource, span)?),

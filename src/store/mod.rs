@@ -19,6 +19,7 @@ use crate::lock::records::Session;
 use crate::lock::request::{Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
+use crate::words::Explained;
 use sessions::Sessions;
 
 pub mod embedded;
@@ -31,21 +32,28 @@ mod url;
 pub use redis::Secrets;
 pub use url::{DEFAULT_NAMESPACE, NAMESPACE_BYTES_MAX, are_same_servers, has_password, open};
 
-/// Why a store could not do what the caller asked. The text is one line for the user.
+/// Why a store could not do what the caller asked.
 #[derive(Clone, Debug)]
 pub enum Error {
     /// The URL, the namespace or a password makes no sense.
-    Usage(String),
+    Usage(Explained),
     /// The store refuses the operation for good, so waiting would not help.
-    Refused(String),
+    Refused(Explained),
     /// The store cannot be reached or used.
-    Unavailable(String),
+    Unavailable(Explained),
+}
+
+impl Error {
+    /// The words about it.
+    pub(crate) fn words(&self) -> &Explained {
+        let (Self::Usage(words) | Self::Refused(words) | Self::Unavailable(words)) = self;
+        words
+    }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Usage(text) | Self::Refused(text) | Self::Unavailable(text)) = self;
-        f.write_str(text)
+        self.words().fmt(f)
     }
 }
 
@@ -124,6 +132,15 @@ impl From<ResourceListing> for Obstruction {
         let waiters: BTreeSet<_> = listing.waiters.iter().map(|waiter| waiter.session).collect();
         Self { waiting: waiters.len() as u64, listing }
     }
+}
+
+/// What a store had to skip.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Unusable {
+    /// The resource whose state rlock did not write; none if it is not known which are missing.
+    pub resource: Option<Resource>,
+    /// What is wrong.
+    pub words: Explained,
 }
 
 /// The places of other stores on this machine, as text for people.
@@ -278,9 +295,8 @@ pub trait Store {
         Elsewhere::default()
     }
 
-    /// Returns one line for each resource whose state rlock did not write. The calls before this
-    /// one could not read or change those resources, and went on with the others.
-    fn take_unusable(&mut self) -> Vec<String> {
+    /// Returns what the calls before this one could not read or change. They went on with the rest.
+    fn take_unusable(&mut self) -> Vec<Unusable> {
         Vec::new()
     }
 }

@@ -11,7 +11,7 @@ use super::redis::{Redis, SCHEMES, Secrets, Target};
 use super::{Error, Store};
 use crate::files;
 use crate::lock::text::Unprintable;
-use crate::words::reason;
+use crate::words::Explained;
 
 /// The namespace of a command line that names none.
 pub const DEFAULT_NAMESPACE: &str = "rlock";
@@ -77,53 +77,52 @@ fn complete(mut target: Target, secrets: &Secrets, limit: Duration) -> Result<Ta
         Ok(Some(target)) => target,
         Ok(None) => {
             let of = if files.is_empty() { "the system's certificates".to_owned() } else { files.join(", ") };
-            Err(Error::Unavailable(format!(
-                "'{server}' cannot be used: {of} could not be read in time: see whether the file system answers"
-            )))
+            let what = format!("'{server}' cannot be used: {of} could not be read in time");
+            Err(Error::Unavailable(Explained::new(what, "see whether the file system answers")))
         }
         Err(error) => {
-            Err(Error::Unavailable(format!("'{server}' cannot be used: no thread can be started: {}", reason(&error))))
+            let words = Explained::from(&error);
+            Err(Error::Unavailable(words.behind(format_args!("'{server}' cannot be used: no thread can be started: "))))
         }
     }
 }
 
 fn check_namespace(namespace: &str) -> Result<(), Error> {
     if namespace.is_empty() {
-        return Err(Error::Usage("a namespace must not be empty".to_owned()));
+        return Err(Error::Usage("a namespace must not be empty".into()));
     }
     let bytes = namespace.len();
     if bytes > NAMESPACE_BYTES_MAX {
-        return Err(Error::Usage(format!("a namespace may have {NAMESPACE_BYTES_MAX} bytes, this one has {bytes}")));
+        let what = format!("a namespace may have {NAMESPACE_BYTES_MAX} bytes, this one has {bytes}");
+        return Err(Error::Usage(what.into()));
     }
     match Unprintable::find(namespace) {
-        Some(found) => Err(Error::Usage(format!("the namespace {found}"))),
+        Some(found) => Err(Error::Usage(Explained::new(format!("the namespace {}", found.what()), Unprintable::CURE))),
         None => Ok(()),
     }
 }
 
 fn file_path(url: &str) -> Result<PathBuf, Error> {
     let Some((scheme, rest)) = url.split_once("://") else {
-        return Err(Error::Usage(format!("the store is no URL: write it as file:///directory or {SCHEMES}")));
+        let cure = format!("write it as file:///directory or {SCHEMES}");
+        return Err(Error::Usage(Explained::new("the store is no URL", cure)));
     };
     if scheme != "file" {
         // The message does not show the whole URL, because the URL may contain a password. Text
         // that is not a valid scheme may be a password too.
         let is_a_scheme = scheme.len() <= 30 && scheme.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'+');
         let shown = if is_a_scheme { format!(" '{scheme}'") } else { String::new() };
-        return Err(Error::Usage(format!(
-            "no store has the scheme{shown} of the URL: write file:///directory or {SCHEMES}"
-        )));
+        let cure = format!("write file:///directory or {SCHEMES}");
+        return Err(Error::Usage(Explained::new(format!("no store has the scheme{shown} of the URL"), cure)));
     }
     let path = rest.strip_prefix("localhost").unwrap_or(rest);
     if !path.starts_with('/') {
-        return Err(Error::Usage(
-            "the file URL of the store has no absolute path: write it as file:///directory".to_owned(),
-        ));
+        let what = "the file URL of the store has no absolute path";
+        return Err(Error::Usage(Explained::new(what, "write it as file:///directory")));
     }
     let path = decode(path).filter(|path| !path.contains(&0)).ok_or_else(|| {
-        Error::Usage(
-            "the file URL of the store has a % without two hexadecimal digits: write % itself as %25".to_owned(),
-        )
+        let what = "the file URL of the store has a % without two hexadecimal digits";
+        Error::Usage(Explained::new(what, "write % itself as %25"))
     })?;
     Ok(OsString::from_vec(path).into())
 }
@@ -156,7 +155,7 @@ mod tests {
         let nowhere = Secrets { password: None, password_file: Some("/nonexistent".into()) };
         assert!(complete(read("redis://:own@h"), &nowhere, LIMIT).is_ok());
         assert!(
-            matches!(complete(read("redis://h"), &nowhere, LIMIT), Err(Error::Usage(text)) if text.contains("/nonexistent"))
+            matches!(complete(read("redis://h"), &nowhere, LIMIT), Err(Error::Usage(words)) if words.what.contains("/nonexistent"))
         );
         let given = Secrets { password: Some("secret".into()), password_file: None };
         assert!(!complete(read("redis://h"), &given, LIMIT).unwrap().lacks_password());
@@ -210,7 +209,10 @@ mod tests {
             "file://user:secret@h/x",
         ] {
             match file_path(url) {
-                Err(Error::Usage(text)) => assert!(!text.contains("secret") && !text.contains('\n'), "{text}"),
+                Err(Error::Usage(words)) => {
+                    let text = words.to_string();
+                    assert!(!text.contains("secret") && !text.contains('\n'), "{text}");
+                }
                 other => panic!("{url}: {other:?}"),
             }
         }

@@ -543,7 +543,7 @@ pub(super) fn start_error(program: &OsStr, error: &io::Error, limit: Duration) -
     let is_function = || std::env::var_os(hint::function_variable(program)).is_some();
     let hint = (code == exit::NOT_FOUND).then(|| hint::hint(program, is_function())).flatten();
     let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
-    Failure { code, text: format!("cannot run '{name}': {why}{hint}") }
+    Failure::new(code, format!("cannot run '{name}': {why}{hint}"))
 }
 
 /// Whether the kernel's search would find a file of this name.

@@ -20,6 +20,7 @@ use rustix::net::{
 };
 use rustix::process::{Pid, getpid, getuid};
 
+use crate::exit;
 use crate::failure::Failure;
 use crate::processes;
 use crate::words::{one_line, reason};
@@ -100,7 +101,7 @@ impl AsFd for NotifySocket {
 }
 
 fn failed(error: Errno) -> Failure {
-    Failure { code: crate::exit::FAILURE, text: format!("cannot make the socket of --until-ready: {}", reason(&error)) }
+    Failure::new(exit::FAILURE, format!("cannot make the socket of --until-ready: {}", reason(&error)))
 }
 
 fn datagram_socket(flags: SocketFlags) -> Result<OwnedFd, Errno> {
@@ -247,12 +248,8 @@ mod tests {
         assert_eq!(address("/run/n").unwrap(), SocketAddrUnix::new("/run/n").unwrap());
         assert_eq!(address("@n").unwrap(), SocketAddrUnix::new_abstract_name(b"n").unwrap());
         for text in ["vsock:2:1", "n", &format!("/{}", "x".repeat(200))] {
-            let failure = address(text).unwrap_err();
-            assert!(
-                failure.text.starts_with(&format!("NOTIFY_SOCKET '{text}' is not a unix socket")),
-                "{}",
-                failure.text
-            );
+            let failure = address(text).unwrap_err().to_string();
+            assert!(failure.starts_with(&format!("NOTIFY_SOCKET '{text}' is not a unix socket")), "{failure}");
         }
     }
 }

@@ -31,7 +31,7 @@ use crate::lock::past::Streak;
 use crate::lock::request::{Claim, SessionId};
 use crate::messages::{self, Messages};
 use crate::store::{self, Grant, Handle, Obstruction, Released, Standing};
-use crate::words::{one_line, reason};
+use crate::words::one_line;
 
 /// Maximum number of messages of the command that the loop takes at once, so that a flood of them
 /// delays no renewal.
@@ -328,7 +328,7 @@ where
     }
 
     fn denied(&mut self, failure: Failure) -> Event {
-        self.failure = Some(failure.text);
+        self.failure = Some(failure.to_string());
         Event::Denied(failure.code)
     }
 
@@ -372,7 +372,7 @@ where
                 Ok(())
             }
             Err(error) => {
-                self.failure = Some(error.text);
+                self.failure = Some(error.to_string());
                 self.on(Event::SpareFailed)
             }
         }
@@ -386,7 +386,7 @@ where
         let argv: [OsString; 3] = [SHELL.into(), "-c".into(), self.otherwise.clone()];
         let error = spawn::execute(&argv, &[(BUSY.into(), busy.into())]);
         let failure = child::start_error(SHELL.as_ref(), &error, Duration::ZERO);
-        self.unsaid.push(format!("rlock: {}", one_line(&failure.text)));
+        self.unsaid.push(format!("rlock: {}", one_line(&failure.to_string())));
         self.say_the_rest();
         Ok(failure.code)
     }
@@ -528,7 +528,7 @@ where
     }
 
     fn start_failed(&mut self, failure: Failure) -> anyhow::Result<()> {
-        self.failure = Some(failure.text);
+        self.failure = Some(failure.to_string());
         self.on(Event::StartFailed(failure.code))
     }
 
@@ -642,13 +642,13 @@ where
 
     fn say_failure(&mut self, kind: &str, addition: &str) {
         if let Some(failure) = &self.failure {
-            self.say(&format!("{kind}{}{addition}", reason(failure)));
+            self.say(&format!("{kind}{failure}{addition}"));
         }
     }
 
     /// Prints a line. While the command runs, the lines are kept until its end.
     fn say(&mut self, text: &str) {
-        let line = format!("rlock: {}", one_line(&reason(&text)));
+        let line = format!("rlock: {}", one_line(text));
         if self.child.is_none() {
             self.outbox.put(&(line + "\n"));
         } else {

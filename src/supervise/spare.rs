@@ -55,9 +55,9 @@ impl SpareWork {
     pub(crate) fn start(work: &OsStr, session: &str, signals: &Signals) -> Result<Self, Failure> {
         let argv: [OsString; 3] = [SHELL.into(), "-c".into(), work.into()];
         let nothing = open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-        let nothing = nothing.map_err(|error| Failure {
-            code: exit::FAILURE,
-            text: format!("cannot open /dev/null for the work of --meanwhile: {}", reason(&error)),
+        let nothing = nothing.map_err(|error| {
+            let text = format!("cannot open /dev/null for the work of --meanwhile: {}", reason(&error));
+            Failure::new(exit::FAILURE, text)
         })?;
         let started = || -> io::Result<Self> {
             let _blocked = signals.hold_back()?;

@@ -22,13 +22,16 @@ const MAKERS: [&str; 7] = ["Refused", "Unavailable", "Unresolved", "ConnectionFa
 /// Methods whose argument is a text of an error of any type, which ends with 125.
 const CONTEXTS: [&str; 2] = ["context", "with_context"];
 
+/// Where all words about a failure end with one of the codes.
+const EXPLAINING: &str = "src/store/embedded/";
+
 /// Where the texts of error types end with one of the codes. The other types are about words on the
 /// command line.
 const ERROR_TYPES: [&str; 2] = ["src/lock/op.rs", "src/store/"];
 
 /// Functions and constants whose texts go to a maker elsewhere, belong to an exit code that the
 /// supervision chooses, or are answers of the lock server.
-const OTHERS: [(&str, &[&str]); 12] = [
+const OTHERS: [(&str, &[&str]); 11] = [
     (
         "src/messages.rs",
         &[
@@ -54,9 +57,8 @@ const OTHERS: [(&str, &[&str]); 12] = [
         &["change", "end_deadlock", "on", "on_line", "on_tick", "unlock", "upgrade", "LATE", "NO_PREWRITE", "UNKNOWN"],
     ),
     ("src/serve/rules.rs", &["refusal"]),
-    ("src/store/embedded/directory.rs", &["FOREIGN"]),
     ("src/store/embedded/fault.rs", &["LINE", "SLOW_LINE"]),
-    ("src/store/embedded/records.rs", &["DAMAGED"]),
+    ("src/store/embedded/records.rs", &["from"]),
     ("src/store/embedded/transaction.rs", &["REPLACED"]),
     ("src/store/redis/conversation/replication.rs", &["lacking"]),
     ("src/store/redis/failure.rs", &["words"]),
@@ -66,8 +68,8 @@ const OTHERS: [(&str, &[&str]); 12] = [
 
 /// Calls whose texts end with another exit code, go to the log of the lock server, or are for those
 /// who work on rlock.
-const OTHER_CALLS: [&str; 8] =
-    ["usage", "log", "expect", "panic", "unreachable", "assert", "assert_eq", "debug_assert"];
+const OTHER_CALLS: [&str; 10] =
+    ["usage", "plain_usage", "Usage", "log", "expect", "panic", "unreachable", "assert", "assert_eq", "debug_assert"];
 
 /// Texts that no user sees: they tell a part of rlock to begin anew, or answer what no client asks.
 const INTERNAL: [&str; 4] = [
@@ -251,7 +253,8 @@ impl Reader<'_> {
                     let length = length_of_item(rest);
                     let item: TokenStream = rest.iter().take(length).cloned().collect();
                     at += length - 1;
-                    if self.others.contains(&name.to_string().as_str()) || fails(item.clone()) {
+                    let explains = self.name.starts_with(EXPLAINING) && item.to_string().contains("Explained ::");
+                    if self.others.contains(&name.to_string().as_str()) || explains || fails(item.clone()) {
                         self.read(item);
                     } else {
                         self.read_contexts(item);

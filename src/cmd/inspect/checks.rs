@@ -1,7 +1,6 @@
 //! The checks of `rlock inspect`, which tell their result by the exit code: 1 if there is something
 //! to report.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -36,7 +35,7 @@ pub(super) fn no_success_for(inspect: &Inspect, limit: Duration) -> anyhow::Resu
     let mut store = context::open_store(&inspect.store)?;
     let found = store.history(&inspect.resources, 0).map_err(Failure::from)?;
     let now = store.inspect(&inspect.resources).map_err(Failure::from)?.now;
-    let unusable: HashSet<_> = store.take_unusable().into_iter().collect();
+    let unusable = store.take_unusable();
     let of_job = inspect.job.as_ref().map(|job| format!(" of job '{job}'")).unwrap_or_default();
     let last_of = |past: &Past| match &inspect.job {
         None => past.last_success,
@@ -56,7 +55,7 @@ pub(super) fn no_success_for(inspect: &Inspect, limit: Duration) -> anyhow::Resu
         text.push('\n');
     }
     stdout::print(text.as_bytes()).context("can't write to standard output")?;
-    let code = after_all_but(&unusable.into_iter().collect::<Vec<_>>());
+    let code = after_all_but(&unusable);
     Ok(if text.is_empty() { code } else { FOUND })
 }
 

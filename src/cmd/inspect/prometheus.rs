@@ -31,17 +31,16 @@ pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
     let file = file.map_err(|error| error.of_option("-o"))?;
     let inspection = store.inspect(&inspect.resources).map_err(Failure::from)?;
     let found = store.history(&inspect.resources, 0).map_err(Failure::from)?;
-    // Both calls may tell of the same resource.
-    let unusable: BTreeSet<_> = store.take_unusable().into_iter().collect();
+    let unusable = store.take_unusable();
     let text = metrics(&inspection, &found);
     match file {
         None => stdout::print(text.as_bytes()).context("can't write to standard output")?,
-        Some(file) => file.write(&text).map_err(|error| Failure {
-            code: exit::FAILURE,
-            text: format!("can't write the metrics to '{}': {}", file.path().display(), reason(&error)),
+        Some(file) => file.write(&text).map_err(|error| {
+            let text = format!("can't write the metrics to '{}': {}", file.path().display(), reason(&error));
+            Failure::new(exit::FAILURE, text)
         })?,
     }
-    Ok(after_all_but(&unusable.into_iter().collect::<Vec<_>>()))
+    Ok(after_all_but(&unusable))
 }
 
 /// What is known of one resource.

@@ -34,7 +34,7 @@ fn rules() -> Rules {
 }
 
 fn error() -> store::Error {
-    store::Error::Unavailable("the store is away".to_owned())
+    store::Error::Unavailable("the store is away".into())
 }
 
 impl Lab {
@@ -190,8 +190,8 @@ fn busy_refused_and_failed_requests_are_answered_and_the_connection_goes_on() {
             "say refused 'k' is shared in 2 slots as long as anybody holds or waits for one, not in 3: ask for k=2",
         ),
         (Err(error()), "say unavailable cannot lock 'k': the store is away"),
-        (Err(store::Error::Refused("no".to_owned())), "say refused no"),
-        (Err(store::Error::Usage("what".to_owned())), "say error what"),
+        (Err(store::Error::Refused("no".into())), "say refused no"),
+        (Err(store::Error::Usage("what".into())), "say error what"),
     ] {
         let mut lab = Lab::new(rules());
         assert_eq!(lab.line("TRY k"), ["acquire 1: write k whole no-wait"]);

@@ -16,7 +16,6 @@
 //! no user may open another user's file with the flags that LMDB uses (fs.protected_regular in
 //! proc(5)). Nor may a user remove the beacon of another user's dead session there.
 
-use std::fmt::Display;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
@@ -32,7 +31,7 @@ use crate::lock::request::SessionId;
 use crate::passwd;
 use crate::store::facts::DirectoryFacts;
 use crate::store::{Elsewhere, Error};
-use crate::words::reason;
+use crate::words::{Explained, reason};
 
 /// The parent of root's default directory. Only root may make a directory here, and a boot empties
 /// it.
@@ -50,9 +49,6 @@ const BELOW_HOME: &str = ".local/state/rlock";
 
 /// The formats that were never released. A state of them is replaced as soon as no session uses it.
 const UNRELEASED: [&[u8]; 2] = [b"1", b"2"];
-
-/// The error of a directory in which another program's file has the name of one of rlock's.
-const FOREIGN: &str = "what is in it is not rlock's: name another directory";
 
 const STATE: &str = "state";
 const LOCK: &str = "lock";
@@ -210,7 +206,7 @@ impl Directory {
     }
 
     /// Makes the error of a store that cannot be used because of `reason`.
-    pub(super) fn unusable(&self, reason: &dyn Display) -> Error {
+    pub(super) fn unusable(&self, reason: impl Into<Explained>) -> Error {
         unusable(&self.path, reason)
     }
 
@@ -268,13 +264,12 @@ impl Directory {
             Some(format) if UNRELEASED.contains(&format) && !self.anybody_lives()? => true,
             Some(format) => {
                 let format = String::from_utf8_lossy(format);
-                return Err(io::Error::other(format!(
-                    "it has format {format} and this rlock knows format {FORMAT}: use one version of rlock on a machine"
-                )));
+                let what = format!("it has format {format} and this rlock knows format {FORMAT}");
+                return Err(Explained::new(what, "use one version of rlock on a machine").into());
             }
             None if found.is_empty() => !self.has_table()?,
             None if found.is_overwritten() || self.anybody_lives()? => false,
-            None => return Err(io::Error::other(FOREIGN)),
+            None => return Err(foreign()),
         };
         // A container may show another boot id than its host, so a different id alone proves
         // nothing. If a machine shows no boot id, a reboot cannot be noticed.
@@ -336,7 +331,7 @@ impl Directory {
         let stat = fstat(&pipe)?;
         // Somebody may have replaced the pipe between the two calls.
         if FileType::from_raw_mode(stat.st_mode) != FileType::Fifo || stat.st_uid != geteuid().as_raw() {
-            return Err(io::Error::other(FOREIGN));
+            return Err(foreign());
         }
         let stat = if self.rights.hand_over(&pipe) { fstat(&pipe)? } else { stat };
         Ok((pipe, stat))
@@ -472,16 +467,21 @@ fn regardless_of_umask<T>(make: impl FnOnce() -> T) -> T {
     made
 }
 
-fn unusable(path: &Path, error: &dyn Display) -> Error {
-    Error::Unavailable(format!("the store in {} can't be used: {}", path.display(), reason(error)))
+fn unusable(path: &Path, reason: impl Into<Explained>) -> Error {
+    Error::Unavailable(reason.into().behind(format_args!("the store in {} can't be used: ", path.display())))
+}
+
+/// The error of a directory in which another program's file has the name of one of rlock's.
+fn foreign() -> io::Error {
+    Explained::new("what is in it is not rlock's", "name another directory").into()
 }
 
 /// Adds advice to the error of a directory that cannot be opened or made.
 fn advised(error: io::Error) -> io::Error {
     match error.kind() {
-        io::ErrorKind::NotFound => io::Error::other("the directory above it does not exist: make that first"),
+        io::ErrorKind::NotFound => Explained::new("the directory above it does not exist", "make that first").into(),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            io::Error::other(format!("{}: name a directory that you may write with --store", reason(&error)))
+            Explained::new(reason(&error), "name a directory that you may write with --store").into()
         }
         _ => error,
     }
@@ -491,7 +491,7 @@ fn advised(error: io::Error) -> io::Error {
 /// unexpected kind was not made by rlock.
 fn advised_inside(error: io::Error) -> io::Error {
     match Errno::from_io_error(&error) {
-        Some(Errno::NOTDIR | Errno::ISDIR | Errno::LOOP) => io::Error::other(FOREIGN),
+        Some(Errno::NOTDIR | Errno::ISDIR | Errno::LOOP) => foreign(),
         // The directory is a place where no file can be made, such as /proc.
         Some(Errno::NOENT) => error,
         _ => advised(error),
@@ -501,7 +501,7 @@ fn advised_inside(error: io::Error) -> io::Error {
 /// Refuses a file that is not regular, such as a named pipe, because rlock did not make it.
 fn regular(file: OwnedFd) -> io::Result<OwnedFd> {
     let is_regular = FileType::from_raw_mode(fstat(&file)?.st_mode) == FileType::RegularFile;
-    if is_regular { Ok(file) } else { Err(io::Error::other(FOREIGN)) }
+    if is_regular { Ok(file) } else { Err(foreign()) }
 }
 
 /// When the state was written.
@@ -529,10 +529,8 @@ fn default_path() -> Result<PathBuf, Error> {
         } else {
             format!("{RUN_LOCK} is not a directory that anyone may write")
         };
-        Error::Unavailable(format!(
-            "the store has no place: {why}, and user {uid} has no home in /etc/passwd; \
-             name a directory with --store file:///directory"
-        ))
+        let what = format!("the store has no place: {why}, and user {uid} has no home in /etc/passwd");
+        Error::Unavailable(Explained::with_semicolon(what, "name a directory with --store file:///directory"))
     })
 }
 
@@ -574,13 +572,13 @@ fn check_private(stat: &Stat) -> io::Result<()> {
     let uid = geteuid().as_raw();
     if stat.st_uid != uid {
         let owner = stat.st_uid;
-        return Err(io::Error::other(format!(
-            "it belongs to uid {owner}, not to {uid}: have it removed, or name another with --store"
-        )));
+        let what = format!("it belongs to uid {owner}, not to {uid}");
+        return Err(Explained::new(what, "have it removed, or name another with --store").into());
     }
     let mode = stat.st_mode & 0o777;
     if mode != 0o700 {
-        return Err(io::Error::other(format!("its permissions are {mode:03o}: give it 700, for it is yours alone")));
+        let what = format!("its permissions are {mode:03o}");
+        return Err(Explained::new(what, "give it 700, for it is yours alone").into());
     }
     Ok(())
 }
@@ -590,10 +588,8 @@ fn check_private(stat: &Stat) -> io::Result<()> {
 fn check_owner(stat: &Stat) -> io::Result<()> {
     if geteuid().is_root() && stat.st_uid != 0 {
         let owner = stat.st_uid;
-        return Err(io::Error::other(format!(
-            "it belongs to uid {owner}, who could mislead root with what is in it: run rlock as that user, or give the \
-             directory to root"
-        )));
+        let what = format!("it belongs to uid {owner}, who could mislead root with what is in it");
+        return Err(Explained::new(what, "run rlock as that user, or give the directory to root").into());
     }
     Ok(())
 }
@@ -617,9 +613,10 @@ fn check_file_system(dir: &OwnedFd) -> io::Result<()> {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let magic = stat.f_type as u32;
     match NETWORK_FILE_SYSTEMS.iter().find(|(number, _)| *number == magic) {
-        Some((_, name)) => Err(io::Error::other(format!(
-            "it is on a network file system ({name}), where other machines' locks are not seen: name a local one"
-        ))),
+        Some((_, name)) => {
+            let what = format!("it is on a network file system ({name}), where other machines' locks are not seen");
+            Err(Explained::new(what, "name a local one").into())
+        }
         None => Ok(()),
     }
 }

@@ -14,6 +14,7 @@ use lmdb_master_sys as ffi;
 
 use super::fault;
 use super::records::Error;
+use crate::words::Explained;
 
 /// The file is LMDB's whole environment. The caller is responsible for locks and durability.
 const FLAGS: c_uint = ffi::MDB_NOSUBDIR | ffi::MDB_NOLOCK | ffi::MDB_NOTLS | ffi::MDB_NOSYNC | ffi::MDB_NOMETASYNC;
@@ -53,9 +54,9 @@ impl Env {
                 .and_then(|()| check(ffi::mdb_env_open(raw, path.as_ptr(), FLAGS, MODE)))
         };
         match opened {
-            Err(Error::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
-                Err(Error::Io(io::Error::other("/proc is not mounted, through which its table is opened: mount it")))
-            }
+            Err(Error::Io(error)) if error.kind() == io::ErrorKind::NotFound => Err(Error::Io(
+                Explained::new("/proc is not mounted, through which its table is opened", "mount it").into(),
+            )),
             opened => opened.map(|()| env),
         }
     }

@@ -95,6 +95,7 @@ use crate::lock::records::{Records, Session};
 use crate::lock::request::{Place, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
+use crate::words::Explained;
 
 /// The maximum size of the table in bytes, enough for some hundred thousand claims. LMDB reserves
 /// so many addresses; the file is as large as its content.
@@ -265,9 +266,8 @@ impl Embedded {
             None => work(running).map(Ok),
         })?;
         done.map_err(|owner| {
-            Error::Refused(format!(
-                "session {session} belongs to uid {owner}: only that user and root can change what it holds"
-            ))
+            let what = format!("session {session} belongs to uid {owner}");
+            Error::Refused(Explained::new(what, "only that user and root can change what it holds"))
         })
     }
 }
@@ -304,7 +304,7 @@ impl Store for Embedded {
 
     fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Handle>, Error> {
         if options.replicas != Replicas::default() {
-            return Err(Error::Refused("the embedded store has no replicas: leave out --replicas".to_owned()));
+            return Err(Error::Refused(Explained::new("the embedded store has no replicas", "leave out --replicas")));
         }
         Ok(Box::new(EmbeddedHandle::ask(*self, request, options.from)?))
     }

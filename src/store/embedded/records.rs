@@ -40,6 +40,7 @@ use crate::lock::records::{Records, ResourceState, Session};
 use crate::lock::remember;
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
+use crate::words::Explained;
 
 const CLOCK: &[u8] = b"c";
 const SEQ: &[u8] = b"q";
@@ -91,36 +92,47 @@ fn since_boot(boottime: Boottime) -> u64 {
 
 /// The reason why records cannot be read or written.
 #[derive(Debug, thiserror::Error)]
+#[error("{}", Explained::from(self))]
 pub(super) enum Error {
     /// The table has no room for another record.
-    #[error(
-        "it has no room for this request: its table may have {} MiB, as far as the disk has room; make room on the disk, \
-         end holders and waiters that 'rlock inspect' shows, or run 'rlock cleanup'",
-        TABLE_BYTES_MAX >> 20
-    )]
     Full,
     /// A system call failed.
-    #[error(transparent)]
     Io(#[from] io::Error),
     /// Processes are about to end, and the transaction has to begin anew then. The descriptors tell
     /// when they have ended.
-    #[error("processes of killed holders have not ended")]
     Ending(Vec<OwnedFd>),
     /// More sessions are due than one transaction may end. They go first, in portions.
-    #[error("more sessions are due than a transaction ends")]
     Crowd,
     /// This transaction has ended as many dead sessions as one may. It takes effect, and begins
     /// anew.
-    #[error("more sessions are dead than a transaction ends")]
     Portion,
     /// The table or a record is invalid.
-    #[error("{DAMAGED}")]
     Damaged,
 }
 
-/// The message for a damaged table that is in use.
-pub(super) const DAMAGED: &str =
-    "its table is damaged: end the rlock processes that use it, then the next one starts with a new table";
+impl From<&Error> for Explained {
+    fn from(error: &Error) -> Self {
+        match error {
+            Error::Full => {
+                let megabytes = TABLE_BYTES_MAX >> 20;
+                let what = format!(
+                    "it has no room for this request: its table may have {megabytes} MiB, as far as the disk has room"
+                );
+                let cure =
+                    "make room on the disk, end holders and waiters that 'rlock inspect' shows, or run 'rlock cleanup'";
+                Self::with_semicolon(what, cure)
+            }
+            Error::Io(error) => error.into(),
+            Error::Ending(_) => "processes of killed holders have not ended".into(),
+            Error::Crowd => "more sessions are due than a transaction ends".into(),
+            Error::Portion => "more sessions are dead than a transaction ends".into(),
+            Error::Damaged => {
+                let cure = "end the rlock processes that use it, then the next one starts with a new table";
+                Self::new("its table is damaged", cure)
+            }
+        }
+    }
+}
 
 impl From<Damaged> for Error {
     fn from(Damaged: Damaged) -> Self {

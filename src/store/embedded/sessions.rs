@@ -452,7 +452,7 @@ impl EmbeddedSessions {
             self.watches.forget(id);
             self.events.push_back(match session.stage {
                 Stage::Asking(_) | Stage::Waiting(_) => {
-                    (id, Event::Standing(Err(Error::Unavailable(error.to_string()))))
+                    (id, Event::Standing(Err(Error::Unavailable(error.words().clone()))))
                 }
                 Stage::Granted => (id, Event::Standing(Ok(Standing::Lost))),
                 Stage::Releasing(Some(_)) => (id, Event::Released(Ok(Released::Lost))),

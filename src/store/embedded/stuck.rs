@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::Error;
 use super::directory::Directory;
 use crate::clock::Boottime;
+use crate::words::Explained;
 
 /// The time without the lock and without a change by another process after which it counts as
 /// trouble. A transaction takes microseconds. On a crowded machine, though, the process that holds
@@ -41,9 +42,9 @@ impl Stuck {
     }
 
     pub(super) fn error(directory: &Directory) -> Error {
-        directory.unusable(
-            &"its lock was not free for 5 seconds: another rlock works on it for long, or is stopped; try again, or look for \
-              a stopped rlock and continue or end it",
-        )
+        directory.unusable(Explained::with_semicolon(
+            "its lock was not free for 5 seconds: another rlock works on it for long, or is stopped",
+            "try again, or look for a stopped rlock and continue or end it",
+        ))
     }
 }

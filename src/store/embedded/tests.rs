@@ -99,7 +99,7 @@ impl Site {
 
     fn failure(&mut self) -> String {
         match self.transact(|work| work.records().sessions()) {
-            Err(Error::Unavailable(text)) => text,
+            Err(Error::Unavailable(words)) => words.to_string(),
             other => panic!("the store should be unavailable: {other:?}"),
         }
     }

@@ -26,6 +26,7 @@ use crate::lock::request::{CLAIMS_MAX, Place, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
 use crate::store::{Grant, Standing};
+use crate::words::Explained;
 
 /// The sessions of this process. They live, and they need no wake-up.
 pub(super) trait Own {
@@ -108,7 +109,7 @@ impl View {
 }
 
 /// The error of a process whose files were replaced, so that other processes use another lock.
-const REPLACED: &str = "somebody has removed or replaced its files while it was in use: run rlock again";
+const REPLACED: &str = "somebody has removed or replaced its files while it was in use";
 /// Maximum number of times that a directory is opened again while somebody keeps replacing it.
 const OPENINGS: usize = 8;
 /// Maximum number of due sessions, and of dead ones, that a transaction ends.
@@ -279,7 +280,7 @@ impl Embedded {
             }
             self.directory.reopen()?;
         }
-        Err(self.directory.unusable(&REPLACED))
+        Err(self.directory.unusable(Explained::new(REPLACED, "run rlock again")))
     }
 }
 

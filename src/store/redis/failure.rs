@@ -1,12 +1,11 @@
 //! Classifies the reasons why a server can't be used, and writes the messages about them.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use rustix::io::Errno;
 
 use super::super::Error;
-use crate::words::reason;
+use crate::words::{Explained, reason};
 
 mod reply;
 
@@ -48,7 +47,7 @@ pub(super) enum ErrorKind {
     /// The server wants a client certificate, or another one.
     WantsCertificate,
     /// TLS fails otherwise, or a file that it needs can't be used, with the message about it.
-    Tls(String),
+    Tls(Explained),
     /// The server does not speak TLS.
     IsPlain,
     /// The server speaks TLS, and the URL does not.
@@ -219,137 +218,159 @@ impl ErrorKind {
     }
 
     /// The message after the name of the server: what happened, and what to do.
-    fn words(&self) -> Cow<'_, str> {
-        let words = match self {
-            Self::Unresolved(why) => return format!("cannot be found: {why}; check the host name").into(),
-            Self::Refused => "refused the connection; start the server, or correct the address",
-            Self::NoSocket => "cannot be reached: no such socket; start the server, or correct the path",
+    fn words(&self) -> Explained {
+        let (what, cure) = match self {
+            Self::Unresolved(why) => {
+                return Explained::with_semicolon(format!("cannot be found: {why}"), "check the host name");
+            }
+            Self::Refused => ("refused the connection", "start the server, or correct the address"),
+            Self::NoSocket => ("cannot be reached: no such socket", "start the server, or correct the path"),
             Self::NotAllowed => {
-                "cannot be reached: permission denied; see the server's unixsocketperm, or use another user"
+                ("cannot be reached: permission denied", "see the server's unixsocketperm, or use another user")
             }
             Self::Unreachable(why) => {
-                return format!("cannot be reached: {why}; check the address and the network").into();
+                return Explained::with_semicolon(
+                    format!("cannot be reached: {why}"),
+                    "check the address and the network",
+                );
             }
             Self::TimedOut(Stage::Connecting) => {
-                "did not answer in time; check the address and the network, or raise --connect-timeout"
+                ("did not answer in time", "check the address and the network, or raise --connect-timeout")
             }
             Self::TimedOut(Stage::Handshake) => {
-                "did not answer in time to the TLS handshake; for a server without TLS write redis:// or valkey://"
+                ("did not answer in time to the TLS handshake", "for a server without TLS write redis:// or valkey://")
             }
-            Self::TimedOut(Stage::Silent | Stage::Used) => {
-                "accepted the connection but did not answer in time; see whether the server is stopped or overloaded"
-            }
-            Self::Closed(Stage::Connecting) => "closed the connection at once; see the server's log",
+            Self::TimedOut(Stage::Silent | Stage::Used) => (
+                "accepted the connection but did not answer in time",
+                "see whether the server is stopped or overloaded",
+            ),
+            Self::Closed(Stage::Connecting) => ("closed the connection at once", "see the server's log"),
             Self::Closed(Stage::Handshake) => {
-                "closed the connection in the TLS handshake; for a server without TLS write redis:// or valkey://"
+                ("closed the connection in the TLS handshake", "for a server without TLS write redis:// or valkey://")
             }
-            Self::Closed(Stage::Silent) => {
-                "closed the connection without an answer; see the server's log, or write rediss:// or valkeys:// for TLS"
-            }
+            Self::Closed(Stage::Silent) => (
+                "closed the connection without an answer",
+                "see the server's log, or write rediss:// or valkeys:// for TLS",
+            ),
             Self::Closed(Stage::Used) => {
-                "closed the connection; see the server's log, and whether the server was restarted"
+                ("closed the connection", "see the server's log, and whether the server was restarted")
             }
-            Self::ConnectionFailed(why) => return format!("cannot be reached: {why}; check the network").into(),
+            Self::ConnectionFailed(why) => {
+                return Explained::with_semicolon(format!("cannot be reached: {why}"), "check the network");
+            }
             Self::UnknownAuthority => {
-                "shows a certificate of an authority that is not trusted; name the authority's file by ?ca=FILE"
+                ("shows a certificate of an authority that is not trusted", "name the authority's file by ?ca=FILE")
             }
-            Self::WrongName => {
-                "shows a certificate whose subjectAltName lacks this host; correct the certificate, or give ?server-name=NAME"
-            }
-            Self::Expired => {
-                "shows a certificate that is not valid now; renew the certificate, or correct the clock of this machine"
-            }
+            Self::WrongName => (
+                "shows a certificate whose subjectAltName lacks this host",
+                "correct the certificate, or give ?server-name=NAME",
+            ),
+            Self::Expired => (
+                "shows a certificate that is not valid now",
+                "renew the certificate, or correct the clock of this machine",
+            ),
             Self::WantsCertificate => {
-                "does not take this client without another certificate; name a certificate by ?cert=FILE&key=FILE"
+                ("does not take this client without another certificate", "name a certificate by ?cert=FILE&key=FILE")
             }
-            Self::Tls(why) => return format!("cannot be reached by TLS: {why}").into(),
-            Self::IsPlain => "does not speak TLS; write redis:// or valkey:// without the s",
-            Self::IsTls => "speaks TLS; write rediss:// or valkeys://",
-            Self::NotRedis => "is no Redis or Valkey server; correct the host and the port",
-            Self::UnexpectedReply => {
-                "sent an unexpected reply; another rlock version may use this namespace: give each its own by --namespace"
-            }
+            Self::Tls(words) => return words.clone().behind("cannot be reached by TLS: "),
+            Self::IsPlain => ("does not speak TLS", "write redis:// or valkey:// without the s"),
+            Self::IsTls => ("speaks TLS", "write rediss:// or valkeys://"),
+            Self::NotRedis => ("is no Redis or Valkey server", "correct the host and the port"),
+            Self::UnexpectedReply => (
+                "sent an unexpected reply",
+                "another rlock version may use this namespace: give each its own by --namespace",
+            ),
             Self::ForeignValue(keys) => {
-                return format!(
-                    "has a value that rlock did not write under a key {keys}; remove that key, or use another --namespace"
-                )
-                .into();
+                return Explained::with_semicolon(
+                    format!("has a value that rlock did not write under a key {keys}"),
+                    "remove that key, or use another --namespace",
+                );
             }
             Self::OtherFormat { format, keys } => {
-                return format!(
-                    "keeps {keys} in format {format}, and this rlock knows format {FORMAT}; use one version of rlock in a namespace"
-                )
-                .into();
+                let what = format!("keeps {keys} in format {format}, and this rlock knows format {FORMAT}");
+                return Explained::with_semicolon(what, "use one version of rlock in a namespace");
             }
-            Self::ReplyTooLong => {
-                "sent an unexpected reply, longer than any reply to rlock; check that the URL names a Redis or Valkey server"
-            }
-            Self::NoPassword => {
-                "asks for a password; set RLOCK_PASSWORD or RLOCK_PASSWORD_FILE, or put the password into the URL in RLOCK_STORE"
-            }
+            Self::ReplyTooLong => (
+                "sent an unexpected reply, longer than any reply to rlock",
+                "check that the URL names a Redis or Valkey server",
+            ),
+            Self::NoPassword => (
+                "asks for a password",
+                "set RLOCK_PASSWORD or RLOCK_PASSWORD_FILE, or put the password into the URL in RLOCK_STORE",
+            ),
             Self::WrongPassword | Self::StalePassword => {
-                "refused the password, or the user; correct the password, or the user name"
+                ("refused the password, or the user", "correct the password, or the user name")
             }
             Self::NeedlessPassword => {
-                "has no password but was given one; leave the password out, or set one at the server"
+                ("has no password but was given one", "leave the password out, or set one at the server")
             }
-            Self::LoginFailed => "refused the login for another reason; see the server's log and ACL rules",
-            Self::NoRight(right) => return right.words().into(),
-            Self::NoLua => {
-                "has no scripting engine for Lua, which rlock needs; load the server's Lua module, see the output of 'module list'"
-            }
+            Self::LoginFailed => ("refused the login for another reason", "see the server's log and ACL rules"),
+            Self::NoRight(right) => return right.words(),
+            Self::NoLua => (
+                "has no scripting engine for Lua, which rlock needs",
+                "load the server's Lua module, see the output of 'module list'",
+            ),
             Self::TooOld => {
-                "lacks a command that rlock needs; use Redis 6.2 or Valkey 7.2 or newer, without renamed commands"
+                ("lacks a command that rlock needs", "use Redis 6.2 or Valkey 7.2 or newer, without renamed commands")
             }
-            Self::NoWaitAof => "lacks WAITAOF, so --replicas cannot ask for a disk; use Redis 7.2, or leave out +disk",
-            Self::NotOnDisk => "keeps no append-only file, so --replicas cannot ask for a disk; set 'appendonly yes'",
-            Self::ReadOnly => "is a replica, which can't be written to; name the primary, or use redis+sentinel://",
-            Self::Loading => "is still loading data; try again soon",
-            Self::ClusterDown => "is in a Cluster that does not serve now; see the output of 'cluster info'",
-            Self::NotACluster => "is no node of a Cluster; write redis:// in place of redis+cluster://",
-            Self::IsACluster => "is a node of a Cluster; write redis+cluster:// in place of redis://",
-            Self::Migrating => "is moving the data to another node of the Cluster; try again soon",
-            Self::OutOfMemory => "has no memory left; raise maxmemory, or remove data",
-            Self::Busy => "is busy with a script of another client; wait, or end the script by 'script kill'",
-            Self::MasterDown => "is a replica that has lost its primary; name the primary, or bring it back",
-            Self::CannotSave => "takes no writes: the data can't be saved; see the server's log and disk",
+            Self::NoWaitAof => {
+                ("lacks WAITAOF, so --replicas cannot ask for a disk", "use Redis 7.2, or leave out +disk")
+            }
+            Self::NotOnDisk => {
+                ("keeps no append-only file, so --replicas cannot ask for a disk", "set 'appendonly yes'")
+            }
+            Self::ReadOnly => ("is a replica, which can't be written to", "name the primary, or use redis+sentinel://"),
+            Self::Loading => ("is still loading data", "try again soon"),
+            Self::ClusterDown => ("is in a Cluster that does not serve now", "see the output of 'cluster info'"),
+            Self::NotACluster => ("is no node of a Cluster", "write redis:// in place of redis+cluster://"),
+            Self::IsACluster => ("is a node of a Cluster", "write redis+cluster:// in place of redis://"),
+            Self::Migrating => ("is moving the data to another node of the Cluster", "try again soon"),
+            Self::OutOfMemory => ("has no memory left", "raise maxmemory, or remove data"),
+            Self::Busy => ("is busy with a script of another client", "wait, or end the script by 'script kill'"),
+            Self::MasterDown => ("is a replica that has lost its primary", "name the primary, or bring it back"),
+            Self::CannotSave => ("takes no writes: the data can't be saved", "see the server's log and disk"),
             Self::TooFewReplicas => {
-                "takes no writes: fewer replicas than min-replicas-to-write are connected; bring the replicas back"
+                ("takes no writes: fewer replicas than min-replicas-to-write are connected", "bring the replicas back")
             }
-            Self::TooManyClients => "takes no more clients; raise maxclients",
-            Self::QueueFull => "has no room for another connection; see whether the server is stopped or overloaded",
+            Self::TooManyClients => ("takes no more clients", "raise maxclients"),
+            Self::QueueFull => {
+                ("has no room for another connection", "see whether the server is stopped or overloaded")
+            }
             Self::Protected => {
-                "takes only clients of the same machine; set a password on the server, or turn protected-mode off"
+                ("takes only clients of the same machine", "set a password on the server, or turn protected-mode off")
             }
-            Self::NoDatabase => "has no database of that number; give a smaller number",
+            Self::NoDatabase => ("has no database of that number", "give a smaller number"),
             Self::UnknownMaster(name) => {
-                return format!(
-                    "knows no primary of the name '{name}'; correct the name, see the output of 'sentinel masters'"
-                )
-                .into();
+                return Explained::with_semicolon(
+                    format!("knows no primary of the name '{name}'"),
+                    "correct the name, see the output of 'sentinel masters'",
+                );
             }
-            Self::NoSentinelPassword => {
-                "is a Sentinel that asks for a password; put ?sentinel-password=PASSWORD into the URL in RLOCK_STORE"
-            }
+            Self::NoSentinelPassword => (
+                "is a Sentinel that asks for a password",
+                "put ?sentinel-password=PASSWORD into the URL in RLOCK_STORE",
+            ),
             Self::NotASentinel => {
-                "is no Sentinel; correct the host and the port, or write redis:// for a single server"
+                ("is no Sentinel", "correct the host and the port, or write redis:// for a single server")
             }
-            Self::NotTheMaster => "is not the primary that the Sentinels name; wait for the failover to end",
-            Self::Other(text) => return format!("sent an unknown error: {text}; see the server's log").into(),
+            Self::NotTheMaster => ("is not the primary that the Sentinels name", "wait for the failover to end"),
+            Self::Other(text) => {
+                return Explained::with_semicolon(format!("sent an unknown error: {text}"), "see the server's log");
+            }
         };
-        words.into()
+        Explained::with_semicolon(what, cure)
     }
 }
 
 impl Right {
-    fn words(&self) -> String {
+    fn words(&self) -> Explained {
         let lacking = match self {
             Self::Command(Some(name)) => format!("does not let this user run the command '{name}'"),
             Self::Command(None) => "does not let this user run a command that rlock needs".to_owned(),
             Self::Keys => "does not let this user touch the keys of the namespace".to_owned(),
             Self::Channels => "does not let this user use the channels of the namespace".to_owned(),
         };
-        format!("{lacking}; give the user the rights that rlock-redis(7) lists")
+        Explained::with_semicolon(lacking, "give the user the rights that rlock-redis(7) lists")
     }
 }
 
@@ -380,6 +401,10 @@ impl Failure {
         matches!(self.kind, ErrorKind::ForeignValue(_) | ErrorKind::OtherFormat { .. } | ErrorKind::UnexpectedReply)
     }
 
+    pub(super) fn words(&self) -> Explained {
+        self.kind.words().behind(format_args!("'{}' ", self.server))
+    }
+
     pub(super) fn kind(&self) -> &ErrorKind {
         &self.kind
     }
@@ -387,13 +412,13 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' {}", self.server, self.kind.words())
+        self.words().fmt(f)
     }
 }
 
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
-        Self::Unavailable(failure.to_string())
+        Self::Unavailable(failure.words())
     }
 }
 

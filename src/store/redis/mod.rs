@@ -41,7 +41,7 @@ mod transport;
 #[path = "../../../tests/simulation/mod.rs"]
 mod simulation;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ pub(super) use target::{SCHEMES, Target};
 
 use super::facts::Facts;
 use super::sessions::Sessions;
-use super::{AcquireOptions, Changed, Error, Handle, Inspection, Released, Store};
+use super::{AcquireOptions, Changed, Error, Handle, Inspection, Released, Store, Unusable};
 use crate::lock::deadlock::Reading;
 use crate::lock::mode::Mode;
 use crate::lock::past::{End, Ended, Remembered};
@@ -76,8 +76,8 @@ pub(super) struct Redis {
     target: Arc<Target>,
     namespace: String,
     connect_timeout: Duration,
-    /// A line for each resource that an inspect or cleanup had to skip.
-    unusable: Vec<String>,
+    /// What an inspect or cleanup had to skip.
+    unusable: Vec<Unusable>,
 }
 
 impl Redis {
@@ -195,7 +195,8 @@ impl Redis {
 
     /// Notes that the keys of a resource have foreign values.
     fn note_unusable(&mut self, resource: &Resource, failure: &Failure) {
-        self.unusable.push(format!("'{resource}' cannot be used: {failure}"));
+        let words = failure.words().behind(format_args!("'{resource}' cannot be used: "));
+        self.unusable.push(Unusable { resource: Some(resource.clone()), words });
     }
 }
 
@@ -238,7 +239,7 @@ impl Store for Redis {
         // Without a resource, a survey would look at all of them.
         let found = if resources.is_empty() { None } else { self.survey(resources)?.sessions.remove(&id) };
         match self.unusable.pop() {
-            Some(line) => Err(Error::Unavailable(line)),
+            Some(found) => Err(Error::Unavailable(found.words)),
             None => Ok(found),
         }
     }
@@ -270,7 +271,9 @@ impl Store for Redis {
         let mut expired = Vec::new();
         match self.expire(&seen, dry_run, &mut expired) {
             // The sessions that are gone have to be reported too.
-            Err(failure) if !expired.is_empty() => self.unusable.push(failure.to_string()),
+            Err(failure) if !expired.is_empty() => {
+                self.unusable.push(Unusable { resource: None, words: failure.words() });
+            }
             result => result?,
         }
         Ok(expired)
@@ -325,8 +328,8 @@ impl Store for Redis {
         Ok(Facts::Server(self.gather()?))
     }
 
-    fn take_unusable(&mut self) -> Vec<String> {
-        let mut told = BTreeSet::new();
-        std::mem::take(&mut self.unusable).into_iter().filter(|line| told.insert(line.clone())).collect()
+    fn take_unusable(&mut self) -> Vec<Unusable> {
+        let mut told = HashSet::new();
+        std::mem::take(&mut self.unusable).into_iter().filter(|found| told.insert(found.clone())).collect()
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::super::Error;
 use super::target::Password;
 use crate::files;
-use crate::words::reason;
+use crate::words::{Explained, reason};
 
 /// The largest password file.
 const PASSWORD_BYTES_MAX: u64 = 64 * 1024;
@@ -45,16 +45,15 @@ pub(super) fn first_line(path: &Path) -> Result<Password, Error> {
     let shown = path.display();
     let content = files::read(path, PASSWORD_BYTES_MAX).map_err(|error| {
         let why = reason(&error);
-        Error::Usage(format!(
-            "cannot read the password file '{shown}': {why}: name a regular file, or set RLOCK_PASSWORD"
-        ))
+        let what = format!("cannot read the password file '{shown}': {why}");
+        Error::Usage(Explained::new(what, "name a regular file, or set RLOCK_PASSWORD"))
     })?;
     let line = match content.iter().position(|byte| *byte == b'\n') {
         Some(end) => content[..end].strip_suffix(b"\r").unwrap_or(&content[..end]).to_vec(),
         None => content,
     };
     if line.is_empty() {
-        return Err(Error::Usage(format!("the password file '{shown}' has no password in its first line")));
+        return Err(Error::Usage(format!("the password file '{shown}' has no password in its first line").into()));
     }
     Ok(Password::new(line))
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use redis::{Cmd, Value};
 
+use super::super::Unusable;
 use super::Redis;
 use super::client::Client;
 use super::failure::{ErrorKind, Failure};
@@ -124,7 +125,8 @@ impl Redis {
             let mut client = Client::new(Arc::new(alone), self.setting(), self.connect_timeout);
             // The other nodes are listed even if one can't be used.
             if let Err(failure) = self.scan(&mut client, look) {
-                self.unusable.push(format!("what is in the slots {slots} is missing: {failure}"));
+                let words = failure.words().behind(format_args!("what is in the slots {slots} is missing: "));
+                self.unusable.push(Unusable { resource: None, words });
             }
         }
         Ok(())

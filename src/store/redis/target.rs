@@ -19,6 +19,7 @@ use super::super::percent::encode;
 use super::credentials::Credentials;
 use super::nodes::Known;
 use super::order::Order;
+use crate::words::Explained;
 
 mod read;
 
@@ -159,7 +160,10 @@ impl Target {
             return Ok(());
         }
         let directory = directory().map_err(|_| {
-            usage("has a relative path, but the working directory has none: write absolute paths for ca, cert and key")
+            usage(
+                "has a relative path, but the working directory has none",
+                "write absolute paths for ca, cert and key",
+            )
         })?;
         for path in relative {
             *path = directory.join(&*path);
@@ -214,8 +218,8 @@ impl Target {
         self.credentials = Arc::new(Credentials::new(self.login.password.clone(), file, limit));
         if self.login.username.is_some() && self.login.password.is_none() {
             return Err(usage(
-                "has a user without a password: set RLOCK_PASSWORD or RLOCK_PASSWORD_FILE, \
-                 or write :password@ if it is a password and no user",
+                "has a user without a password",
+                "set RLOCK_PASSWORD or RLOCK_PASSWORD_FILE, or write :password@ if it is a password and no user",
             ));
         }
         Ok(self)
@@ -294,8 +298,13 @@ fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-fn usage(what: &str) -> Error {
-    Error::Usage(format!("the URL of the store {what}"))
+fn usage(what: &str, cure: &str) -> Error {
+    Error::Usage(Explained::new(format!("the URL of the store {what}"), cure))
+}
+
+/// A mistake that shows by itself what to do.
+fn plain_usage(what: &str) -> Error {
+    Error::Usage(format!("the URL of the store {what}").into())
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ fn failure(words: &[&str]) -> (u8, String) {
     let signals = Signals::install().unwrap();
     let started = Child::start(&spec(words), &[], Group::Own, &signals, &[], LIMIT, |warning| panic!("{warning}"));
     let error = started.expect_err("it must not start");
-    (error.code, error.text)
+    (error.code, error.to_string())
 }
 
 fn nothing(_: &mut Child, stop: Stop) {

@@ -65,7 +65,7 @@ impl Fake {
         let (mut fake, writer) = Self::new(Standing::Asking);
         fake.lease = Some(Lease { ttl, renew_at: Boottime::now() + ttl / 3, renewals });
         fake.first = Some(fake.renewed().unwrap());
-        fake.trouble = Some("the server is\nsilent (os error 110)".to_owned());
+        fake.trouble = Some("the server is\nsilent".to_owned());
         (fake, writer)
     }
 
@@ -102,7 +102,7 @@ impl Handle for Fake {
         }
         let mut byte = [0];
         if self.news.read(&mut byte).unwrap() == 0 {
-            return Err(store::Error::Unavailable("the table is\nunreadable".to_owned()));
+            return Err(store::Error::Unavailable("the table is\nunreadable".into()));
         }
         Ok(match &byte {
             b"w" => Standing::Waiting,
@@ -114,7 +114,7 @@ impl Handle for Fake {
     fn release(&mut self, _end: Option<End>) -> Result<Released, store::Error> {
         self.releases += 1;
         if self.release_fails {
-            return Err(store::Error::Unavailable("the table is full".to_owned()));
+            return Err(store::Error::Unavailable("the table is full".into()));
         }
         Ok(if self.is_gone { Released::Lost } else { Released::Done })
     }
@@ -256,7 +256,7 @@ fn command_is_not_started_if_its_environment_fails() {
     let _one = one_test_at_a_time();
     let (mut hold, _news) = Fake::new(granted());
     let (mut messages, signals) = (Vec::new(), Signals::install().unwrap());
-    let fails = |_: &Grant| Err(Failure { code: 76, text: "lost: the cover".to_owned() });
+    let fails = |_: &Grant| Err(Failure::new(76, "lost: the cover"));
     let mut outcome = None;
     let conclude = |report: &Report, _: Option<&Grant>| {
         outcome = Some((report.outcome(), report.end()));

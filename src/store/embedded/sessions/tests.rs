@@ -502,7 +502,7 @@ fn replaced_files_end_all_sessions_and_the_next_request_uses_the_new_files() {
     assert!(matches!(events[0], (session, Event::Standing(Ok(Standing::Lost))) if session == id(1)));
     for (event, number) in events[1..].iter().zip([2, 4]) {
         let (session, Event::Standing(Err(Error::Unavailable(text)))) = event else { panic!("{event:?}") };
-        assert!(*session == id(number) && text.contains("removed or replaced its files"), "{text}");
+        assert!(*session == id(number) && text.what.contains("removed or replaced its files"), "{text}");
     }
     assert!(server.is_empty());
     assert_eq!(server.release(1), Released::Done);

@@ -24,6 +24,7 @@ use crate::store::redis::interface::{Action, Conversation, Event};
 use crate::store::redis::keys;
 use crate::store::redis::target::Kind;
 use crate::store::{Error, Grant, Replicas, Standing};
+use crate::words::Explained;
 
 /// The conversation about one request.
 pub(in crate::store::redis) struct HoldConversation {
@@ -52,7 +53,7 @@ impl HoldConversation {
         now: Boottime,
     ) -> Result<Self, Error> {
         let Some(terms) = request.terms else {
-            return Err(Error::Usage("a request to this store needs a ttl".to_owned()));
+            return Err(Error::Usage("a request to this store needs a ttl".into()));
         };
         let resources: Vec<_> = request::resources(&request.claims).into_iter().cloned().collect();
         if exchange.target.kind == Kind::Cluster {
@@ -381,10 +382,9 @@ fn check_slots(resources: &[Resource]) -> Result<(), Error> {
                 (None, Some(tag)) => format!("as in '{{{tag}}}{first}' and '{other}'"),
                 (None, None) => format!("as in '{{tag}}{first}' and '{{tag}}{other}'"),
             };
-            Err(Error::Refused(format!(
-                "'{first}' and '{other}' are in different slots of the cluster, so they can't be had together: \
-                 give both names the same {{tag}}, {advice}"
-            )))
+            let what =
+                format!("'{first}' and '{other}' are in different slots of the cluster, so they can't be had together");
+            Err(Error::Refused(Explained::new(what, format!("give both names the same {{tag}}, {advice}"))))
         }
     }
 }

@@ -151,8 +151,8 @@ impl Negotiation {
             State::Held { grant, .. } => Standing::Granted(grant.clone()),
             State::Over(standing) => standing.clone(),
             State::TooFewCopies(copies) => {
-                let text = format!("'{}': {}", target.shown(), copies.lacking(self.replicas));
-                return Err(Error::Unavailable(text));
+                let words = copies.lacking(self.replicas).behind(format_args!("'{}': ", target.shown()));
+                return Err(Error::Unavailable(words));
             }
             State::Failed { failure, .. } => return Err(failure.clone().into()),
         })

@@ -5,6 +5,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use crate::store::Replicas;
+use crate::words::Explained;
 
 /// The copies of a grant that a server confirms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,22 +46,21 @@ impl Copies {
     }
 
     /// Which copies are missing, and what to do, for the message about a grant that is given back.
-    pub(super) fn lacking(self, wanted: Replicas) -> String {
+    pub(super) fn lacking(self, wanted: Replicas) -> Explained {
         let Self { disk, replicas } = self;
         let count = wanted.count;
         match wanted.on_disk {
-            true if !disk => {
-                "the disk of the server does not have the lock in time, so it was given back: see to the disk, \
-                 or raise --ttl"
-                    .to_owned()
-            }
-            true => format!(
-                "the disks of {replicas} of {count} replicas have the lock, so it was given back: see to the replicas \
-                 and their appendonly, or lower --replicas"
+            true if !disk => Explained::new(
+                "the disk of the server does not have the lock in time, so it was given back",
+                "see to the disk, or raise --ttl",
             ),
-            false => format!(
-                "{replicas} of {count} replicas have the lock, so it was given back: see to the replicas or lower \
-                 --replicas"
+            true => Explained::new(
+                format!("the disks of {replicas} of {count} replicas have the lock, so it was given back"),
+                "see to the replicas and their appendonly, or lower --replicas",
+            ),
+            false => Explained::new(
+                format!("{replicas} of {count} replicas have the lock, so it was given back"),
+                "see to the replicas or lower --replicas",
             ),
         }
     }
@@ -81,8 +81,8 @@ mod tests {
         assert!(copies(1, 2).are_enough(ON_DISK) && copies(1, 3).are_enough(ON_DISK));
         assert!(!copies(0, 2).are_enough(ON_DISK) && !copies(1, 1).are_enough(ON_DISK));
         assert!(copies(1, 0).are_enough(Replicas { count: 0, ..ON_DISK }), "the disk of the primary alone");
-        assert!(copies(0, 2).lacking(ON_DISK).starts_with("the disk of the server does not have the lock"));
-        assert!(copies(1, 1).lacking(ON_DISK).starts_with("the disks of 1 of 2 replicas have the lock"));
+        assert!(copies(0, 2).lacking(ON_DISK).what.starts_with("the disk of the server does not have the lock"));
+        assert!(copies(1, 1).lacking(ON_DISK).what.starts_with("the disks of 1 of 2 replicas have the lock"));
     }
 
     #[test]

@@ -64,7 +64,7 @@ impl SharedConversation {
     pub(in crate::store::redis) fn acquire(&mut self, request: Request, now: Boottime) {
         let id = request.session;
         let Some(terms) = request.terms else {
-            let error = Error::Usage("a request to this store needs a ttl".to_owned());
+            let error = Error::Usage("a request to this store needs a ttl".into());
             self.reports.push_back((id, sessions::Event::Standing(Err(error))));
             return;
         };

@@ -166,6 +166,6 @@ fn message_names_the_server_and_what_to_do() {
         "'redis://h:1' does not let this user run the command 'zadd'; give the user the rights that rlock-redis(7) lists"
     );
     assert!(
-        matches!(Error::from(ErrorKind::Loading.of("x")), Error::Unavailable(text) if text.starts_with("'x' is still loading"))
+        matches!(Error::from(ErrorKind::Loading.of("x")), Error::Unavailable(words) if words.what == "'x' is still loading data")
     );
 }

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{Error, Kind, Login, Node, Password, Target, TlsFiles, number, usage};
+use super::{Error, Kind, Login, Node, Password, Target, TlsFiles, number, plain_usage, usage};
 use crate::store::percent::decode;
 
 const SERVER_PORT: u16 = 6379;
@@ -19,17 +19,17 @@ impl Node {
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
                 let (address, rest) =
-                    rest.split_once(']').ok_or_else(|| usage("has a '[' without ']' around an IPv6 address"))?;
+                    rest.split_once(']').ok_or_else(|| plain_usage("has a '[' without ']' around an IPv6 address"))?;
                 let port = match rest {
                     "" => None,
-                    rest => {
-                        Some(rest.strip_prefix(':').ok_or_else(|| usage("has something between ']' and the port"))?)
-                    }
+                    rest => Some(
+                        rest.strip_prefix(':').ok_or_else(|| plain_usage("has something between ']' and the port"))?,
+                    ),
                 };
                 let address = decoded(address)?;
                 let literal = address.split_once('%').map_or(address.as_str(), |(literal, _zone)| literal);
                 if literal.parse::<Ipv6Addr>().is_err() {
-                    return Err(usage("has something in brackets that is no IPv6 address"));
+                    return Err(plain_usage("has something in brackets that is no IPv6 address"));
                 }
                 (address, port)
             }
@@ -37,22 +37,23 @@ impl Node {
                 None => (decoded(text)?, None),
                 Some((_, port)) if port.contains(':') => {
                     return Err(usage(
-                        "has too many colons: write an IPv6 address in brackets, as in redis://[::1]:6379",
+                        "has too many colons",
+                        "write an IPv6 address in brackets, as in redis://[::1]:6379",
                     ));
                 }
                 Some((host, port)) => (decoded(host)?, Some(port)),
             },
         };
         if host.is_empty() {
-            return Err(usage("lacks a host: write it as in redis://host:6379"));
+            return Err(usage("lacks a host", "write it as in redis://host:6379"));
         }
         if !host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:%".contains(&byte)) {
-            return Err(usage("has a host with characters that no host name or address has"));
+            return Err(plain_usage("has a host with characters that no host name or address has"));
         }
         let port = match port {
             None => default,
             Some(port) => number(port).filter(|port| *port != 0).ok_or_else(|| {
-                usage("has a port that is no number from 1 to 65535: write it as in redis://host:6379")
+                usage("has a port that is no number from 1 to 65535", "write it as in redis://host:6379")
             })?,
         };
         Ok(Self::Tcp { host, port })
@@ -122,8 +123,8 @@ impl Target {
             identity: match (parts.take_path("cert")?, parts.take_path("key")?) {
                 (None, None) => None,
                 (Some(certificate), Some(key)) => Some((certificate, key)),
-                (Some(_), None) => return Err(usage("has a cert without a key: give both")),
-                (None, Some(_)) => return Err(usage("has a key without a cert: give both")),
+                (Some(_), None) => return Err(usage("has a cert without a key", "give both")),
+                (None, Some(_)) => return Err(usage("has a key without a cert", "give both")),
             },
             server_name: parts.take_text("server-name")?,
         };
@@ -132,7 +133,8 @@ impl Target {
             None if files == TlsFiles::default() => {}
             None => {
                 return Err(usage(
-                    "has ca, cert, key or server-name, which are for TLS: write rediss in place of redis",
+                    "has ca, cert, key or server-name, which are for TLS",
+                    "write rediss in place of redis",
                 ));
             }
         }
@@ -141,7 +143,10 @@ impl Target {
 
     fn single(&mut self, parts: &mut Parts<'_>) -> Result<(), Error> {
         if parts.hosts.contains(',') {
-            return Err(usage("names several hosts: write redis+cluster:// or redis+sentinel:// in place of redis://"));
+            return Err(usage(
+                "names several hosts",
+                "write redis+cluster:// or redis+sentinel:// in place of redis://",
+            ));
         }
         self.nodes = nodes(parts.hosts, SERVER_PORT)?;
         self.db = parts.db(parts.path)?;
@@ -150,13 +155,14 @@ impl Target {
 
     fn unix(&mut self, parts: &mut Parts<'_>) -> Result<(), Error> {
         if !matches!(parts.hosts, "" | "localhost") || parts.path.is_empty() {
-            return Err(usage("needs an absolute path: write it as in redis+unix:///run/redis/redis.sock"));
+            return Err(usage("needs an absolute path", "write it as in redis+unix:///run/redis/redis.sock"));
         }
         let path = decode(&format!("/{}", parts.path)).ok_or_else(bad_escape)?;
         if path.len() > SOCKET_PATH_BYTES_MAX || path.contains(&0) {
-            return Err(usage(&format!(
-                "has a socket path that the system can't use: it takes at most {SOCKET_PATH_BYTES_MAX} bytes and no NUL"
-            )));
+            return Err(usage(
+                "has a socket path that the system can't use",
+                &format!("it takes at most {SOCKET_PATH_BYTES_MAX} bytes and no NUL"),
+            ));
         }
         self.nodes = vec![Node::Unix(OsString::from_vec(path).into())];
         self.db = parts.db("")?;
@@ -168,7 +174,10 @@ impl Target {
         let (master, db) = parts.path.split_once('/').unwrap_or((parts.path, ""));
         let master = decoded(master)?;
         if master.is_empty() || master.chars().any(char::is_control) {
-            return Err(usage("lacks the name of the primary: write it as in redis+sentinel://host:26379/master-name"));
+            return Err(usage(
+                "lacks the name of the primary",
+                "write it as in redis+sentinel://host:26379/master-name",
+            ));
         }
         self.kind = Kind::Sentinel { master };
         self.db = parts.db(db)?;
@@ -177,7 +186,7 @@ impl Target {
             password: parts.take("sentinel-password").map(Password),
         };
         if self.sentinel_login.username.is_some() && self.sentinel_login.password.is_none() {
-            return Err(usage("has a sentinel-username without a sentinel-password: give both"));
+            return Err(usage("has a sentinel-username without a sentinel-password", "give both"));
         }
         Ok(())
     }
@@ -186,7 +195,7 @@ impl Target {
         self.nodes = nodes(parts.hosts, SERVER_PORT)?;
         self.kind = Kind::Cluster;
         if parts.db(parts.path)? != 0 {
-            return Err(usage("has a database number, but a Cluster has only database 0: leave it out"));
+            return Err(usage("has a database number, but a Cluster has only database 0", "leave it out"));
         }
         Ok(())
     }
@@ -204,7 +213,7 @@ struct Parts<'a> {
 impl<'a> Parts<'a> {
     fn split(rest: &'a str, may_lack_host: bool) -> Result<Self, Error> {
         if rest.contains('#') {
-            return Err(usage("has a '#': write it as %23"));
+            return Err(usage("has a '#'", "write it as %23"));
         }
         let (authority, tail) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         let (userinfo, hosts) = match authority.rsplit_once('@') {
@@ -213,7 +222,8 @@ impl<'a> Parts<'a> {
         };
         if userinfo.is_none() && tail.contains('@') && !(may_lack_host && hosts.is_empty()) {
             return Err(usage(
-                "has an '@' behind a '/' or '?': write '/' as %2F and '?' as %3F in a password, '@' as %40",
+                "has an '@' behind a '/' or '?'",
+                "write '/' as %2F and '?' as %3F in a password, '@' as %40",
             ));
         }
         let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
@@ -224,10 +234,10 @@ impl<'a> Parts<'a> {
                 return Err(unknown_option(name, rest));
             }
             if value.is_empty() {
-                return Err(usage(&format!("has the option '{name}' without a value: write {name}=VALUE")));
+                return Err(usage(&format!("has the option '{name}' without a value"), &format!("write {name}=VALUE")));
             }
             if parts.options.iter().any(|(known, _)| *known == name) {
-                return Err(usage(&format!("has the option '{name}' twice: leave one out")));
+                return Err(usage(&format!("has the option '{name}' twice"), "leave one out"));
             }
             parts.options.push((name, decode(value).ok_or_else(bad_escape)?));
         }
@@ -242,18 +252,18 @@ impl<'a> Parts<'a> {
     fn take_text(&mut self, name: &str) -> Result<Option<String>, Error> {
         let text = self.take(name).map(String::from_utf8).transpose().ok();
         text.filter(|text| !text.iter().any(|text| text.chars().any(char::is_control)))
-            .ok_or_else(|| usage(&format!("has an option '{name}' that is not plain text")))
+            .ok_or_else(|| plain_usage(&format!("has an option '{name}' that is not plain text")))
     }
 
     fn take_path(&mut self, name: &str) -> Result<Option<PathBuf>, Error> {
         match self.take(name) {
-            Some(path) if path.contains(&0) => Err(usage(&format!("has an option '{name}' that is no path"))),
+            Some(path) if path.contains(&0) => Err(plain_usage(&format!("has an option '{name}' that is no path"))),
             path => Ok(path.map(|path| OsString::from_vec(path).into())),
         }
     }
 
     fn db(&mut self, in_path: &str) -> Result<u32, Error> {
-        let bad = || usage("has a database that is no number: write it as in redis://host:6379/2 or ?db=2");
+        let bad = || usage("has a database that is no number", "write it as in redis://host:6379/2 or ?db=2");
         let in_path = match in_path {
             "" => None,
             text => Some(number::<u32>(text).ok_or_else(bad)?),
@@ -263,7 +273,7 @@ impl<'a> Parts<'a> {
             Some(text) => Some(number::<u32>(&text).ok_or_else(bad)?),
         };
         match (in_path, as_option) {
-            (Some(one), Some(other)) if one != other => Err(usage("has two different databases: leave one out")),
+            (Some(one), Some(other)) if one != other => Err(usage("has two different databases", "leave one out")),
             (one, other) => Ok(one.or(other).unwrap_or(0)),
         }
     }
@@ -271,7 +281,7 @@ impl<'a> Parts<'a> {
     fn nothing_left(&self) -> Result<(), Error> {
         match self.options.first() {
             None => Ok(()),
-            Some((name, _)) => Err(usage(&format!("has the option '{name}', which is for Sentinels: leave it out"))),
+            Some((name, _)) => Err(usage(&format!("has the option '{name}', which is for Sentinels"), "leave it out")),
         }
     }
 }
@@ -281,13 +291,14 @@ const OPTIONS: [&str; 7] = ["db", "ca", "cert", "key", "server-name", "sentinel-
 fn unknown_option(name: &str, rest: &str) -> Error {
     if name.eq_ignore_ascii_case("password") || name.eq_ignore_ascii_case("username") {
         return usage(
-            "has a password or user as an option: write it as in redis://user:password@host, or set RLOCK_PASSWORD",
+            "has a password or user as an option",
+            "write it as in redis://user:password@host, or set RLOCK_PASSWORD",
         );
     }
     // After an '@', or with odd characters, this may be the end of a password that contains a '?'.
     let is_a_word = name.len() <= 30 && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
     let shown = if is_a_word && !rest.contains('@') { format!(" '{name}'") } else { String::new() };
-    usage(&format!("has an unknown option{shown}: the options are {}", OPTIONS.join(", ")))
+    usage(&format!("has an unknown option{shown}"), &format!("the options are {}", OPTIONS.join(", ")))
 }
 
 fn nodes(hosts: &str, default_port: u16) -> Result<Vec<Node>, Error> {
@@ -296,9 +307,9 @@ fn nodes(hosts: &str, default_port: u16) -> Result<Vec<Node>, Error> {
 
 fn decoded(text: &str) -> Result<String, Error> {
     let bytes = decode(text).ok_or_else(bad_escape)?;
-    String::from_utf8(bytes).map_err(|_| usage("has escapes in it that make no UTF-8 text"))
+    String::from_utf8(bytes).map_err(|_| plain_usage("has escapes in it that make no UTF-8 text"))
 }
 
 fn bad_escape() -> Error {
-    usage("has a % without two hexadecimal digits: write % itself as %25")
+    usage("has a % without two hexadecimal digits", "write % itself as %25")
 }

@@ -15,7 +15,7 @@ use crate::files;
 use crate::store::Error as StoreError;
 use crate::store::redis::failure::ErrorKind;
 use crate::store::redis::target::{Node, Target, TlsFiles};
-use crate::words::reason;
+use crate::words::{Explained, reason};
 
 mod pinned;
 
@@ -49,7 +49,7 @@ impl Target {
 pub(super) fn client(target: &Target, node: &Node) -> Result<Option<ClientConnection>, ErrorKind> {
     let Some(files) = &target.tls else { return Ok(None) };
     let Some(config) = &target.tls_config else {
-        return Err(ErrorKind::Tls("its certificates were not read".to_owned()));
+        return Err(ErrorKind::Tls("its certificates were not read".into()));
     };
     let client = ClientConnection::new(Arc::clone(config), name(files, node)?);
     client.map(Some).map_err(|error| from_tls(&error))
@@ -74,10 +74,8 @@ fn config(files: &TlsFiles) -> Result<Arc<ClientConfig>, ErrorKind> {
             let pem = pem(key, "key")?;
             let key_read = PrivateKeyDer::from_pem_slice(&pem).map_err(|_| lacks(key, "key"))?;
             config.with_client_auth_cert(chain, key_read).map_err(|_| {
-                ErrorKind::Tls(format!(
-                    "the key in '{}' does not fit the certificate: give both of one pair",
-                    key.display()
-                ))
+                let what = format!("the key in '{}' does not fit the certificate", key.display());
+                ErrorKind::Tls(Explained::new(what, "give both of one pair"))
             })?
         }
     };
@@ -93,7 +91,8 @@ fn name(files: &TlsFiles, node: &Node) -> Result<ServerName<'static>, ErrorKind>
     let without_zone = host.split_once('%').map_or(host, |(address, _zone)| address);
     let without_zone = without_zone.strip_suffix('.').unwrap_or(without_zone);
     ServerName::try_from(without_zone.to_owned()).map_err(|_| {
-        ErrorKind::Tls("the host has a name that no certificate can have: give another by ?server-name=".into())
+        let what = "the host has a name that no certificate can have";
+        ErrorKind::Tls(Explained::new(what, "give another by ?server-name="))
     })
 }
 
@@ -103,10 +102,8 @@ fn trusted(ca: Option<&Path>) -> Result<RootCertStore, ErrorKind> {
         Some(path) => {
             for certificate in certificates(path)? {
                 roots.add(certificate).map_err(|_| {
-                    ErrorKind::Tls(format!(
-                        "'{}' has a certificate that is no authority's: give another",
-                        path.display()
-                    ))
+                    let what = format!("'{}' has a certificate that is no authority's", path.display());
+                    ErrorKind::Tls(Explained::new(what, "give another"))
                 })?;
             }
         }
@@ -115,9 +112,8 @@ fn trusted(ca: Option<&Path>) -> Result<RootCertStore, ErrorKind> {
             // Systems ship a few certificates that can't be parsed; any other one suffices.
             roots.add_parsable_certificates(system.certs);
             if roots.is_empty() {
-                return Err(ErrorKind::Tls(
-                    "this system trusts no authority: install ca-certificates, or name a file by ?ca=FILE".to_owned(),
-                ));
+                let cure = "install ca-certificates, or name a file by ?ca=FILE";
+                return Err(ErrorKind::Tls(Explained::new("this system trusts no authority", cure)));
             }
         }
     }
@@ -132,12 +128,16 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ErrorKind> 
 fn pem(path: &Path, kind: &str) -> Result<Vec<u8>, ErrorKind> {
     files::read(path, FILE_BYTES_MAX).map_err(|error: io::Error| {
         let (shown, why) = (path.display(), reason(&error));
-        ErrorKind::Tls(format!("cannot read the {kind} file '{shown}': {why}: name a regular file"))
+        let what = format!("cannot read the {kind} file '{shown}': {why}");
+        ErrorKind::Tls(Explained::new(what, "name a regular file"))
     })
 }
 
 fn lacks(path: &Path, kind: &str) -> ErrorKind {
-    ErrorKind::Tls(format!("there is no {kind} in '{}': give a PEM file that has one", path.display()))
+    ErrorKind::Tls(Explained::new(
+        format!("there is no {kind} in '{}'", path.display()),
+        "give a PEM file that has one",
+    ))
 }
 
 /// The first second of the year 10000 since 1970. No certificate can be valid then.
@@ -179,35 +179,37 @@ pub(super) fn from_tls(error: &Error) -> ErrorKind {
             | AlertDescription::CertificateUnknown
             | AlertDescription::AccessDenied,
         ) => ErrorKind::WantsCertificate,
-        other => ErrorKind::Tls(in_words(other).to_owned()),
+        other => ErrorKind::Tls(in_words(other)),
     }
 }
 
 /// The rest, in words for the user.
-fn in_words(error: &Error) -> &'static str {
-    match error {
-        Error::InvalidCertificate(CertificateError::Revoked) => "its certificate is revoked: give it another",
+fn in_words(error: &Error) -> Explained {
+    let (what, cure) = match error {
+        Error::InvalidCertificate(CertificateError::Revoked) => ("its certificate is revoked", "give it another"),
         Error::InvalidCertificate(
             CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. },
-        ) => "its certificate is not one for servers: give it another",
+        ) => ("its certificate is not one for servers", "give it another"),
         Error::InvalidCertificate(bad) => match bad.to_string() {
             _ if pinned::is_authority(bad) => {
-                "its certificate is an authority's own: name that very one by ?ca=FILE, or give it one signed by another"
+                let cure = "name that very one by ?ca=FILE, or give it one signed by another";
+                ("its certificate is an authority's own", cure)
             }
             // The library has no name for this error.
             text if text.contains("UnsupportedCertVersion") => {
-                "its certificate is not of version 3: give it one with a subjectAltName"
+                ("its certificate is not of version 3", "give it one with a subjectAltName")
             }
-            _ => "its certificate can't be checked: give it another",
+            _ => ("its certificate can't be checked", "give it another"),
         },
         Error::PeerIncompatible(_) | Error::AlertReceived(AlertDescription::ProtocolVersion) => {
-            "it offers neither TLS 1.2 nor 1.3 as rlock speaks them: see its TLS settings"
+            ("it offers neither TLS 1.2 nor 1.3 as rlock speaks them", "see its TLS settings")
         }
         Error::AlertReceived(AlertDescription::HandshakeFailure) => {
-            "it broke off, as one does that wants a certificate of the client: name it by ?cert=FILE&key=FILE"
+            ("it broke off, as one does that wants a certificate of the client", "name it by ?cert=FILE&key=FILE")
         }
-        _ => "it broke off, or does not keep to the protocol: see its log",
-    }
+        _ => ("it broke off, or does not keep to the protocol", "see its log"),
+    };
+    Explained::new(what, cure)
 }
 
 #[cfg(test)]
