@@ -50,7 +50,7 @@ impl Crowd {
             job: Job::default(),
             process,
         };
-        self.apply(Op::Acquire(request)).0
+        self.apply(Op::Acquire { request, place: None }).0
     }
 
     fn release(&mut self, number: u64) -> Vec<SessionId> {

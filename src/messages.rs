@@ -473,7 +473,7 @@ mod tests {
     fn every_instant_can_be_formatted() {
         assert_eq!(time(StoreTime::default()), "1970-01-01T00:00:00.000Z");
         assert_eq!(time(StoreTime::from_micros(YEAR_10000 - 1)), "9999-12-31T23:59:59.999Z");
-        assert_eq!(time(StoreTime::MAX), time(StoreTime::from_micros(YEAR_10000 - 1)));
+        assert_eq!(time(StoreTime::from_micros(u64::MAX)), time(StoreTime::from_micros(YEAR_10000 - 1)));
         assert!(!duration(Duration::MAX).is_empty());
     }
 }

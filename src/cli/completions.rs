@@ -4,13 +4,10 @@
 //! add what a shell finds out only while it completes: live names, and commands after `--`.
 
 use clap::{Arg, Command};
-use clap_complete::{Generator as _, Shell};
+use clap_complete::Shell;
 
 use super::args::id;
 use super::table;
-
-/// The shells that rlock has a script for.
-pub const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 
 /// The script for one shell.
 #[must_use]
@@ -25,12 +22,6 @@ pub fn script(shell: Shell) -> Vec<u8> {
         _ => fish(&script, &command),
     }
     .into_bytes()
-}
-
-/// The name of the file in which the shell looks for the script.
-#[must_use]
-pub fn file_name(shell: Shell) -> String {
-    shell.file_name("rlock")
 }
 
 fn bash(script: &str, command: &Command) -> String {

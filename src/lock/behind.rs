@@ -104,7 +104,7 @@ mod tests {
         }
 
         fn ask(&mut self, session: u8, ancestors: &[u8], claims: &[Claim]) {
-            self.apply(Op::Acquire(request(session, ancestors, claims)));
+            self.apply(Op::Acquire { request: request(session, ancestors, claims), place: None });
             self.look(id(session));
         }
 

@@ -200,7 +200,8 @@ mod tests {
         let mut table: LockTable = LockTable::default();
         for (number, claim) in (1..).zip(claims) {
             let request = request(number, &[], std::slice::from_ref(claim));
-            let outcome = table.apply(StoreTime::from_micros(number.into()), Op::Acquire(request)).unwrap();
+            let outcome =
+                table.apply(StoreTime::from_micros(number.into()), Op::Acquire { request, place: None }).unwrap();
             assert!(matches!(outcome.reply, Reply::Granted { .. } | Reply::Waiting));
         }
         table
@@ -235,7 +236,7 @@ mod tests {
         assert_eq!(in_the_way(&table, &read, &[], Rank::LAST), [id(2)]);
         assert_eq!(in_the_way(&table, &read, &[], Rank::waiting(2)), [id(2)]);
         assert_eq!(in_the_way(&table, &read, &[], Rank::waiting(1)), []);
-        assert_eq!(in_the_way(&table, &read, &[], Rank::FIRST_WAITING), []);
+        assert_eq!(in_the_way(&table, &read, &[], Rank::waiting(1)), []);
     }
 
     #[test]
@@ -248,8 +249,8 @@ mod tests {
             named.sort();
             named
         };
-        assert_eq!(named(Rank::FIRST_WAITING, &[]), [id(1), id(2)]);
-        assert_eq!(named(Rank::FIRST_WAITING, &[2]), []);
+        assert_eq!(named(Rank::waiting(1), &[]), [id(1), id(2)]);
+        assert_eq!(named(Rank::waiting(1), &[2]), []);
         assert_eq!(named(Rank::LAST, &[2]), [id(1), id(3)]);
         assert_eq!(named(Rank::LAST, &[]).len(), 2);
     }

@@ -34,8 +34,6 @@ pub struct Rank(u64);
 impl Rank {
     /// The rank of a held claim, ahead of every waiter.
     pub const HELD: Self = Self(0);
-    /// The first rank of a waiter, behind every holder.
-    pub const FIRST_WAITING: Self = Self(1);
     /// The rank behind every claim.
     pub const LAST: Self = Self(u64::MAX);
 

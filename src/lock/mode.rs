@@ -191,11 +191,6 @@ impl Modes {
     pub const fn intersects(self, other: Modes) -> bool {
         self.0 & other.0 != 0
     }
-
-    /// Whether the set has no mode.
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
 }
 
 #[cfg(test)]
@@ -294,7 +289,6 @@ mod tests {
             let mut set = Modes::EMPTY;
             members.iter().for_each(|mode| set.insert(*mode));
             assert_eq!(set, Modes::of(&members));
-            assert_eq!(set.is_empty(), members.is_empty());
             assert_eq!(Mode::ALL.into_iter().filter(|mode| set.contains(*mode)).collect::<Vec<_>>(), members);
             assert_eq!(set.intersects(Modes::ALL), !members.is_empty());
             assert_eq!(set.union(set.complement()), Modes::ALL);

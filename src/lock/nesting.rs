@@ -100,7 +100,7 @@ mod tests {
         let mut ancestors = Vec::new();
         for (number, held) in (1..).zip(holds) {
             let request = request(number, &ancestors, std::slice::from_ref(held));
-            table.apply(StoreTime::from_micros(u64::from(number) * 10), Op::Acquire(request)).unwrap();
+            table.apply(StoreTime::from_micros(u64::from(number) * 10), Op::Acquire { request, place: None }).unwrap();
             ancestors.insert(0, number);
         }
         let ancestors: Vec<_> = ancestors.into_iter().map(id).collect();

@@ -13,17 +13,16 @@ use crate::clock::StoreTime;
 
 /// An operation on the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "an operation lives as long as one call")]
 pub enum Op {
     /// Asks the table to grant or queue a request. For a known session, the reply tells whether its
     /// request is granted or waits.
-    Acquire(Request),
-    /// Makes a request again that was passed over. The request returns to its place, which is the
-    /// number that it had in the queue, unless another request has that number.
-    Return {
+    Acquire {
         /// The request.
         request: Request,
-        /// The place.
-        place: Place,
+        /// The place in the queue of a request that was passed over and is made again. The request
+        /// returns to it, unless another request has its number.
+        place: Option<Place>,
     },
     /// Shows that a session is alive. A waiter keeps its place and a holder its grant. The first
     /// renewal of a grant from the queue claims the grant.
@@ -44,9 +43,6 @@ pub enum Op {
         /// not known. The history then has no entry of the hold; only the totals count it.
         end: Option<End>,
     },
-    /// Leaves the queue. If the request was granted in the meantime, the grant is given back. The
-    /// table treats this operation exactly like a release without an end.
-    Cancel(SessionId),
     /// Leaves the queue because the wait took too long, and counts the request as busy. If the
     /// request was granted in the meantime, the session keeps the grant.
     GiveUp(SessionId),
@@ -77,14 +73,13 @@ pub enum Op {
         /// The instant of the end of its process tree, if it is known.
         ended: Option<StoreTime>,
     },
-    /// Removes every holder of a resource, together with the other claims of these holders.
-    Break(Resource),
-    /// Removes one holder of a resource, together with its other claims.
-    BreakOne {
+    /// Removes every holder of a resource, or only one, together with the other claims of these
+    /// holders.
+    Break {
         /// The resource.
         resource: Resource,
-        /// The holder.
-        session: SessionId,
+        /// The one holder to remove, if not all are meant.
+        only: Option<SessionId>,
     },
     /// Removes what an unused resource remembers. A resource that is held or waited for keeps all.
     Forget(Resource),

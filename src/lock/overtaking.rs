@@ -227,7 +227,10 @@ mod tests {
     }
 
     fn ask(table: &mut LockTable, session: u8, ancestors: &[u8], claims: &[Claim]) {
-        let Ok(_) = table.apply(StoreTime::from_micros(1), Op::Acquire(request(session, ancestors, claims)));
+        let Ok(_) = table.apply(
+            StoreTime::from_micros(1),
+            Op::Acquire { request: request(session, ancestors, claims), place: None },
+        );
     }
 
     fn release(table: &mut LockTable, session: u8) {
@@ -249,7 +252,8 @@ mod tests {
     fn waiter_that_returns_ahead_is_noted_as_overtaken() {
         let mut table = table();
         let place = Place { number: 1, asked: StoreTime::from_micros(1) };
-        let Ok(_) = table.apply(StoreTime::from_micros(2), Op::Return { request: request(12, &[], &both()), place });
+        let Ok(_) = table
+            .apply(StoreTime::from_micros(2), Op::Acquire { request: request(12, &[], &both()), place: Some(place) });
         assert_eq!(noted(&table), (1, vec![id(11)]));
         release(&mut table, 11);
         release(&mut table, 12);
@@ -269,8 +273,8 @@ mod tests {
         let Ok(blockers) = table.blockers(id(5));
         assert_eq!(blockers, [id(4)]);
         let place = Place { number: 1, asked: StoreTime::from_micros(1) };
-        let Ok(outcome) =
-            table.apply(StoreTime::from_micros(2), Op::Return { request: request(3, &[], &both()), place });
+        let Ok(outcome) = table
+            .apply(StoreTime::from_micros(2), Op::Acquire { request: request(3, &[], &both()), place: Some(place) });
         assert_eq!(outcome.granted, [id(5)]);
     }
 

@@ -85,19 +85,16 @@ impl<R: Records> LockTable<R> {
         let expired = self.expire(now, &mut granted)?;
         remember::prune(&mut self.records, now)?;
         let reply = match op {
-            Op::Acquire(request) => self.acquire(now, request, None, &mut granted)?,
-            Op::Return { request, place } => self.acquire(now, request, Some(place), &mut granted)?,
+            Op::Acquire { request, place } => self.acquire(now, request, place, &mut granted)?,
             Op::Renew(session) => self.renew(now, session)?,
             Op::Extend { session, by } => self.extend(now, session, by)?,
             Op::Release { session, end } => self.release(now, session, end, &mut granted)?,
-            Op::Cancel(session) => self.release(now, session, None, &mut granted)?,
             Op::GiveUp(session) => self.give_up(now, session, &mut granted)?,
             Op::Reap { session, ended } => self.reap(now, session, ended, &mut granted)?,
             Op::Shrink { session, resource, span } => self.shrink(now, session, &resource, span, &mut granted)?,
             Op::Downgrade { session, resource, mode } => self.downgrade(now, session, &resource, mode, &mut granted)?,
             Op::Expire => Reply::Done,
-            Op::Break(resource) => self.take_away(now, &resource, None, &mut granted)?,
-            Op::BreakOne { resource, session } => self.take_away(now, &resource, Some(session), &mut granted)?,
+            Op::Break { resource, only } => self.take_away(now, &resource, only, &mut granted)?,
             Op::Forget(resource) => {
                 remember::forget(&mut self.records, &resource)?;
                 Reply::Done

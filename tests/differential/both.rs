@@ -77,13 +77,13 @@ impl Both {
     }
 
     fn compare(&mut self, now: StoreTime, op: Op, own: &[Resource]) -> Result<(), String> {
-        if let Op::Acquire(request) | Op::Return { request, .. } = &op {
+        if let Op::Acquire { request, .. } = &op {
             self.jobs.insert(request.session, request.job.clone());
         }
         let with_others = |first: &Resource| [std::slice::from_ref(first), own].concat();
         let mut call = match &op {
-            Op::Acquire(request) => Call::acquire(request, 0, false),
-            Op::Return { request, place } => {
+            Op::Acquire { request, place: None } => Call::acquire(request, 0, false),
+            Op::Acquire { request, place: Some(place) } => {
                 let number = self.numbers.get(&request.session).copied().unwrap_or(0);
                 Call::acquire_after(now - place.asked, request, number, false)
             }
@@ -92,15 +92,13 @@ impl Both {
                 let job = self.jobs.get(session).cloned().unwrap_or_default();
                 Call::release_after(*session, own.to_vec(), *end, &job)
             }
-            Op::Cancel(session) => Call::release(*session, own.to_vec()),
             Op::Reap { .. } => return Err("a server sees no process die".to_owned()),
             Op::Extend { session, by } => Call::extend_hold(*session, own.to_vec(), *by),
             Op::GiveUp(session) => Call::give_up(*session, own.to_vec()),
             Op::Shrink { session, resource, span } => Call::shrink(*session, with_others(resource), span),
             Op::Downgrade { session, resource, mode } => Call::downgrade(*session, with_others(resource), *mode),
             Op::Expire => Call::expire(own.to_vec()),
-            Op::Break(resource) => Call::break_grants(resource.clone(), None, Vec::new()),
-            Op::BreakOne { resource, session } => Call::break_grants(resource.clone(), Some(*session), Vec::new()),
+            Op::Break { resource, only } => Call::break_grants(resource.clone(), *only, Vec::new()),
             Op::Forget(resource) => Call::forget(resource.clone()),
             Op::Inspect(resources) => Call::inspect(resources.clone(), 0),
         };
@@ -108,9 +106,10 @@ impl Both {
             call.extend(self.resources.iter().cloned());
         }
         let broken = match &op {
-            Op::Break(resource) => self.sessions_holding(resource),
-            Op::BreakOne { resource, session } => {
-                self.sessions_holding(resource).into_iter().filter(|(id, ..)| id == session).collect()
+            Op::Break { resource, only } => {
+                let mut holders = self.sessions_holding(resource);
+                holders.retain(|(id, ..)| only.is_none_or(|only| only == *id));
+                holders
             }
             _ => Vec::new(),
         };
@@ -131,7 +130,7 @@ impl Both {
             }
             (Reply::Released(tokens), ScriptReply::Released(actual)) => tokens == actual,
             (Reply::Waiting, ScriptReply::Waiting { seq, position, next }) => {
-                if let Op::Acquire(request) | Op::Return { request, .. } = &op {
+                if let Op::Acquire { request, .. } = &op {
                     self.numbers.insert(request.session, *seq);
                 }
                 self.check_waiting(&op, now, *position, *next)?;
@@ -183,10 +182,7 @@ impl Both {
 
     /// Checks the position in the first queue, and the time of the next check.
     fn check_waiting(&self, op: &Op, now: StoreTime, position: u32, next: Option<Duration>) -> Result<(), String> {
-        let (Op::Acquire(Request { session, .. })
-        | Op::Return { request: Request { session, .. }, .. }
-        | Op::Renew(session)) = op
-        else {
+        let (Op::Acquire { request: Request { session, .. }, .. } | Op::Renew(session)) = op else {
             return Ok(());
         };
         let Ok(Some(record)) = self.table.records().session(*session) else {

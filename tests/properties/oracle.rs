@@ -138,12 +138,10 @@ impl Oracle {
         let expired: Vec<_> = due.into_iter().map(|(_, id)| id).collect();
         self.leave(now, &expired, Why::TimeIsOver, &mut granted);
         let reply = match op {
-            Op::Acquire(request) => self.acquire(now, request, None, &mut granted),
-            Op::Return { request, place } => self.acquire(now, request, Some(place), &mut granted),
+            Op::Acquire { request, place } => self.acquire(now, request, place, &mut granted),
             Op::Renew(id) => self.renew(now, id),
             Op::Extend { session, by } => self.extend(now, session, by),
             Op::Release { session, end } => self.release(now, session, Why::Released(end), &mut granted),
-            Op::Cancel(id) => self.release(now, id, Why::Released(None), &mut granted),
             Op::Reap { session, ended } => match self.member(session) {
                 Some(kept) if kept.is_kept => kept.reply(now),
                 _ => self.release(now, session, Why::Dead(ended), &mut granted),
@@ -160,18 +158,11 @@ impl Oracle {
             Op::Shrink { session, resource, span } => self.shrink(now, session, &resource, span, &mut granted),
             Op::Downgrade { session, resource, mode } => self.downgrade(now, session, &resource, mode, &mut granted),
             Op::Expire => Reply::Done,
-            Op::Break(resource) => {
-                let is_on_resource =
-                    |m: &&Member| m.holds() && m.request.claims.iter().any(|claim| claim.resource == resource);
-                let mut holders: Vec<_> = self.members.iter().filter(is_on_resource).map(Member::id).collect();
-                holders.sort();
-                self.leave(now, &holders, Why::Broken, &mut granted);
-                Reply::Broken(holders)
-            }
-            Op::BreakOne { resource, session } => {
+            Op::Break { resource, only } => {
                 let claims = |m: &Member| m.request.claims.iter().any(|claim| claim.resource == resource);
-                let is_it = |m: &&Member| m.id() == session && m.holds() && claims(m);
-                let holders: Vec<_> = self.members.iter().filter(is_it).map(Member::id).collect();
+                let is_it = |m: &&Member| m.holds() && claims(m) && only.is_none_or(|only| only == m.id());
+                let mut holders: Vec<_> = self.members.iter().filter(is_it).map(Member::id).collect();
+                holders.sort();
                 self.leave(now, &holders, Why::Broken, &mut granted);
                 Reply::Broken(holders)
             }

@@ -52,7 +52,8 @@ fn play(random: &mut Random) {
         let last = last.map(|(key, success)| (key.clone(), *success));
         let is_done = last.as_ref().is_some_and(|(_, (began, _))| now < *began + period);
         let must_know = last.as_ref().is_some_and(|(_, (began, kept))| now < *began + *kept);
-        let Ok(outcome) = table.apply(now, Op::Acquire(request(step, &names[at], job.clone())));
+        let Ok(outcome) =
+            table.apply(now, Op::Acquire { request: request(step, &names[at], job.clone()), place: None });
         match outcome.reply {
             Reply::AlreadyDone => {
                 assert!(is_done, "nothing has succeeded within {period:?}");

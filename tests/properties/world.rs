@@ -64,8 +64,8 @@ impl World {
 
     /// Applies an operation to both tables and compares the outcomes.
     fn compare(&mut self, op: Op) -> Reply {
-        if let Op::Acquire(request) | Op::Return { request, .. } = &op {
-            self.remember(request, matches!(op, Op::Return { .. }));
+        if let Op::Acquire { request, .. } = &op {
+            self.remember(request, matches!(op, Op::Acquire { place: Some(_), .. }));
         }
         let expected = self.oracle.apply(self.now, op.clone());
         let mut actual = self.table.apply(self.now, op.clone()).unwrap();
@@ -144,7 +144,10 @@ impl World {
         let (session, ancestors) = (numbered(number), ancestors.iter().copied().map(numbered).collect());
         let (job, process) = (Job::default(), Process::default());
         self.now += Duration::from_micros(1);
-        self.compare(Op::Acquire(Request { session, ancestors, claims, wait: true, terms, job, process }));
+        self.compare(Op::Acquire {
+            request: Request { session, ancestors, claims, wait: true, terms, job, process },
+            place: None,
+        });
     }
 
     /// Shrinks the hold of a session on the first resource after some time, without checking the

@@ -107,15 +107,13 @@ impl Data {
     /// Applies an operation and forgets the channels of the sessions that have left.
     pub(super) fn apply(&mut self, now: StoreTime, op: Op) -> Outcome {
         let subject = match &op {
-            Op::Acquire(request) | Op::Return { request, .. } => Some(request.session),
-            Op::Renew(id)
-            | Op::Release { session: id, .. }
-            | Op::GiveUp(id)
-            | Op::Cancel(id)
-            | Op::Reap { session: id, .. } => Some(*id),
+            Op::Acquire { request, .. } => Some(request.session),
+            Op::Renew(id) | Op::Release { session: id, .. } | Op::GiveUp(id) | Op::Reap { session: id, .. } => {
+                Some(*id)
+            }
             _ => None,
         };
-        if let Op::Acquire(request) | Op::Return { request, .. } = &op {
+        if let Op::Acquire { request, .. } = &op {
             let new = request.claims.iter().map(|claim| &claim.resource).filter(|name| !self.used.contains(*name));
             let new: Vec<_> = new.cloned().collect();
             self.used.extend(new);

@@ -334,8 +334,8 @@ impl Server {
         }
         let is_taken = place > 0 && !is_known && self.is_taken(place, &request.claims);
         let op = || match place {
-            0 => Op::Acquire(request.clone()),
-            number => Op::Return { request: request.clone(), place: Place { number, asked: now } },
+            0 => Op::Acquire { request: request.clone(), place: None },
+            number => Op::Acquire { request: request.clone(), place: Some(Place { number, asked: now }) },
         };
         // A busy request counts once, so the dead leave before the table takes it for busy.
         let may_be_busy = place == 0 && (!request.wait || request.job.max_waiting.is_some());
@@ -367,7 +367,7 @@ impl Server {
     fn break_grants(&mut self, name: &Resource, now: StoreTime, also: &mut Consequences) -> Reply {
         also.broken = self.holders(name);
         let channels: Vec<_> = also.broken.iter().filter_map(|id| self.data.channels.get(id).cloned()).collect();
-        let reply = self.apply(Op::Break(name.clone()), None, now, also);
+        let reply = self.apply(Op::Break { resource: name.clone(), only: None }, None, now, also);
         for channel in channels {
             self.publish(&channel.name, &mut also.messages);
         }
@@ -652,7 +652,11 @@ impl Server {
                     self.publish(&channel.name, &mut also.messages);
                 }
                 let is_kept = self.session(id).is_some_and(Session::is_kept);
-                let op = if is_kept { Op::Cancel(id) } else { Op::Reap { session: id, ended: None } };
+                let op = if is_kept {
+                    Op::Release { session: id, end: None }
+                } else {
+                    Op::Reap { session: id, ended: None }
+                };
                 self.apply(op, Some(id), now, &mut also);
             }
         }

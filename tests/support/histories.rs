@@ -215,7 +215,6 @@ impl Generator {
             | Op::Extend { session, .. }
             | Op::Release { session, .. }
             | Op::GiveUp(session)
-            | Op::Cancel(session)
             | Op::Reap { session, .. }
             | Op::Shrink { session, .. }
             | Op::Downgrade { session, .. } => match self.requests.get(session) {
@@ -228,12 +227,7 @@ impl Generator {
                 None => vec![self.profile.resources[0].clone()],
             },
             Op::Expire => self.profile.resources.clone(),
-            Op::Acquire(_)
-            | Op::Return { .. }
-            | Op::Break(_)
-            | Op::BreakOne { .. }
-            | Op::Forget(_)
-            | Op::Inspect(_) => Vec::new(),
+            Op::Acquire { .. } | Op::Break { .. } | Op::Forget(_) | Op::Inspect(_) => Vec::new(),
         }
     }
 
@@ -269,7 +263,7 @@ impl Generator {
                 if let Some(place) = place(session, table) {
                     self.left.insert(session, place);
                 }
-                Op::Cancel(session)
+                Op::Release { session, end: None }
             }
             8..24 => Op::Renew(session),
             24..36 => {
@@ -283,8 +277,8 @@ impl Generator {
                 let mode = if random.chance(50) { Mode::Read } else { *random.pick(&Mode::ALL) };
                 Op::Downgrade { session, resource, mode }
             }
-            48..51 => Op::Break(random.pick(resources).clone()),
-            51..53 => Op::BreakOne { session: holder(random), resource: random.pick(resources).clone() },
+            48..51 => Op::Break { resource: random.pick(resources).clone(), only: None },
+            51..53 => Op::Break { only: Some(holder(random)), resource: random.pick(resources).clone() },
             53..56 => Op::Inspect(vec![resources[0].clone(), random.pick(resources).clone(), resources[0].clone()]),
             56..59 => Op::Expire,
             59 => Op::Forget(random.pick(resources).clone()),
@@ -313,25 +307,25 @@ impl Generator {
                 let again: Vec<_> = live(&self.order, table).into_iter().filter(|id| !is_due(*id)).collect();
                 match again.is_empty() {
                     true => Op::Expire,
-                    false => Op::Acquire(self.requests[random.pick(&again)].clone()),
+                    false => Op::Acquire { request: self.requests[random.pick(&again)].clone(), place: None },
                 }
             }
             4..8 => {
                 let absent = self.left.iter().find(|(session, _)| !is_live(**session, table));
                 let Some((session, number)) = absent.map(|(session, number)| (*session, *number)) else {
-                    return Op::Acquire(self.request(random, table));
+                    return Op::Acquire { request: self.request(random, table), place: None };
                 };
                 self.left.remove(&session);
                 let asked = StoreTime::from_micros(self.now.as_micros() - random.below(128));
-                Op::Return { request: self.requests[&session].clone(), place: Place { number, asked } }
+                Op::Acquire { request: self.requests[&session].clone(), place: Some(Place { number, asked }) }
             }
             8..11 if self.profile.is_free => {
                 // This place may be another's, or ahead of all others.
                 let asked = StoreTime::from_micros(self.now.as_micros() - random.below(128));
                 let place = Place { number: 1 + random.below(24), asked };
-                Op::Return { request: self.request(random, table), place }
+                Op::Acquire { request: self.request(random, table), place: Some(place) }
             }
-            _ => Op::Acquire(self.request(random, table)),
+            _ => Op::Acquire { request: self.request(random, table), place: None },
         }
     }
 

@@ -108,13 +108,6 @@ impl Graph {
         edges
     }
 
-    /// What a session waits for: a waiter for those that block it, a holder for the waiters below
-    /// it.
-    pub fn waits_for(&self, id: SessionId) -> Set {
-        let Some(wait) = self.waits.get(&id) else { return Set::new() };
-        wait.blockers().chain(&wait.below).copied().collect()
-    }
-
     /// The groups of sessions that wait for each other, directly or through others. Every session
     /// of a group is in a circle.
     pub fn circles(&self) -> Vec<Set> {

@@ -48,7 +48,7 @@ impl World {
     }
 
     fn request(&mut self, request: Request) -> bool {
-        matches!(self.apply(Op::Acquire(request)), Reply::Granted { .. })
+        matches!(self.apply(Op::Acquire { request, place: None }), Reply::Granted { .. })
     }
 
     fn apply(&mut self, op: Op) -> Reply {
@@ -203,7 +203,7 @@ fn request_that_joins_a_circle_late_gets_its_time_too() {
 #[test]
 fn circle_is_over_when_its_youngest_has_ended() {
     let mut world = ring(&["a", "b", "c"]);
-    world.apply(Op::Cancel(id(13)));
+    world.apply(Op::Release { session: id(13), end: None });
     assert_eq!((world.circle(11), world.circle(12)), (None, None));
     assert_eq!(world.stuck(), Set::new());
 }
@@ -217,7 +217,7 @@ fn one_reading_alone_finds_nothing() {
     let mut detector = world.detector(id(12));
     detector.read(&world.reading(detector.names()));
     let mut later = world.clone();
-    later.apply(Op::Cancel(id(11)));
+    later.apply(Op::Release { session: id(11), end: None });
     assert_eq!(detector.read(&later.reading(detector.names())), None, "the other has left by itself");
 }
 
@@ -407,7 +407,7 @@ fn request_that_leaves_between_two_rounds_closes_no_circle() {
     for _ in 0..4 {
         assert_eq!(detector.read(&world.reading(detector.names())), None);
     }
-    world.apply(Op::Cancel(id(251)));
+    world.apply(Op::Release { session: id(251), end: None });
     for _ in 0..9 {
         assert_eq!(detector.read(&world.reading(detector.names())), None);
     }
@@ -511,7 +511,7 @@ fn settle(world: &mut World, stuck: &Set, seed: u64, step: u32) -> u32 {
         let ends = left.iter().filter(nested).find(|id| world.look(**id).is_some_and(|found| found.ends == **id));
         let Some(youngest) = ends.copied() else { panic!("seed {seed}, step {step}: {left:?} wait for ever") };
         circles += 1;
-        world.apply(Op::Cancel(youngest));
+        world.apply(Op::Release { session: youngest, end: None });
         left = world.stuck();
     }
     let sessions = world.sessions();

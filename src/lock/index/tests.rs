@@ -171,7 +171,7 @@ proptest! {
             let span = if width == 255 { Span::Whole } else { span(lo.into(), (width / 8).into()) };
             let rank = |number: u8| match number {
                 0..200 => Rank::waiting(u64::from(number / 2) + 1),
-                200..230 => Rank::FIRST_WAITING,
+                200..230 => Rank::waiting(1),
                 _ => Rank::LAST,
             };
             let query = Query { span: &span, held: modes(held), waiting: modes(waiting), before: rank(before) };
@@ -217,8 +217,8 @@ fn tree_of_three_levels_grows_and_becomes_empty() {
 
 #[test]
 fn waiters_rank_behind_holders_in_their_order() {
-    let ranks = [Rank::HELD, Rank::FIRST_WAITING, Rank::waiting(2), Rank::LAST];
+    let ranks = [Rank::HELD, Rank::waiting(1), Rank::waiting(2), Rank::LAST];
     assert!(ranks.is_sorted_by(|a, b| a < b));
-    assert_eq!(Rank::waiting(1), Rank::FIRST_WAITING);
+    assert_eq!(Rank::waiting(1), Rank::waiting(1));
     assert_eq!((Rank::waiting(7).seq(), Rank::HELD.seq()), (7, 0));
 }

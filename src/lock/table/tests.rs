@@ -24,7 +24,7 @@ impl Table {
     }
 
     fn ask(&mut self, session: u8, ancestors: &[u8], claims: &[Claim]) -> Reply {
-        self.apply(Op::Acquire(request(session, ancestors, claims))).reply
+        self.apply(Op::Acquire { request: request(session, ancestors, claims), place: None }).reply
     }
 
     fn shrink(&mut self, session: u8, resource: &str, part: &str) -> Reply {
@@ -190,7 +190,10 @@ fn queued_write_blocks_only_later_claims_that_overlap() {
     assert_eq!(table.ask(2, &[], &[claim(Mode::Write, "[0,1]")]), Reply::Waiting);
     assert!(granted(&table.ask(3, &[], &[claim(Mode::Write, "[5,6]")])));
     let hasty = Request { wait: false, ..request(4, &[], &[claim(Mode::Read, "[1,2]")]) };
-    assert_eq!(table.apply(Op::Acquire(hasty)).reply, Reply::Busy { blockers: vec![id(2)], streak: None });
+    assert_eq!(
+        table.apply(Op::Acquire { request: hasty, place: None }).reply,
+        Reply::Busy { blockers: vec![id(2)], streak: None }
+    );
     assert!(granted(&table.ask(5, &[], &[claim(Mode::Read, "(1,2]")])));
 }
 
@@ -224,7 +227,10 @@ fn lease_of_maximum_length_does_not_overflow() {
     let terms = Terms { ttl: Duration::MAX, claim: Duration::MAX, heartbeat: Duration::MAX };
     let mut table = Table::default();
     for session in [1, 2] {
-        table.apply(Op::Acquire(Request { terms: Some(terms), ..request(session, &[], &[claim(Mode::Write, "")]) }));
+        table.apply(Op::Acquire {
+            request: Request { terms: Some(terms), ..request(session, &[], &[claim(Mode::Write, "")]) },
+            place: None,
+        });
     }
     assert!(granted(&table.apply(Op::Renew(id(1))).reply));
     assert_eq!(table.apply(release(1)).granted, [id(2)]);
@@ -240,7 +246,7 @@ mod past {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn job(job: Job, session: u8) -> Op {
-        Op::Acquire(Request { job, ..request(session, &[], &[claim(Mode::Write, "")]) })
+        Op::Acquire { request: Request { job, ..request(session, &[], &[claim(Mode::Write, "")]) }, place: None }
     }
 
     fn ended(session: u8, code: u8) -> Op {
@@ -321,7 +327,7 @@ mod past {
             let mut request = request(2, &[], &[claim(Mode::Write, "")]);
             request.session = SessionId((number + 7).to_be_bytes());
             request.job.once_per = once_per;
-            at(&mut table, NOW, Op::Acquire(request));
+            at(&mut table, NOW, Op::Acquire { request, place: None });
         }
         at(&mut table, NOW, job(Job::default(), 3));
         let outcome = at(&mut table, NOW, ended(1, 0));
@@ -338,7 +344,7 @@ mod past {
         assert_eq!(last(at(&mut table, NOW, Op::Renew(id(2))).reply), Some(Ending::Exit(3)));
         at(&mut table, NOW, release(2));
         assert_eq!(last(at(&mut table, NOW, job(Job::default(), 3)).reply), Some(Ending::Exit(3)));
-        at(&mut table, NOW, Op::Break(name("r")));
+        at(&mut table, NOW, Op::Break { resource: name("r"), only: None });
         assert_eq!(last(at(&mut table, NOW, job(Job::default(), 4)).reply), Some(Ending::Broken));
     }
 

@@ -46,7 +46,7 @@ mod tests {
             phase: Phase::Waiting,
             asked: StoreTime::from_micros(1),
             since: StoreTime::from_micros(1),
-            expiry: Some(StoreTime::MAX),
+            expiry: Some(StoreTime::from_micros(u64::MAX)),
             terms: Some(Terms { ttl: us(1), claim: us(2), heartbeat: us(3) }),
             job: Job { name: "job".into(), hold_at_least: Some(us(4)), ..Job::default() },
             last: Some(Ending::Signal(9)),

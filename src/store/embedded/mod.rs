@@ -165,11 +165,7 @@ impl Embedded {
                 // The reply of the table counts, so it is asked only once.
                 work.clear_the_way(&request)?;
             }
-            let op = match place {
-                None => Op::Acquire(request.clone()),
-                Some(place) => Op::Return { request: request.clone(), place },
-            };
-            match work.apply(op)? {
+            match work.apply(Op::Acquire { request: request.clone(), place })? {
                 Reply::Busy { blockers, streak } => {
                     work.await_trees(&blockers)?;
                     let resources = request.claims.iter().map(|claim| claim.resource.clone()).collect();
@@ -443,10 +439,7 @@ impl Store for Embedded {
             }
             if !dry_run {
                 work.wake_later(&holders)?;
-                work.apply(match only {
-                    None => Op::Break(resource.clone()),
-                    Some(session) => Op::BreakOne { resource: resource.clone(), session },
-                })?;
+                work.apply(Op::Break { resource: resource.clone(), only })?;
                 let freed: BTreeSet<_> = broken.iter().flat_map(|(_, session)| session.resources()).collect();
                 work.wake_waiters_of(freed)?;
                 work.wake_now()?;

@@ -451,10 +451,10 @@ impl<'t> Work<'t> {
             }
         }
         let part = match &op {
-            Op::Acquire(request) | Op::Return { request, .. } if request.job.once_per.is_some() => SUCCESSES_SHARE,
+            Op::Acquire { request, .. } if request.job.once_per.is_some() => SUCCESSES_SHARE,
             _ => [1, 1],
         };
-        let is_request = matches!(op, Op::Acquire(_) | Op::Return { .. });
+        let is_request = matches!(op, Op::Acquire { .. });
         let outcome = self.table.apply(now, op)?;
         if is_request && matches!(outcome.reply, Reply::Granted { .. } | Reply::Waiting) {
             self.admitted = Some(part);

@@ -309,14 +309,10 @@ impl Call {
         Self { own: resources.len(), resources, ..Self::new(&scripts::INSPECT, Vec::new(), arguments) }
     }
 
-    /// Lists what the resources remember, with at most `limit` entries of the history of each.
-    pub fn history(resources: Vec<Resource>, limit: u32) -> Self {
-        Self::history_part(resources, limit, u32::MAX, 0)
-    }
-
-    /// Does the same until the reply has about `most` names, jobs and entries; that is at least 1.
-    /// The first resource goes on at `from`, unless this is 0.
-    pub fn history_part(resources: Vec<Resource>, limit: u32, most: u32, from: u64) -> Self {
+    /// Lists what the resources remember, with at most `limit` entries of the history of each, until
+    /// the reply has about `most` names, jobs and entries; that is at least 1. The first resource
+    /// goes on at `from`, unless this is 0.
+    pub fn history(resources: Vec<Resource>, limit: u32, most: u32, from: u64) -> Self {
         let arguments = [limit.into(), most.into(), from].map(Argument::Number).into();
         Self { own: resources.len(), resources, ..Self::new(&scripts::HISTORY, Vec::new(), arguments) }
     }

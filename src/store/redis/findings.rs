@@ -146,7 +146,7 @@ pub fn remembered<E>(
     while let [first, ..] = rest {
         // The other resources wait until the first one is complete.
         let named = if from > 0 { std::slice::from_ref(first) } else { rest };
-        let reply = call(Call::history_part(named.to_vec(), limit, most, from))?;
+        let reply = call(Call::history(named.to_vec(), limit, most, from))?;
         let ScriptReply::History { complete, next, remembered } = reply else { return Ok(None) };
         let is_stuck = complete == 0 && (next == 0 || next == from);
         if is_stuck || complete > named.len() {
@@ -194,7 +194,7 @@ mod tests {
             job: Job::default(),
             process: Process::default(),
         };
-        let Ok(_) = table.apply(StoreTime::from_micros(number.into()), Op::Acquire(request));
+        let Ok(_) = table.apply(StoreTime::from_micros(number.into()), Op::Acquire { request, place: None });
     }
 
     /// A reply that lists these sessions with their claims on these resources.

@@ -113,7 +113,7 @@ fn past_counts_the_ends_and_sums_their_times(kind: Kind) {
     let server = Server::shared(kind);
     let mut clients = Clients::new(&server, "past", Wake::Nobody);
     let past = |clients: &mut Clients| {
-        let reply = clients.side.call(Call::history(vec![resource()], 0));
+        let reply = clients.side.call(Call::history(vec![resource()], 0, u32::MAX, 0));
         let ScriptReply::History { remembered: past, .. } = reply else { panic!("history replies {reply:?}") };
         let Past { last, last_success, totals, .. } = past.into_iter().next().expect("it has a past").past;
         let Totals { ended, busy, lost, expired, waited, held } = totals;
@@ -185,7 +185,7 @@ fn oldest_of_too_many_jobs_is_forgotten(kind: Kind) {
         let reply = clients.side.call(Call::acquire(&request, 0, false));
         assert!(matches!(reply, ScriptReply::Busy { streak: Some(_), .. }), "{reply:?}");
     }
-    let reply = clients.side.call(Call::history(vec![resource()], 0));
+    let reply = clients.side.call(Call::history(vec![resource()], 0, u32::MAX, 0));
     let ScriptReply::History { remembered: past, .. } = reply else { panic!("history replies {reply:?}") };
     let names: BTreeSet<_> = past[0].past.jobs.keys().cloned().collect();
     assert_eq!(names, (2..count).map(|number| number.to_string()).collect());
@@ -321,7 +321,7 @@ fn success_is_kept_for_the_longest_period_that_was_asked(kind: Kind) {
     assert!(refused(&reply), "{reply:?}");
     clients.advance(us(100));
     succeeds(&mut clients, count);
-    let reply = clients.side.call(Call::history(vec![resource()], 0));
+    let reply = clients.side.call(Call::history(vec![resource()], 0, u32::MAX, 0));
     let ScriptReply::History { remembered: past, .. } = reply else { panic!("history replies {reply:?}") };
     let jobs = &past[0].past.jobs;
     assert_eq!(jobs.len(), JOBS_MAX);

@@ -70,9 +70,9 @@ impl Engine for Model {
 
     fn execute(&mut self, step: &Step) {
         let op = match step {
-            Step::Acquire(acquire) => Op::Acquire(self.request(acquire)),
+            Step::Acquire(acquire) => Op::Acquire { request: self.request(acquire), place: None },
             Step::Release(label) => Op::Release { session: self.id(label), end: None },
-            Step::Cancel(label) => Op::Cancel(self.id(label)),
+            Step::Cancel(label) => Op::Release { session: self.id(label), end: None },
             Step::Kill(label) => Op::Reap { session: self.id(label), ended: None },
             Step::Shrink(label, resource, span) => {
                 Op::Shrink { session: self.id(label), resource: resource.clone(), span: span.clone() }
@@ -80,7 +80,7 @@ impl Engine for Model {
             Step::Downgrade(label, resource, mode) => {
                 Op::Downgrade { session: self.id(label), resource: resource.clone(), mode: *mode }
             }
-            Step::Break(resource) => Op::Break(resource.clone()),
+            Step::Break(resource) => Op::Break { resource: resource.clone(), only: None },
             Step::Store(step) => match self.store_op(step) {
                 Ok(op) => op,
                 Err(reply) => {
