@@ -7,8 +7,9 @@
 use std::cell::OnceCell;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
+use std::{io, ptr};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
@@ -25,17 +26,27 @@ impl Alarm {
     /// # Errors
     /// The kernel's.
     pub(crate) fn wait<'a>(&'a self, polled: &mut Vec<PollFd<'a>>, until: Option<Boottime>) -> Result<(), Errno> {
+        self.wait_with(polled, until, None)
+    }
+
+    /// Waits with another mask of signals, which the kernel sets when it begins to wait, and resets.
+    pub(crate) fn wait_with<'a>(
+        &'a self,
+        polled: &mut Vec<PollFd<'a>>,
+        until: Option<Boottime>,
+        mask: Option<&libc::sigset_t>,
+    ) -> Result<(), Errno> {
         let left = until.map(|until| until - Boottime::now());
         let timer = until.filter(|_| left > Some(Duration::ZERO)).and_then(|until| self.set(until));
         // A duration that the kernel cannot express is longer than any wait. Without the timer, the
         // timeout alone ends the wait.
-        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+        let timeout = left.filter(|left| libc::time_t::try_from(left.as_secs()).is_ok());
         let descriptors = polled.len();
         polled.extend(timer.map(|timer| PollFd::new(timer, PollFlags::IN)));
-        let outcome = poll(polled, timeout.as_ref());
+        let outcome = ppoll(polled, timeout, mask);
         polled.truncate(descriptors);
         match outcome {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Ok(()) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -51,8 +62,25 @@ impl Alarm {
     }
 }
 
+/// ppoll(2). rustix has no mask for it.
+fn ppoll(polled: &mut [PollFd<'_>], timeout: Option<Duration>, mask: Option<&libc::sigset_t>) -> Result<(), Errno> {
+    const { assert!(size_of::<PollFd<'_>>() == size_of::<libc::pollfd>()) };
+    let timeout = timeout.map(|timeout| libc::timespec {
+        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: libc::c_long::from(timeout.subsec_nanos().cast_signed()),
+    });
+    let (first, count) = (polled.as_mut_ptr().cast(), polled.len() as libc::nfds_t);
+    let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: rustix gives its type to the same call, as a `pollfd`. The descriptors are borrowed.
+    // The timeout and the mask are null or come from references.
+    let ready = unsafe { libc::ppoll(first, count, timeout, mask.map_or(ptr::null(), ptr::from_ref)) };
+    if ready < 0 { Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)) } else { Ok(()) }
+}
+
 #[cfg(test)]
 mod tests {
+    use rustix::event::poll;
+
     use super::*;
 
     const MINUTE: Duration = Duration::from_secs(60);

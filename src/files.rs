@@ -4,10 +4,12 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::mpsc::channel;
-use std::thread;
+use std::thread::Builder;
 use std::time::Duration;
 
 use rustix::fs::{FileType, Mode, OFlags, fstat};
+
+use crate::background;
 
 /// The content of a regular file that has at most `max` bytes.
 ///
@@ -65,7 +67,7 @@ pub(crate) fn within<T: Send + 'static>(
     let (sender, receiver) = channel();
     // Sending fails if the limit has passed, because the receiver is gone.
     let run = move || drop(sender.send(work()));
-    let thread = thread::Builder::new().name("files".to_owned()).spawn(run)?;
+    let thread = background::spawn(Builder::new().name("files".to_owned()), run)?;
     let result = receiver.recv_timeout(limit).ok();
     if result.is_some() {
         // The thread has sent its result and has no work left.

@@ -12,11 +12,12 @@
 //! | --- | --- |
 //! | [`clock`] | the instants of two clocks: the machine's and the store's |
 //! | [`exit`] | the exit codes |
+//! | `alarm`, `timers` | wait for descriptors until an instant, keep many instants |
+//! | `signals`, `background` | receive signals in a poll loop, start threads beside it |
 //! | `files`, `streams` | read files, write to standard streams |
 //! | `processes`, `passwd` | read /proc and the user database |
 //! | [`lock`] | the lock model: pure, total, the same for every store |
 //! | `words` | formats and sanitises text |
-//! | `alarm` | waits for descriptors until an instant |
 //! | `tree_end` | the note of a guardian that a tree has ended |
 //! | `identity` | describes processes, makes the ids of sessions |
 //! | [`store`] | where the lock table lives: liveness, wake-ups, time |
@@ -40,6 +41,7 @@ pub mod lock;
 pub mod store;
 
 mod alarm;
+mod background;
 mod cmd;
 mod doctor;
 mod failure;
@@ -50,9 +52,11 @@ mod messages;
 mod passwd;
 mod processes;
 mod serve;
+mod signals;
 mod start;
 mod streams;
 mod supervise;
+mod timers;
 mod tree_end;
 mod view;
 mod words;

@@ -4,7 +4,6 @@
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -14,8 +13,6 @@ use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr,
 };
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
-use signal_hook::iterator::backend::SignalDelivery;
-use signal_hook::iterator::exfiltrator::SignalOnly;
 
 use super::inspect::{listing, places};
 use super::look::look;
@@ -24,6 +21,7 @@ use crate::cli::invocation::{Form, Inspect};
 use crate::clock::{Boottime, StoreTime};
 use crate::exit;
 use crate::failure::Failure;
+use crate::signals::Receiver;
 use crate::store::{self, Inspection, Notices, Store};
 use crate::view::Look;
 use crate::view::changes::{Seen, changes};
@@ -79,15 +77,24 @@ impl Watch<'_> {
         Ok(Seen::new(inspection, pasts))
     }
 
-    /// Waits for a change, one of the `others`, or at most `limit`. Returns whether it is time to
-    /// look, and what became ready of the others.
-    fn wait(&self, others: &[(BorrowedFd<'_>, PollFlags)], limit: Option<Duration>) -> io::Result<(bool, Vec<bool>)> {
+    /// Waits for a change, for one of the `others` or the `signals`, or at most `limit`. Returns
+    /// whether it is time to look, and what became ready of the others.
+    fn wait(
+        &self,
+        signals: Option<&mut Receiver>,
+        others: &[(BorrowedFd<'_>, PollFlags)],
+        limit: Option<Duration>,
+    ) -> io::Result<(bool, Vec<bool>)> {
         let descriptors = self.notices.iter().flat_map(|notices| &notices.descriptors);
         let notices = descriptors.map(|descriptor| (descriptor.as_fd(), PollFlags::IN));
         let all = others.iter().copied().chain(notices);
         let mut polled: Vec<_> = all.map(|(descriptor, flags)| PollFd::from_borrowed_fd(descriptor, flags)).collect();
         let limit = limit.map(|limit| Boottime::now() + limit);
-        self.alarm.wait(&mut polled, [self.due, limit].into_iter().flatten().min())?;
+        let until = [self.due, limit].into_iter().flatten().min();
+        match signals {
+            Some(signals) => signals.wait(&self.alarm, &mut polled, until)?,
+            None => self.alarm.wait(&mut polled, until)?,
+        }
         let ready: Vec<_> = polled.iter().map(|it| !it.revents().is_empty()).collect();
         let (others, notices) = ready.split_at(others.len());
         let is_due = self.due.is_some_and(|due| due <= Boottime::now());
@@ -101,7 +108,7 @@ fn tell(mut watch: Watch<'_>, mut last: Seen) -> anyhow::Result<u8> {
     let mut trouble = None;
     loop {
         // A pipe without a reader reports an error.
-        let (is_due, ready) = watch.wait(&[(stdout.as_fd(), PollFlags::empty())], None).context("can't wait")?;
+        let (is_due, ready) = watch.wait(None, &[(stdout.as_fd(), PollFlags::empty())], None).context("can't wait")?;
         if ready[0] {
             return Ok(0);
         }
@@ -138,20 +145,18 @@ fn tell(mut watch: Watch<'_>, mut last: Seen) -> anyhow::Result<u8> {
 
 /// Draws the listing until the user ends it.
 fn draw(mut watch: Watch<'_>, first: Seen) -> anyhow::Result<u8> {
-    let (read, write) = UnixStream::pair().context("can't receive signals")?;
     let signals = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGCONT, SIGWINCH];
-    let mut signals = SignalDelivery::with_pipe(read, write, SignalOnly, signals).context("can't receive signals")?;
+    let mut signals = Receiver::new(signals).context("can't receive signals")?;
     let stdin = io::stdin();
     let mut screen = Screen::enter().context("can't use the terminal")?;
     let mut shown = Shown { inspection: first.inspection, at: Boottime::now(), trouble: None };
     loop {
         screen.draw(&shown.lines(&watch)).context("can't write to the terminal")?;
-        let keys = (stdin.as_fd(), PollFlags::IN);
-        let pipe = (signals.get_read().as_fd(), PollFlags::IN);
-        let others = if screen.has_keys() { vec![pipe, keys] } else { vec![pipe] };
-        let (is_due, ready) = watch.wait(&others, Some(TICK)).context("can't wait")?;
-        for signal in signals.pending() {
-            match signal {
+        let keys = [(stdin.as_fd(), PollFlags::IN)];
+        let others = if screen.has_keys() { &keys[..] } else { &[] };
+        let (is_due, ready) = watch.wait(Some(&mut signals), others, Some(TICK)).context("can't wait")?;
+        while let Some(arrival) = signals.next() {
+            match arrival.signal {
                 SIGWINCH => screen.forget(),
                 // The shell may have changed the terminal while rlock was stopped.
                 SIGCONT => screen.resume().context("can't use the terminal")?,
@@ -161,7 +166,7 @@ fn draw(mut watch: Watch<'_>, first: Seen) -> anyhow::Result<u8> {
                 }
             }
         }
-        if ready.get(1) == Some(&true) {
+        if ready.first() == Some(&true) {
             match screen.key() {
                 Key::End => return Ok(0),
                 Key::Stop => screen.stop().context("can't use the terminal")?,

@@ -17,6 +17,7 @@ use rustix::process::{
     set_parent_process_death_signal, test_kill_process, waitpid,
 };
 
+use crate::alarm::Alarm;
 use crate::exit;
 use crate::failure::Failure;
 use crate::processes;
@@ -218,21 +219,15 @@ impl Caller {
     /// # Errors
     /// The kernel's.
     pub(crate) fn wait(mut self) -> anyhow::Result<u8> {
-        let signals = &mut self.signals;
+        let (signals, alarm) = (&mut self.signals, Alarm::default());
         let mut is_interrupted = false;
         loop {
-            let mut polled = [
-                PollFd::from_borrowed_fd(signals.descriptor(), PollFlags::IN),
-                PollFd::new(&self.report, PollFlags::IN),
-            ];
-            match poll(&mut polled, None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => {
-                    end(self.keeper);
-                    return Err(error).context("cannot wait for the keeper");
-                }
+            let mut polled = vec![PollFd::new(&self.report, PollFlags::IN)];
+            if let Err(error) = signals.wait(&alarm, &mut polled, None) {
+                end(self.keeper);
+                return Err(error).context("cannot wait for the keeper");
             }
-            let is_reported = !polled[1].revents().is_empty();
+            let is_reported = !polled[0].revents().is_empty();
             while let Some(arrival) = signals.next() {
                 let Arrival::Signal(signal, source) = arrival else { continue };
                 if signal == Signal::Tstp {

@@ -1,11 +1,11 @@
 //! The poll loop of a server.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
@@ -15,6 +15,7 @@ use super::rules::Rules;
 use super::server::{Limits, Server};
 use super::worker::{Open, Worker};
 use crate::alarm::Alarm;
+use crate::background::Bell;
 use crate::cli::invocation::Serve;
 use crate::clock::Boottime;
 use crate::exit;
@@ -66,7 +67,7 @@ pub(crate) fn run(
         let is_signalled =
             wait(&server, &signals, &alarm, stops_at).context("cannot wait for clients and the store")?;
         if is_signalled {
-            let signalled = take(&signals);
+            let signalled = signals.silence();
             if is_draining || signalled > 1 {
                 return Ok(exit::SIGNAL_BASE + INTERRUPT);
             }
@@ -89,29 +90,18 @@ pub(crate) fn run(
 /// The number of SIGINT.
 const INTERRUPT: u8 = 2;
 
-/// Lets INT, TERM and HUP count up an eventfd.
-fn signals() -> anyhow::Result<OwnedFd> {
-    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("can't receive signals")?;
-    let theirs = event.try_clone().context("can't receive signals")?;
-    ctrlc::set_handler(move || {
-        // A write of one to an eventfd that is read now and then cannot fail.
-        let _ = rustix::io::write(&theirs, &1_u64.to_ne_bytes());
-    })
-    .map_err(|error| match error {
-        // The crate's own text does not name the cause.
-        ctrlc::Error::System(cause) => anyhow::Error::new(cause),
-        error => error.into(),
-    })
-    .context("can't receive signals")?;
-    Ok(event)
-}
-
-/// The number of signals since the last call.
-fn take(signals: &OwnedFd) -> u64 {
-    let mut count = [0; 8];
-    // A read that is interrupted leaves the signal, which would count as the second one.
-    let read = rustix::io::retry_on_intr(|| rustix::io::read(signals, &mut count));
-    read.map_or(0, |_| u64::from_ne_bytes(count))
+/// Lets INT, TERM and HUP ring a bell.
+fn signals() -> anyhow::Result<Arc<Bell>> {
+    let bell = Arc::new(Bell::new().context("can't receive signals")?);
+    let theirs = Arc::clone(&bell);
+    ctrlc::set_handler(move || theirs.ring())
+        .map_err(|error| match error {
+            // The crate's own text does not name the cause.
+            ctrlc::Error::System(cause) => anyhow::Error::new(cause),
+            error => error.into(),
+        })
+        .context("can't receive signals")?;
+    Ok(bell)
 }
 
 /// Each client needs a descriptor, and the usual limit is 1024.
@@ -123,7 +113,7 @@ fn raise_descriptor_limit() {
 }
 
 /// Sleeps until something is ready or due. Returns whether a signal has arrived.
-fn wait(server: &Server, signals: &OwnedFd, alarm: &Alarm, stops_at: Option<Boottime>) -> Result<bool, Errno> {
+fn wait(server: &Server, signals: &Bell, alarm: &Alarm, stops_at: Option<Boottime>) -> Result<bool, Errno> {
     let of_store = server.sessions.descriptors();
     let others = server.descriptors();
     let mut polled = Vec::with_capacity(1 + others.len() + of_store.len());

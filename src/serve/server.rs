@@ -26,6 +26,7 @@ use crate::lock::request::{Job, Process, Request, SessionId, Terms};
 use crate::store::Standing;
 use crate::store::sessions::{Event as Report, Sessions};
 use crate::streams;
+use crate::timers::Timers;
 use crate::words::{one_line, reason};
 
 /// How many lines of one client are taken in before it is the turn of the others.
@@ -68,7 +69,7 @@ pub(super) struct Server {
     clients: HashMap<u64, Entry>,
     /// The client of each session.
     owners: HashMap<SessionId, u64>,
-    timers: BTreeSet<(Boottime, u64)>,
+    timers: Timers<u64>,
     /// The clients that may have lines which no descriptor announces.
     backlog: BTreeSet<u64>,
     waiting: usize,
@@ -91,7 +92,6 @@ struct Entry {
     has_ended: bool,
     /// Whether the kernel cannot report when there is something to read, as for a regular file.
     is_plain: bool,
-    timer: Option<Boottime>,
     /// Until when the client has to take its output.
     taken_until: Option<Boottime>,
     waits: bool,
@@ -121,7 +121,7 @@ impl Server {
             parser: LineParser::default(),
             clients: HashMap::new(),
             owners: HashMap::new(),
-            timers: BTreeSet::new(),
+            timers: Timers::default(),
             backlog: BTreeSet::new(),
             waiting: 0,
             next_id: 0,
@@ -155,7 +155,7 @@ impl Server {
         if !self.backlog.is_empty() {
             return Some(Boottime::default());
         }
-        self.timers.first().map(|(at, _)| *at).into_iter().chain(self.paused_until).min()
+        self.timers.first().into_iter().chain(self.paused_until).min()
     }
 
     /// The descriptors to poll besides those of the store.
@@ -262,7 +262,6 @@ impl Server {
             interest: [EventFlags::empty(); 2],
             has_ended: false,
             is_plain: false,
-            timer: None,
             taken_until: None,
             waits: false,
         };
@@ -391,10 +390,8 @@ impl Server {
             self.pump(id);
         }
         let now = Boottime::now();
-        while let Some((at, id)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
-            self.timers.remove(&(at, id));
+        while let Some(id) = self.timers.take_due(now) {
             let Some(entry) = self.clients.get_mut(&id) else { continue };
-            entry.timer = None;
             let is_deaf = entry.taken_until.is_some_and(|until| until <= now);
             self.feed(id, if is_deaf { Event::End } else { Event::Tick });
         }
@@ -415,12 +412,7 @@ impl Server {
         }
         let limit = entry.connection.as_ref().and_then(Connection::output_limit);
         entry.taken_until = limit.map(|limit| entry.taken_until.unwrap_or_else(|| Boottime::now() + limit));
-        let timer = entry.client.timeout(&self.rules).into_iter().chain(entry.taken_until).min();
-        if timer != entry.timer {
-            entry.timer.map(|at| self.timers.remove(&(at, id)));
-            timer.map(|at| self.timers.insert((at, id)));
-            entry.timer = timer;
-        }
+        self.timers.set(id, entry.client.timeout(&self.rules).into_iter().chain(entry.taken_until).min());
         let waits = entry.client.is_queued();
         if waits != entry.waits {
             entry.waits = waits;

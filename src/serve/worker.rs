@@ -4,18 +4,17 @@
 //! A question may wait for a process that has the embedded table locked, or scan a whole server.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::JoinHandle;
-use std::{io, thread};
-
-use rustix::event::{EventfdFlags, eventfd};
+use std::thread::{Builder, JoinHandle};
 
 use super::event::{Answer, Question};
 use super::listing::Unread;
 use super::questions::{Asker, Next, Questions};
 use super::rules::Rules;
+use crate::background::{self, Bell};
 use crate::clock::Boottime;
 use crate::failure::Failure;
 use crate::store::{Error, Obstruction, Store};
@@ -43,8 +42,8 @@ struct Shared {
     questions: Mutex<Questions>,
     /// Whether there is a question.
     has_question: Condvar,
-    /// Readable when there is an answer.
-    event: OwnedFd,
+    /// Rings for answers.
+    bell: Bell,
 }
 
 impl Shared {
@@ -62,17 +61,11 @@ impl Shared {
             questions = self.has_question.wait(questions).expect("no thread panics while it has the lock");
         }
     }
-
-    fn announce(&self) {
-        // A write of one to an eventfd that is read now and then cannot fail.
-        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
-    }
 }
 
 impl Worker {
     pub(super) fn new(open: Arc<Open>, rules: Arc<Rules>) -> io::Result<Self> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Shared { questions: Mutex::default(), has_question: Condvar::new(), event };
+        let shared = Shared { questions: Mutex::default(), has_question: Condvar::new(), bell: Bell::new()? };
         let (sender, receiver) = channel();
         Ok(Self {
             open,
@@ -98,7 +91,7 @@ impl Worker {
             let failure =
                 Error::Unavailable(Explained::new("this server cannot answer more questions now", "try again"));
             let _ = self.sender.send((asker, Answer::Failed(failure)));
-            self.shared.announce();
+            self.shared.bell.ring();
         }
     }
 
@@ -117,10 +110,10 @@ impl Worker {
                     for asker in askers {
                         let _ = answers.send((asker, answer.clone()));
                     }
-                    shared.announce();
+                    shared.bell.ring();
                 }
             };
-            self.thread = thread::Builder::new().name("questions".to_owned()).spawn(run).ok();
+            self.thread = background::spawn(Builder::new().name("questions".to_owned()), run).ok();
         }
         self.thread.is_some()
     }
@@ -137,7 +130,7 @@ impl Worker {
         if self.last_number == 0 {
             return None;
         }
-        let _ = rustix::io::read(&self.shared.event, &mut [0; 8]);
+        self.shared.bell.silence();
         while let Ok(((client, number), answer)) = self.receiver.try_recv() {
             if self.awaited.get(&client) == Some(&number) {
                 self.awaited.remove(&client);
@@ -150,7 +143,7 @@ impl Worker {
 
 impl AsFd for Worker {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.shared.event.as_fd()
+        self.shared.bell.as_fd()
     }
 }
 

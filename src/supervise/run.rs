@@ -234,7 +234,6 @@ where
         let (descriptors, asking) =
             if self.asks { (self.handle.descriptors(), self.handle.timeout()) } else { (Vec::new(), None) };
         let mut polled = Vec::with_capacity(1 + descriptors.len());
-        polled.push(PollFd::from_borrowed_fd(self.signals.descriptor(), PollFlags::IN));
         if self.outbox.awaits_reader() {
             polled.push(PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT));
         }
@@ -243,11 +242,11 @@ where
         let of_command = polled.len();
         polled.extend(self.notify.iter().map(|socket| PollFd::new(socket, PollFlags::IN)));
         let due = self.machine.next_timeout().into_iter().chain(asking).min();
-        let until = if self.signals.has_more() || self.child_changed { Some(Boottime::default()) } else { due };
-        self.alarm.wait(&mut polled, until).context("cannot wait for signals and the store")?;
+        let until = if self.child_changed { Some(Boottime::default()) } else { due };
+        self.signals.wait(&self.alarm, &mut polled, until).context("cannot wait for signals and the store")?;
         let is_ready = |descriptor: &PollFd<'_>| !descriptor.revents().is_empty();
         let store_spoke = polled[of_store..of_command].iter().any(is_ready);
-        if polled[1..of_store].iter().any(is_ready) {
+        if polled[..of_store].iter().any(is_ready) {
             self.outbox.push();
         }
         Ok(store_spoke || asking.is_some_and(|at| at <= Boottime::now()))

@@ -1,26 +1,23 @@
-//! Receives signals: each with its sender, through a descriptor that the loop polls.
+//! Receives the signals of a supervision, each with its sender, and undoes rlock's own signal setup.
 //!
-//! There is no thread: a handler records the signal and makes the descriptor readable.
-//! [`super::machine`] decides what a signal leads to. This module also undoes rlock's own signal
-//! setup. The command starts with the dispositions and the mask that rlock was started with, and
-//! rlock stops itself as if it had no handler.
+//! [`super::machine`] decides what a signal leads to. The command starts with the dispositions and
+//! the mask that rlock was started with, and rlock stops itself as if it had no handler.
 
-use std::collections::VecDeque;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::ptr;
 use std::sync::OnceLock;
 
+use rustix::event::PollFd;
 use rustix::process::{Pid, getpid, getsid, kill_process};
 use signal_hook::consts::SIGCHLD;
-use signal_hook::iterator::backend::SignalDelivery;
-use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::iterator::exfiltrator::origin::Origin;
 use signal_hook::low_level::siginfo::Cause;
 
 use super::event::{Sender, Signal, Stop};
+use crate::alarm::Alarm;
+use crate::clock::Boottime;
+use crate::signals::{Blocked, Receiver, block, block_all, set_mask};
 
 /// The signals of a failed write: to a pipe without readers, and beyond the limit on file sizes.
 const OF_WRITES: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
@@ -46,9 +43,8 @@ pub(crate) fn ignore_all() -> io::Result<()> {
 
 /// Blocks all that [`Signals`] receives until the guard is dropped. [`Signals::install`] meanwhile
 /// receives what has come since.
-pub(crate) fn hold_back_all() -> io::Result<HeldBack> {
-    let numbers = Signal::ALL.map(|signal| signal.kernel().as_raw());
-    Ok(HeldBack { mask: change_mask(libc::SIG_BLOCK, &set_of(&numbers))? })
+pub(crate) fn hold_back_all() -> io::Result<Blocked> {
+    block(&Signal::ALL.map(|signal| signal.kernel().as_raw()))
 }
 
 /// An event that the handlers recorded.
@@ -95,10 +91,7 @@ impl Source {
 /// The signals of this process, from [`install`](Self::install) on.
 #[derive(Debug)]
 pub(crate) struct Signals {
-    delivery: SignalDelivery<UnixStream, WithOrigin>,
-    /// Signals that were taken from the handlers' record and not yet returned by
-    /// [`next`](Self::next).
-    kept: VecDeque<Origin>,
+    receiver: Receiver,
     /// Each signal whose disposition differs from the command's, with the disposition for the
     /// command.
     before: Vec<(libc::c_int, libc::sigaction)>,
@@ -118,8 +111,8 @@ impl Signals {
     /// An error of the kernel, when it has no descriptors left.
     pub(crate) fn install() -> io::Result<Self> {
         // A signal that arrived halfway through this function would be neither recorded nor fatal.
-        let inherited = set_mask(&full_set())?;
-        let mut held_back = HeldBack { mask: inherited };
+        let mut blocked = block_all()?;
+        let inherited = blocked.before();
         let mut before = Vec::with_capacity(Signal::ALL.len() + 1);
         for signal in Signal::ALL {
             let number = signal.kernel().as_raw();
@@ -130,29 +123,23 @@ impl Signals {
             }
         }
         before.push((SIGCHLD, disposition(SIGCHLD)?));
-        let (read, write) = UnixStream::pair()?;
-        let numbers = before.iter().map(|(number, _)| *number);
-        let delivery = SignalDelivery::with_pipe(read, write, WithOrigin::default(), numbers)?;
-        for (number, _) in &before {
-            // SAFETY: the mask is a complete set, which the kernel returned.
-            unsafe { libc::sigdelset(&raw mut held_back.mask, *number) };
-        }
+        let receiver = Receiver::new(before.iter().map(|(number, _)| *number))?;
+        before.iter().for_each(|(number, _)| blocked.unblock_later(*number));
         for (signal, noted) in OF_WRITES.into_iter().zip(&BEFORE_WRITES) {
             // If [`ignore_failed_writes`] did not run, Rust's runtime has ignored the signal.
             before.push((signal, *noted.get_or_init(|| action(libc::SIG_DFL))));
         }
-        Ok(Self { delivery, kept: VecDeque::new(), before, inherited })
+        Ok(Self { receiver, before, inherited })
     }
 
-    /// Whether [`next`](Self::next) has signals for which [`descriptor`](Self::descriptor) is no
-    /// longer readable.
-    pub(crate) fn has_more(&self) -> bool {
-        !self.kept.is_empty()
-    }
-
-    /// A descriptor that is readable when a signal has come.
-    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.delivery.get_read().as_fd()
+    /// See [`Receiver::wait`].
+    pub(crate) fn wait<'a>(
+        &'a mut self,
+        alarm: &'a Alarm,
+        polled: &mut Vec<PollFd<'a>>,
+        until: Option<Boottime>,
+    ) -> io::Result<()> {
+        self.receiver.wait(alarm, polled, until)
     }
 
     /// The next signal that has come, without waiting. The caller must call it until it returns
@@ -161,10 +148,7 @@ impl Signals {
     /// Several signals come in the order of their numbers, as the kernel delivers pending signals.
     pub(crate) fn next(&mut self) -> Option<Arrival> {
         loop {
-            if self.kept.is_empty() {
-                self.gather();
-            }
-            let origin = self.kept.pop_front()?;
+            let origin = self.receiver.next()?;
             if origin.signal == SIGCHLD {
                 return Some(Arrival::Child);
             }
@@ -172,22 +156,6 @@ impl Signals {
                 return Some(Arrival::Signal(signal, Source::of(&origin)));
             }
         }
-    }
-
-    /// Takes the signals that the handlers have recorded.
-    ///
-    /// The order of a SIGTSTP and a SIGCONT that came together is unknown, so the SIGTSTP is
-    /// dropped. A user can repeat a lost stop. But if rlock stopped while it holds a lock, perhaps
-    /// no process would continue it.
-    fn gather(&mut self) {
-        self.kept.extend(self.delivery.pending());
-        if self.is_continued() {
-            self.kept.retain(|origin| origin.signal != Signal::Tstp.kernel().as_raw());
-        }
-    }
-
-    fn is_continued(&self) -> bool {
-        self.kept.iter().any(|origin| origin.signal == Signal::Cont.kernel().as_raw())
     }
 
     /// Stops this process as the signal would if there were no handler, and returns when this
@@ -200,8 +168,8 @@ impl Signals {
     /// # Errors
     /// An error of the kernel; none is expected.
     pub(crate) fn stop_self(&mut self, stop: Stop) -> io::Result<()> {
-        self.gather();
-        if self.is_continued() {
+        self.receiver.gather();
+        if self.receiver.has(libc::SIGCONT) {
             return Ok(());
         }
         let number = stop.kernel().as_raw();
@@ -221,10 +189,10 @@ impl Signals {
     /// blocked, during the next call.
     fn raise_stop(&mut self, stop: Stop) -> io::Result<()> {
         let number = stop.kernel().as_raw();
-        let _held_back = HeldBack { mask: change_mask(libc::SIG_BLOCK, &set_of(&[number]))? };
+        let _blocked = block(&[number])?;
         kill_process(getpid(), stop.kernel())?;
-        self.gather();
-        if self.is_continued() && stop != Stop::Unconditional {
+        self.receiver.gather();
+        if self.receiver.has(libc::SIGCONT) && stop != Stop::Unconditional {
             // Ignoring a pending signal discards it.
             let mut ignored = disposition(number)?;
             ignored.sa_sigaction = libc::SIG_IGN;
@@ -237,8 +205,8 @@ impl Signals {
     /// Drops recorded signals that would stop rlock again. On SIGCONT the kernel drops pending stop
     /// signals, and recorded ones must not differ.
     fn forget_stops(&mut self) {
-        self.gather();
-        self.kept.retain(|origin| origin.signal != Signal::Tstp.kernel().as_raw());
+        self.receiver.gather();
+        self.receiver.forget(libc::SIGTSTP);
     }
 
     /// Ends this process as the signal would if there were no handler. The function returns if the
@@ -257,8 +225,8 @@ impl Signals {
 
     /// Blocks all signals in this thread until the guard is dropped. A handler that runs in the
     /// child during a fork would swallow a signal that was meant for the command.
-    pub(crate) fn hold_back(&self) -> io::Result<HeldBack> {
-        Ok(HeldBack { mask: set_mask(&full_set())? })
+    pub(crate) fn hold_back(&self) -> io::Result<Blocked> {
+        block_all()
     }
 
     /// For the child between fork and exec: restores the dispositions and the mask that rlock was
@@ -274,18 +242,6 @@ impl Signals {
             }
             set_mask(&mask).map(drop)
         }
-    }
-}
-
-/// Blocks signals until it is dropped.
-pub(crate) struct HeldBack {
-    mask: libc::sigset_t,
-}
-
-impl Drop for HeldBack {
-    fn drop(&mut self) {
-        // This cannot fail: the mask came from the kernel.
-        let _ = set_mask(&self.mask);
     }
 }
 
@@ -317,44 +273,6 @@ fn sigaction(number: libc::c_int, new: *const libc::sigaction) -> io::Result<lib
     Ok(unsafe { old.assume_init() })
 }
 
-fn full_set() -> libc::sigset_t {
-    let mut set = MaybeUninit::uninit();
-    // SAFETY: sigfillset writes a complete set to the pointer.
-    unsafe {
-        libc::sigfillset(set.as_mut_ptr());
-        set.assume_init()
-    }
-}
-
-pub(super) fn set_of(numbers: &[libc::c_int]) -> libc::sigset_t {
-    let mut set = MaybeUninit::uninit();
-    // SAFETY: sigemptyset writes a complete set to the pointer, and sigaddset changes the set.
-    unsafe {
-        libc::sigemptyset(set.as_mut_ptr());
-        for number in numbers {
-            libc::sigaddset(set.as_mut_ptr(), *number);
-        }
-        set.assume_init()
-    }
-}
-
-/// Makes `mask` the mask of this thread and returns the previous mask.
-fn set_mask(mask: &libc::sigset_t) -> io::Result<libc::sigset_t> {
-    change_mask(libc::SIG_SETMASK, mask)
-}
-
-/// Changes the mask of this thread as `how` says and returns the previous mask.
-fn change_mask(how: libc::c_int, mask: &libc::sigset_t) -> io::Result<libc::sigset_t> {
-    let mut old = MaybeUninit::uninit();
-    // SAFETY: `mask` is a complete set, and `old` has room for one.
-    let error = unsafe { libc::pthread_sigmask(how, mask, old.as_mut_ptr()) };
-    if error != 0 {
-        return Err(io::Error::from_raw_os_error(error));
-    }
-    // SAFETY: pthread_sigmask succeeded, so it has written the old mask.
-    Ok(unsafe { old.assume_init() })
-}
-
 /// Tests that send or receive signals hold this lock, because a signal goes to every test of this
 /// process at once.
 #[cfg(test)]
@@ -365,8 +283,6 @@ pub(crate) fn one_test_at_a_time() -> std::sync::MutexGuard<'static, ()> {
 
 #[cfg(test)]
 mod tests {
-    use rustix::event::{PollFd, PollFlags, poll};
-
     use super::*;
 
     /// Waits for the next arrival of `wanted`. Children of other tests may end in the meantime.
@@ -378,12 +294,12 @@ mod tests {
                     return source;
                 }
             }
-            let _ = poll(&mut [PollFd::from_borrowed_fd(signals.descriptor(), PollFlags::IN)], None);
+            signals.wait(&Alarm::default(), &mut Vec::new(), None).unwrap();
         }
     }
 
     #[test]
-    fn signal_makes_the_descriptor_ready_and_has_its_sender() {
+    fn signal_ends_the_wait_and_has_its_sender() {
         let _one = one_test_at_a_time();
         let mut signals = Signals::install().unwrap();
         for signal in Signal::ALL {
@@ -426,9 +342,9 @@ mod tests {
         let mut signals = Signals::install().unwrap();
         for signal in sent {
             kill_process(getpid(), signal.kernel()).unwrap();
-            while !signals.kept.iter().any(|origin| origin.signal == signal.kernel().as_raw()) {
-                let _ = poll(&mut [PollFd::from_borrowed_fd(signals.descriptor(), PollFlags::IN)], None);
-                signals.kept.extend(signals.delivery.pending());
+            while !signals.receiver.has(signal.kernel().as_raw()) {
+                std::thread::yield_now();
+                signals.receiver.record();
             }
         }
         signals
@@ -444,12 +360,10 @@ mod tests {
     fn continue_drops_the_stops_before_it() {
         let _one = one_test_at_a_time();
         let mut signals = noted(&[Signal::Usr1, Signal::Tstp, Signal::Usr2]);
-        assert!(signals.has_more());
         signals.forget_stops();
         let mut left = left(&mut signals);
         left.sort_unstable_by_key(|signal| signal.kernel().as_raw());
         assert_eq!(left, [Signal::Usr1, Signal::Usr2]);
-        assert!(!signals.has_more());
     }
 
     #[test]

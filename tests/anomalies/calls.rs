@@ -228,8 +228,6 @@ fn is_left_out(call: &Call, fault: Fault) -> bool {
         (libc::SYS_openat, Fault::Error(EACCES | EPERM)) => wakes,
         // LMDB reads a meta page at once. Linux reads a local file short at its end only.
         (libc::SYS_pread64, Fault::Short) => third == 152,
-        // The handler of signals wakes the poll loop by this byte. signal-hook ignores an error.
-        (libc::SYS_sendto, Fault::Error(_)) => third == 1,
         // The keeper reports that it has detached, or a session is woken. A pipe with a reader
         // takes the bytes, all of them at once.
         (libc::SYS_write, Fault::Error(EIO | ENOSPC | EPIPE)) => [1, WAKE_BYTES].contains(&third),

@@ -2,19 +2,20 @@
 //!
 //! flock(2) either fails at once or blocks, and no descriptor tells when a lock becomes free. A
 //! process holds the lock for microseconds, so this process first tries the lock a few times. A
-//! process that holds the lock longer is stopped or hangs. Then a thread blocks on the lock, and an
-//! eventfd reports that the thread has it.
+//! process that holds the lock longer is stopped or hangs. Then a thread blocks on the lock, and a
+//! bell reports that the thread has it.
 
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
+
+use crate::background::{self, Bell};
 
 /// The number of attempts before a thread blocks. The attempts take as long as a few transactions
 /// of other processes, and less time than a thread costs.
@@ -54,7 +55,7 @@ impl Gate {
 
     /// The descriptor that becomes readable when the background thread has the lock.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.0.as_ref().map(|blocked| blocked.event.as_fd())
+        self.0.as_ref().map(|blocked| blocked.bell.as_fd())
     }
 }
 
@@ -71,7 +72,7 @@ fn block(lock: impl AsFd) -> io::Result<()> {
 /// A thread that waits for the lock.
 #[derive(Debug)]
 struct Blocked {
-    event: OwnedFd,
+    bell: Arc<Bell>,
     shared: Arc<Shared>,
 }
 
@@ -91,16 +92,11 @@ const ABANDONED: u8 = 3;
 
 impl Blocked {
     fn start(lock: BorrowedFd<'_>) -> io::Result<Self> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let bell = Arc::new(Bell::new()?);
         let shared = Arc::new(Shared { lock: lock.try_clone_to_owned()?, state: AtomicU8::new(WAITING) });
-        let (told, theirs) = (event.try_clone()?, Arc::clone(&shared));
-        // The thread inherits a mask that blocks all signals. Signals belong to the thread that
-        // runs the poll loop, which blocks some of them at times.
-        let inherited = change_mask(&full_set());
-        let started = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || theirs.get(&told));
-        change_mask(&inherited);
-        started?;
-        Ok(Self { event, shared })
+        let (told, theirs) = (Arc::clone(&bell), Arc::clone(&shared));
+        background::spawn(thread::Builder::new().stack_size(STACK_BYTES), move || theirs.get(&told))?;
+        Ok(Self { bell, shared })
     }
 
     /// Waits at most `limit` for the thread. Returns whether the thread has finished.
@@ -108,7 +104,7 @@ impl Blocked {
         let deadline = Instant::now() + limit;
         loop {
             let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok();
-            match poll(&mut [PollFd::new(&self.event, PollFlags::IN)], left.as_ref()) {
+            match poll(&mut [PollFd::new(&*self.bell, PollFlags::IN)], left.as_ref()) {
                 Err(Errno::INTR) => {}
                 ready => return Ok(ready? > 0),
             }
@@ -132,34 +128,15 @@ impl Drop for Blocked {
     }
 }
 
-/// Sets the signal mask of this thread, which new threads inherit. Returns the previous mask.
-fn change_mask(mask: &libc::sigset_t) -> libc::sigset_t {
-    let mut old = full_set();
-    // SAFETY: `mask` is initialised, and `old` has room for a mask. The call fails only for an
-    // invalid `how`.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, &raw mut old) };
-    old
-}
-
-fn full_set() -> libc::sigset_t {
-    let mut set = MaybeUninit::uninit();
-    // SAFETY: sigfillset initialises the set behind the pointer.
-    unsafe {
-        libc::sigfillset(set.as_mut_ptr());
-        set.assume_init()
-    }
-}
-
 impl Shared {
-    fn get(&self, told: &OwnedFd) {
+    fn get(&self, told: &Bell) {
         let state = if block(&self.lock).is_ok() { LOCKED } else { FAILED };
         if self.state.swap(state, Ordering::AcqRel) == ABANDONED {
             self.state.store(ABANDONED, Ordering::Release);
             self.unlock();
             return;
         }
-        // A write of one to a new eventfd cannot fail.
-        let _ = rustix::io::write(told, &1_u64.to_ne_bytes());
+        told.ring();
     }
 
     fn unlock(&self) {

@@ -5,9 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use super::super::signals::one_test_at_a_time;
-use rustix::event::{PollFd, PollFlags, poll};
 
 use super::*;
+use crate::alarm::Alarm;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -24,7 +24,7 @@ fn next(child: &mut Child, signals: &mut Signals) -> Event {
         if let Some(change) = child.look(signals).unwrap() {
             return change;
         }
-        let _ = poll(&mut [PollFd::from_borrowed_fd(signals.descriptor(), PollFlags::IN)], None);
+        signals.wait(&Alarm::default(), &mut Vec::new(), None).unwrap();
         while signals.next().is_some() {}
     }
 }
@@ -63,7 +63,7 @@ fn kill_guardian(child: &mut Child, signals: &mut Signals) {
     let first = child.family.guardian.unwrap();
     kill_process(first, Kernel::KILL).unwrap();
     while child.family.guardian == Some(first) {
-        let _ = poll(&mut [PollFd::from_borrowed_fd(signals.descriptor(), PollFlags::IN)], None);
+        signals.wait(&Alarm::default(), &mut Vec::new(), None).unwrap();
         while signals.next().is_some() {}
         assert_eq!(child.look(signals).unwrap(), None);
     }

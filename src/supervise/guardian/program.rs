@@ -20,10 +20,10 @@ use rustix::process::{
     set_parent_process_death_signal, setpgid, waitpid,
 };
 
-use super::super::signals::set_of;
 use super::super::{killing, tree};
 use super::{NAME, Ward, await_end, is_guardian};
 use crate::processes::{self, Process, Snapshot, Stat, own_group};
+use crate::signals::set_of;
 use crate::tree_end;
 
 /// Number of looks in a row that must find nothing new if none is known to be complete.

@@ -4,7 +4,7 @@
 //! carries the commands of all. An error reply that is about one command concerns its session only.
 //! A failed connection concerns all sessions, and each goes on over the next connection.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use redis::{ServerError, Value};
@@ -23,6 +23,7 @@ use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event};
 use crate::store::redis::keys;
 use crate::store::{Error, Released, sessions};
+use crate::timers::Timers;
 
 mod session;
 
@@ -36,7 +37,7 @@ pub(in crate::store::redis) struct SharedConversation {
     connect_timeout: Duration,
     sessions: BTreeMap<SessionId, Session>,
     /// When which session needs attention.
-    timers: BTreeSet<(Boottime, SessionId)>,
+    timers: Timers<SessionId>,
     /// When the server last answered on this connection.
     heard: Option<Boottime>,
     reports: VecDeque<(SessionId, sessions::Event)>,
@@ -48,7 +49,7 @@ impl SharedConversation {
             exchange,
             connect_timeout,
             sessions: BTreeMap::new(),
-            timers: BTreeSet::new(),
+            timers: Timers::default(),
             heard: None,
             reports: VecDeque::new(),
         }
@@ -152,16 +153,7 @@ impl SharedConversation {
     /// Moves the timer of a session to the instant at which the session needs attention.
     fn schedule(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        let next = session.next(self.heard, self.connect_timeout);
-        if next != session.timer {
-            if let Some(at) = session.timer {
-                self.timers.remove(&(at, id));
-            }
-            if let Some(at) = next {
-                self.timers.insert((at, id));
-            }
-            session.timer = next;
-        }
+        self.timers.set(id, session.next(self.heard, self.connect_timeout));
     }
 
     fn on_reply(&mut self, reply: Result<Value, ServerError>, now: Boottime) -> Result<(), Failure> {
@@ -304,7 +296,6 @@ impl SharedConversation {
     /// Deals with a session whose timer is over; tells whether the server may still answer.
     fn on_timer(&mut self, id: SessionId, now: Boottime) -> bool {
         let Some(session) = self.sessions.get_mut(&id) else { return true };
-        session.timer = None;
         if session.silent_at(self.heard, self.connect_timeout).is_some_and(|at| at <= now) {
             self.exchange.act(Action::ReportTimeout);
             return false;
@@ -382,9 +373,7 @@ impl SharedConversation {
     /// Forgets a session.
     fn remove(&mut self, id: SessionId) -> Option<Farewell> {
         let mut session = self.sessions.remove(&id)?;
-        if let Some(at) = session.timer {
-            self.timers.remove(&(at, id));
-        }
+        self.timers.set(id, None);
         if session.negotiation.unsubscribe() {
             let channel = self.exchange.setting.keyspace.channel(&session.resources[0], id);
             self.exchange.act(Action::Unsubscribe(channel));
@@ -415,8 +404,7 @@ impl Conversation for SharedConversation {
     }
 
     fn tick(&mut self, now: Boottime) {
-        while self.timers.first().is_some_and(|(at, _)| *at <= now) {
-            let Some((_, id)) = self.timers.pop_first() else { break };
+        while let Some(id) = self.timers.take_due(now) {
             if !self.on_timer(id, now) {
                 return;
             }
@@ -440,7 +428,7 @@ impl Conversation for SharedConversation {
             return Some(Boottime::default());
         }
         let opens = self.exchange.timeout().filter(|_| !self.sessions.is_empty());
-        [opens, self.timers.first().map(|(at, _)| *at)].into_iter().flatten().min()
+        [opens, self.timers.first()].into_iter().flatten().min()
     }
 
     fn is_over(&self) -> bool {

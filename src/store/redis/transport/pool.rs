@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread;
+use std::thread::Builder;
+
+use crate::background;
 
 /// A pool of threads, which start with the jobs and end without.
 pub(super) struct Pool {
@@ -40,7 +42,7 @@ impl Pool {
         if state.threads >= self.max {
             state.queue.push_back(job);
         } else {
-            thread::Builder::new().name("locate".to_owned()).spawn(|| self.work(job))?;
+            background::spawn(Builder::new().name("locate".to_owned()), || self.work(job))?;
             state.threads += 1;
         }
         Ok(())

@@ -27,8 +27,6 @@ pub(super) struct Session {
     pub(super) farewell: Option<Farewell>,
     /// The error replies in a row.
     pub(super) trouble: Option<Box<Trouble>>,
-    /// Its entry among the timers.
-    pub(super) timer: Option<Boottime>,
 }
 
 /// What the session waits for. At most one of its commands is in flight, so the server never
@@ -74,7 +72,6 @@ impl Session {
             turn: Turn::Unsent,
             farewell: None,
             trouble: None,
-            timer: None,
         }
     }
 

@@ -80,7 +80,7 @@ fn reports(conversation: &mut SharedConversation) -> String {
 }
 
 fn is_idle(conversation: &SharedConversation) -> bool {
-    conversation.sessions.is_empty() && conversation.timers.is_empty() && conversation.timeout().is_none()
+    conversation.sessions.is_empty() && conversation.timers.first().is_none() && conversation.timeout().is_none()
 }
 
 #[test]
