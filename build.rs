@@ -32,6 +32,7 @@ const LIBRARIES: [(&str, &str); 7] = [
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed={}", assembly::LUA);
+    println!("cargo:rerun-if-changed=src/tables.rs");
     let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR"));
     fs::write(out.join("scripts.rs"), assembly::module()).expect("OUT_DIR is writable");
     let linking = if link_statically(&out) { "static" } else { "dynamic" };

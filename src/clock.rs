@@ -62,7 +62,7 @@ pub struct StoreTime(u64);
 impl StoreTime {
     /// The expiry of a hold without an end, in the year 2255. It is an instant like any other, so
     /// no arithmetic treats it apart, and the numbers of Lua are exact up to it.
-    pub const NEVER: Self = Self(1 << 53);
+    pub const NEVER: Self = Self(crate::tables::NEVER);
 
     /// The instant that is so many microseconds after the Unix epoch.
     #[must_use]

@@ -10,6 +10,7 @@
 //!
 //! | module | purpose |
 //! | --- | --- |
+//! | `tables` | the constants and tables that the model and the scripts share |
 //! | [`clock`] | the instants of two clocks: the machine's and the store's |
 //! | [`exit`] | the exit codes |
 //! | `alarm`, `timers` | wait for descriptors until an instant, keep many instants |
@@ -56,6 +57,7 @@ mod signals;
 mod start;
 mod streams;
 mod supervise;
+mod tables;
 mod timers;
 mod tree_end;
 mod view;

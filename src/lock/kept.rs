@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use super::records::{Phase, Session};
 use crate::clock::StoreTime;
+use crate::tables;
 
 /// How long a kept hold may last, from its grant or from its last extension.
-pub const KEPT_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+pub const KEPT_MAX: Duration = Duration::from_secs(tables::KEPT_MAX);
 
 /// The length of a kept hold without an end. It is also the longest length that a call to a script
 /// has.
-pub const EVER: Duration = Duration::from_micros(1 << 52);
+pub const EVER: Duration = Duration::from_micros(tables::EVER);
 
 /// The instant at which a kept hold ends that lasts for `length` from an instant.
 fn end(from: StoreTime, length: Duration) -> StoreTime {

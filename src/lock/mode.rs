@@ -1,5 +1,6 @@
 //! The modes of a claim and the three tables over them: which modes clash, which mode nests below
-//! which, and which mode lowers to which.
+//! which, and which mode lowers to which. The scripts have the first two, too, so these are in
+//! `tables`.
 //!
 //! This module compares modes only. The module `conflict` decides whether two claims meet at all
 //! (resource, span, session) and counts the slots that are taken.
@@ -9,6 +10,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+pub use crate::tables::Nesting;
+use crate::tables::{BELOW, CLASHES};
 
 /// How a claim shares its span with other claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -49,11 +53,12 @@ impl Mode {
 
     /// The modes that [clash](Mode::clashes_with) with this one.
     pub const fn clashing(self) -> Modes {
-        match self {
-            Mode::Read | Mode::Slot => Modes::of(&[Mode::Write]),
-            Mode::Prewrite => Modes::of(&[Mode::Prewrite, Mode::Write]),
-            Mode::Write => Modes::of(&Mode::ALL),
+        let (row, mut modes, mut at) = (CLASHES[self as usize], 0, 0);
+        while at < row.len() {
+            modes |= (row[at] as u8) << at;
+            at += 1;
         }
+        Modes(modes)
     }
 
     /// How a claim of this mode is treated below an ancestor's hold of mode `held` that covers the
@@ -73,15 +78,7 @@ impl Mode {
     /// - Below `slot`, the hold already includes `slot`. `read` clashes with no claim that can be
     ///   held beside a slot.
     pub const fn below(self, held: Mode) -> Nesting {
-        match (held, self) {
-            (Mode::Write, _) => Nesting::AtOnce,
-            (Mode::Prewrite, Mode::Read | Mode::Prewrite) => Nesting::AtOnce,
-            (Mode::Prewrite, Mode::Write | Mode::Slot) => Nesting::Waits,
-            (Mode::Read, Mode::Read) => Nesting::AtOnce,
-            (Mode::Read, Mode::Slot) => Nesting::Waits,
-            (Mode::Slot, Mode::Slot | Mode::Read) => Nesting::AtOnce,
-            (Mode::Read | Mode::Slot, Mode::Prewrite | Mode::Write) => Nesting::Refused,
-        }
+        BELOW[held as usize][self as usize]
     }
 
     /// Whether a hold of this mode may be downgraded to `to`. A downgrade to the same mode is
@@ -123,19 +120,6 @@ impl FromStr for Mode {
 #[error("'{shown}' is not a mode: write read, prewrite, write or slot")]
 pub struct ModeError {
     shown: String,
-}
-
-/// How a claim is treated below an ancestor's hold; see [`Mode::below`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Nesting {
-    /// The ancestor's hold already includes the claim, so the claim is granted at once, past any
-    /// queue.
-    AtOnce,
-    /// The claim may wait for holders of other sessions, but for no waiter. If it waited for a
-    /// session that waits for the ancestor, it would wait for ever.
-    Waits,
-    /// The claim is never granted, because waiting for it could deadlock.
-    Refused,
 }
 
 /// A set of modes.

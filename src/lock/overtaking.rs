@@ -18,10 +18,7 @@ use super::mode::Modes;
 use super::records::{ClaimRecord, Records, Session};
 use super::request::{Claim, SessionId};
 use super::resource::Resource;
-
-/// Maximum number of claims in [`Overtaken`]. Beyond these, a nested request heeds the waiters that
-/// wait for an overtaken waiter only.
-const OVERTAKEN_MAX: usize = 64;
+use crate::tables::{HEADS_AHEAD, OVERTAKEN_MAX};
 
 /// The claims of the waiters of one queue that a nested request overtakes, as a walk from the first
 /// waiter on finds them. Each claim comes with an ancestor of the request that has to end before.
@@ -58,9 +55,6 @@ impl Overtaken {
         Ok(true)
     }
 }
-
-/// Maximum number of waiters at the head of a queue that [`awaited`] looks at.
-const HEADS: usize = 64;
 
 /// The first waiters of a resource ahead of one, at most so many; none if that waiter may overtake
 /// them.
@@ -102,7 +96,7 @@ pub(super) fn awaited<R: Records>(
         }
         let is_held = |name: &&Resource| holder.claims.iter().any(|held| held.claim.resource == **name);
         for name in waiter.resources().into_iter().filter(is_held) {
-            let heeded = heeded(records, name, (id, waiter), HEADS)?;
+            let heeded = heeded(records, name, (id, waiter), HEADS_AHEAD)?;
             let mut strange = heeded.iter().filter(|ahead| !ahead.ancestors.contains(above));
             if strange.any(|ahead| stands_between(name, &holder, ahead, waiter)) {
                 return Ok(Some(*above));

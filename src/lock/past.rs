@@ -15,21 +15,20 @@ use serde::{Deserialize, Serialize};
 use super::request::{Claim, Job, Process};
 use super::resource::Resource;
 use crate::clock::StoreTime;
+use crate::tables;
 
 /// How long an idle resource keeps its past, and a job its success and its streak.
-pub const RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+pub const RETENTION: Duration = Duration::from_secs(tables::RETENTION);
 /// The longest period for which a success is kept: more than a month.
-pub const PERIOD_MAX: Duration = Duration::from_secs(32 * 24 * 60 * 60);
+pub const PERIOD_MAX: Duration = Duration::from_secs(tables::PERIOD_MAX);
 /// How long an idle resource keeps a past without a success, a streak or an entry.
-pub const RETENTION_OF_TOTALS: Duration = Duration::from_secs(60 * 60);
+pub const RETENTION_OF_TOTALS: Duration = Duration::from_secs(tables::RETENTION_OF_TOTALS);
 /// The number of entries that a ring keeps unless the request asks for another number.
 pub const HISTORY: u32 = 32;
 /// Maximum number of entries of a ring.
 pub const HISTORY_MAX: u32 = 1000;
 
-/// Maximum number of jobs that a resource remembers. A request for one run in a period of one more
-/// job is refused if all of them have succeeded within their periods.
-pub const JOBS_MAX: usize = 1000;
+pub use crate::tables::JOBS_MAX;
 
 /// How a hold ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

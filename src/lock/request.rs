@@ -15,6 +15,7 @@ use super::past::{HISTORY, PERIOD_MAX};
 use super::resource::Resource;
 use super::span::Span;
 use crate::clock::{StoreTime, micros};
+use crate::tables;
 
 /// Maximum number of different resources that a request may claim.
 pub const NAMES_MAX: usize = 256;
@@ -22,7 +23,7 @@ pub const NAMES_MAX: usize = 256;
 pub const CLAIMS_MAX: usize = 1000;
 
 /// How far the clock of a machine may be ahead of the store's, so that its calendar counts.
-pub const AHEAD_MAX: Duration = Duration::from_secs(60);
+pub const AHEAD_MAX: Duration = Duration::from_secs(tables::AHEAD_MAX);
 
 /// The random 128-bit id of an rlock process that makes a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -5,12 +5,10 @@ use std::fmt;
 use rustix::io::Errno;
 
 use super::super::Error;
+use crate::tables::FORMAT;
 use crate::words::{Explained, reason};
 
 mod reply;
-
-/// The format of the keys, as prelude/core.lua states it.
-const FORMAT: u32 = 3;
 
 /// Why a server can't be used.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -65,6 +65,37 @@ mod rewriting;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::StoreTime;
+    use crate::lock::kept::{EVER, KEPT_MAX};
+    use crate::lock::mode::{Mode, Nesting};
+    use crate::lock::past::{JOBS_MAX, RETENTION, RETENTION_OF_TOTALS};
+
+    /// The build script has written the tables of the model into the scripts.
+    #[test]
+    fn scripts_have_the_tables_and_limits_of_the_model() {
+        let letter = |mode: Mode| if mode == Mode::Slot { 's' } else { mode.as_str().chars().next().unwrap() };
+        let fate = |nesting| match nesting {
+            Nesting::AtOnce => '=',
+            Nesting::Waits => 'w',
+            Nesting::Refused => 'x',
+        };
+        let source = ACQUIRE.source();
+        for held in Mode::ALL {
+            let clashing: String = Mode::ALL.into_iter().filter(|mode| mode.clashes_with(held)).map(letter).collect();
+            // A share clashes with what a slot clashes with.
+            let clashing = clashing.replace('s', "sh");
+            let fates: String = Mode::ALL.into_iter().map(|asked| fate(asked.below(held))).collect();
+            for row in [clashing, fates] {
+                let row = format!("{} = '{row}'", letter(held));
+                assert!(source.contains(&row), "{row}");
+            }
+        }
+        let micros = [RETENTION, RETENTION_OF_TOTALS, KEPT_MAX, EVER].map(|length| length.as_micros().to_string());
+        let counts = [StoreTime::NEVER.as_micros().to_string(), JOBS_MAX.to_string()];
+        for number in micros.iter().chain(&counts) {
+            assert!(source.contains(number.as_str()), "{number}");
+        }
+    }
 
     /// The library struct knows integers as long as the server's `long`, which has four bytes on a
     /// server of 32 bits, and more on the servers of the other tests.

@@ -13,6 +13,10 @@ use std::fs;
 use self::rewriting::{constants, functions, inlined, stripped, with_values};
 
 mod rewriting;
+// The crate makes some of it public.
+#[allow(unreachable_pub)]
+#[path = "../../../tables.rs"]
+mod tables;
 
 /// The folder of the scripts.
 pub(super) const LUA: &str = "src/store/redis/lua";
@@ -67,7 +71,11 @@ struct Parts {
 pub(super) fn module() -> String {
     let read = |path: String| fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let definitions = read(format!("{LUA}/prelude/constants.lua"));
-    let constants = constants(&definitions);
+    let shared = shared();
+    let mut constants = constants(&definitions);
+    for (name, value) in &shared {
+        assert_eq!(constants.insert(name, value), None, "{name} has two values");
+    }
     let lean = |lua: &str| with_values(&stripped(lua), &constants);
     let source = |name: &&str| read(format!("{LUA}/prelude/{name}.lua"));
     let part = |name: &&str| lean(&source(name));
@@ -114,6 +122,70 @@ pub(super) fn module() -> String {
             .expect(WRITTEN);
     }
     module
+}
+
+/// The constants that the model has, too, with their values as Lua writes them.
+fn shared() -> Vec<(&'static str, String)> {
+    let micros = |seconds: u64| (seconds * 1_000_000).to_string();
+    let millis = |seconds: u64| format!("'{}'", seconds * 1_000);
+    let format = |kind: char| format!("'\\162R{}{kind}'", tables::FORMAT);
+    vec![
+        // How s begins: with the format of the keys, and the kind of the state. No session uses the
+        // resource, one is its sole holder, or it is not quiet.
+        ("NOBODY", format('0')),
+        ("SOLE", format('1')),
+        ("SEVERAL", format('+')),
+        // The time for which the state of an unused resource is kept, in µs, and in ms as a command
+        // takes it. Tokens follow the clock, so nothing needs it for longer. Servers take longer for
+        // a number.
+        ("IDLE", micros(tables::RETENTION_OF_TOTALS)),
+        ("IDLE_MS", millis(tables::RETENTION_OF_TOTALS)),
+        // The time for which an unused resource keeps its history and what it remembers of jobs.
+        ("KEEP", micros(tables::RETENTION)),
+        ("KEEP_MS", millis(tables::RETENTION)),
+        // The longest period for which a success is kept, and how far the clock of a machine may be
+        // ahead of the server's, so that its calendar counts.
+        ("PERIOD_MAX", micros(tables::PERIOD_MAX)),
+        ("AHEAD_MAX", micros(tables::AHEAD_MAX)),
+        ("KEPT_MAX", micros(tables::KEPT_MAX)),
+        ("EVER", tables::EVER.to_string()),
+        ("NEVER", tables::NEVER.to_string()),
+        ("JOBS_MAX", tables::JOBS_MAX.to_string()),
+        ("OVERTAKEN_MAX", tables::OVERTAKEN_MAX.to_string()),
+        ("HEADS_AHEAD", tables::HEADS_AHEAD.to_string()),
+        ("CLASHING_MODES", by_mode(clashing)),
+        ("FATES_BELOW", by_mode(fates)),
+    ]
+}
+
+/// The modes as a script writes them. A share of a slot nests like a slot, and what clashes with a
+/// slot clashes with a share.
+const LETTERS: [char; 4] = ['r', 'p', 'w', 's'];
+const SHARE: char = 'h';
+
+/// A table of Lua with a text for each mode.
+fn by_mode(text: fn(usize) -> String) -> String {
+    let mut rows: Vec<_> =
+        LETTERS.iter().enumerate().map(|(at, letter)| format!("{letter} = '{}'", text(at))).collect();
+    rows.push(format!("{SHARE} = '{}'", text(LETTERS.len() - 1)));
+    format!("{{ {} }}", rows.join(", "))
+}
+
+/// The modes that clash with a mode.
+fn clashing(mode: usize) -> String {
+    let clash = |(letter, clashes): (char, bool)| clashes.then_some(letter);
+    let letters: String = LETTERS.into_iter().zip(tables::CLASHES[mode]).filter_map(clash).collect();
+    letters.replace('s', &format!("s{SHARE}"))
+}
+
+/// What becomes of each mode below a hold: granted at once (=), waiting (w) or refused (x).
+fn fates(held: usize) -> String {
+    let letter = |nesting| match nesting {
+        tables::Nesting::AtOnce => '=',
+        tables::Nesting::Waits => 'w',
+        tables::Nesting::Refused => 'x',
+    };
+    tables::BELOW[held].map(letter).into_iter().collect()
 }
 
 /// A script in the making: its source, and the pieces of it as the module writes them.

@@ -4,7 +4,7 @@
 
 -- The modes that clash with a mode. Slots clash when all are taken, which `blocked` counts. A share
 -- takes no slot.
-local CLASH = { r = 'w', p = 'pw', w = 'rpwsh', s = 'w', h = 'w' }
+local CLASH = CLASHING_MODES
 
 -- Counts the claims of a class that overlap a span and belong neither to the session nor to an
 -- ancestor.

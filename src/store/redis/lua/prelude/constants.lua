@@ -1,6 +1,7 @@
 -- The constants of all scripts. The build script writes their values in place of their names: a
 -- server would define each of them anew in every call, and a function of Lua may use only 60
--- variables from outside.
+-- variables from outside. The script adds those that the model has, too, from src/tables.rs:
+-- assembly.rs lists them.
 
 -- A record. Each resource that is not quiet keeps one for every session that has claims on it. The
 -- fields from LEASE on never change; FIXED is their packed form, with which a record in d ends.
@@ -14,10 +15,6 @@ local WAITS, HOLDS, KEPT, TO_KEEP = 0, 1, 2, 3
 -- A claim in a record. Its mode is r, p, w, s or h, where h is a share of a slot that an ancestor
 -- holds. A held slot has a number.
 local INDEX, MODE, SLOTS, LO, HI, TEXT, TOKEN, SLOT = 1, 2, 3, 4, 5, 6, 7, 8
-
--- How s begins: with the format of the keys, and the kind of the state. No session uses the
--- resource, one is its sole holder, or it is not quiet.
-local NOBODY, SOLE, SEVERAL = '\162R30', '\162R31', '\162R3+'
 
 -- The fields that follow in s, as the library struct writes them: cmsgpack would make a string of
 -- each. A time is a double, because a server of 32 bits has no longer integers. If no session uses
@@ -47,17 +44,6 @@ local COUNTERS = '>dI4I4I4'
 -- the instants of the request, the grant and the end, and the token.
 local ENTRY_HEAD = '>I1c0I4dddd'
 
--- The time for which the state of an unused resource is kept, in µs, and in ms as a command takes
--- it. Tokens follow the clock, so nothing needs it for longer. Servers take longer for a number.
-local IDLE, IDLE_MS = 3600000000, '3600000'
-
--- The time for which an unused resource keeps its history and what it remembers of jobs.
-local KEEP, KEEP_MS = 604800000000, '604800000'
-
--- The longest period for which a success is kept, and how far the clock of a machine may be ahead
--- of the server's, so that its calendar counts.
-local PERIOD_MAX, AHEAD_MAX = 2764800000000, 60000000
-
 -- What a past has of a job, by its name: the instant that counts for its last run that asked for
 -- one run in a period and succeeded, mostly its grant; the number of its skips in a row, the first
 -- and the last of them, their entry in the history, and the process of the last; and the longest
@@ -67,17 +53,6 @@ local SUCCESS, COUNT, FIRST_SKIP, LAST_SKIP, ENTRY, COMMAND, PERIOD = 1, 2, 3, 4
 -- The end of the last success of a job that the caller named; and the number of requests that were
 -- told that the run is done since the success, the first of them, and their entry in the history.
 local LAST_END, SPARED, FIRST_SPARED, SPARED_ENTRY = 8, 9, 10, 11
-
--- Maximum number of jobs that a resource remembers. A request for one run in a period of one more
--- job is refused if all of them have succeeded within their periods.
-local JOBS_MAX = 1000
-
--- Maximum length of a kept hold, in microseconds.
-local KEPT_MAX = 604800000000
-
--- The length of a kept hold without an end, and the instant of its expiry, in the year 2255. It is
--- an instant like any other, and the last one up to which numbers are exact.
-local EVER, NEVER = 4503599627370496, 9007199254740992
 
 -- What one call takes away at most, because the server serves no other client meanwhile: CROWD
 -- sessions, which cost LOAD together. A claim costs 1 and a name NAME_COST. One session may cost
@@ -107,11 +82,3 @@ local LONG, NEAR_MAX = 64, 16
 
 -- Maximum number of walks that are put off one by one. More walks become one along the whole queue.
 local WALKS_MAX = 100
-
--- Maximum number of waiters at the head of a queue among which the script looks for one that waits
--- for an ancestor of a session.
-local HEADS_AHEAD = 64
-
--- Maximum number of claims of overtaken waiters that a nested request compares with the waiters
--- behind them.
-local OVERTAKEN_MAX = 64

@@ -2,7 +2,7 @@
 
 -- For each held mode, the fate of r, p, w and s below it: granted at once (=), waiting (w) or
 -- refused (x).
-local BELOW = { r = '=xxw', p = '==ww', w = '====', s = '=xx=', h = '=xx=' }
+local BELOW = FATES_BELOW
 local COLUMN = { r = 1, p = 2, w = 3, s = 4, h = 4 }
 
 local function below(held, asked)

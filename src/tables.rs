@@ -1,0 +1,61 @@
+//! The constants and tables that the model and the scripts of a server share.
+//!
+//! The build script includes this file and writes the values into the scripts, so it uses nothing
+//! of the crate.
+
+/// The format of the keys on a server.
+pub(crate) const FORMAT: u32 = 3;
+
+/// See [`RETENTION`](crate::lock::past::RETENTION), in seconds.
+pub(crate) const RETENTION: u64 = 7 * 24 * 60 * 60;
+/// See [`RETENTION_OF_TOTALS`](crate::lock::past::RETENTION_OF_TOTALS), in seconds.
+pub(crate) const RETENTION_OF_TOTALS: u64 = 60 * 60;
+/// See [`PERIOD_MAX`](crate::lock::past::PERIOD_MAX), in seconds.
+pub(crate) const PERIOD_MAX: u64 = 32 * 24 * 60 * 60;
+/// See [`AHEAD_MAX`](crate::lock::request::AHEAD_MAX), in seconds.
+pub(crate) const AHEAD_MAX: u64 = 60;
+/// See [`KEPT_MAX`](crate::lock::kept::KEPT_MAX), in seconds.
+pub(crate) const KEPT_MAX: u64 = 7 * 24 * 60 * 60;
+/// See [`EVER`](crate::lock::kept::EVER), in microseconds.
+pub(crate) const EVER: u64 = 1 << 52;
+/// See [`StoreTime::NEVER`](crate::clock::StoreTime::NEVER).
+pub(crate) const NEVER: u64 = 1 << 53;
+
+/// Maximum number of jobs that a resource remembers. A request for one run in a period of one more
+/// job is refused if all of them have succeeded within their periods.
+pub const JOBS_MAX: usize = 1000;
+
+/// Maximum number of claims of overtaken waiters with which a nested request compares the waiters
+/// behind them. Beyond these, it heeds the waiters that wait for an overtaken waiter only.
+pub(crate) const OVERTAKEN_MAX: usize = 64;
+/// Maximum number of waiters at the head of a queue among which a nested request looks for one that
+/// waits for its ancestor.
+pub(crate) const HEADS_AHEAD: usize = 64;
+
+/// Whether claims of two modes clash. The rows and columns are read, prewrite, write and slot.
+pub(crate) const CLASHES: [[bool; 4]; 4] =
+    [[false, false, true, false], [false, true, true, false], [true, true, true, true], [false, false, true, false]];
+
+/// How a claim is treated below an ancestor's hold; see [`Mode::below`](crate::lock::mode::Mode).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Nesting {
+    /// The ancestor's hold already includes the claim, so the claim is granted at once, past any
+    /// queue.
+    AtOnce,
+    /// The claim may wait for holders of other sessions, but for no waiter. If it waited for a
+    /// session that waits for the ancestor, it would wait for ever.
+    Waits,
+    /// The claim is never granted, because waiting for it could deadlock.
+    Refused,
+}
+
+use Nesting::{AtOnce, Refused, Waits};
+
+/// What becomes of a claim below an ancestor's hold. The rows are the modes of the hold, the columns
+/// those of the claim: read, prewrite, write and slot.
+pub(crate) const BELOW: [[Nesting; 4]; 4] = [
+    [AtOnce, Refused, Refused, Waits],
+    [AtOnce, AtOnce, Waits, Waits],
+    [AtOnce, AtOnce, AtOnce, AtOnce],
+    [AtOnce, Refused, Refused, AtOnce],
+];
