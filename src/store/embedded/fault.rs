@@ -6,6 +6,14 @@
 //! follows bytes that are not a page, and the kernel sends a signal. No grant can be released at
 //! that point. The kernel releases the grant with the end of the process. The command of a holder
 //! is killed as it is when rlock is killed.
+//!
+//! | job | by |
+//! | --- | --- |
+//! | tell a fault of LMDB from a defect of rlock: only a thread with a guard reads the table | [`Guard`], `GUARDED` |
+//! | end a transaction that damaged pages keep in a loop: a timer of CPU time sends SIGVTALRM | [`Guard::new`] |
+//! | receive the signals of a fault, and leave those ignored that were ignored | `install`, `handle` |
+//! | receive a panic of the model, which damaged records can lead into a contradiction | `install` |
+//! | end the process: break the seal so that the next transaction reads the whole table, and print | [`give_up`], `end` |
 
 use std::cell::Cell;
 use std::marker::PhantomData;

@@ -5,6 +5,21 @@
 //! process that holds the lock longer is stopped or hangs. Then a thread blocks on the lock, and a
 //! bell reports that the thread has it.
 
+//!
+//! The lock belongs to the open file, so the process and the thread have it together, and whoever
+//! unlocks it does so for both. Hence two rules. First, while a thread waits, the process does not
+//! try the lock itself: [`Gate::pass`] takes up the wait that has begun. The process abandons the
+//! thread only if it needs the lock no more. Second, exactly one of the two answers for a lock that
+//! the thread got. Each swaps its mark into the state once, and what it finds decides:
+//!
+//! | who swaps | what it puts | what it finds | who has to unlock |
+//! | --- | --- | --- | --- |
+//! | the thread, when flock(2) returns | `LOCKED` or `FAILED` | `WAITING` | the process, which takes the lock over |
+//! | the thread, when flock(2) returns | `LOCKED` or `FAILED` | `ABANDONED` | the thread, at once |
+//! | the process, to take the lock | `ABANDONED` | `LOCKED` | the process, after its transaction |
+//! | the process, as it gives up | `ABANDONED` | `LOCKED` | the process, at once |
+//! | the process, as it gives up | `ABANDONED` | `WAITING` | the thread, when it has the lock |
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};

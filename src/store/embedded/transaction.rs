@@ -1,5 +1,22 @@
 //! Runs one locked transaction on the table: applies operations, reaps the dead sessions that it
 //! meets, and wakes the live ones after the commit.
+//!
+//! A waiter watches the beacons of those that block it, so nobody is told of a death. All else that
+//! can matter to a session is told to it. A session of this process is noted in `concerned`; any
+//! other gets a message, see `wakeups`.
+//!
+//! | what has happened | who looks again | by |
+//! | --- | --- | --- |
+//! | a session was granted its request, or its run is already done | this session; if it is dead, it is reaped, and the next one gets the grant | `wake_granted` |
+//! | the same, but its process has just let another grant pass | this session, which is reaped, and the waiters for its resources | `wake_granted`, `call_waiters_of` |
+//! | the granted session has to claim the grant | some waiters behind it, when the claim lease ends | `appoint_watchers` |
+//! | a session left whose process goes on | the waiters that it may have blocked | `leave` |
+//! | the lease of a session has ended | this session if it is of this process, and the waiters for its resources | `apply_alone` |
+//! | an operator took a grant away | this holder, and the waiters for its resources | `wake_later`, `wake_waiters_of` |
+//! | a hold gave up a part of itself | the waiters for its resource | `wake_waiters_of` |
+//!
+//! The last two, and the release of another process's session, send the messages before the commit
+//! (`wake_now`): the process of the command may end without another call.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;

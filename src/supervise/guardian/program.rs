@@ -147,6 +147,17 @@ fn leave_group(group: Pid) {
 
 /// Kills the tree, with the processes that it starts meanwhile, and returns when none of it is
 /// left. A process that may not be signalled is left alone. Returns whether it could see that.
+///
+/// A process that starts another one and ends at once can escape a look at /proc. So a look is
+/// followed by the question whether anybody has escaped it, which the numbers of the processes that
+/// have begun since can answer:
+///
+/// | [`Tree::kill_new`] | [`Tree::escaped_since`] | what follows |
+/// | --- | --- | --- |
+/// | `None`: /proc shows nothing | | the end, and only the groups are killed |
+/// | a mark, or none | `Some(true)`: somebody had escaped, and is stopped now | another look |
+/// | a mark | `Some(false)`: nobody had | the end: the look was complete |
+/// | a mark, or none | `None`: the numbers tell nothing here | another look, up to [`LOOKS`] in a row |
 fn end_tree(ward: &Ward) -> bool {
     // No process of the tree is older than the first guardian. A later guardian does not know the
     // start of the tree.

@@ -83,8 +83,18 @@ end
 
 -- Most releases beside waiters hand a resource from its only holder to the first waiter. This path
 -- grants a write claim on the whole resource, or on just the part that is freed: nobody else can be
--- granted then. Neither session has claims on other resources. The path has written nothing if it
--- does not apply.
+-- granted then. The path has written nothing if it does not apply. It asks of
+--
+-- the release       is_plain; a command has ended (outcome), and the history keeps its end (limit)
+-- the state         nothing put off (walks), no success or skip of a job (JOBS), no lease that is
+--                   over (#over == 1: the epoch alone)
+-- the sessions      one holder beside the waiters (sessions), none with ancestors (nested), and a
+--                   write among the waiters (w)
+-- the keys          each has the epoch, and d has a record for each session (agrees)
+-- the caller        holds, and not as a kept hold; one claim, no slot, and no other resource
+-- the first waiter  waits, with a lease; one claim, a write on the whole resource or on exactly
+--                   the span that is freed, and no other resource; it hears its channel, if it said
+--                   that it listens
 local clock, token, seq, past, slots, epoch, counters, walks, rest
 if kind == SEVERAL then
   clock, token, seq, past, rest = struct.unpack(STATE_OF_SEVERAL, raw, FIELDS)

@@ -5,6 +5,31 @@
 
 -- A record. Each resource that is not quiet keeps one for every session that has claims on it. The
 -- fields from LEASE on never change; FIXED is their packed form, with which a record in d ends.
+-- Instants and lengths of time are in µs.
+--
+-- HELD          what the session has, see below
+-- SINCE         the instant of the grant, or of the request while it waits
+-- SEQ           the number of the request in the queue; 0 where it was granted at once
+-- LISTENING     1 when the session said that it is subscribed to its channel
+-- ASKED         the instant of the request
+-- NAMES         false for a request on one resource; else the names of its resources, or the first
+-- TTL           how long a grant lasts without a renewal
+-- LAST          how the hold before this one had ended at the grant
+-- CLAIMS        the claims on this resource
+-- LEASE         how long a grant from the queue lives until it is claimed
+-- HEARTBEAT     how long a waiter keeps its place without a sign of life
+-- CHANNEL       the channel on which the session hears of its grant
+-- ANCESTORS     their ids, innermost first, without a separator
+-- PROCESS       JSON, which the scripts only keep
+-- HISTORY       how many entries the history keeps if the session ends without a release
+-- JOB           the name of the job
+-- ONCE_PER      the period of one run, or 0
+-- SAME_JOB      1 if only runs of the same job count for it
+-- SKIPS         1 if a busy reply counts as a skip of the job
+-- HOLD_AT_LEAST how long the hold lasts even if the command ends sooner, or 0
+-- KEEP_FOR      how long a kept hold lasts; 0 for a hold that has a process
+-- IS_ACQUIRE    1 if `rlock acquire` made the request
+-- HELD_ABOVE    the names of the resources that the ancestors hold, as far as the request knows
 local HELD, SINCE, SEQ, LISTENING, ASKED, NAMES, TTL, LAST, CLAIMS, FIXED = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 local LEASE, HEARTBEAT, CHANNEL, ANCESTORS, PROCESS, HISTORY = 11, 12, 13, 14, 15, 16
 local JOB, ONCE_PER, CALENDAR, IS_NAMED, SKIPS, HOLD_AT_LEAST, KEEP_FOR = 17, 18, 19, 20, 21, 22, 23
