@@ -184,7 +184,7 @@ fn claims() -> [Arg; 9] {
         claim(id::READ, "Lock KEY for reading, beside other readers"),
         advanced(claim(id::PREWRITE, "Lock KEY for reading now and writing later, beside readers only")),
         advanced(claim(id::WRITE, "Lock KEY for writing, alone, as a bare KEY does")),
-        option(id::SLOT, "KEY=N", values::slot, "Take one of the N slots of KEY")
+        option(id::SLOT, "KEY=N", values::slot, "Take one of the N slots of KEY; W with KEY=N:W")
             .action(ArgAction::Append)
             .help_heading(heading::CLAIMS),
         advanced(range(id::RANGE_READ, "Lock an interval of KEY, such as '[1.2,1.8)', for reading")),

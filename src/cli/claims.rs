@@ -10,7 +10,7 @@ use crate::lock::span::Span;
 
 use super::args::id;
 use super::usage::Mistake;
-use super::values;
+use super::values::{self, Slots};
 use crate::words::shell_quoted;
 
 /// The claims of `exec`, in the order of the command line, each span of a resource at most once.
@@ -36,8 +36,8 @@ fn all(matches: &ArgMatches) -> Result<Vec<Claim>, Mistake> {
         claims
             .extend(with_places::<Resource>(matches, id).map(|(place, resource)| (place, whole(resource, mode, None))));
     }
-    let slots = with_places::<(Resource, u32)>(matches, id::SLOT);
-    claims.extend(slots.map(|(place, (resource, slots))| (place, whole(resource, Mode::Slot, Some(*slots)))));
+    let slots = || with_places::<Slots>(matches, id::SLOT);
+    claims.extend(slots().map(|(place, its)| (place, whole(&its.resource, Mode::Slot, Some(its.of)))));
     for (id, mode) in
         [(id::RANGE_READ, Mode::Read), (id::RANGE_PREWRITE, Mode::Prewrite), (id::RANGE_WRITE, Mode::Write)]
     {
@@ -60,6 +60,12 @@ fn all(matches: &ArgMatches) -> Result<Vec<Claim>, Mistake> {
         return Err(Mistake::plain(
             "nothing to lock: name a KEY, or use --read, --prewrite, --write, --slot or --range-write",
         ));
+    }
+    // Each slot is a claim of its own.
+    for (_, Slots { resource, taken, .. }) in slots() {
+        let place = merged.iter().position(|claim| claim.resource == *resource).unwrap_or_default();
+        let more = taken.saturating_sub(1).min(CLAIMS_MAX);
+        merged.splice(place..place, vec![merged[place].clone(); more]);
     }
     if merged.len() > CLAIMS_MAX || request::resources(&merged).len() > NAMES_MAX {
         return Err(Mistake::plain(format!(

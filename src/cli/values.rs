@@ -51,13 +51,28 @@ pub(super) fn shell_command(word: OsString) -> OsString {
     }
 }
 
-/// Parses `KEY=N`, split at the last `=`: a name may contain one and a number never does.
-pub(super) fn slot(word: &str) -> Result<(Resource, u32), String> {
-    let (name, slots) =
+/// Some slots of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Slots {
+    pub(super) resource: Resource,
+    /// The number of slots of the resource.
+    pub(super) of: u32,
+    /// How many of them the request takes.
+    pub(super) taken: usize,
+}
+
+/// Parses `KEY=N` or `KEY=N:W`, split at the last `=`: a name may contain one and a number never
+/// does.
+pub(super) fn slot(word: &str) -> Result<Slots, String> {
+    let (name, numbers) =
         word.rsplit_once('=').ok_or_else(|| format!("'{word}' lacks the number of slots: write {word}=4"))?;
-    let slots = slots.parse().ok().filter(|slots| (1..=SLOTS_MAX).contains(slots));
-    let slots = slots.ok_or_else(|| format!("'{word}' must end in a number of slots from 1 to {SLOTS_MAX}"))?;
-    Ok((resource(name)?, slots))
+    let (slots, taken) = numbers.split_once(':').map_or((numbers, None), |(slots, taken)| (slots, Some(taken)));
+    let of = slots.parse().ok().filter(|slots| (1..=SLOTS_MAX).contains(slots));
+    let of = of.ok_or_else(|| format!("'{word}' must end in a number of slots from 1 to {SLOTS_MAX}"))?;
+    let taken = taken.map_or(Some(1), |taken| taken.parse().ok().filter(|taken| (1..=of as usize).contains(taken)));
+    let taken =
+        taken.ok_or_else(|| format!("'{word}' must take from 1 to {of} of the {of} slots: write {name}={of}:1"))?;
+    Ok(Slots { resource: resource(name)?, of, taken })
 }
 
 /// Parses a duration as humantime does, or a bare number of seconds, as users of flock(1) and
@@ -271,7 +286,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{
-        EVER, KEPT_MAX, Replicas, duration, exit_code, history, hold, kept, plain, replicas, resource, slot, ttl,
+        EVER, KEPT_MAX, Replicas, Slots, duration, exit_code, history, hold, kept, plain, replicas, resource, slot, ttl,
     };
 
     #[test]
@@ -318,14 +333,23 @@ mod tests {
 
     #[test]
     fn slots_split_at_the_last_equals_sign() {
-        let (name, slots) = slot("a=b=3").unwrap();
-        assert_eq!((name.as_str(), slots), ("a=b", 3));
-        assert_eq!(slot("db=1000000").unwrap().1, 1_000_000);
+        let Slots { resource: name, of, taken } = slot("a=b=3").unwrap();
+        assert_eq!((name.as_str(), of, taken), ("a=b", 3, 1));
+        assert_eq!(slot("db=1000000").unwrap().of, 1_000_000);
         assert_eq!(slot("db").unwrap_err(), "'db' lacks the number of slots: write db=4");
         for word in ["db=0", "db=1000001", "db=", "db=-1", "db=x", "db=99999999999"] {
             assert_eq!(slot(word).unwrap_err(), format!("'{word}' must end in a number of slots from 1 to 1000000"));
         }
         assert_eq!(slot("=1").unwrap_err(), resource("").unwrap_err());
+    }
+
+    #[test]
+    fn request_takes_at_least_one_and_at_most_all_slots() {
+        assert_eq!(slot("db=4:4").unwrap().taken, 4);
+        for word in ["db=4:0", "db=4:5", "db=4:", "db=4:-1", "db=4:x"] {
+            let text = format!("'{word}' must take from 1 to 4 of the 4 slots: write db=4:1");
+            assert_eq!(slot(word).unwrap_err(), text);
+        }
     }
 
     #[test]

@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use super::calendar;
 use super::context::{self, Named};
 use super::nested::Cover;
 use super::request::{self, Prepared};
 use super::room::{self, Limits};
 use super::status::StatusFile;
 use super::variables::{self, Form, Held};
-use super::calendar;
 use crate::cli::invocation::{Exec, Period};
 use crate::clock::Boottime;
 use crate::exit;
 use crate::failure::Failure;
 use crate::identity;
-use crate::lock::request::{Claim, Job, OncePer};
+use crate::lock::request::{Claim, Job, OncePer, distinct};
 use crate::store::{AcquireOptions, Grant};
 use crate::streams::StandardStream;
 use crate::supervise::machine::{Settings, Skip};
@@ -127,6 +127,7 @@ fn once_per(period: Period) -> Result<OncePer, Failure> {
 
 /// How the last hold of the resource ended, if the request is for one whole resource.
 fn last(grant: &Grant, claims: &[Claim]) -> Option<String> {
-    let is_whole = matches!(claims, [claim] if claim.span.is_whole());
+    let mut claims = distinct(claims);
+    let is_whole = claims.next().is_some_and(|claim| claim.span.is_whole()) && claims.next().is_none();
     is_whole.then(|| grant.last.map_or_else(|| "none".to_owned(), |last| last.to_string()))
 }

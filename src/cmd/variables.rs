@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use super::context;
 use crate::lock::records::Session;
-use crate::lock::request::{Claim, SessionId};
+use crate::lock::request::{self, Claim, SessionId};
 use crate::lock::resource::Resource;
 
 /// A variable and its value, or none for a variable from outside that must not stay behind.
@@ -19,7 +19,8 @@ pub(super) enum Form {
     /// Into the environment of a command. A value has a line for each claim.
     Environment,
     /// To standard output, for a file with one line for each variable. So only a single claim has
-    /// variables of its own, and several are named in [`context::HELD`].
+    /// variables of its own, and several are named in [`context::HELD`]. Several slots of a resource
+    /// are one claim here, and there is a space between their numbers.
     Lines,
 }
 
@@ -44,8 +45,10 @@ pub(super) fn of(
     place: Vec<Line>,
 ) -> Vec<Line> {
     let Held { claims, tokens, slots } = held.unwrap_or(Held { claims: &[], tokens: &[], slots: &[] });
+    let claims: Vec<_> = request::distinct(claims).collect();
     let has_own = form == Form::Environment || claims.len() == 1;
-    let (own, slots, others) = if has_own { (claims, slots, &[][..]) } else { (&[][..], &[][..], claims) };
+    let (own, slots, others) = if has_own { (&claims[..], slots, &[][..]) } else { (&[][..], &[][..], &claims[..]) };
+    let between = if form == Form::Lines { " " } else { "\n" };
     let ids: Vec<_> = chain.iter().map(SessionId::to_string).collect();
     let above = ids.get(1..).map(|above| above.join(","));
     let names: Vec<_> = others.iter().map(|claim| &claim.resource).chain(held_above).collect();
@@ -54,9 +57,9 @@ pub(super) fn of(
         (context::ANCESTORS, above.filter(|above| form == Form::Lines || !above.is_empty())),
         (context::HELD, (!names.is_empty()).then(|| context::as_held(names))),
         (context::TOKEN, tokens.iter().max().map(u64::to_string)),
-        (context::RESOURCE, lines(own.iter().map(|claim| &claim.resource))),
-        (context::MODE, lines(own.iter().map(|claim| claim.mode))),
-        (context::SLOT, lines(slots)),
+        (context::RESOURCE, joined("\n", own.iter().map(|claim| &claim.resource))),
+        (context::MODE, joined("\n", own.iter().map(|claim| claim.mode))),
+        (context::SLOT, joined(between, slots)),
     ];
     variables.retain(is_due);
     if !chain.is_empty() {
@@ -70,10 +73,9 @@ pub(super) fn is_due((name, value): &Line) -> bool {
     value.is_some() || env::var_os(name).is_some()
 }
 
-/// The values, one on each line.
-fn lines<T: ToString>(values: impl IntoIterator<Item = T>) -> Option<String> {
+fn joined<T: ToString>(between: &str, values: impl IntoIterator<Item = T>) -> Option<String> {
     let values: Vec<_> = values.into_iter().map(|value| value.to_string()).collect();
-    (!values.is_empty()).then(|| values.join("\n"))
+    (!values.is_empty()).then(|| values.join(between))
 }
 
 /// The variables for execve(2). A variable that must not stay behind is empty.
@@ -126,12 +128,16 @@ mod tests {
              RLOCK_SLOT=2\nRLOCK_NAMESPACE=n\n"
         );
         assert_eq!(text(&lines, false), expected);
-        let claims = [claim.clone(), claim];
+        let slots = [claim.clone(), claim.clone()];
+        let both = Held { claims: &slots, tokens: &[9, 9], slots: &[0, 2] };
+        let lines = of(Form::Lines, &[session, session], Some(both), &[], place());
+        assert_eq!(text(&lines, false), expected.replace("RLOCK_SLOT=2", "RLOCK_SLOT=0 2"));
+        let claims = [claim.clone(), Claim { resource: Resource::new("m").unwrap(), ..claim }];
         let two = Held { claims: &claims, tokens: &[9, 11], slots: &[2, 0] };
         let store = [("RLOCK_STORE", Some("file:///d".to_owned()))];
         let lines = of(Form::Lines, &[session], Some(two), &[], place().into_iter().chain(store).collect());
         let expected = format!(
-            "RLOCK_SESSION={session}\nRLOCK_ANCESTORS=\nRLOCK_HELD=k,k\nRLOCK_TOKEN=11\nRLOCK_NAMESPACE=n\nRLOCK_STORE=file:///d\n"
+            "RLOCK_SESSION={session}\nRLOCK_ANCESTORS=\nRLOCK_HELD=k,m\nRLOCK_TOKEN=11\nRLOCK_NAMESPACE=n\nRLOCK_STORE=file:///d\n"
         );
         assert_eq!(text(&lines, false), expected);
     }
@@ -141,8 +147,8 @@ mod tests {
     fn command_has_a_line_for_each_claim_and_ancestors_only_if_it_is_nested() {
         let session = SessionId([7; 16]);
         let claim = |name, mode| Claim { resource: Resource::new(name).unwrap(), mode, span: Span::Whole, slots: None };
-        let claims = [claim("a", Mode::Slot), claim("b", Mode::Read), claim("c", Mode::Slot)];
-        let held = Held { claims: &claims, tokens: &[9, 11, 10], slots: &[2, 0] };
+        let claims = [claim("a", Mode::Slot), claim("a", Mode::Slot), claim("b", Mode::Read), claim("c", Mode::Slot)];
+        let held = Held { claims: &claims, tokens: &[9, 9, 11, 10], slots: &[1, 2, 0] };
         let value = |chain: &[SessionId], above: &[Resource], name| {
             let variables = environment(of(Form::Environment, chain, Some(held), above, Vec::new()));
             variables.into_iter().find(|(found, _)| found == name).map(|(_, value)| value.into_string().unwrap())
@@ -150,7 +156,7 @@ mod tests {
         for (name, expected) in [
             ("RLOCK_RESOURCE", Some("a\nb\nc")),
             ("RLOCK_MODE", Some("slot\nread\nslot")),
-            ("RLOCK_SLOT", Some("2\n0")),
+            ("RLOCK_SLOT", Some("1\n2\n0")),
             ("RLOCK_TOKEN", Some("11")),
             ("RLOCK_ANCESTORS", None),
             ("RLOCK_HELD", None),

@@ -47,16 +47,16 @@ pub(super) fn waiters<R: Records>(records: &R, claim: &Claim, queued: Rank) -> R
         }
         for waiter in waiters {
             after = waiter.rank;
-            if closed.contains(waiter.mode) && !(state.waiting_below > 0 && nests(records, waiter.session)?) {
+            let is_full = claim.mode == Mode::Slot && waiter.slots.is_some_and(|its| slots >= its);
+            if (is_full || closed.contains(waiter.mode))
+                && !(state.waiting_below > 0 && nests(records, waiter.session)?)
+            {
                 continue;
             }
             found.push(waiter.session);
             if after > queued && waiter.lower == *claim.span.lower() && *claim.span.upper() <= waiter.upper {
                 closed = closed.union(waiter.mode.clashing());
                 slots += u32::from(waiter.mode == Mode::Slot && !waiter.shares);
-                if claim.mode == Mode::Slot && slots >= state.slots {
-                    closed.insert(Mode::Slot);
-                }
             }
         }
         batch *= 2;

@@ -8,7 +8,7 @@
 
 use std::ops::ControlFlow;
 
-use super::index::{Query, Rank};
+use super::index::{Entry, Query, Rank};
 use super::mode::{Mode, Modes};
 use super::overtaking::{self, Overtaken};
 use super::records::{ClaimRecord, Records, ResourceState};
@@ -48,34 +48,50 @@ pub(crate) fn may_block(claim: &Claim, mode: Mode, span: &Span) -> bool {
 pub(super) struct Blockers {
     /// Their claims clash with the claim, so all of them have to end.
     pub(super) clashing: Vec<SessionId>,
-    /// They take all slots, so one of them has to end.
-    pub(super) takers: Vec<SessionId>,
+    /// Their claims take so many slots that the rest does not suffice.
+    pub(super) takers: Vec<Taker>,
+}
+
+/// A claim that takes a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Taker {
+    pub(super) session: SessionId,
+    /// The number of slots that the resource has for the session.
+    pub(super) slots: u32,
+}
+
+/// Whether a request has to wait for some of the claims that take slots. It needs so many slots of
+/// `slots`. The smallest number of slots counts that one of them has for the resource.
+pub(super) fn are_full(takers: &[Taker], needs: usize, slots: u32) -> bool {
+    let slots = takers.iter().map(|taker| taker.slots).fold(slots, u32::min);
+    takers.len() + needs > slots as usize
 }
 
 /// How far a search for blockers goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// To the first session whose claim clashes. The request can't be granted while that claim
-    /// remains.
+    /// To the first session whose claim clashes, or until the slots are full. The request can't be
+    /// granted while these claims remain.
     First,
     /// To the last one.
     All,
 }
 
-/// The sessions that block a claim, which stops at the first one that clashes: see [`search`].
+/// The sessions that block a claim, up to the first one that clashes: see [`search`].
 pub(super) fn blockers<R: Records>(
     records: &R,
     claim: &Claim,
-    shares: bool,
+    needs: usize,
     asker: Asker<'_>,
     before: Rank,
 ) -> Result<Vec<SessionId>, R::Error> {
-    let found = search(records, claim, shares, asker, before, Extent::First)?;
-    Ok(if found.clashing.is_empty() { found.takers } else { found.clashing })
+    let found = search(records, claim, needs, asker, before, Extent::First)?;
+    let takers = found.takers.iter().map(|taker| taker.session);
+    Ok(if found.clashing.is_empty() { takers.collect() } else { found.clashing })
 }
 
-/// Searches for the sessions that block a claim. A claim with `shares` uses an ancestor's slot and
-/// needs no free slot.
+/// Searches for the sessions that block a claim. `needs` is the number of slots that its request
+/// needs of the resource.
 ///
 /// The search covers the held claims and the waiting claims with a rank below `before`. A waiter
 /// that the session overtakes does not count. A nested claim looks at the waiters from the first on,
@@ -83,7 +99,7 @@ pub(super) fn blockers<R: Records>(
 pub(super) fn search<R: Records>(
     records: &R,
     claim: &Claim,
-    shares: bool,
+    needs: usize,
     asker: Asker<'_>,
     before: Rank,
     extent: Extent,
@@ -106,35 +122,38 @@ pub(super) fn search<R: Records>(
     if extent == Extent::First && !found.clashing.is_empty() {
         return Ok(found);
     }
-    let needs_slot = claim.mode == Mode::Slot && !shares;
-    let slots = if needs_slot { claim.slots.unwrap_or(0) as usize } else { usize::MAX };
-    // So many sessions that take slots are enough.
-    let enough = if extent == Extent::First { slots } else { usize::MAX };
+    let needs_slot = claim.mode == Mode::Slot && needs > 0;
+    let slots = claim.slots.unwrap_or(0);
+    let is_enough = |found: &Blockers| extent == Extent::First && needs_slot && are_full(&found.takers, needs, slots);
     if needs_slot {
         let slot = Modes::of(&[Mode::Slot]);
         let query = Query { held: slot, waiting: heeded(slot), ..query };
         state.tree.visit(records, &claim.resource, query, |entry| {
-            if !entry.shares && !asker.is_related_to(entry.session) {
-                found.takers.push(entry.session);
+            if !asker.is_related_to(entry.session) {
+                found.takers.extend(taker(entry));
             }
-            if found.takers.len() < enough { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if is_enough(&found) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
     }
-    if !heeds_all && found.takers.len() < enough {
+    if !heeds_all && !is_enough(&found) {
         let waiting = if needs_slot { blocked_by(Mode::Slot) } else { clashing };
         let query = Query { held: Modes::EMPTY, waiting, ..query };
-        add_heeded_waiters(records, &state, claim, asker, query, (extent, enough), &mut found)?;
+        let is_enough = |found: &Blockers| is_enough(found) || extent == Extent::First && !found.clashing.is_empty();
+        add_heeded_waiters(records, &state, claim, asker, query, &is_enough, &mut found)?;
     }
-    if found.takers.len() < slots {
+    if !are_full(&found.takers, needs, slots) {
         found.takers.clear();
     }
     Ok(found)
 }
 
+fn taker(entry: &Entry) -> Option<Taker> {
+    let slots = entry.slots.filter(|_| !entry.shares)?;
+    Some(Taker { session: entry.session, slots })
+}
+
 /// Adds the waiters that block a nested claim and that the claim does not overtake. The walk ends
-/// with so many sessions that take slots, or with the first one that clashes if the extent is that.
-///
-/// The walk also ends when everybody behind heeds overtaken waiters, unless some of them may
+/// when that is enough, or when everybody behind heeds overtaken waiters, unless some of them may
 /// overtake these.
 fn add_heeded_waiters<R: Records>(
     records: &R,
@@ -142,7 +161,7 @@ fn add_heeded_waiters<R: Records>(
     claim: &Claim,
     asker: Asker<'_>,
     query: Query<'_>,
-    (extent, enough): (Extent, usize),
+    is_enough: &dyn Fn(&Blockers) -> bool,
     found: &mut Blockers,
 ) -> Result<(), R::Error> {
     let mut overtaken = Overtaken::default();
@@ -173,9 +192,12 @@ fn add_heeded_waiters<R: Records>(
                 }
                 continue;
             }
-            let sessions = if clashes { &mut found.clashing } else { &mut found.takers };
-            sessions.push(entry.session);
-            if clashes && extent == Extent::First || found.takers.len() >= enough {
+            if clashes {
+                found.clashing.push(entry.session);
+            } else {
+                found.takers.extend(taker(&entry));
+            }
+            if is_enough(found) {
                 return Ok(());
             }
         }
@@ -210,7 +232,7 @@ mod tests {
     fn in_the_way(table: &LockTable, claim: &Claim, ancestors: &[u8], before: Rank) -> Vec<SessionId> {
         let ancestors: Vec<_> = ancestors.iter().map(|ancestor| id(*ancestor)).collect();
         let asker = Asker { session: id(100), ancestors: &ancestors };
-        blockers(table.records(), claim, false, asker, before).unwrap()
+        blockers(table.records(), claim, usize::from(claim.mode == Mode::Slot), asker, before).unwrap()
     }
 
     /// The table of docs/design.md#conflicts for spans that touch. Spans that do not touch never

@@ -73,6 +73,8 @@ pub struct Entry {
     pub shares: bool,
     /// The number of the slot, for a held claim in mode slot only.
     pub slot: Option<u32>,
+    /// The number of slots of the resource as the claim states it, for mode slot only.
+    pub slots: Option<u32>,
 }
 
 impl Entry {

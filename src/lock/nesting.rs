@@ -35,25 +35,36 @@ pub(super) fn above<R: Records>(records: &R, ancestors: &[SessionId]) -> Result<
 
 /// Returns the standing of a claim, or the reason why it can never be granted. If several holds
 /// refuse the claim, the refusal names the outermost, because the holds below that hold can't have
-/// more than it has.
-pub(super) fn standing(above: &[Session], claim: &Claim) -> Result<Standing, Refusal> {
+/// more than it has. A claim of a slot comes after `earlier` others of the same request and
+/// resource, and shares the slot of that number that an ancestor has.
+pub(super) fn standing(above: &[Session], claim: &Claim, earlier: usize) -> Result<Standing, Refusal> {
     let mut included = None;
     let mut grows = false;
     let mut slot = None;
     let mut refusal = None;
     for session in above {
+        // The slots of the session that other claims of the request share.
+        let mut shared = 0;
         for record in session.claims.iter().filter(|record| record.rank.is_held()) {
             let held = &record.claim;
             if held.resource != claim.resource || !held.span.overlaps(&claim.span) {
                 continue;
             }
             match claim.mode.below(held.mode) {
+                // A slot above is shared even if a nearer hold includes the claim.
+                Nesting::AtOnce if claim.mode == Mode::Slot && record.slot.is_some() => {
+                    if shared == earlier {
+                        let token = *included.get_or_insert(record.token);
+                        return Ok(Standing::Included { token, slot: record.slot });
+                    }
+                    shared += 1;
+                    let too_few = Refusal::TooFewSlots { resource: held.resource.clone(), held: shared as u32 };
+                    slot = Some(too_few);
+                }
                 Nesting::AtOnce if held.span.covers(&claim.span) => {
                     let token = *included.get_or_insert(record.token);
-                    let slot = record.slot.filter(|_| claim.mode == Mode::Slot);
-                    // A slot above is shared even if a nearer hold includes the claim.
-                    if claim.mode != Mode::Slot || slot.is_some() {
-                        return Ok(Standing::Included { token, slot });
+                    if claim.mode != Mode::Slot {
+                        return Ok(Standing::Included { token, slot: None });
                     }
                 }
                 Nesting::Waits if held.span.covers(&claim.span) => grows = true,
@@ -66,6 +77,9 @@ pub(super) fn standing(above: &[Session], claim: &Claim) -> Result<Standing, Ref
                 Nesting::AtOnce | Nesting::Waits => refusal = Some(reaches_past(held, claim)),
             }
         }
+    }
+    if let Some(too_few) = slot.take_if(|_| claim.mode == Mode::Slot) {
+        return Err(too_few);
     }
     if let Some(token) = included {
         return Ok(Standing::Included { token, slot: None });
@@ -104,7 +118,7 @@ mod tests {
             ancestors.insert(0, number);
         }
         let ancestors: Vec<_> = ancestors.into_iter().map(id).collect();
-        standing(&above(table.records(), &ancestors).unwrap(), asked)
+        standing(&above(table.records(), &ancestors).unwrap(), asked, 0)
     }
 
     /// The table of docs/design.md#nesting. Each cell is tried with three spans: inside the hold,

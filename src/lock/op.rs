@@ -174,18 +174,16 @@ pub enum Refusal {
         /// The requested span.
         asked: Span,
     },
-    /// The resource is shared in a different number of slots.
+    /// The claims share the slots of an ancestor, which has fewer.
     #[error(
-        "'{resource}' is shared in {in_force} slots as long as anybody holds or waits for one, not in {asked}: \
-         ask for {resource}={in_force}"
+        "an enclosing rlock holds {held} of the slots of '{resource}', and this asks for more: claim as many there, \
+         or no more than that here"
     )]
-    SlotsDiffer {
-        /// The resource that the request or the change names.
+    TooFewSlots {
+        /// The resource that the request names.
         resource: Resource,
-        /// The number of slots in force.
-        in_force: u32,
-        /// The requested number of slots.
-        asked: u32,
+        /// The number of slots that the ancestor holds.
+        held: u32,
     },
     /// The session holds no claim that it could shrink or downgrade.
     #[error("this session holds nothing of '{resource}': name what it holds with --resource")]

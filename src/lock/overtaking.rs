@@ -125,7 +125,7 @@ fn unshared(record: &ClaimRecord) -> Claim {
 
 /// Whether two sessions can't hold these claims at the same time, whatever the other sessions hold.
 fn excludes(one: &Claim, other: &Claim) -> bool {
-    let is_only_slot = one.slots == Some(1) && other.slots == Some(1);
+    let is_only_slot = one.slots.min(other.slots) == Some(1);
     one.resource == other.resource
         && (one.mode.clashes_with(other.mode) || is_only_slot)
         && one.span.overlaps(&other.span)

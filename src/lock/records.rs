@@ -97,6 +97,13 @@ impl Session {
         self.claims.iter().map(|claim| claim.token).collect()
     }
 
+    /// How many slots of the resource of a claim the session needs. A share of an ancestor's slot
+    /// needs none.
+    pub(super) fn slots_needed(&self, of: &ClaimRecord) -> usize {
+        let of_their_own = self.claims.iter().filter(|record| !record.shares).map(|record| &record.claim);
+        if of.shares { 0 } else { request::slots_of(of_their_own, &of.claim.resource) }
+    }
+
     /// The numbers of the held slots, in the order of their claims.
     pub fn slots(&self) -> Vec<u32> {
         self.claims.iter().filter_map(|claim| claim.slot).collect()
@@ -108,8 +115,6 @@ impl Session {
 pub struct ResourceState {
     /// The last token that was issued for the resource.
     pub last_token: u64,
-    /// The number of slots in force. The field has a meaning while `slot_claims` is above 0.
-    pub slots: u32,
     /// The number of claims in mode slot, held and waiting.
     pub slot_claims: u32,
     /// The number of claims in mode slot that share an ancestor's slot.

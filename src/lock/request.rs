@@ -93,6 +93,16 @@ pub fn resources<'c>(claims: impl IntoIterator<Item = &'c Claim>) -> Vec<&'c Res
     claims.into_iter().map(|claim| &claim.resource).filter(|name| seen.insert(*name)).collect()
 }
 
+/// These claims, with one for all slots of a resource.
+pub fn distinct(claims: &[Claim]) -> impl Iterator<Item = &Claim> {
+    claims.chunk_by(|one, other| one == other).filter_map(<[_]>::first)
+}
+
+/// How many of these claims are claims of a slot of a resource.
+pub fn slots_of<'c>(claims: impl IntoIterator<Item = &'c Claim>, resource: &Resource) -> usize {
+    claims.into_iter().filter(|claim| claim.mode == Mode::Slot && claim.resource == *resource).count()
+}
+
 /// A description of the rlock process for people. The table bases no decision on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {

@@ -188,7 +188,8 @@ impl<R: Records> LockTable<R> {
     fn blockers_of(&self, id: SessionId, session: &Session) -> Result<Vec<SessionId>, R::Error> {
         let asker = Asker { session: id, ancestors: &session.ancestors };
         for record in session.claims.iter().filter(|record| !record.rank.is_held()) {
-            let found = conflict::blockers(&self.records, &record.claim, record.shares, asker, record.rank)?;
+            let found =
+                conflict::blockers(&self.records, &record.claim, session.slots_needed(record), asker, record.rank)?;
             if !found.is_empty() {
                 return Ok(found);
             }
@@ -259,11 +260,8 @@ impl<R: Records> LockTable<R> {
     fn standings(&self, request: &Request) -> Result<Result<Vec<Standing>, Refusal>, R::Error> {
         let mut standings = Vec::with_capacity(request.claims.len());
         let above = nesting::above(&self.records, &request.ancestors)?;
-        for claim in &request.claims {
-            if let Some(refusal) = self.slots_differ(claim)? {
-                return Ok(Err(refusal));
-            }
-            match nesting::standing(&above, claim) {
+        for (index, claim) in request.claims.iter().enumerate() {
+            match nesting::standing(&above, claim, request::slots_of(&request.claims[..index], &claim.resource)) {
                 Ok(standing) => standings.push(standing),
                 Err(refusal) => return Ok(Err(refusal)),
             }
@@ -281,8 +279,10 @@ impl<R: Records> LockTable<R> {
     ) -> Result<Vec<SessionId>, R::Error> {
         let asker = Asker { session: request.session, ancestors: &request.ancestors };
         let before = place.map_or(Rank::LAST, Rank::waiting);
-        for (claim, standing) in request.claims.iter().zip(standings) {
-            let found = conflict::blockers(&self.records, claim, standing.shares(), asker, before)?;
+        let of_their_own = request.claims.iter().zip(standings).filter(|(_, standing)| !standing.shares());
+        for claim in &request.claims {
+            let needs = request::slots_of(of_their_own.clone().map(|(claim, _)| claim), &claim.resource);
+            let found = conflict::blockers(&self.records, claim, needs, asker, before)?;
             if !found.is_empty() {
                 return Ok(found);
             }
@@ -300,17 +300,6 @@ impl<R: Records> LockTable<R> {
             }
         }
         Ok(false)
-    }
-
-    /// Returns a refusal if the claim's number of slots differs from the number in force.
-    fn slots_differ(&self, claim: &Claim) -> Result<Option<Refusal>, R::Error> {
-        let Some(asked) = claim.slots else { return Ok(None) };
-        let in_force = match self.records.resource(&claim.resource)? {
-            Some(state) if state.slot_claims > 0 => state.slots,
-            _ => asked,
-        };
-        let differs = || Refusal::SlotsDiffer { resource: claim.resource.clone(), in_force, asked };
-        Ok((in_force != asked).then(differs))
     }
 
     /// Whether so many sessions wait for one of the resources that the request must not wait too.
@@ -376,7 +365,8 @@ impl<R: Records> LockTable<R> {
             // An ancestor's hold may have ended while this request waited, so the standing is found
             // again.
             let claim = &session.claims[index].claim;
-            let standing = nesting::standing(&above, claim);
+            let before = session.claims[..index].iter().map(|record| &record.claim);
+            let standing = nesting::standing(&above, claim, request::slots_of(before, &claim.resource));
             let name = claim.resource.clone();
             let mut state = self.records.take_resource(&name)?.unwrap_or_default();
             if session.claims[index].rank == Rank::LAST {
@@ -575,11 +565,8 @@ struct Freed {
 impl ResourceState {
     /// Counts a claim in mode slot when it is added to this resource.
     fn count_slots(&mut self, record: &ClaimRecord) {
-        if let Some(slots) = record.claim.slots {
-            self.slots = slots;
-            self.slot_claims += 1;
-            self.shared_slots += u32::from(record.shares);
-        }
+        self.slot_claims += u32::from(record.claim.mode == Mode::Slot);
+        self.shared_slots += u32::from(record.shares);
     }
 
     /// Counts a claim of a session when it is added to this resource.
@@ -640,6 +627,7 @@ fn entry(session: SessionId, index: usize, record: &ClaimRecord) -> Entry {
         claim: u32::try_from(index).expect("a request has fewer than 2^32 claims"),
         shares: record.shares,
         slot: record.slot,
+        slots: record.claim.slots,
     }
 }
 

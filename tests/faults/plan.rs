@@ -50,6 +50,7 @@ impl Level {
             }
             claims => {
                 let word = |claim: &Claim| match claim.slots {
+                    Some(slots) if claim.taken > 1 => format!("{}={slots}:{}", claim.resource, claim.taken),
                     Some(slots) => format!("{}={slots}", claim.resource),
                     None => claim.resource.clone(),
                 };

@@ -19,7 +19,7 @@ pub(crate) enum Workload {
     Upgrade,
     /// Intervals that overlap, some of which shrink.
     Intervals,
-    /// Holders of two slots, and some writers.
+    /// Holders of one or two of three slots, some of whom state that there are two, and some writers.
     Slots,
     /// Requests for two of three resources, in any order.
     Several,
@@ -121,7 +121,11 @@ fn intervals(name: &str, random: &mut Random) -> Level {
 }
 
 fn slots(name: &str, random: &mut Random) -> Level {
-    if random.once_in(8) { mutex(name, random) } else { reader(Claim::slot(name, 2), random) }
+    if random.once_in(8) {
+        return mutex(name, random);
+    }
+    let slots = if random.once_in(4) { 2 } else { 3 };
+    reader(Claim::slots(name, slots, 1 + random.below(2) as u32), random)
 }
 
 fn several(names: [String; 3], random: &mut Random) -> Level {

@@ -101,15 +101,16 @@ fn shares(sessions: &Sessions, lines: &[Line], line: &Line) -> bool {
     })
 }
 
-/// Asserts that no two holders conflict and that at most N sessions hold slots. A session that
-/// shared its ancestor's slot does not count, even after the ancestor's release.
+/// Asserts that no two holders conflict and that no more slots are held than any holder of one
+/// states. A session that shared its ancestor's slot does not count, even after the ancestor's
+/// release.
 pub(crate) fn holders_do_not_conflict(sessions: &Sessions, lines: &[Line]) {
     let held: Vec<&Line> = lines.iter().filter(|line| line.is_held()).collect();
     for (index, one) in held.iter().enumerate() {
         for other in &held[index + 1..] {
             assert!(!conflict(sessions, one, other), "two conflicting holders: {one:?} and {other:?}");
         }
-        if let Some(slots) = one.slots {
+        if let Some(slots) = one.slots.filter(|_| !sessions[&one.session].shares.contains(&one.resource)) {
             let taken = held.iter().filter(|other| {
                 other.mode == Mode::Slot
                     && other.resource == one.resource
@@ -133,7 +134,14 @@ pub(crate) fn every_waiter_is_blocked(sessions: &Sessions, lines: &[Line]) {
                 && !related(sessions, line.session, other.session)
                 && !shares(sessions, lines, other)
         };
-        let out_of_slots = line.slots.is_some_and(|slots| ahead.iter().filter(takes_slot).count() >= slots as usize);
+        let taken: Vec<_> = ahead.iter().filter(takes_slot).filter_map(|other| other.slots).collect();
+        let own =
+            |other: &&Line| (other.session, &other.resource, other.mode) == (line.session, &line.resource, Mode::Slot);
+        let needs = lines.iter().filter(own).count();
+        let out_of_slots = line.slots.is_some_and(|slots| {
+            let slots = taken.iter().copied().fold(slots, u32::min);
+            taken.len() + needs > slots as usize
+        });
         let out_of_slots = out_of_slots && !shares(sessions, lines, line);
         out_of_slots || ahead.iter().any(|other| conflict(sessions, line, other))
     };

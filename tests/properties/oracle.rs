@@ -109,8 +109,12 @@ fn clash(a: Mode, b: Mode) -> bool {
 
 /// Whether two claims can't be held at once, whatever else is held.
 fn exclude(one: &Claim, other: &Claim) -> bool {
-    let alone = one.slots == Some(1) && other.slots == Some(1);
+    let alone = one.slots.min(other.slots) == Some(1);
     one.resource == other.resource && one.span.overlaps(&other.span) && (alone || clash(one.mode, other.mode))
+}
+
+fn slots_of(claims: &[Claim], resource: &Resource) -> usize {
+    claims.iter().filter(|claim| claim.mode == Mode::Slot && claim.resource == *resource).count()
 }
 
 /// The table of docs/design.md#nesting: `0` at once, `1` waits, `2` refused.
@@ -313,18 +317,9 @@ impl Oracle {
         if let Some(member) = self.member(request.session) {
             return member.reply(now);
         }
-        for claim in &request.claims {
-            let slots = |member: &Member| {
-                member.request.claims.iter().find(|c| c.resource == claim.resource).and_then(|c| c.slots)
-            };
-            let in_force = self.members.iter().find_map(slots);
-            if let (Some(asked), Some(in_force)) = (claim.slots, in_force)
-                && asked != in_force
-            {
-                let resource = claim.resource.clone();
-                return Reply::Refused(Refusal::SlotsDiffer { resource, in_force, asked });
-            }
-            if let Err(refusal) = self.relation(&request, claim) {
+        for (at, claim) in request.claims.iter().enumerate() {
+            let earlier = slots_of(&request.claims[..at], &claim.resource);
+            if let Err(refusal) = self.relation(&request, claim, earlier) {
                 return Reply::Refused(refusal);
             }
         }
@@ -460,19 +455,31 @@ impl Oracle {
         }
     }
 
-    fn relation(&self, request: &Request, claim: &Claim) -> Result<Relation, Refusal> {
+    /// `earlier` claims of slots of the resource come before the claim in its request.
+    fn relation(&self, request: &Request, claim: &Claim, earlier: usize) -> Result<Relation, Refusal> {
         let held = |id: &SessionId| {
             let member = self.member(*id)?;
             let numbers = member.tokens.clone()?.into_iter().zip(member.slots.clone());
             Some(member.request.claims.iter().zip(numbers).collect::<Vec<_>>())
         };
+        // The slots of an ancestor are shared one by one.
+        let slots_above = |id: &SessionId| -> Option<Vec<u32>> {
+            let here = |(its, (_, slot)): (&Claim, (u64, Option<u32>))| slot.filter(|_| its.resource == claim.resource);
+            Some(held(id)?.into_iter().filter_map(here).collect())
+        };
+        let slots_above: Vec<_> = request.ancestors.iter().filter_map(slots_above).collect();
+        let shared = slots_above.iter().find_map(|slots| slots.get(earlier).copied());
+        if let (Mode::Slot, None, Some(slots)) =
+            (claim.mode, shared, slots_above.iter().rev().find(|slots| !slots.is_empty()))
+        {
+            return Err(Refusal::TooFewSlots { resource: claim.resource.clone(), held: slots.len() as u32 });
+        }
         let mut above: Vec<_> = request.ancestors.iter().filter_map(held).flatten().collect();
         above.retain(|(held, _)| held.resource == claim.resource && held.span.overlaps(&claim.span));
         let verdict = |held: &Claim| nested_verdict(held.mode, claim.mode);
         let includes = |held: &Claim| verdict(held) == 0 && held.span.covers(&claim.span);
         if let Some((_, (token, _))) = above.iter().find(|(held, _)| includes(held)) {
-            let shared = above.iter().find_map(|(_, (_, slot))| *slot).filter(|_| claim.mode == Mode::Slot);
-            return Ok(Relation::Included(*token, shared));
+            return Ok(Relation::Included(*token, shared.filter(|_| claim.mode == Mode::Slot)));
         }
         above.reverse();
         let cannot_grow = |held: &Claim| {
@@ -513,6 +520,13 @@ impl Oracle {
             let mut slots = Vec::new();
             let mut ahead = Vec::new();
             let needs_slot = claim.mode == Mode::Slot && !self.shares(requester, &claim.resource);
+            let needs = slots_of(&requester.request.claims, &claim.resource);
+            let own = claim.slots.unwrap_or(0);
+            // The smallest number of slots counts that anybody who takes one states.
+            let is_full = |takers: &[(SessionId, u32)]| {
+                let slots = takers.iter().map(|(_, slots)| *slots).min().map_or(own, |slots| slots.min(own));
+                needs_slot && takers.len() + needs > slots as usize
+            };
             for other in &self.members {
                 if other.id() == requester.id() || ancestors.contains(&other.id()) || other.place() >= requester.seq {
                     continue;
@@ -527,9 +541,9 @@ impl Oracle {
                         continue;
                     }
                     if !other.holds() && !ancestors.is_empty() {
-                        ahead.push((other.seq, at, clashes, other));
+                        ahead.push((other.seq, at, clashes, other, its.slots.unwrap_or(0)));
                     } else {
-                        let found = (its.span.lower().clone(), other.place(), other.id(), at);
+                        let found = (its.span.lower().clone(), other.place(), other.id(), at, its.slots.unwrap_or(0));
                         if clashes { clashing.push(found) } else { slots.push(found) }
                     }
                 }
@@ -537,13 +551,17 @@ impl Oracle {
             if let Some(last) = clashing.into_iter().max() {
                 return vec![last.2];
             }
-            let limit = if needs_slot { claim.slots.map_or(usize::MAX, |slots| slots as usize) } else { usize::MAX };
             slots.sort();
-            let mut takers: Vec<_> = slots.into_iter().rev().take(limit).map(|found| found.2).collect();
+            let mut takers = Vec::new();
+            for (.., id, _, slots) in slots.into_iter().rev() {
+                if !is_full(&takers) {
+                    takers.push((id, slots));
+                }
+            }
             ahead.sort_by_key(|(seq, at, ..)| (*seq, *at));
             let mut overtaken = Vec::new();
-            for (_, _, clashes, other) in ahead {
-                if takers.len() >= limit {
+            for (_, _, clashes, other, slots) in ahead {
+                if is_full(&takers) {
                     break;
                 }
                 if self.overtakes(requester, other, &claim.resource, &mut overtaken) {
@@ -552,10 +570,10 @@ impl Oracle {
                 if clashes {
                     return vec![other.id()];
                 }
-                takers.push(other.id());
+                takers.push((other.id(), slots));
             }
-            if takers.len() >= limit {
-                return takers;
+            if is_full(&takers) {
+                return takers.into_iter().map(|(id, _)| id).collect();
             }
         }
         Vec::new()
@@ -598,11 +616,16 @@ impl Oracle {
         let mut fresh: BTreeMap<Resource, u64> = BTreeMap::new();
         let mut tokens = Vec::new();
         let mut slots = Vec::new();
-        for claim in &request.claims {
-            let relation = self.relation(&request, claim);
+        for (at, claim) in request.claims.iter().enumerate() {
+            let relation = self.relation(&request, claim, slots_of(&request.claims[..at], &claim.resource));
             slots.push(match &relation {
                 Ok(Relation::Included(_, Some(slot))) => Some(*slot),
-                _ if claim.mode == Mode::Slot => self.free_slot(&claim.resource),
+                _ if claim.mode == Mode::Slot => {
+                    let own = request.claims.iter().zip(&slots);
+                    let own =
+                        own.filter(|(its, _)| its.resource == claim.resource).map(|(_, slot): (_, &Option<u32>)| *slot);
+                    self.free_slot(&claim.resource, own.collect())
+                }
                 _ => None,
             });
             if let Ok(Relation::Included(token, _)) = relation {
@@ -639,11 +662,11 @@ impl Oracle {
         }
     }
 
-    /// The first slot that no holder has.
-    fn free_slot(&self, resource: &Resource) -> Option<u32> {
+    /// The first slot that no holder has. The request has some of `taken` already.
+    fn free_slot(&self, resource: &Resource, mut taken: Vec<Option<u32>>) -> Option<u32> {
         let holders = self.members.iter().filter(|member| member.holds());
         let claims = holders.flat_map(|member| member.request.claims.iter().zip(&member.slots));
-        let taken: Vec<_> = claims.filter(|(claim, _)| claim.resource == *resource).map(|(_, slot)| *slot).collect();
+        taken.extend(claims.filter(|(claim, _)| claim.resource == *resource).map(|(_, slot)| *slot));
         (0..).find(|slot| !taken.contains(&Some(*slot)))
     }
 

@@ -287,17 +287,14 @@ impl Data {
             let here = session.claims.iter().enumerate().filter(|(_, record)| record.claim.resource == *name);
             for (index, record) in here {
                 let (lower, upper) = (record.claim.span.lower().clone(), record.claim.span.upper().clone());
-                let ClaimRecord { claim: Claim { mode, .. }, rank, shares, slot, .. } = *record;
-                let entry = Entry { lower, upper, mode, rank, session: *id, claim: index as u32, shares, slot };
+                let ClaimRecord { claim: Claim { mode, slots, .. }, rank, shares, slot, .. } = *record;
+                let entry = Entry { lower, upper, mode, rank, session: *id, claim: index as u32, shares, slot, slots };
                 sure(state.tree.insert(records, name, entry));
                 state.held += u32::from(rank.is_held());
                 state.waiting += u32::from(!rank.is_held());
                 state.waiting_below += u32::from(!rank.is_held() && !session.ancestors.is_empty());
-                if let Some(slots) = record.claim.slots {
-                    state.slots = slots;
-                    state.slot_claims += 1;
-                    state.shared_slots += u32::from(shares);
-                }
+                state.slot_claims += u32::from(slots.is_some());
+                state.shared_slots += u32::from(shares);
             }
         }
         if state.held + state.waiting > 0 {

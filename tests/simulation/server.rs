@@ -17,7 +17,7 @@ use crate::lock::index::{Entry, Query, Rank};
 use crate::lock::mode::Mode;
 use crate::lock::op::{Op, Outcome, Reply, ResourceListing};
 use crate::lock::records::{Phase, Records as _, Session};
-use crate::lock::request::{Claim, Place, Request, SessionId};
+use crate::lock::request::{Claim, Place, Request, SessionId, slots_of};
 use crate::lock::resource::Resource;
 use crate::store::Obstruction;
 use crate::store::redis::codec::{Lease, ScriptReply};
@@ -433,12 +433,13 @@ impl Server {
         let before = if place > 0 { Rank::waiting(place) } else { Rank::LAST };
         let mut first: Option<(Rank, SessionId)> = None;
         for claim in claims {
-            let mut taken = 0;
+            let mut taken = slots_of(claims, &claim.resource) as u32;
+            let mut slots = claim.slots;
             let Some(state) = sure(self.data.table.records().resource(&claim.resource)) else { continue };
             let query = Query { span: &claim.span, ..Query::ALL };
             let mut is_held = false;
             sure(state.tree.visit(self.data.table.records(), &claim.resource, query, |entry| {
-                let Entry { session: id, mode, rank, shares, .. } = *entry;
+                let Entry { session: id, mode, rank, shares, slots: its, .. } = *entry;
                 if id == own || ancestors.contains(&id) {
                     return ControlFlow::Continue(());
                 }
@@ -446,7 +447,8 @@ impl Server {
                 let is_slot = claim.mode == Mode::Slot && mode == Mode::Slot && !shares;
                 if rank.is_held() {
                     taken += u32::from(is_slot);
-                    is_held |= clashes || claim.slots.is_some_and(|slots| taken >= slots);
+                    slots = slots.zip(its.filter(|_| is_slot).or(slots)).map(|(one, other)| one.min(other));
+                    is_held |= clashes || slots.is_some_and(|slots| taken > slots);
                 } else if (clashes || is_slot) && rank < before {
                     first = first.into_iter().chain([(rank, id)]).min();
                 }

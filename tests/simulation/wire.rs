@@ -444,9 +444,8 @@ fn refused(refusal: &Refusal) -> Vec<Value> {
         Refusal::ReachesPast { resource, held, asked } => {
             vec![word("past"), word(resource.as_str()), span(held), span(asked)]
         }
-        Refusal::SlotsDiffer { resource, in_force, asked } => {
-            let [in_force, asked] = [in_force, asked].map(|slots| Value::Int((*slots).into()));
-            vec![word("slots"), word(resource.as_str()), in_force, asked]
+        Refusal::TooFewSlots { resource, held } => {
+            vec![word("slots"), word(resource.as_str()), Value::Int((*held).into())]
         }
         Refusal::NotHeld { resource } => vec![word("none"), word(resource.as_str())],
         Refusal::NotInside { resource, asked } => vec![word("outside"), word(resource.as_str()), span(asked)],

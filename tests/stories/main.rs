@@ -19,7 +19,7 @@
 //!
 //! | step | reply |
 //! | --- | --- |
-//! | `A read tree`, `A slot gpu=3`, `A read a + write b` | `granted`, `waiting`, `busy` or `refused: …` |
+//! | `A read tree`, `A slot gpu=3`, `A slot gpu=3:2`, `A read a + write b` | `granted`, `waiting`, `busy` or `refused: …` |
 //! | `A releases`, `A cancels`, `A is killed` | `done` |
 //! | `A shrinks tree to [0,1)`, `A downgrades tree to read` | `done`, `lost` or `refused: …` |
 //! | `break tree` | `broke A, B` or `broke no session` |

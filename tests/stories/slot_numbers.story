@@ -196,3 +196,41 @@ slots of B
 1, 0
 a: A slot of 2 t1; B slot of 2 t2
 b: B slot of 2 t1
+
+== A request for several slots gets the smallest free numbers
+store only: the command line has no options for this yet
+
+A slot a=4
+----
+granted
+a: A slot of 4 t1
+
+B slot a=4
+----
+granted
+a: A slot of 4 t1; B slot of 4 t2
+
+A releases
+----
+done
+a: B slot of 4 t2
+
+C slot a=4:3
+----
+granted
+a: B slot of 4 t2; C slot of 4 t3; C slot of 4 t3; C slot of 4 t3
+
+slots of C
+----
+0, 2, 3
+a: B slot of 4 t2; C slot of 4 t3; C slot of 4 t3; C slot of 4 t3
+
+D slot a=4:2 below C
+----
+granted
+a: B slot of 4 t2; C slot of 4 t3; C slot of 4 t3; C slot of 4 t3; D slot of 4 t3; D slot of 4 t3
+
+slots of D
+----
+0, 2
+a: B slot of 4 t2; C slot of 4 t3; C slot of 4 t3; C slot of 4 t3; D slot of 4 t3; D slot of 4 t3

@@ -1,5 +1,5 @@
-# A resource has at most N holders of slots. N is stored while a session holds or waits for a slot.
-# A request with another N is refused, and the refusal names the N in force.
+# A resource has N slots. A request takes one or several of them. Its N need not be that of the
+# others: the smallest N counts among the request, the holders and the earlier waiters.
 
 == N sessions hold a slot, and the next one waits
 
@@ -65,59 +65,234 @@ A releases
 done
 gpu: B slot of 2 t2; C slot of 2 t3; D slot of 2 waits 1st
 
-== Another N is refused while a session holds a slot
+== The smallest N counts among the request and the holders
 
-A slot gpu=2
+A slot gpu=3
 ----
 granted
-gpu: A slot of 2 t1
+gpu: A slot of 3 t1
 
-B slot gpu=3
+B slot gpu=2
 ----
-refused: 'gpu' is shared in 2 slots as long as anybody holds or waits for one, not in 3: ask for gpu=2
-gpu: A slot of 2 t1
+granted
+gpu: A slot of 3 t1; B slot of 2 t2
 
-C slot gpu=1 no-wait
+C slot gpu=3
 ----
-refused: 'gpu' is shared in 2 slots as long as anybody holds or waits for one, not in 1: ask for gpu=2
-gpu: A slot of 2 t1
+waiting
+gpu: A slot of 3 t1; B slot of 2 t2; C slot of 3 waits 1st
+
+D slot gpu=1 no-wait
+----
+busy
+gpu: A slot of 3 t1; B slot of 2 t2; C slot of 3 waits 1st
+
+B releases
+----
+done
+gpu: A slot of 3 t1; C slot of 3 t3
+
+E slot gpu=3
+----
+granted
+gpu: A slot of 3 t1; C slot of 3 t3; E slot of 3 t4
+
+== A larger N than that of the holders lets nobody in
+
+A slot gpu=1
+----
+granted
+gpu: A slot of 1 t1
+
+B slot gpu=1000
+----
+waiting
+gpu: A slot of 1 t1; B slot of 1000 waits 1st
 
 A releases
 ----
 done
-free
+gpu: B slot of 1000 t2
+
+C slot gpu=1000
+----
+granted
+gpu: B slot of 1000 t2; C slot of 1000 t3
+
+== A waiter's N counts for those behind it only
+
+A slot gpu=3
+----
+granted
+gpu: A slot of 3 t1
+
+B slot gpu=3
+----
+granted
+gpu: A slot of 3 t1; B slot of 3 t2
+
+C slot gpu=1
+----
+waiting
+gpu: A slot of 3 t1; B slot of 3 t2; C slot of 1 waits 1st
 
 D slot gpu=3
 ----
-granted
-gpu: D slot of 3 t2
+waiting
+gpu: A slot of 3 t1; B slot of 3 t2; C slot of 1 waits 1st; D slot of 3 waits 2nd
 
-== Another N is refused while a session waits for a slot
+C cancels
+----
+done
+gpu: A slot of 3 t1; B slot of 3 t2; D slot of 3 t3
 
-A write gpu
+== A holder with a smaller N leaves, and several waiters are granted
+
+A slot gpu=1
 ----
 granted
-gpu: A write t1
+gpu: A slot of 1 t1
 
-B slot gpu=2
+B slot gpu=3
 ----
 waiting
-gpu: A write t1; B slot of 2 waits 1st
+gpu: A slot of 1 t1; B slot of 3 waits 1st
 
 C slot gpu=3
 ----
-refused: 'gpu' is shared in 2 slots as long as anybody holds or waits for one, not in 3: ask for gpu=2
-gpu: A write t1; B slot of 2 waits 1st
-
-B cancels
-----
-done
-gpu: A write t1
+waiting
+gpu: A slot of 1 t1; B slot of 3 waits 1st; C slot of 3 waits 2nd
 
 D slot gpu=3
 ----
 waiting
-gpu: A write t1; D slot of 3 waits 1st
+gpu: A slot of 1 t1; B slot of 3 waits 1st; C slot of 3 waits 2nd; D slot of 3 waits 3rd
+
+E slot gpu=3
+----
+waiting
+gpu: A slot of 1 t1; B slot of 3 waits 1st; C slot of 3 waits 2nd; D slot of 3 waits 3rd; E slot of 3 waits 4th
+
+A releases
+----
+done
+gpu: B slot of 3 t2; C slot of 3 t3; D slot of 3 t4; E slot of 3 waits 1st
+
+== A request takes several slots at once
+
+A slot gpu=4:3
+----
+granted
+gpu: A slot of 4 t1; A slot of 4 t1; A slot of 4 t1
+
+B slot gpu=4:2
+----
+waiting
+gpu: A slot of 4 t1; A slot of 4 t1; A slot of 4 t1; B slot of 4 waits 1st; B slot of 4 waits 1st
+
+C slot gpu=4
+----
+waiting
+gpu: A slot of 4 t1; A slot of 4 t1; A slot of 4 t1; B slot of 4 waits 1st; B slot of 4 waits 1st; C slot of 4 waits 2nd
+
+A releases
+----
+done
+gpu: B slot of 4 t2; B slot of 4 t2; C slot of 4 t3
+
+D slot gpu=4:4 no-wait
+----
+busy
+gpu: B slot of 4 t2; B slot of 4 t2; C slot of 4 t3
+
+B releases
+----
+done
+gpu: C slot of 4 t3
+
+C releases
+----
+done
+free
+
+E slot gpu=4:4
+----
+granted
+gpu: E slot of 4 t4; E slot of 4 t4; E slot of 4 t4; E slot of 4 t4
+
+== Small requests do not pass a big one
+
+A slot gpu=4:3
+----
+granted
+gpu: A slot of 4 t1; A slot of 4 t1; A slot of 4 t1
+
+B slot gpu=4:4
+----
+waiting
+gpu: A slot of 4 t1; A slot of 4 t1; A slot of 4 t1; B slot of 4 waits 1st; B slot of 4 waits 1st; B slot of 4 waits 1st; B slot of 4 waits 1st
+
+C slot gpu=4
+----
+waiting
+gpu: A slot of 4 t1; A slot of 4 t1; A slot of 4 t1; B slot of 4 waits 1st; B slot of 4 waits 1st; B slot of 4 waits 1st; B slot of 4 waits 1st; C slot of 4 waits 2nd
+
+D slot gpu=4 no-wait
+----
+busy
+gpu: A slot of 4 t1; A slot of 4 t1; A slot of 4 t1; B slot of 4 waits 1st; B slot of 4 waits 1st; B slot of 4 waits 1st; B slot of 4 waits 1st; C slot of 4 waits 2nd
+
+A releases
+----
+done
+gpu: B slot of 4 t2; B slot of 4 t2; B slot of 4 t2; B slot of 4 t2; C slot of 4 waits 1st
+
+B releases
+----
+done
+gpu: C slot of 4 t3
+
+== Below several slots, as many are shared
+
+A slot gpu=4:2
+----
+granted
+gpu: A slot of 4 t1; A slot of 4 t1
+
+B slot gpu=4:2 below A
+----
+granted
+gpu: A slot of 4 t1; A slot of 4 t1; B slot of 4 t1; B slot of 4 t1
+
+C slot gpu=4 below A
+----
+granted
+gpu: A slot of 4 t1; A slot of 4 t1; B slot of 4 t1; B slot of 4 t1; C slot of 4 t1
+
+D slot gpu=4:3 below A
+----
+refused: an enclosing rlock holds 2 of the slots of 'gpu', and this asks for more: claim as many there, or no more than that here
+gpu: A slot of 4 t1; A slot of 4 t1; B slot of 4 t1; B slot of 4 t1; C slot of 4 t1
+
+E slot gpu=4:2
+----
+granted
+gpu: A slot of 4 t1; A slot of 4 t1; B slot of 4 t1; B slot of 4 t1; C slot of 4 t1; E slot of 4 t2; E slot of 4 t2
+
+F slot gpu=4
+----
+waiting
+gpu: A slot of 4 t1; A slot of 4 t1; B slot of 4 t1; B slot of 4 t1; C slot of 4 t1; E slot of 4 t2; E slot of 4 t2; F slot of 4 waits 1st
+
+A releases
+----
+done
+gpu: B slot of 4 t1; B slot of 4 t1; C slot of 4 t1; E slot of 4 t2; E slot of 4 t2; F slot of 4 waits 1st
+
+B releases
+----
+done
+gpu: C slot of 4 t1; E slot of 4 t2; E slot of 4 t2; F slot of 4 t3
 
 == N is forgotten with the last slot, even if the resource is held in another mode
 
@@ -232,7 +407,7 @@ B releases
 done
 gpu: C slot of 2 t2; E slot of 2 t2; D slot of 2 t3
 
-== Below a slot, a write and a slot with another N are refused
+== Below a slot, a write is refused and a slot with another N shares that slot
 
 A slot gpu=2
 ----
@@ -246,8 +421,8 @@ gpu: A slot of 2 t1
 
 C slot gpu=3 below A
 ----
-refused: 'gpu' is shared in 2 slots as long as anybody holds or waits for one, not in 3: ask for gpu=2
-gpu: A slot of 2 t1
+granted
+gpu: A slot of 2 t1; C slot of 3 t1
 
 == Below a read or a prewrite, a slot waits for a free slot but passes the queue
 

@@ -75,11 +75,13 @@ pub(crate) struct Claim {
     pub(crate) span: Span,
     /// The number of slots of the resource, in mode slot.
     pub(crate) slots: Option<u32>,
+    /// How many of the slots the claim takes, in mode slot.
+    pub(crate) taken: u32,
 }
 
 impl Claim {
     pub(crate) fn whole(resource: &str, mode: Mode) -> Self {
-        Self { resource: resource.to_owned(), mode, span: Span::WHOLE, slots: None }
+        Self { resource: resource.to_owned(), mode, span: Span::WHOLE, slots: None, taken: 1 }
     }
 
     pub(crate) fn part(resource: &str, mode: Mode, interval: &str) -> Self {
@@ -88,6 +90,11 @@ impl Claim {
 
     pub(crate) fn slot(resource: &str, slots: u32) -> Self {
         Self { slots: Some(slots), ..Self::whole(resource, Mode::Slot) }
+    }
+
+    /// Some of so many slots.
+    pub(crate) fn slots(resource: &str, slots: u32, taken: u32) -> Self {
+        Self { taken, ..Self::slot(resource, slots) }
     }
 
     pub(crate) fn conflicts_with(&self, other: &Self) -> bool {
@@ -104,6 +111,7 @@ impl fmt::Display for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.resource, self.mode.name())?;
         match (self.slots, self.span.text()) {
+            (Some(slots), _) if self.taken > 1 => write!(f, ":{slots}:{}", self.taken),
             (Some(slots), _) => write!(f, ":{slots}"),
             (None, Some(interval)) => write!(f, ":{interval}"),
             (None, None) => Ok(()),
@@ -121,7 +129,11 @@ impl FromStr for Claim {
         let mode = words.next().and_then(|name| Mode::ALL.into_iter().find(|mode| mode.name() == name));
         let mode = mode.unwrap_or_else(|| panic!("'{text}' has no mode"));
         Ok(match words.next() {
-            Some(slots) if mode == Mode::Slot => Self::slot(resource, slots.parse().expect("the slots are a number")),
+            Some(slots) if mode == Mode::Slot => {
+                let (slots, taken) = slots.split_once(':').unwrap_or((slots, "1"));
+                let [slots, taken] = [slots, taken].map(|count| count.parse().expect("the slots are a number"));
+                Self::slots(resource, slots, taken)
+            }
             Some(interval) => Self::part(resource, mode, interval),
             None => Self::whole(resource, mode),
         })

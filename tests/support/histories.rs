@@ -451,9 +451,10 @@ impl Generator {
                     }
                 }
             }
-            // A session may claim only one slot of a resource.
+            // The slots of a resource are claimed together.
             if claim.mode != Mode::Slot || claims.iter().all(|other| other.resource != claim.resource) {
-                claims.push(claim);
+                let others = claim.slots.filter(|_| random.chance(30)).map_or(0, |slots| random.below(slots.into()));
+                claims.extend((0..=others).map(|_| claim.clone()));
             }
         }
         (ancestors, claims)
@@ -503,7 +504,8 @@ impl Generator {
         let resource = random.pick(&self.profile.resources).clone();
         let mode = *random.pick(self.profile.modes);
         if mode == Mode::Slot {
-            let slots = Some(self.slots(&resource) + u32::from(random.chance(5)));
+            let more = if random.chance(15) { random.below(3) } else { 0 };
+            let slots = Some(self.slots(&resource) + more as u32);
             return Claim { resource, mode, span: Span::Whole, slots };
         }
         Claim { resource, mode, span: self.span(random), slots: None }

@@ -22,7 +22,7 @@ pub(crate) trait Hold {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Exclusion<H> {
     Conflict(H),
-    /// Together with the new hold, these are more holders than slots.
+    /// Together with the new hold, these take more slots than there are.
     TooManySlots {
         slots: u32,
         holders: Vec<H>,
@@ -37,7 +37,7 @@ pub(crate) fn exclusions<H: Hold + Copy>(current: &[H], new: H) -> impl Iterator
 }
 
 fn too_many_slots<H: Hold + Copy>(current: &[H], new: H) -> Option<Exclusion<H>> {
-    let slots = new.claim().slots?;
+    let own = new.claim().slots?;
     let is_slot = |hold: &&H| hold.claim().mode == Mode::Slot && hold.claim().resource == new.claim().resource;
     // Of the sessions that may share a slot, one counts.
     let mut holders: Vec<H> = Vec::new();
@@ -46,7 +46,10 @@ fn too_many_slots<H: Hold + Copy>(current: &[H], new: H) -> Option<Exclusion<H>>
             holders.push(*hold);
         }
     }
-    (holders.len() >= slots as usize).then_some(Exclusion::TooManySlots { slots, holders })
+    // The smallest number counts that anybody states.
+    let slots = holders.iter().filter_map(|hold| hold.claim().slots).fold(own, u32::min);
+    let taken: u32 = holders.iter().chain([&new]).map(|hold| hold.claim().taken).sum();
+    (taken > slots && !holders.is_empty()).then_some(Exclusion::TooManySlots { slots, holders })
 }
 
 /// Whether two commands that exclude each other may overlap. Where the promise does not hold, one of
@@ -164,7 +167,9 @@ mod tests {
         let two = [("1", "s:slot:2"), ("2", "s:slot:2")];
         assert_eq!(found(&two[..1], ("3", "s:slot:2")), 0);
         assert_eq!(found(&two, ("3", "s:slot:2")), 1);
-        assert_eq!(found(&two, ("3", "s:slot:3")), 0);
+        assert_eq!(found(&two, ("3", "s:slot:3")), 1, "the smallest number counts");
+        assert_eq!(found(&two[..1], ("3", "s:slot:2:2")), 1);
+        assert_eq!(found(&[("1", "s:slot:4:3")], ("3", "s:slot:4")), 0);
         assert_eq!(found(&two, ("3", "t:slot:2")), 0);
         assert_eq!(found(&two, ("2.1", "s:slot:2")), 0, "a nested slot shares the slot of its ancestor");
         assert_eq!(found(&[("1", "s:slot:2"), ("1.1", "s:slot:2")], ("3", "s:slot:2")), 0);

@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::Reading;
+use crate::lock::conflict::{Taker, are_full};
 use crate::lock::records::{Phase, Session};
 use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
@@ -21,9 +22,9 @@ pub(super) type Set = BTreeSet<SessionId>;
 pub(super) struct Wait {
     /// All of these have to end.
     all: Set,
-    /// For each resource of which all slots are taken: their number, and the sessions that take
-    /// them.
-    slots: BTreeMap<Resource, (u32, Set)>,
+    /// For each resource of which too few slots are free: how many the session needs, of how many,
+    /// and the claims that take slots.
+    slots: BTreeMap<Resource, (usize, u32, Vec<Taker>)>,
     /// For a holder, the waiters below it. The holder ends no sooner than each of them.
     below: Set,
 }
@@ -31,7 +32,7 @@ pub(super) struct Wait {
 impl Wait {
     /// For a waiter, the sessions that block it.
     pub(super) fn blockers(&self) -> impl Iterator<Item = &SessionId> {
-        self.all.iter().chain(self.slots.values().flat_map(|(_, takers)| takers))
+        self.all.iter().chain(self.slots.values().flat_map(|(.., takers)| takers.iter().map(|taker| &taker.session)))
     }
 }
 
@@ -70,9 +71,10 @@ impl Graph {
         let common = |one: &Set, two: &Set| one.intersection(two).copied().collect();
         for (id, one) in &self.waits {
             let Some(two) = other.waits.get(id) else { continue };
-            let slots = one.slots.iter().filter_map(|(name, (slots, takers))| {
-                let (same, others) = two.slots.get(name)?;
-                (slots == same).then(|| (name.clone(), (*slots, common(takers, others))))
+            let slots = one.slots.iter().filter_map(|(name, (needs, slots, takers))| {
+                let (.., others) = two.slots.get(name).filter(|two| (two.0, two.1) == (*needs, *slots))?;
+                let common = takers.iter().filter(|taker| others.contains(taker)).copied();
+                Some((name.clone(), (*needs, *slots, common.collect())))
             });
             let wait =
                 Wait { slots: slots.collect(), all: common(&one.all, &two.all), below: common(&one.below, &two.below) };
@@ -99,10 +101,10 @@ impl Graph {
     fn edges(&self, id: SessionId, among: &Set) -> Set {
         let Some(wait) = self.waits.get(&id) else { return Set::new() };
         let mut edges: Set = wait.all.union(&wait.below).filter(|other| among.contains(other)).copied().collect();
-        for (slots, takers) in wait.slots.values() {
-            let takers: Set = takers.intersection(among).copied().collect();
-            if takers.len() >= *slots as usize {
-                edges.extend(takers);
+        for (needs, slots, takers) in wait.slots.values() {
+            let takers: Vec<_> = takers.iter().filter(|taker| among.contains(&taker.session)).copied().collect();
+            if are_full(&takers, *needs, *slots) {
+                edges.extend(takers.iter().map(|taker| taker.session));
             }
         }
         edges
@@ -220,8 +222,8 @@ fn wait(table: &LockTable, (id, session): (SessionId, &Session), wanted: impl Fn
         let found = table.all_blockers(id, session, record);
         wait.all.extend(found.clashing);
         if !found.takers.is_empty() {
-            let slots = record.claim.slots.unwrap_or(0);
-            wait.slots.insert(record.claim.resource.clone(), (slots, found.takers.into_iter().collect()));
+            let (needs, slots) = (session.slots_needed(record), record.claim.slots.unwrap_or(0));
+            wait.slots.insert(record.claim.resource.clone(), (needs, slots, found.takers));
         }
     }
     wait

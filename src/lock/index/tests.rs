@@ -125,6 +125,7 @@ fn entry(number: u32, [lo, width, mode, rank]: [u8; 4]) -> Entry {
         claim: number % 2,
         shares: false,
         slot: None,
+        slots: None,
     }
 }
 

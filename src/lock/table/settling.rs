@@ -72,8 +72,9 @@ impl<R: Records> LockTable<R> {
             return Ok(Tried::Granted);
         };
         if !self.blockers_of(id, &session)?.is_empty() {
-            let only_slots = matches!(session.claims.as_slice(), [only] if only.claim.mode == Mode::Slot);
-            return Ok(if only_slots { Tried::OutOfSlots } else { Tried::Waits });
+            let names = session.resources();
+            let wants_slots = session.claims.iter().all(|record| record.claim.mode == Mode::Slot);
+            return Ok(if wants_slots && names.len() == 1 { Tried::OutOfSlots } else { Tried::Waits });
         }
         granted.push(id);
         if let [record, ..] = session.claims.as_slice()

@@ -186,8 +186,9 @@ fn busy_refused_and_failed_requests_are_answered_and_the_connection_goes_on() {
     for (standing, text) in [
         (Ok(Standing::Busy { obstructions: vec![listing.into()], streak: None }), "say busy 'k' was held a moment ago"),
         (
-            Ok(Standing::Refused(Refusal::SlotsDiffer { resource: key, in_force: 2, asked: 3 })),
-            "say refused 'k' is shared in 2 slots as long as anybody holds or waits for one, not in 3: ask for k=2",
+            Ok(Standing::Refused(Refusal::TooFewSlots { resource: key, held: 2 })),
+            "say refused an enclosing rlock holds 2 of the slots of 'k', and this asks for more: claim as many there, \
+             or no more than that here",
         ),
         (Err(error()), "say unavailable cannot lock 'k': the store is away"),
         (Err(store::Error::Refused("no".into())), "say refused no"),

@@ -104,6 +104,7 @@ mod tests {
             claim: 0,
             shares: false,
             slot: None,
+            slots: Some(3),
         };
         let child = Child {
             node: 3,

@@ -4,7 +4,6 @@
 use redis::Connection;
 use rlock::lock::mode::Mode::Slot;
 use rlock::lock::mode::Mode::{Read, Write};
-use rlock::lock::op::Refusal;
 use rlock::lock::request::{Claim, Request, SessionId};
 use rlock::lock::resource::Resource;
 use rlock::store::redis::codec::{Call, ScriptReply, Wake};
@@ -29,9 +28,8 @@ on_each_server!(
     returning_waiter_is_overtaken_by_a_nested_request_with_those_between,
     newcomer_drops_a_dead_waiter_of_several_resources,
     newcomer_drops_a_crowd_of_dead_waiters,
-    slots_of_a_dead_holder_end_with_its_lease_and_do_not_refuse_another_number,
-    slots_of_a_dead_waiter_do_not_refuse_another_number,
-    slots_of_a_crowd_of_dead_waiters_do_not_refuse_another_number,
+    number_of_slots_of_a_dead_holder_counts_until_its_lease_ends,
+    number_of_slots_of_a_dead_waiter_does_not_count,
 );
 
 /// A connection that is subscribed to the channel of a session.
@@ -301,72 +299,30 @@ fn slot_of(number: u32, slots: u32) -> Call {
     Call::acquire(&one, 0, false)
 }
 
-fn is_refused(reply: &ScriptReply, number: u32) -> bool {
-    matches!(reply, ScriptReply::Refused(Refusal::SlotsDiffer { in_force, .. }) if *in_force == number)
-}
-
-fn slots_of_a_dead_holder_end_with_its_lease_and_do_not_refuse_another_number(kind: Kind) {
+fn number_of_slots_of_a_dead_holder_counts_until_its_lease_ends(kind: Kind) {
     let server = Server::shared(kind);
     let mut clients = Clients::new(&server, "other slots", Wake::Publish);
-    assert!(is_granted(&clients.side.call(slot_of(1, 2))));
-    assert!(is_refused(&clients.side.call(slot_of(2, 3)), 2), "a new holder counts as alive");
-    clients.advance(us(4_000_000));
-    let subscriber = subscribe(&server, &clients, id(1));
-    assert!(is_refused(&clients.side.call(slot_of(2, 3)), 2), "a holder with a subscriber counts as alive");
-    drop(subscriber);
-    let channel = clients.side.setting.keyspace.channel(&resource(), id(1));
-    crate::support::wait_until("the subscriber is gone", || {
-        let counted: (String, i64) = server.ask(&["PUBSUB", "NUMSUB", &channel]);
-        counted.1 == 0
-    });
-    let no_wait = Request { wait: false, ..request(7, Slot, "") };
-    let no_wait = Request {
-        claims: vec![rlock::lock::request::Claim { slots: Some(3), ..no_wait.claims[0].clone() }],
-        ..no_wait
-    };
-    let busy = clients.side.call(Call::acquire(&no_wait, 0, false));
-    assert!(
-        matches!(&busy, ScriptReply::Busy { obstructions: listed, .. } if listed[0].listing.holders.len() == 1),
-        "{busy:?}"
-    );
-    assert!(is_waiting(&clients.side.call(slot_of(2, 3))), "a dead holder keeps its slot until its lease ends");
-    assert!(is_refused(&clients.side.call(slot_of(3, 2)), 3), "a waiter counts as alive");
-    assert!(is_waiting(&clients.side.call(slot_of(4, 3))));
-    for _ in 0..2 {
+    assert!(is_granted(&clients.side.call(slot_of(1, 1))));
+    assert!(is_waiting(&clients.side.call(slot_of(2, 3))));
+    for _ in 0..3 {
         clients.advance(TERMS.heartbeat - us(2_000_000));
-        for number in [2, 4] {
-            clients.renew(number, false);
-        }
+        clients.renew(2, false);
     }
-    assert_eq!(clients.holders_and_waiters(), (vec![2, 4], vec![]));
-    assert!(is_granted(&clients.side.call(slot_of(5, 3))));
-    assert!(is_waiting(&clients.side.call(slot_of(6, 3))), "at most three sessions hold slots");
+    assert_eq!(clients.holders_and_waiters(), (vec![2], vec![]));
+    assert!(is_granted(&clients.side.call(slot_of(3, 3))));
+    assert!(is_granted(&clients.side.call(slot_of(4, 3))));
+    assert!(is_waiting(&clients.side.call(slot_of(5, 3))), "at most three sessions hold slots");
 }
 
-fn slots_of_a_dead_waiter_do_not_refuse_another_number(kind: Kind) {
+fn number_of_slots_of_a_dead_waiter_does_not_count(kind: Kind) {
     let server = Server::shared(kind);
     let mut clients = Clients::new(&server, "other slots waited for", Wake::Publish);
-    clients.acquire(1, Write, "");
-    assert!(is_waiting(&clients.side.call(slot_of(2, 2))));
-    assert!(is_refused(&clients.side.call(slot_of(3, 3)), 2));
-    clients.renew(2, true);
+    assert!(is_granted(&clients.side.call(slot_of(1, 3))));
+    assert!(is_waiting(&clients.side.call(slot_of(2, 1))));
     assert!(is_waiting(&clients.side.call(slot_of(3, 3))));
-    assert_eq!(clients.holders_and_waiters(), (vec![1], vec![3]));
-    assert!(is_released(&clients.release(1)));
-    assert_eq!(clients.holders_and_waiters(), (vec![3], vec![]));
-}
-
-/// One call drops 100 dead waiters.
-fn slots_of_a_crowd_of_dead_waiters_do_not_refuse_another_number(kind: Kind) {
-    let server = Server::shared(kind);
-    let mut clients = Clients::new(&server, "crowd of other slots", Wake::Publish);
-    clients.acquire(1, Write, "");
-    for dead in 2..=251 {
-        assert!(is_waiting(&clients.side.call(slot_of(dead, 2))));
-        clients.renew(dead, true);
-    }
-    assert!(is_waiting(&clients.side.call(slot_of(252, 3))));
-    assert_eq!(clients.holders_and_waiters(), (vec![1], vec![252]));
+    clients.renew(2, true);
+    assert!(is_granted(&clients.side.call(slot_of(4, 3))));
+    assert_eq!(clients.holders_and_waiters(), (vec![1, 4, 3], vec![]));
 }
 
 fn broken_holder_is_notified(kind: Kind) {

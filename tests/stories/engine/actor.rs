@@ -112,9 +112,11 @@ pub(super) fn words(claims: &[Claim]) -> Vec<String> {
         return [vec![format!("range-{mode}"), resource.to_string()], ends(span)].concat();
     }
     let mut words = vec!["exec".to_owned()];
-    for Claim { resource, mode, span, slots } in claims {
+    for same in claims.chunk_by(|one, other| one == other) {
+        let Claim { resource, mode, span, slots } = &same[0];
         words.extend(match slots {
             _ if !span.is_whole() => vec![format!("--range-{mode}"), resource.to_string(), span.to_string()],
+            Some(slots) if same.len() > 1 => vec![format!("--{mode}"), format!("{resource}={slots}:{}", same.len())],
             Some(slots) => vec![format!("--{mode}"), format!("{resource}={slots}")],
             None => vec![format!("--{mode}"), resource.to_string()],
         });

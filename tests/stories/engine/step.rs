@@ -152,22 +152,27 @@ fn acquire(label: &str, mut words: &[&str]) -> Result<Acquire, String> {
             _ => break,
         }
     }
-    acquire.claims = words.split(|word| *word == "+").map(claim).collect::<Result<_, _>>()?;
+    let parts = words.split(|word| *word == "+").map(slots_or_claim).collect::<Result<Vec<_>, _>>()?;
+    acquire.claims = parts.concat();
     Ok(acquire)
 }
 
-fn claim(words: &[&str]) -> Result<Claim, String> {
+/// A claim, or several slots of a resource.
+fn slots_or_claim(words: &[&str]) -> Result<Vec<Claim>, String> {
     let (mode, name, span) = match *words {
         [mode, name] => (mode, name, Span::Whole),
         [mode, name, span] => (mode, name, interval(span)?),
         _ => return Err(format!("'{}' is neither a step nor a claim", words.join(" "))),
     };
     let mode: Mode = mode.parse().map_err(message)?;
-    let (name, slots) = match (mode, name.split_once('=')) {
-        (Mode::Slot, Some((name, slots))) => (name, Some(slots.parse().map_err(message)?)),
-        _ => (name, None),
+    let (name, slots, count) = match (mode, name.split_once('=')) {
+        (Mode::Slot, Some((name, slots))) => {
+            let (slots, count) = slots.split_once(':').unwrap_or((slots, "1"));
+            (name, Some(slots.parse().map_err(message)?), count.parse().map_err(message)?)
+        }
+        _ => (name, None, 1),
     };
-    Ok(Claim { resource: parse_resource(name)?, mode, span, slots })
+    Ok(vec![Claim { resource: parse_resource(name)?, mode, span, slots }; count])
 }
 
 /// A length of time such as `300ms`, `2s` or `1h`, or `ever`.

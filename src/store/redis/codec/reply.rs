@@ -153,11 +153,7 @@ fn refusal(words: &[Value]) -> Option<Refusal> {
     Some(match (text(kind)?, rest) {
         ("grow", [held, asked]) => Refusal::CannotGrow { resource, held: mode(held)?, asked: mode(asked)? },
         ("past", [held, asked]) => Refusal::ReachesPast { resource, held: span(held)?, asked: span(asked)? },
-        ("slots", [in_force, asked]) => Refusal::SlotsDiffer {
-            resource,
-            in_force: number(in_force)?.try_into().ok()?,
-            asked: number(asked)?.try_into().ok()?,
-        },
+        ("slots", [held]) => Refusal::TooFewSlots { resource, held: number(held)?.try_into().ok()? },
         ("jobs", []) => Refusal::TooManyJobs { resource },
         ("none", []) => Refusal::NotHeld { resource },
         ("outside", [asked]) => Refusal::NotInside { resource, asked: span(asked)? },

@@ -150,83 +150,11 @@ end
 
 local kin = kin_of(session, ancestors)
 
--- A holder without a sign of life for this time is subscribed to its channel, or it is dead or cut
--- off.
-local QUIET = 3000000
-
-local function is_alive(r, id, known)
-  now = r.now
-  if publish == '' or kin[id] or known[TTL] == 0 or known[HELD] == KEPT then
-    return true
-  end
-  if known[HELD] > WAITS then
-    local shown = expiry_of(r, id) - known[TTL]
-    if now - shown < QUIET or now - known[SINCE] < QUIET then
-      return true
-    end
-  elseif known[LISTENING] ~= 1 then
-    return true
-  end
-  return (subscribers(known[CHANNEL]) or call(publish, known[CHANNEL], 'granted')) > 0
-end
-
--- Puts another number of slots in force, or returns a reply. The reply refuses the change because a
--- live session uses the old number, or it asks for more resources. Dead waiters are dropped, and
--- after as many as one call drops the client repeats the call. Dead holders keep their leases.
--- Until these are over, their slots count as slots of another number and block every request for
--- slots. More dead holders than one call looks at count as live.
-local function change_slots(r, slots)
-  local dead, seen, other, left, looked, more = {}, {}, 0, LOAD, 0, nil
-  for class = 1, 4 do
-    class = sub('shSH', class, class)
-    local members = r.count[class]
-      and call('ZRANGE', r.l, '[' .. class, '(' .. char(byte(class) + 1), 'BYLEX', 'LIMIT', 0, LOAD) or {}
-    for i = 1, #members do
-      local id = owner(members[i])
-      local known = not seen[id] and record(r, id)
-      seen[id], looked = true, looked + 1
-      for j = 1, known and #known[CLAIMS] or 0 do
-        local its = known[CLAIMS][j]
-        if COLUMN[its[MODE]] == 4 and its[SLOTS] ~= slots then
-          if looked >= LOAD or is_alive(r, id, known) then
-            return { 'refused', 'slots', r.name, its[SLOTS], slots }
-          elseif known[HELD] > WAITS then
-            other = other + 1
-          else
-            dead[#dead + 1], left = id, left - load_of(id, r)
-          end
-        end
-      end
-      if #dead >= crowd or left <= 0 then
-        more = { 'need' }
-        break
-      end
-    end
-    if more then
-      break
-    end
-  end
-  local others = #dead > 0 and needed(dead, true)
-  if others then
-    return others
-  end
-  local freed = {}
-  leave(dead, nil, freed)
-  settle(freed)
-  if more then
-    return more
-  end
-  r.slots, r.count.other = slots, other > 0 and other or nil
-end
-
+local earlier = {}
 for i = 1, #claims do
   local r, claim = where[i], claims[i]
-  local slots_used = r.count.S or r.count.s or r.count.H or r.count.h
-  local refusal = claim[MODE] == 's' and slots_used and r.slots ~= claim[SLOTS] and change_slots(r, claim[SLOTS])
-  if refusal then
-    return finish(refusal)
-  end
-  local how, what, shares = standing(r, claim, kin)
+  local how, what, shares = standing(r, claim, kin, earlier[r] or 0)
+  earlier[r] = (earlier[r] or 0) + (COLUMN[claim[MODE]] == 4 and 1 or 0)
   if how == 'refused' then
     return finish(what)
   end
@@ -474,11 +402,6 @@ end
 for i = 1, #at do
   local r = at[i]
   now = r.now
-  for j = 1, #lists[r] do
-    if claims[lists[r][j][INDEX] + 1][SLOTS] > 0 then
-      r.slots = lists[r][j][SLOTS]
-    end
-  end
   if not r.epoch then
     open(r, now)
   end
@@ -503,6 +426,7 @@ for i = 1, #at do
     members[3], members[4] = '-inf', r.epoch
   end
   for j = 1, #lists[r] do
+    count_slots(r, lists[r][j], 1)
     count(r, lists[r][j][MODE], 1)
   end
   count(r, 'nested', #kin > 1 and #lists[r] or 0)

@@ -1,8 +1,17 @@
 -- The changes of sessions: a session is granted its request, or it leaves.
 
+-- Counts a claim that comes or goes by the number of slots that it states. `r.slots` is the number
+-- of the first one.
+local function count_slots(r, claim, by)
+  if COLUMN[claim[MODE]] == 4 then
+    r.slots = (r.count.S or r.count.s or r.count.H or r.count.h) and r.slots or claim[SLOTS]
+    count(r, 'other', claim[SLOTS] ~= r.slots and by or 0)
+  end
+end
+
 -- Returns the smallest number that no held slot of a resource has. A share has the number of a
--- slot. The search goes on where the last one of this call ended: no number before is free, unless
--- the call gives up a slot.
+-- slot. The search goes on behind the last number that this call has given: no number before is
+-- free, unless the call gives up a slot.
 local function free_slot(r)
   local number = r.first_free or 0
   local from = '[S' .. (number > 0 and '\0' .. format('%08x', number) or '')
@@ -15,7 +24,6 @@ local function free_slot(r)
       end
       number = taken + 1
     end
-    r.first_free = number
     if #members < 64 or tonumber(sub(members[64], 3, 10), 16) > number then
       return number
     end
@@ -31,7 +39,7 @@ local function grant(id, at, kin, waited)
     local known = r.records[id]
     now, known[LAST] = r.now, last
     end_streak(r, known)
-    local claims, fresh = known[CLAIMS], nil
+    local claims, fresh, slots = known[CLAIMS], nil, 0
     local old_los, old_his
     if waited then
       old_los, old_his = cuts(id, claims, false)
@@ -40,7 +48,7 @@ local function grant(id, at, kin, waited)
       local claim = claims[j]
       -- The standing is computed again, because an ancestor's hold may have ended while this claim
       -- waited.
-      local how, token, slot = standing(r, claim, kin)
+      local how, token, slot = standing(r, claim, kin, slots)
       if how ~= 'included' then
         if not fresh then
           fresh = next_token(r.token)
@@ -50,7 +58,11 @@ local function grant(id, at, kin, waited)
       end
       claim[TOKEN] = token
       if COLUMN[claim[MODE]] == 4 then
-        claim[SLOT] = slot or free_slot(r)
+        claim[SLOT], slots = slot or free_slot(r), slots + 1
+        r.first_free = not slot and claim[SLOT] + 1 or r.first_free
+      end
+      if not waited then
+        count_slots(r, claim, 1)
       end
       count(r, capital(claim[MODE]), 1)
     end
@@ -196,12 +208,13 @@ local function leave(ids, hint, freed, leaving, run)
       if held then
         for k = 1, #known[CLAIMS] do
           local claim = known[CLAIMS][k]
+          count_slots(r, claim, -1)
           count(r, capital(claim[MODE]), -1)
-          if COLUMN[claim[MODE]] == 4 and claim[SLOTS] ~= r.slots then
-            count(r, 'other', -1)
-          end
         end
       else
+        for k = 1, #known[CLAIMS] do
+          count_slots(r, known[CLAIMS][k], -1)
+        end
         unqueue(r, id, known)
       end
       change('ZREM', r.l, los)

@@ -23,18 +23,36 @@ local function strangers(r, class, lo, hi, kin)
   return k
 end
 
+-- The number of slots that a session states for a resource. If all states the same, no record is
+-- read.
+local function slots_of(r, id)
+  local known = r.count.other and record(r, id)
+  for i = 1, known and #known[CLAIMS] or 0 do
+    if known[CLAIMS][i][SLOTS] > 0 then
+      return known[CLAIMS][i][SLOTS]
+    end
+  end
+  return r.slots
+end
+
+-- Whether there is only one slot for two claims, which state these numbers. A claim of another mode
+-- states 0.
+local function is_only_slot(slots, others)
+  return math.min(slots, others) == 1
+end
+
 -- Whether two sessions can't hold these claims at the same time, whatever other sessions hold.
 local function excludes(held, claim)
-  local clash = find(CLASH[claim[MODE]], held[MODE], 1, true) or held[SLOTS] == 1 and claim[SLOTS] == 1
+  local clash = find(CLASH[claim[MODE]], held[MODE], 1, true) or is_only_slot(held[SLOTS], claim[SLOTS])
   return clash and overlaps(held[LO], held[HI], claim[LO], claim[HI])
 end
 
 -- Whether one of a session's claims excludes a claim of an entry of the queue, as far as shares do
--- not concern slots.
-local function excludes_entry(r, claims, mode, lo, hi)
+-- not concern slots. `slots` is what the session of the entry states.
+local function excludes_entry(claims, slots, mode, lo, hi)
   for i = 1, #claims do
     local its = claims[i]
-    if (find(CLASH[mode], its[MODE], 1, true) or mode == 's' and its[MODE] == 's' and r.slots == 1)
+    if (find(CLASH[mode], its[MODE], 1, true) or mode == 's' and its[MODE] == 's' and is_only_slot(slots, its[SLOTS]))
       and overlaps(lo, hi, its[LO], its[HI]) then
       return true
     end
@@ -51,8 +69,8 @@ local function is_held_up(r, id, above)
     looks = looks + (r.left[entry.id] and 0 or 1)
     local is_below = entry.is_nested and kin_of(entry.id, record(r, entry.id)[ANCESTORS])[above]
     for i = 1, (is_below or r.left[entry.id]) and 0 or #entry, 3 do
-      local mode, lo, hi = entry[i], entry[i + 1], entry[i + 2]
-      if excludes_entry(r, holder[CLAIMS], mode, lo, hi) and excludes_entry(r, own[CLAIMS], mode, lo, hi) then
+      local slots, mode, lo, hi = slots_of(r, entry.id), unpack(entry, i, i + 2)
+      if excludes_entry(holder[CLAIMS], slots, mode, lo, hi) and excludes_entry(own[CLAIMS], slots, mode, lo, hi) then
         return true
       end
     end
@@ -93,15 +111,15 @@ end
 
 -- Whether a nested request overtakes the next waiter of a walk from the head of the queue: a waiter
 -- that waits for an ancestor of the request, or one that heeds an overtaken one, unless the
--- ancestor is around it. `overtaken` has the claims of the overtaken waiters so far: mode, cuts,
--- and the ancestor that has to end before.
+-- ancestor is around it. `overtaken` has the claims of the overtaken waiters so far: mode, cuts, the
+-- ancestor that has to end before, and the number of slots.
 local function overtakes(r, entry, kin, overtaken)
   local own, ancestor = nil, nil
-  for i = 1, r.count[entry.id] and 0 or #overtaken, 4 do
-    local its, lo, hi, above = unpack(overtaken, i, i + 3)
+  for i = 1, r.count[entry.id] and 0 or #overtaken, 5 do
+    local its, lo, hi, above, slots = unpack(overtaken, i, i + 4)
     for j = 1, ancestor and 0 or #entry, 3 do
       local mode = entry[j]
-      if (find(CLASH[mode], its, 1, true) or mode == 's' and its == 's' and r.slots == 1)
+      if (find(CLASH[mode], its, 1, true) or mode == 's' and its == 's' and is_only_slot(slots, slots_of(r, entry.id)))
         and overlaps(entry[j + 1], entry[j + 2], lo, hi) then
         own = own or entry.is_nested and kin_of(entry.id, record(r, entry.id)[ANCESTORS]) or {}
         ancestor = not own[above] and above or nil
@@ -110,11 +128,12 @@ local function overtakes(r, entry, kin, overtaken)
   end
   ancestor = ancestor or awaited_above(r, entry.id, kin)
   for i = 1, ancestor and #entry or 0, 3 do
-    local k, claim = #overtaken, { entry[i], entry[i + 1], entry[i + 2], ancestor }
+    local slots = entry[i] == 's' and slots_of(r, entry.id) or 0
+    local k, claim = #overtaken, { entry[i], entry[i + 1], entry[i + 2], ancestor, slots }
     local name = table.concat(claim, ' ')
-    if not overtaken[name] and k < 4 * OVERTAKEN_MAX then
+    if not overtaken[name] and k < 5 * OVERTAKEN_MAX then
       overtaken[name] = true
-      for j = 1, 4 do
+      for j = 1, 5 do
         overtaken[k + j] = claim[j]
       end
     end
@@ -122,29 +141,41 @@ local function overtakes(r, entry, kin, overtaken)
   return ancestor
 end
 
--- Whether the waiters ahead of a score block a claim: one that clashes with it, or as many waiters
--- for slots as there are free slots, if it needs one. Waiters that the session overtakes do not
+-- Counts more taken slots of a claim, of which those who take them state this number.
+local function take(slots, k, limit)
+  slots.taken, slots.limit = slots.taken + k, math.min(slots.limit, limit)
+end
+
+local function is_full(slots)
+  return slots.taken + slots.needs > slots.limit
+end
+
+-- Whether the waiters ahead of a score block a claim: one that clashes with it, or so many waiters
+-- for slots that `slots` are full, if it needs one. Waiters that the session overtakes do not
 -- count. The queue is walked only if a claim other than this one waits there. Otherwise granting
 -- many requests past a long queue would take as long as the product of both lengths. For the same
 -- reason the walk ends when everybody behind heeds overtaken waiters, unless some of them may
 -- overtake these.
-local function heeds_any(r, score, claim, kin, free)
+local function heeds_any(r, score, claim, kin, slots)
   local lo, hi, open, left = claim[LO], claim[HI], {}, 0
   local clash, own = CLASH[claim[MODE]], record(r, kin[1])
-  local modes = free and clash .. 's' or clash
+  local modes = slots and clash .. 's' or clash
   for i = 1, #modes do
     local mode = sub(modes, i, i)
     open[mode] = overlapping(r, mode, lo, hi) > (mode == claim[MODE] and own and 1 or 0)
     left = left + (open[mode] and 1 or 0)
   end
   local others_nest = left > 0 and (r.count.nested or 0) > (#kin > 1 and own and #own[CLAIMS] or 0)
-  local view, takers, overtaken, at = r, 0, {}, first_place(r)
+  local view, overtaken, at, held, limit = r, {}, first_place(r), slots and slots.taken, slots and slots.limit
   local tiring = at + long
   while left > 0 or others_nest do
     if view == r and at == tiring then
       local few = view_of_few(r, modes, lo, hi)
       if few then
-        view, takers, overtaken, at = few, 0, {}, 1
+        view, overtaken, at = few, {}, 1
+        if slots then
+          slots.taken, slots.limit = held, limit
+        end
       end
     end
     local entry = waiter(view, at)
@@ -167,8 +198,10 @@ local function heeds_any(r, score, claim, kin, free)
       end
     end
     if (clashes or takes > 0) and not is_overtaken then
-      takers = takers + takes
-      if clashes or takers >= free then
+      if slots and takes > 0 then
+        take(slots, takes, slots_of(r, entry.id))
+      end
+      if clashes or is_full(slots) then
         return true
       end
     end
@@ -177,33 +210,62 @@ local function heeds_any(r, score, claim, kin, free)
   return false
 end
 
--- The number of slots that no stranger holds.
-local function free_slots(r, claim, kin)
-  return claim[SLOTS] - strangers(r, 'S', claim[LO], claim[HI], kin)
+-- Notes the claims of a class that take slots: so many are taken more, and the smallest number of
+-- slots counts that one of them states.
+local function note_takers(r, class, slots, claim, kin)
+  local k, from = strangers(r, class, claim[LO], claim[HI], kin), '[' .. class
+  if k > 0 then
+    take(slots, k, r.count.other and slots.limit or r.slots)
+  end
+  while k > 0 and r.count.other and not is_full(slots) do
+    local members = call('ZRANGE', r.l, from, '(' .. char(byte(class) + 1), 'BYLEX', 'LIMIT', 0, BATCH)
+    for i = 1, #members do
+      local id = owner(members[i])
+      take(slots, 0, kin[id] and slots.limit or slots_of(r, id))
+    end
+    k, from = #members == BATCH and k or 0, '(' .. members[#members]
+  end
 end
 
--- Whether a claim conflicts with a holder.
-local function held_against(r, claim, kin)
+-- Whether a claim conflicts with a holder. `slots` has what the claim needs of the slots, if it
+-- needs some.
+local function held_against(r, claim, kin, slots)
   local lo, hi, modes = claim[LO], claim[HI], CLASH[claim[MODE]]
   for i = 1, #modes do
     if strangers(r, capital(sub(modes, i, i)), lo, hi, kin) > 0 then
       return true
     end
   end
-  -- Slots of another number belong to dead holders, whose leases must end first.
-  return claim[MODE] == 's' and (r.count.other or free_slots(r, claim, kin) <= 0)
+  if slots then
+    note_takers(r, 'S', slots, claim, kin)
+  end
+  return slots and is_full(slots)
+end
+
+-- What one of the claims of a request needs of the slots of its resource, if it needs some: as many
+-- as there are such claims in the request.
+local function slots_for(claims, where, i)
+  local needs = 0
+  for j = 1, claims[i][MODE] == 's' and #claims or 0 do
+    needs = needs + (where[j] == where[i] and claims[j][MODE] == 's' and 1 or 0)
+  end
+  return needs > 0 and { taken = 0, needs = needs, limit = claims[i][SLOTS] } or nil
 end
 
 -- Whether a claim conflicts with a holder or with a waiter ahead of `score`. Without a score, all
--- waiters count, unless the session overtakes them.
-local function blocked(r, claim, kin, score)
-  if held_against(r, claim, kin) then
+-- waiters count, unless the session overtakes them. The claim is one of those of its request.
+local function blocked(claims, where, i, kin, score)
+  local r, claim, slots = where[i], claims[i], slots_for(claims, where, i)
+  -- The claims of several slots of a resource come one after another, and need the same.
+  if slots and i > 1 and where[i - 1] == r and claims[i - 1][MODE] == 's' then
+    return false
+  end
+  if held_against(r, claim, kin, slots) then
     return true
   end
   local lo, hi, mode = claim[LO], claim[HI], claim[MODE]
-  local free = mode == 's' and free_slots(r, claim, kin) or nil
   if score or #kin > 1 then
-    return heeds_any(r, score or math.huge, claim, kin, free)
+    return heeds_any(r, score or math.huge, claim, kin, slots)
   end
   local modes = CLASH[mode]
   for i = 1, #modes do
@@ -211,5 +273,8 @@ local function blocked(r, claim, kin, score)
       return true
     end
   end
-  return free and strangers(r, 's', lo, hi, kin) >= free
+  if slots then
+    note_takers(r, 's', slots, claim, kin)
+  end
+  return slots and is_full(slots)
 end

@@ -12,7 +12,7 @@ local function first_waiter_in_the_way(claims, where, kin, place)
   local found, its
   for i = 1, #claims do
     local r, claim = where[i], claims[i]
-    if held_against(r, claim, kin) then
+    if held_against(r, claim, kin, slots_for(claims, where, i)) then
       return nil
     end
     local modes = CLASH[claim[MODE]] .. (claim[MODE] == 's' and 's' or '')
@@ -46,7 +46,7 @@ local function pass_over_the_dead(claims, where, kin, place, freed)
   local dropped = 0
   local function must_wait()
     for i = 1, #claims do
-      if blocked(where[i], claims[i], kin, place) then
+      if blocked(claims, where, i, kin, place) then
         return true
       end
     end

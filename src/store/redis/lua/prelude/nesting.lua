@@ -16,22 +16,29 @@ end
 
 -- Returns 'ordinary'; or 'included', the token of the hold that includes the claim, and the number
 -- of the slot if the claim is a share of one; or 'growing'; or 'refused' and the reply. If several
--- holds conflict, the reply names the outermost.
-local function standing(r, claim, kin)
+-- holds conflict, the reply names the outermost. `earlier` claims of slots of the same request come
+-- before the claim, so it shares the slot of that number that an ancestor has.
+local function standing(r, claim, kin, earlier)
   local lo, hi, mode = claim[LO], claim[HI], claim[MODE]
-  local token, grows, slot, refusal
+  local token, grows, slot, refusal, too_few
   for i = 2, #kin do
-    local known = record(r, kin[i])
+    local known, shared = record(r, kin[i]), 0
     for j = 1, known and known[HELD] > WAITS and #known[CLAIMS] or 0 do
       local held = known[CLAIMS][j]
       if overlaps(held[LO], held[HI], lo, hi) then
         local verdict = below(held[MODE], mode)
         local covered = covers(held[LO], held[HI], lo, hi)
-        if verdict == '=' and covered then
-          token = token or held[TOKEN]
+        if COLUMN[mode] == 4 and held[SLOT] then
           -- A slot above is shared even if a nearer hold includes the claim.
-          if COLUMN[mode] ~= 4 or held[SLOT] then
-            return 'included', token, COLUMN[mode] == 4 and held[SLOT]
+          if shared == earlier then
+            return 'included', token or held[TOKEN], held[SLOT]
+          end
+          shared = shared + 1
+          too_few = { 'refused', 'slots', r.name, shared }
+        elseif verdict == '=' and covered then
+          token = token or held[TOKEN]
+          if COLUMN[mode] ~= 4 then
+            return 'included', token
           end
         elseif verdict == 'w' and covered then
           grows = true
@@ -46,7 +53,9 @@ local function standing(r, claim, kin)
       end
     end
   end
-  if token then
+  if too_few then
+    return 'refused', too_few
+  elseif token then
     return 'included', token
   elseif slot then
     return 'refused', slot

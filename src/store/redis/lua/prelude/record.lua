@@ -70,7 +70,7 @@ end
 -- - 'nested': the waiting claims of sessions with ancestors
 -- - 'linked': the waiting sessions that wait for other resources too
 -- - 'leases': the sessions with a lease
--- - 'other': the held claims with another number of slots than the number in force
+-- - 'other': the claims of slots that state another number of slots than `r.slots`
 -- - the id of a waiting session: 1 if the session may overtake others
 local function count(r, class, by)
   local k = (r.count[class] or 0) + by

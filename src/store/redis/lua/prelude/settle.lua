@@ -10,6 +10,15 @@ local function are_declared(names)
   return true
 end
 
+local function are_slots(claims)
+  for i = 1, #claims do
+    if claims[i][MODE] ~= 's' then
+      return false
+    end
+  end
+  return true
+end
+
 -- Grants a waiter's request if nothing conflicts with it. Returns 'granted', 'waits', 'undeclared',
 -- 'absent' or 'done'. An undeclared waiter has resources that the script needs and that are not
 -- declared: its own, or beside waiters for several resources those of its ancestors. A waiter is
@@ -37,8 +46,8 @@ local function try(id, hint, freed)
   local claims, where = claims_of(id, at)
   work = work - TRY * #claims
   for i = 1, #claims do
-    if blocked(where[i], claims[i], kin, known[SEQ]) then
-      return 'waits', #claims == 1 and claims[1][MODE] == 's'
+    if blocked(claims, where, i, kin, known[SEQ]) then
+      return 'waits', #at == 1 and are_slots(claims)
     end
   end
   if known[LISTENING] == 1 and publish ~= '' and id ~= caller and not is_heard(known[CHANNEL]) then
