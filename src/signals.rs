@@ -39,7 +39,7 @@ impl Receiver {
 
     /// Waits like [`Alarm::wait`], and for a signal.
     ///
-    /// The signals are blocked while the record is read, and the kernel unblocks them when it begins
+    /// The signals are blocked while the record is read, and the kernel unblocks them as it begins
     /// to wait. A signal in between interrupts the wait, so nothing depends on the descriptor. It
     /// is polled for signals that a handler records in another thread.
     ///

@@ -400,12 +400,12 @@ pub struct Serve {
     pub max_waiting: usize,
     /// The patterns of the names that clients may lock. If empty, all names.
     pub only: Vec<Pattern>,
-    /// The ttl of the leases, see [`Exec::ttl`].
+    /// The ttl of the leases, see [`RequestOptions::ttl`].
     pub ttl: Option<Duration>,
-    /// See [`Exec::history`].
+    /// See [`RequestOptions::history`].
     pub history: Option<u32>,
     /// How long holders may go on after TERM, or after their lease could not be renewed; see
-    /// [`Exec::grace`].
+    /// [`RequestOptions::grace`].
     pub grace: Option<Duration>,
     /// Log connections, locks and unlocks.
     pub verbose: bool,

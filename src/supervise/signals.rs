@@ -1,4 +1,4 @@
-//! Receives the signals of a supervision, each with its sender, and undoes rlock's own signal setup.
+//! Receives the signals of a supervision, each with its sender, and undoes rlock's signal setup.
 //!
 //! [`super::machine`] decides what a signal leads to. The command starts with the dispositions and
 //! the mask that rlock was started with, and rlock stops itself as if it had no handler.

@@ -9,11 +9,11 @@
 //!
 //! | job | by |
 //! | --- | --- |
-//! | tell a fault of LMDB from a defect of rlock: only a thread with a guard reads the table | [`Guard`], `GUARDED` |
-//! | end a transaction that damaged pages keep in a loop: a timer of CPU time sends SIGVTALRM | [`Guard::new`] |
-//! | receive the signals of a fault, and leave those ignored that were ignored | `install`, `handle` |
-//! | receive a panic of the model, which damaged records can lead into a contradiction | `install` |
-//! | end the process: break the seal so that the next transaction reads the whole table, and print | [`give_up`], `end` |
+//! | tell a fault of LMDB from a defect of rlock | [`Guard`]: only a marked thread reads the table |
+//! | end a loop in damaged pages | [`Guard::new`]: a timer of CPU time sends SIGVTALRM |
+//! | receive the signals of a fault | `install`, `handle`; those that were ignored stay ignored |
+//! | receive a panic of the model about damaged records | `install` sets a hook |
+//! | end the process | [`give_up`], `end`: break the seal, so that the table is checked, and print |
 
 use std::cell::Cell;
 use std::marker::PhantomData;

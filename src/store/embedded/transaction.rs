@@ -7,16 +7,21 @@
 //!
 //! | what has happened | who looks again | by |
 //! | --- | --- | --- |
-//! | a session was granted its request, or its run is already done | this session; if it is dead, it is reaped, and the next one gets the grant | `wake_granted` |
-//! | the same, but its process has just let another grant pass | this session, which is reaped, and the waiters for its resources | `wake_granted`, `call_waiters_of` |
-//! | the granted session has to claim the grant | some waiters behind it, when the claim lease ends | `appoint_watchers` |
-//! | a session left whose process goes on | the waiters that it may have blocked | `leave` |
-//! | the lease of a session has ended | this session if it is of this process, and the waiters for its resources | `apply_alone` |
-//! | an operator took a grant away | this holder, and the waiters for its resources | `wake_later`, `wake_waiters_of` |
-//! | a hold gave up a part of itself | the waiters for its resource | `wake_waiters_of` |
+//! | a session was granted its request, or its run is done (1) | this session | `wake_granted` |
+//! | the same, and its process has just let a grant pass (2) | its waiters, too | `wake_granted` |
+//! | the session has to claim the grant | some behind it, later (3) | `appoint_watchers` |
+//! | a session left whose process goes on | those that it may have blocked | `leave` |
+//! | the lease of a session has ended | its waiters, and it if it is own | `apply_alone` |
+//! | an operator took a grant away (4) | the holder and its waiters | `break_grants` |
+//! | a hold gave up a part of itself (4) | the waiters for the resource | `wake_waiters_of` |
 //!
-//! The last two, and the release of another process's session, send the messages before the commit
-//! (`wake_now`): the process of the command may end without another call.
+//! "Its waiters" wait for any resource of the session.
+//!
+//! 1. A dead session is reaped instead, and the next one gets the grant.
+//! 2. The session is reaped, and its process, which may be stopped, is told.
+//! 3. When the claim lease ends: the session's process may be stopped.
+//! 4. The messages go out before the commit (`wake_now`), as those of the release of another
+//!    process's session do.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;

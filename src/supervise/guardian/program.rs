@@ -155,9 +155,9 @@ fn leave_group(group: Pid) {
 /// | [`Tree::kill_new`] | [`Tree::escaped_since`] | what follows |
 /// | --- | --- | --- |
 /// | `None`: /proc shows nothing | | the end, and only the groups are killed |
-/// | a mark, or none | `Some(true)`: somebody had escaped, and is stopped now | another look |
+/// | a mark | `Some(true)`: somebody had escaped, and is stopped now | another look |
 /// | a mark | `Some(false)`: nobody had | the end: the look was complete |
-/// | a mark, or none | `None`: the numbers tell nothing here | another look, up to [`LOOKS`] in a row |
+/// | a mark, or none | `None`: the numbers tell nothing | another look, up to [`LOOKS`] in a row |
 fn end_tree(ward: &Ward) -> bool {
     // No process of the tree is older than the first guardian. A later guardian does not know the
     // start of the tree.

@@ -337,7 +337,9 @@ fn busy_and_refused_requests_leave_nothing() {
     let mut server = lab.server();
     server.0.acquire(slot(1, 2));
     assert!(is_granted(&server.standing(id(1))));
-    server.0.acquire(slot(2, 3));
+    let mut refused = request(2, Mode::Write);
+    refused.ancestors = vec![id(1)];
+    server.0.acquire(refused);
     assert!(matches!(server.standing(id(2)), Standing::Refused(_)));
     let mut busy = request(3, Mode::Write);
     busy.wait = false;
