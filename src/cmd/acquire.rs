@@ -92,7 +92,7 @@ struct Asked {
     handle: ManuallyDrop<Box<dyn Handle>>,
     /// The tokens of the claims, once they are granted.
     tokens: Vec<u64>,
-    /// See [`Settings::grace`].
+    /// See [`Settings::grace`](crate::supervise::machine::Settings::grace).
     grace: Duration,
 }
 

@@ -19,11 +19,12 @@ const PROGRAMS: [&str; 11] =
 const JOBS: u32 = 64999;
 
 /// What each block of a section prints, in the order of the page. Each word is a line.
-const PRINTED: [(&str, &[&str]); 9] = [
+const PRINTED: [(&str, &[&str]); 10] = [
     ("FLOCK", &["", "work work rest work work work work work", "work rest", "work"]),
     ("MAINTENANCE WINDOW", &["sync maintain", "report"]),
     ("RESERVATION", &["rest work"]),
     ("START OF A DAEMON", &["plan work", "work"]),
+    ("SEVERAL SLOTS", &["work rest"]),
     ("HIERARCHY", &["migrate dump"]),
     ("ELECTION", &["lead", "lead"]),
     ("DIRTY MARKER", &["index", "index"]),
@@ -90,6 +91,18 @@ fn every_shell_example_runs_without_a_message() {
                 lab.assert_idle();
             }
         }
+    }
+}
+
+/// "The smaller number counts at once, also for old jobs that still say 4."
+#[test]
+fn newcomer_with_a_smaller_number_of_slots_waits_for_more_of_them() {
+    for lab in labs() {
+        let rlock = |slot: &str, command: &str| shell(&lab, &format!("rlock exec -n -q --slot {slot} -c '{command}'"));
+        let inner = "env -u RLOCK_SESSION -u RLOCK_ANCESTORS rlock exec -n -q --slot gpu=3:2 -- ./work; echo $?";
+        Ran::of(&mut rlock("gpu=4:2", inner)).printed("75\n");
+        let inner = "env -u RLOCK_SESSION -u RLOCK_ANCESTORS rlock exec -n -q --slot gpu=3 -- ./work; echo $?";
+        Ran::of(&mut rlock("gpu=4:2", inner)).printed("work\n0\n");
     }
 }
 
