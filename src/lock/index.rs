@@ -291,7 +291,8 @@ impl Tree {
         search(records, resource, &self.root, &query, &mut visit).map(drop)
     }
 
-    /// The first `limit` waiting entries after `after` that match, by rank.
+    /// The first `limit` waiting entries after `after` that match, by rank, and the others of the
+    /// last rank: several claims of a session on the resource.
     ///
     /// # Errors
     /// Returns an error of the records.
@@ -327,14 +328,17 @@ impl Tree {
                 None => {}
             }
             let next_subtree = subtrees.peek().map_or(Rank::LAST, |Reverse((rank, _))| *rank);
-            while found.len() < limit {
-                match entries.peek() {
-                    Some(Reverse((rank, _, at))) if *rank < next_subtree => found.push(seen[*at].clone()),
-                    _ => break,
+            let last = |found: &Vec<Entry>| found.last().map(|entry| entry.rank);
+            let mut next = None;
+            while let Some(Reverse((rank, _, at))) = entries.peek() {
+                if *rank >= next_subtree || found.len() >= limit && last(&found) != Some(*rank) {
+                    next = Some(*rank);
+                    break;
                 }
+                found.push(seen[*at].clone());
                 entries.pop();
             }
-            if found.len() == limit {
+            if found.len() >= limit && last(&found) < Some(next_subtree) && last(&found) != next {
                 return Ok(found);
             }
             open = match subtrees.pop() {

@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::process::Signal;
 
-use crate::support::{Lab, Ran, Running, needs, on_both, wait_until};
+use crate::support::{Lab, RLOCK, Ran, Running, needs, on_both, wait_until};
 
 /// What the works have logged so far, one word a line.
 fn log(lab: &Lab) -> Vec<String> {
@@ -161,9 +161,8 @@ fn failed_spare_work_is_one_line_and_changes_no_exit_code() {
 #[test]
 fn spare_work_of_a_refused_or_unreachable_request_is_not_run() {
     on_both(|lab| {
-        let _holder = lab.hold_by(["exec", "--slot", "s=2"]);
-        let ran = lab.run(["exec", "--slot", "s=3", "--meanwhile", "echo spare", "--", "true"]);
-        ran.failed(65);
+        let inner = [RLOCK, "exec", "--write", "s", "--meanwhile", "echo spare", "--", "true"];
+        lab.run([&["exec", "--slot", "s=2", "--"][..], &inner].concat()).failed(65);
     });
     let ran = Lab::at("redis://127.0.0.1:1").run(["exec", "k", "--meanwhile", "echo spare", "--", "true"]);
     ran.failed(69);

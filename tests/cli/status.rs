@@ -41,9 +41,10 @@ fn status_file_tells_each_outcome_apart() {
     assert_eq!(timeout[0], "timeout");
     assert_eq!(outcome(&lab, &["k", "--once-per", "1h", "--", "true"]), json!(["ran", 0, null]));
     assert_eq!(outcome(&lab, &["k", "--once-per", "1h", "--", "true"]), json!(["done", null, null]));
-    let slots = lab.hold_by(["exec", "--slot", "s=2"]);
-    assert_eq!(outcome(&lab, &["--slot", "s=3", "--", "true"]), json!(["refused", null, null]));
-    slots.end().silently(0);
+    let inner = [RLOCK, "exec", "--status-file", "status", "--write", "s", "--", "true"];
+    let mut refused = lab.rlock([&["exec", "--slot", "s=2", "--"][..], &inner].concat());
+    Ran::of(refused.current_dir(lab.folder())).failed(65);
+    assert_eq!(status(&lab)["outcome"], "refused");
     assert_eq!(outcome(&lab, &["--nested", "k", "--", "true"]), json!(["lost", null, null]));
     let nowhere = ["--store", "redis://127.0.0.1:1", "k", "--", "true"];
     assert_eq!(outcome(&lab, &nowhere), json!(["unavailable", null, null]));

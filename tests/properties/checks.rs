@@ -183,7 +183,7 @@ fn held_up(sessions: &Sessions, lines: &[Line], session: SessionId) -> BTreeSet<
     let mut found = BTreeSet::new();
     let ancestors = &sessions[&session].ancestors;
     let excludes = |line: &Line, other: &Line| {
-        let alone = line.slots == Some(1) && other.slots == Some(1) && line.resource == other.resource;
+        let alone = line.slots.min(other.slots) == Some(1) && line.resource == other.resource;
         conflict(sessions, line, other) || alone && !related(sessions, line.session, other.session)
     };
     loop {

@@ -253,6 +253,12 @@ fn is_recent(once: OncePer, began: StoreTime, now: StoreTime) -> bool {
 }
 
 impl Diary {
+    /// The facts without the skips that no further skip would continue, which may stay or go.
+    pub(crate) fn current(mut self, now: StoreTime) -> Self {
+        self.skips.retain(|_, skips| now < skips.last + WEEK);
+        self
+    }
+
     /// The same facts from the table.
     pub(crate) fn of(past: &Past, entries: Vec<Entry>) -> Self {
         let successes = past.jobs.iter().filter_map(|(name, job)| Some((name.clone(), (job.success?, job.period))));

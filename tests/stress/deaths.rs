@@ -242,7 +242,7 @@ fn new_request_is_granted_when_the_only_holder_was_killed() {
         lab.hold("k").kill();
         lab.run(["exec", "-n", "k", "--", "true"]).silently(0);
     }
-    lab.hold_by(["exec", "--slot", "s=2"]).kill();
+    lab.hold_by(["exec", "--slot", "s=1"]).kill();
     lab.run(["exec", "-n", "--slot", "s=3", "--", "true"]).silently(0);
     lab.assert_idle();
 }

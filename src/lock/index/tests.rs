@@ -99,7 +99,12 @@ impl Both {
         let mut waiting: Vec<Entry> =
             expected.into_iter().filter(|entry| !entry.rank.is_held() && entry.rank > after).collect();
         waiting.sort_by_key(|entry| (entry.rank, entry.claim));
-        waiting.truncate(limit);
+        let last = limit.checked_sub(1).and_then(|last| waiting.get(last)).map(|entry| entry.rank);
+        let mut number = 0;
+        waiting.retain(|entry| {
+            number += 1;
+            number <= limit || Some(entry.rank) == last
+        });
         assert_eq!(self.tree.waiting_after(&self.records, &name(), query, after, limit).unwrap(), waiting);
     }
 }
