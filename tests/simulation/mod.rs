@@ -186,6 +186,8 @@ fn play_in(threads: usize, options: &Options, length: Duration) {
                 is_over.store(true, Ordering::Relaxed);
             }
             if !sum.violations.is_empty() {
+                // Shrinking may take long.
+                eprintln!("{:#?}\nshrinks: tests/simulate {setup}", sum.violations);
                 let shrunk = if options.is_replay() { setup } else { shrink::shrink(setup) };
                 eprintln!("{}replay: tests/simulate {shrunk}", episode::play(&shrunk, true).story());
             }
