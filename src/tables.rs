@@ -51,8 +51,8 @@ pub enum Nesting {
 
 use Nesting::{AtOnce, Refused, Waits};
 
-/// What becomes of a claim below an ancestor's hold. The rows are the modes of the hold, the columns
-/// those of the claim: read, prewrite, write and slot.
+/// What becomes of a claim below an ancestor's hold. The rows are the modes of the hold, and the
+/// columns those of the claim: read, prewrite, write and slot.
 pub(crate) const BELOW: [[Nesting; 4]; 4] = [
     [AtOnce, Refused, Refused, Waits],
     [AtOnce, AtOnce, Waits, Waits],

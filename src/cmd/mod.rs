@@ -3,10 +3,10 @@
 //!
 //! `context` reads the environment that the subcommands share, and `config` the configuration file;
 //! `defaults` has the settings that both may give.
-//! `request` prepares what `exec` and `acquire` ask for; `caller` describes who asks, with the help
-//! of `ci`, and `calendar` has the day of `--once-per day`. `variables` builds how an rlock finds the
-//! lock that it runs below, and `room` checks whether that fits into the command's environment.
-//! `nested` and `status` belong to `exec`. `acquired` finds what `rlock acquire` has locked. `look`
+//! `request` prepares the requests of `exec` and `acquire`. `caller` describes the person and the
+//! process that make a request, with the help of `ci`. `calendar` has the day of `--once-per day`.
+//! `variables` builds the variables by which an rlock finds the lock that it runs below, and `room`
+//! checks whether they fit into the command's environment. `nested` and `status` belong to `exec`. `acquired` finds what `rlock acquire` has locked. `look`
 //! asks the terminal how listings may look, and `watch` is `rlock inspect --watch`. `replaced`
 //! writes a file that the user names.
 

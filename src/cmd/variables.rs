@@ -19,8 +19,8 @@ pub(super) enum Form {
     /// Into the environment of a command. A value has a line for each claim.
     Environment,
     /// To standard output, for a file with one line for each variable. So only a single claim has
-    /// variables of its own, and several are named in [`context::HELD`]. Several slots of a resource
-    /// are one claim here, and there is a space between their numbers.
+    /// variables of its own, and several are named in [`context::HELD`]. Several slots of a
+    /// resource are one claim here.
     Lines,
 }
 
@@ -48,7 +48,6 @@ pub(super) fn of(
     let claims: Vec<_> = request::distinct(claims).collect();
     let has_own = form == Form::Environment || claims.len() == 1;
     let (own, slots, others) = if has_own { (&claims[..], slots, &[][..]) } else { (&[][..], &[][..], &claims[..]) };
-    let between = if form == Form::Lines { " " } else { "\n" };
     let ids: Vec<_> = chain.iter().map(SessionId::to_string).collect();
     let above = ids.get(1..).map(|above| above.join(","));
     let names: Vec<_> = others.iter().map(|claim| &claim.resource).chain(held_above).collect();
@@ -57,9 +56,9 @@ pub(super) fn of(
         (context::ANCESTORS, above.filter(|above| form == Form::Lines || !above.is_empty())),
         (context::HELD, (!names.is_empty()).then(|| context::as_held(names))),
         (context::TOKEN, tokens.iter().max().map(u64::to_string)),
-        (context::RESOURCE, joined("\n", own.iter().map(|claim| &claim.resource))),
-        (context::MODE, joined("\n", own.iter().map(|claim| claim.mode))),
-        (context::SLOT, joined(between, slots)),
+        (context::RESOURCE, lines(own.iter().map(|claim| &claim.resource))),
+        (context::MODE, lines(own.iter().map(|claim| claim.mode))),
+        (context::SLOT, lines(slots)),
     ];
     variables.retain(is_due);
     if !chain.is_empty() {
@@ -73,9 +72,10 @@ pub(super) fn is_due((name, value): &Line) -> bool {
     value.is_some() || env::var_os(name).is_some()
 }
 
-fn joined<T: ToString>(between: &str, values: impl IntoIterator<Item = T>) -> Option<String> {
+/// The values, one on each line.
+fn lines<T: ToString>(values: impl IntoIterator<Item = T>) -> Option<String> {
     let values: Vec<_> = values.into_iter().map(|value| value.to_string()).collect();
-    (!values.is_empty()).then(|| values.join(between))
+    (!values.is_empty()).then(|| values.join("\n"))
 }
 
 /// The variables for execve(2). A variable that must not stay behind is empty.
@@ -97,7 +97,8 @@ pub(super) fn text(lines: &[Line], export: bool) -> String {
         let _ = match (export, value) {
             (true, Some(value)) => writeln!(text, "export {name}='{}'", value.replace('\'', "'\\''")),
             (true, None) => writeln!(text, "unset {name}"),
-            (false, value) => writeln!(text, "{name}={}", value.as_deref().unwrap_or_default()),
+            // Several numbers of slots have one line in a file.
+            (false, value) => writeln!(text, "{name}={}", value.as_deref().unwrap_or_default().replace('\n', " ")),
         };
     }
     text
@@ -132,6 +133,7 @@ mod tests {
         let both = Held { claims: &slots, tokens: &[9, 9], slots: &[0, 2] };
         let lines = of(Form::Lines, &[session, session], Some(both), &[], place());
         assert_eq!(text(&lines, false), expected.replace("RLOCK_SLOT=2", "RLOCK_SLOT=0 2"));
+        assert!(text(&lines, true).contains("export RLOCK_SLOT='0\n2'\n"));
         let claims = [claim.clone(), Claim { resource: Resource::new("m").unwrap(), ..claim }];
         let two = Held { claims: &claims, tokens: &[9, 11], slots: &[2, 0] };
         let store = [("RLOCK_STORE", Some("file:///d".to_owned()))];

@@ -94,8 +94,8 @@ pub(super) fn blockers<R: Records>(
 /// needs of the resource.
 ///
 /// The search covers the held claims and the waiting claims with a rank below `before`. A waiter
-/// that the session overtakes does not count. A nested claim looks at the waiters from the first on,
-/// because whom it overtakes depends on those ahead.
+/// that the session overtakes does not count. Whom a nested claim overtakes depends on the waiters
+/// ahead, so it looks at them from the first on.
 pub(super) fn search<R: Records>(
     records: &R,
     claim: &Claim,

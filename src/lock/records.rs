@@ -97,6 +97,11 @@ impl Session {
         self.claims.iter().map(|claim| claim.token).collect()
     }
 
+    /// The claims, with one for all slots of a resource.
+    pub(super) fn distinct_claims(&self) -> impl Iterator<Item = &ClaimRecord> {
+        self.claims.chunk_by(|one, other| one.claim == other.claim).filter_map(<[_]>::first)
+    }
+
     /// How many slots of the resource of a claim the session needs. A share of an ancestor's slot
     /// needs none.
     pub(super) fn slots_needed(&self, of: &ClaimRecord) -> usize {

@@ -187,7 +187,7 @@ impl<R: Records> LockTable<R> {
 
     fn blockers_of(&self, id: SessionId, session: &Session) -> Result<Vec<SessionId>, R::Error> {
         let asker = Asker { session: id, ancestors: &session.ancestors };
-        for record in session.claims.iter().filter(|record| !record.rank.is_held()) {
+        for record in session.distinct_claims().filter(|record| !record.rank.is_held()) {
             let found =
                 conflict::blockers(&self.records, &record.claim, session.slots_needed(record), asker, record.rank)?;
             if !found.is_empty() {
@@ -280,7 +280,7 @@ impl<R: Records> LockTable<R> {
         let asker = Asker { session: request.session, ancestors: &request.ancestors };
         let before = place.map_or(Rank::LAST, Rank::waiting);
         let of_their_own = request.claims.iter().zip(standings).filter(|(_, standing)| !standing.shares());
-        for claim in &request.claims {
+        for claim in request::distinct(&request.claims) {
             let needs = request::slots_of(of_their_own.clone().map(|(claim, _)| claim), &claim.resource);
             let found = conflict::blockers(&self.records, claim, needs, asker, before)?;
             if !found.is_empty() {

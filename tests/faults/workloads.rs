@@ -19,7 +19,7 @@ pub(crate) enum Workload {
     Upgrade,
     /// Intervals that overlap, some of which shrink.
     Intervals,
-    /// Holders of one or two of three slots, some of whom state that there are two, and some writers.
+    /// Holders of one or two of three slots, and some writers. Some holders state two slots.
     Slots,
     /// Requests for two of three resources, in any order.
     Several,

@@ -252,6 +252,53 @@ B releases
 done
 gpu: C slot of 4 t3
 
+== A nested request waits behind all slots for which a waiter asks
+
+P write other
+----
+granted
+other: P write t1
+
+H read gpu
+----
+granted
+gpu: H read t1
+other: P write t1
+
+X write b
+----
+granted
+b: X write t1
+gpu: H read t1
+other: P write t1
+
+B slot gpu=3:3 + write b
+----
+waiting
+b: X write t1; B write waits 1st
+gpu: H read t1; B slot of 3 waits 1st; B slot of 3 waits 1st; B slot of 3 waits 1st
+other: P write t1
+
+N slot gpu=3 below P
+----
+waiting
+b: X write t1; B write waits 1st
+gpu: H read t1; B slot of 3 waits 1st; B slot of 3 waits 1st; B slot of 3 waits 1st; N slot of 3 waits 2nd
+other: P write t1
+
+X releases
+----
+done
+b: B write t2
+gpu: H read t1; B slot of 3 t2; B slot of 3 t2; B slot of 3 t2; N slot of 3 waits 1st
+other: P write t1
+
+B releases
+----
+done
+gpu: H read t1; N slot of 3 t3
+other: P write t1
+
 == Below several slots, as many are shared
 
 A slot gpu=4:2

@@ -205,9 +205,9 @@ impl<'r> Claims<'r> {
     ///
     /// The table notes a nested waiter as an overtaker when the waiter joins the queue, and keeps
     /// the note when the waiter's ancestor or the overtaken waiter has left. A request overtakes a
-    /// noted waiter only if that waiter itself waits for an ancestor of the request, and not because
-    /// of the waiters ahead. A reading does not have the notes. So if a nested session waits and
-    /// nobody here blocks the session, it waits as if all nested waiters were noted.
+    /// noted waiter only if that waiter itself waits for an ancestor of the request, and not
+    /// because of the waiters ahead. A reading does not have the notes. So if a nested session
+    /// waits and nobody here blocks the session, it waits as if all nested waiters were noted.
     fn seen_by(&self, id: SessionId, session: &Session) -> &LockTable {
         let is_exact =
             session.ancestors.is_empty() || wait(&self.table, (id, session), |_| true).blockers().next().is_some();
@@ -218,7 +218,7 @@ impl<'r> Claims<'r> {
 /// What a session waits for with some of its claims.
 fn wait(table: &LockTable, (id, session): (SessionId, &Session), wanted: impl Fn(&Claim) -> bool) -> Wait {
     let mut wait = Wait::default();
-    for record in session.claims.iter().filter(|record| !record.rank.is_held() && wanted(&record.claim)) {
+    for record in session.distinct_claims().filter(|record| !record.rank.is_held() && wanted(&record.claim)) {
         let found = table.all_blockers(id, session, record);
         wait.all.extend(found.clashing);
         if !found.takers.is_empty() {

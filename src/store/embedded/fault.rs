@@ -9,11 +9,11 @@
 //!
 //! | job | by |
 //! | --- | --- |
-//! | tell a fault of LMDB from a defect of rlock | [`Guard`]: only a marked thread reads the table |
+//! | tell a fault of LMDB from a defect of rlock | [`Guard`] marks the thread that reads the table |
 //! | end a loop in damaged pages | [`Guard::new`]: a timer of CPU time sends SIGVTALRM |
 //! | receive the signals of a fault | `install`, `handle`; those that were ignored stay ignored |
 //! | receive a panic of the model about damaged records | `install` sets a hook |
-//! | end the process | [`give_up`], `end`: break the seal, so that the table is checked, and print |
+//! | end the process | [`give_up`], `end`: break the seal, so the table is checked, and print |
 
 use std::cell::Cell;
 use std::marker::PhantomData;

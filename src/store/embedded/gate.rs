@@ -6,15 +6,15 @@
 //! bell reports that the thread has it.
 
 //!
-//! The lock belongs to the open file, so the process and the thread have it together, and whoever
-//! unlocks it does so for both. Hence two rules. First, while a thread waits, the process does not
+//! The lock belongs to the open file, so the process and the thread have the lock together, and an
+//! unlock by one of them unlocks the file for both. Hence two rules. First, while a thread waits, the process does not
 //! try the lock itself: [`Gate::pass`] takes up the wait that has begun. The process abandons the
 //! thread only if it needs the lock no more. Second, exactly one of the two answers for a lock that
 //! the thread got. Each swaps its mark into the state once, and what it finds decides:
 //!
-//! | who swaps | what it puts | what it finds | who has to unlock |
+//! | swap by | new mark | old mark | unlock by |
 //! | --- | --- | --- | --- |
-//! | the thread, when flock(2) returns | `LOCKED` or `FAILED` | `WAITING` | the process, which takes the lock over |
+//! | the thread, when flock(2) returns | `LOCKED` or `FAILED` | `WAITING` | the process, later |
 //! | the thread, when flock(2) returns | `LOCKED` or `FAILED` | `ABANDONED` | the thread, at once |
 //! | the process, to take the lock | `ABANDONED` | `LOCKED` | the process, after its transaction |
 //! | the process, as it gives up | `ABANDONED` | `LOCKED` | the process, at once |

@@ -309,7 +309,7 @@ impl Call {
         Self { own: resources.len(), resources, ..Self::new(&scripts::INSPECT, Vec::new(), arguments) }
     }
 
-    /// Lists what the resources remember, with at most `limit` entries of the history of each, until
+    /// Lists what the resources remember, with at most `limit` entries of each history, until
     /// the reply has about `most` names, jobs and entries; that is at least 1. The first resource
     /// goes on at `from`, unless this is 0.
     pub fn history(resources: Vec<Resource>, limit: u32, most: u32, from: u64) -> Self {

@@ -135,9 +135,9 @@ fn shared() -> Vec<(&'static str, String)> {
         ("NOBODY", format('0')),
         ("SOLE", format('1')),
         ("SEVERAL", format('+')),
-        // The time for which the state of an unused resource is kept, in µs, and in ms as a command
-        // takes it. Tokens follow the clock, so nothing needs it for longer. Servers take longer for
-        // a number.
+        // The time for which the state of an unused resource is kept, in microseconds, and as a
+        // text in milliseconds for a command, because servers take longer for a number. Tokens
+        // follow the clock, so nothing needs the state for longer.
         ("IDLE", micros(tables::RETENTION_OF_TOTALS)),
         ("IDLE_MS", millis(tables::RETENTION_OF_TOTALS)),
         // The time for which an unused resource keeps its history and what it remembers of jobs.

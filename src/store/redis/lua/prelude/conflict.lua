@@ -111,8 +111,8 @@ end
 
 -- Whether a nested request overtakes the next waiter of a walk from the head of the queue: a waiter
 -- that waits for an ancestor of the request, or one that heeds an overtaken one, unless the
--- ancestor is around it. `overtaken` has the claims of the overtaken waiters so far: mode, cuts, the
--- ancestor that has to end before, and the number of slots.
+-- ancestor is around it. `overtaken` has the claims of the overtaken waiters so far: mode, cuts,
+-- the ancestor that has to end before, and the number of slots.
 local function overtakes(r, entry, kin, overtaken)
   local own, ancestor = nil, nil
   for i = 1, r.count[entry.id] and 0 or #overtaken, 5 do
