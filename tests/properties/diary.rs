@@ -111,14 +111,18 @@ impl Kept {
         self.reports.drain(..excess);
     }
 
-    pub(crate) fn count(&mut self, now: StoreTime, hold: &Hold<'_>, ended: Ended) {
+    /// A hold is over. The change counts it and notes its end, before anything old is dropped.
+    pub(crate) fn leave(&mut self, now: StoreTime, hold: &Hold<'_>, end: Option<End>, ended: Ended) {
         let totals = &mut self.write(now).totals;
         totals.ended += 1;
         totals.waited += hold.since - hold.asked;
         if let Ended::At(end) = ended {
             totals.held += end - hold.since;
         }
-        self.clear_up(now);
+        match end {
+            Some(end) => self.end(now, hold, end, ended),
+            None => self.clear_up(now),
+        }
     }
 
     pub(crate) fn end(&mut self, now: StoreTime, hold: &Hold<'_>, end: End, ended: Ended) {

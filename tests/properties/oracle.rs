@@ -288,19 +288,18 @@ impl Oracle {
             Why::Dead(Some(end)) => Ended::At(if end > now { now } else { member.since.max(end) }),
             Why::Released(_) | Why::Broken => Ended::At(now),
         };
-        for name in Self::resources(&member.request) {
-            self.diary(now, &name).count(now, &Self::hold(member, &name), ended);
-        }
+        let failure = |ending| Some(End { ending, is_success: false });
         let is_over_already = member.is_kept && member.request.job.keep_for.is_none();
-        let ending = match why {
-            _ if is_over_already => return,
-            Why::Released(None) => return,
-            Why::Released(Some(end)) => return self.note_run(now, member, end, ended),
-            Why::TimeIsOver if member.is_kept => Ending::Kept,
-            Why::TimeIsOver | Why::Dead(_) => Ending::Expired,
-            Why::Broken => Ending::Broken,
+        let end = match why {
+            _ if is_over_already => None,
+            Why::Released(end) => end,
+            Why::TimeIsOver if member.is_kept => failure(Ending::Kept),
+            Why::TimeIsOver | Why::Dead(_) => failure(Ending::Expired),
+            Why::Broken => failure(Ending::Broken),
         };
-        self.note_run(now, member, End { ending, is_success: false }, ended);
+        for name in Self::resources(&member.request) {
+            self.diary(now, &name).leave(now, &Self::hold(member, &name), end, ended);
+        }
     }
 
     fn member_mut(&mut self, id: SessionId) -> &mut Member {

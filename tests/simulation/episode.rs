@@ -17,6 +17,9 @@ use super::world::{Happening, Shared, World};
 
 /// How long after the last request everything may take to end.
 const END_LIMIT: Duration = Duration::from_secs(3600);
+/// How many commands an episode may take. Most take some hundreds. A client that repeats its command
+/// without end would need hours to come to the end of that time.
+const CALLS_MAX: u64 = 100_000;
 /// When every lease that was granted or prolonged in an episode is over.
 const ALL_LEASES: Duration = Duration::from_secs(60);
 
@@ -96,7 +99,7 @@ fn run(world: &Shared, nemesis: &mut Nemesis, clients: usize) {
                 here.kill(task);
             }
             Some(Happening::Mend(fault)) => faults::mend(fault, &mut here),
-            Some(happening) if now < closes + END_LIMIT => here.handle(happening),
+            Some(happening) if now < closes + END_LIMIT && here.calls < CALLS_MAX => here.handle(happening),
             _ => {
                 let waits = deadlocks::shown(&here.primary().server.data.table);
                 here.checkers.violations.push(format!("a session never ends, or spins{waits}"));
