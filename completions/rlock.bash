@@ -671,7 +671,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__exec)
-            opts="-n -w -E -q -c -v -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --no-wait --wait --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --until-ready --splay --job --history --status-file --nested --no-default-store --owner --reason --shell --verbose --help"
+            opts="-n -w -E -q -c -v -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --no-wait --wait --max-waiting --supersede --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --until-ready --splay --job --history --status-file --nested --no-default-store --owner --reason --shell --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1396,7 +1396,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__prewrite)
-            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --until-ready --splay --job --history --status-file --nested --no-default-store --owner --reason --shell --verbose --once-per --help"
+            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --supersede --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --until-ready --splay --job --history --status-file --nested --no-default-store --owner --reason --shell --verbose --once-per --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1592,7 +1592,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__read)
-            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --until-ready --splay --job --history --status-file --nested --no-default-store --owner --reason --shell --verbose --once-per --help"
+            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --supersede --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --until-ready --splay --job --history --status-file --nested --no-default-store --owner --reason --shell --verbose --once-per --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1788,7 +1788,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__write)
-            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --until-ready --splay --job --history --status-file --nested --no-default-store --owner --reason --shell --verbose --once-per --help"
+            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --supersede --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --until-ready --splay --job --history --status-file --nested --no-default-store --owner --reason --shell --verbose --once-per --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

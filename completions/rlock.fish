@@ -79,6 +79,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -l owner -d 'The perso
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s c -l shell -d 'Run STRING by /bin/sh instead of COMMAND' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s n -l no-wait -d 'Exit with 75 at once if the lock is busy'
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l supersede -d 'End the waiting requests of the same job, as busy: the newest one wins'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s q -l quiet -d 'Print nothing when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l until-ready -d 'Release the lock once COMMAND says READY=1, as sd_notify does'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l nested -d 'Run nothing unless a lock around this command covers the claims'
@@ -110,6 +111,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l reason -d 'Th
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s c -l shell -d 'Run STRING by /bin/sh instead of COMMAND' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l once-per -d 'Exit with 0 if a run succeeded within DUR, or in this hour, day, week or month' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s n -l no-wait -d 'Exit with 75 at once if the lock is busy'
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l supersede -d 'End the waiting requests of the same job, as busy: the newest one wins'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s q -l quiet -d 'Print nothing when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l until-ready -d 'Release the lock once COMMAND says READY=1, as sd_notify does'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l nested -d 'Run nothing unless a lock around this command covers the claims'
@@ -141,6 +143,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l reason -d
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s c -l shell -d 'Run STRING by /bin/sh instead of COMMAND' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l once-per -d 'Exit with 0 if a run succeeded within DUR, or in this hour, day, week or month' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s n -l no-wait -d 'Exit with 75 at once if the lock is busy'
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l supersede -d 'End the waiting requests of the same job, as busy: the newest one wins'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s q -l quiet -d 'Print nothing when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l until-ready -d 'Release the lock once COMMAND says READY=1, as sd_notify does'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l nested -d 'Run nothing unless a lock around this command covers the claims'
@@ -172,6 +175,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l reason -d 'T
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s c -l shell -d 'Run STRING by /bin/sh instead of COMMAND' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l once-per -d 'Exit with 0 if a run succeeded within DUR, or in this hour, day, week or month' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s n -l no-wait -d 'Exit with 75 at once if the lock is busy'
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l supersede -d 'End the waiting requests of the same job, as busy: the newest one wins'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s q -l quiet -d 'Print nothing when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l until-ready -d 'Release the lock once COMMAND says READY=1, as sd_notify does'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l nested -d 'Run nothing unless a lock around this command covers the claims'

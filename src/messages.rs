@@ -98,29 +98,20 @@ impl Messages {
         )
     }
 
+    /// `why` is what [`in_the_way`](Self::in_the_way) or [`superseded`](Self::superseded) says, and
     /// `streak` counts the skips of the job in a row, if there are any.
-    pub(crate) fn busy(
-        &self,
-        obstructions: &[Obstruction],
-        waited: Option<Duration>,
-        streak: Option<&Streak>,
-    ) -> String {
-        format!("busy: {}", self.blocked(obstructions, waited, streak))
+    pub(crate) fn busy(&self, why: &str, streak: Option<&Streak>) -> String {
+        format!("busy: {why}{}", in_a_row(streak))
     }
 
     /// Says why a busy request ends without the busy line.
-    pub(crate) fn skip(
-        &self,
-        obstructions: &[Obstruction],
-        waited: Option<Duration>,
-        streak: Option<&Streak>,
-    ) -> String {
-        format!("skipped: {}", self.blocked(obstructions, waited, streak))
+    pub(crate) fn skip(&self, why: &str, streak: Option<&Streak>) -> String {
+        format!("skipped: {why}{}", in_a_row(streak))
     }
 
-    fn blocked(&self, obstructions: &[Obstruction], waited: Option<Duration>, streak: Option<&Streak>) -> String {
-        let skipped = streak.map(|streak| format!("; {}", skipped(streak))).unwrap_or_default();
-        format!("{}{skipped}", self.in_the_way(obstructions, waited))
+    /// Names the process whose newer request has superseded this one.
+    pub(crate) fn superseded(&self, by: &Process, waited: Option<Duration>) -> String {
+        format!("the request for {} was superseded by {}{}", self.names(), process(by), after(waited))
     }
 
     /// Says why a request with --once-per runs nothing. Such a request has one resource.
@@ -130,8 +121,8 @@ impl Messages {
 
     /// Describes what blocks the request. `waited` is the length of its wait, if it was to wait.
     pub(crate) fn in_the_way(&self, obstructions: &[Obstruction], waited: Option<Duration>) -> String {
-        let waited = waited.map(|wait| format!("; waited {}", words::duration(wait))).unwrap_or_default();
-        format!("{}{waited}", in_the_way(&self.claims, &self.related, obstructions, self.is_stopped))
+        let what = in_the_way(&self.claims, &self.related, obstructions, self.is_stopped);
+        format!("{what}{}", after(waited))
     }
 
     pub(crate) fn cannot_lock(&self, reason: &dyn Display) -> String {
@@ -202,6 +193,14 @@ impl Messages {
 pub(crate) fn timeout(max_runtime: Option<Duration>) -> String {
     let limit = max_runtime.map(|limit| format!(" {}", words::duration(limit))).unwrap_or_default();
     format!("timeout: the command has run for longer than --max-runtime{limit}{STOPPED}")
+}
+
+fn after(waited: Option<Duration>) -> String {
+    waited.map(|wait| format!("; waited {}", words::duration(wait))).unwrap_or_default()
+}
+
+fn in_a_row(streak: Option<&Streak>) -> String {
+    streak.map(|streak| format!("; {}", skipped(streak))).unwrap_or_default()
 }
 
 /// How often a job was skipped in a row, and since when.

@@ -77,6 +77,7 @@ pub(super) mod id {
     pub(crate) const INSECURE: &str = "insecure";
     pub(crate) const MAX_CONNECTIONS: &str = "max-connections";
     pub(crate) const MAX_WAITING: &str = "max-waiting";
+    pub(crate) const SUPERSEDE: &str = "supersede";
     pub(crate) const ONLY: &str = "only";
     pub(crate) const FOR: &str = "for";
     pub(crate) const PID: &str = "pid";
@@ -381,6 +382,7 @@ fn run_options() -> impl Iterator<Item = Arg> {
     };
     let waiting = [
         max_waiting(),
+        switch(id::SUPERSEDE, "End the waiting requests of the same job, as busy: the newest one wins"),
         option(
             id::DEADLOCK_TIMEOUT,
             "DUR",

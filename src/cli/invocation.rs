@@ -135,6 +135,8 @@ pub struct Exec {
     pub max_runtime: Option<Duration>,
     /// Whether the lock is given back once the command says that it is ready.
     pub until_ready: bool,
+    /// Whether the waiting requests of the same job end.
+    pub supersede: bool,
     /// Sleep for a random part of this time before the request is made.
     pub splay: Duration,
     /// Run nothing unless live holds above cover the claims.

@@ -43,7 +43,9 @@ fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistak
         ));
     }
     let request = request(claims, &mut matches)?;
-    let may_be_busy = request.wait.is_some() || request.max_waiting.is_some();
+    let supersede = matches.get_flag(id::SUPERSEDE);
+    // The next request of the job with that option supersedes this one.
+    let may_be_busy = request.wait.is_some() || request.max_waiting.is_some() || supersede;
     let needs_limit = [id::SKIP_OK, id::ELSE].into_iter().find(|id| matches.contains_id(id));
     if let Some(option) = needs_limit.filter(|_| !may_be_busy) {
         return Err(Mistake::plain(format!(
@@ -59,6 +61,7 @@ fn run(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistak
         hold_at_least: matches.remove_one(id::HOLD_AT_LEAST),
         max_runtime: matches.remove_one(id::MAX_RUNTIME),
         until_ready: matches.get_flag(id::UNTIL_READY),
+        supersede,
         splay: matches.remove_one(id::SPLAY).unwrap_or_default(),
         nested: matches.get_flag(id::NESTED),
         status_file: matches.remove_one(id::STATUS_FILE),
@@ -436,6 +439,7 @@ mod tests {
         let cron = exec("exec k -n --skip-ok --success-codes 3,5 --splay 1m --nested --status-file f -- c");
         assert_eq!((cron.skip_ok, cron.success_codes, cron.splay), (Some(None), vec![3, 5], secs(60)));
         assert_eq!((cron.nested, cron.status_file), (true, Some(PathBuf::from("f"))));
+        assert!(exec("exec --supersede --skip-ok k -- c").supersede && !exec("exec k -- c").supersede);
         let cron = exec("exec --skip-ok=1h --once-per 2h --hold-at-least 3s --max-runtime 4s --max-waiting 5 k -- c");
         assert_eq!((cron.skip_ok, cron.once_per), (Some(Some(secs(3600))), Some(Period::Within(secs(7200)))));
         assert_eq!(

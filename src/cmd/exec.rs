@@ -83,6 +83,7 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
         is_named: exec.request.job.is_some(),
         once_per: exec.once_per.map(once_per).transpose()?,
         skips: exec.skip_ok.is_some(),
+        supersedes: exec.supersede,
         hold_at_least: exec.hold_at_least,
         ..request.job
     };

@@ -124,6 +124,13 @@ pub enum Reply {
         /// The skips of the job in a row, if this request counts as a skip.
         streak: Option<Streak>,
     },
+    /// A newer request of the job has superseded this one, which has returned to its place.
+    Superseded {
+        /// The process that made the newer request.
+        by: Process,
+        /// The skips of the job in a row, if this request counts as a skip.
+        streak: Option<Streak>,
+    },
     /// A run has succeeded so lately that this request is not granted.
     AlreadyDone,
     /// The request or the change can never be granted.

@@ -207,6 +207,17 @@ pub struct Spared {
     pub entry: Option<u64>,
 }
 
+/// The last request that has superseded the waiters of its job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Superseded {
+    /// The waiters with a smaller number in the queue are superseded.
+    pub before: u64,
+    /// The instant of the request.
+    pub at: StoreTime,
+    /// The process that made it.
+    pub by: Process,
+}
+
 /// What a resource remembers of one job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobPast {
@@ -222,12 +233,15 @@ pub struct JobPast {
     pub ended: Option<StoreTime>,
     /// The skips since the last grant.
     pub streak: Option<Streak>,
+    /// The last request that has superseded waiters.
+    pub superseded: Option<Superseded>,
 }
 
 impl JobPast {
     /// The latest instant at which there was anything to remember.
     fn last(&self) -> Option<StoreTime> {
-        self.success.max(self.ended).max(self.streak.as_ref().map(|streak| streak.last))
+        let superseded = self.superseded.as_ref().map(|superseded| superseded.at);
+        self.success.max(self.ended).max(self.streak.as_ref().map(|streak| streak.last)).max(superseded)
     }
 
     /// Whether the success must not be forgotten yet.
@@ -241,6 +255,7 @@ impl JobPast {
         self.success.is_some_and(|began| now < began + self.period.max(RETENTION))
             || self.ended.is_some_and(|ended| now < ended + RETENTION)
             || self.streak.as_ref().is_some_and(|streak| streak.is_running(now))
+            || self.superseded.as_ref().is_some_and(|superseded| now < superseded.at + RETENTION)
     }
 }
 
@@ -323,6 +338,11 @@ impl Past {
     /// The streak of a job, if it has been skipped since its last grant.
     pub fn streak(&self, now: StoreTime, job: &str) -> Option<&Streak> {
         self.jobs.get(job)?.streak.as_ref().filter(|streak| streak.is_running(now))
+    }
+
+    /// The request that has superseded the waiter of a job that has this number in the queue.
+    pub fn superseded(&self, job: &str, number: u64) -> Option<&Superseded> {
+        self.jobs.get(job)?.superseded.as_ref().filter(|superseded| number < superseded.before)
     }
 
     /// Ends the streak of a job. Returns whether it had one.

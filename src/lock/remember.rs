@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use super::past::{
     End, Ended, Ending, Entry, Event, HISTORY_MAX, Past, RETENTION, RETENTION_OF_TOTALS, Remembered, Spared, Streak,
-    Totals,
+    Superseded, Totals,
 };
 use super::records::{Phase, Records, Session};
-use super::request::{self, Claim, Job, Process};
+use super::request::{self, Claim, Job, Process, Request};
 use super::resource::Resource;
 use crate::clock::StoreTime;
 
@@ -299,6 +299,22 @@ pub(super) fn is_busy<R: Records>(
         change.finish(records, now)?;
     }
     Ok(first)
+}
+
+/// Notes that a request supersedes the earlier waiters of its job. It has no place in the queue
+/// yet.
+pub(super) fn supersedes<R: Records>(records: &mut R, now: StoreTime, request: &Request) -> Result<(), R::Error> {
+    make_room(records, now)?;
+    let before = records.last_seq()? + 1;
+    for name in request::resources(&request.claims) {
+        let mut change = Change::begin(records, now, name)?;
+        if change.may_grow || change.past.jobs.contains_key(&request.job.name) {
+            let superseded = Superseded { before, at: now, by: request.process.clone() };
+            change.past.jobs.entry(request.job.name.clone()).or_default().superseded = Some(superseded);
+            change.finish(records, now)?;
+        }
+    }
+    Ok(())
 }
 
 /// Counts a skip of a job. The skips in a row share an entry.

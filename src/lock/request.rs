@@ -207,6 +207,10 @@ pub struct Job {
     /// means nothing once the request has a place in the queue, so no store keeps it.
     #[serde(skip)]
     pub max_waiting: Option<u32>,
+    /// Whether the request supersedes the waiters of the same job. It means nothing once the request
+    /// is granted or has a place in the queue, so no store keeps it.
+    #[serde(skip)]
+    pub supersedes: bool,
     /// How long the hold lasts from its grant even if the command ends sooner.
     pub hold_at_least: Option<Duration>,
     /// The grant is a kept hold that lasts so long, or for [`EVER`](super::kept::EVER).
@@ -229,6 +233,7 @@ impl Default for Job {
             once_per: None,
             skips: false,
             max_waiting: None,
+            supersedes: false,
             hold_at_least: None,
             keep_for: None,
             is_acquire: false,

@@ -29,6 +29,7 @@ use crate::clock::StoreTime;
 mod leaving;
 mod loading;
 mod settling;
+mod superseding;
 
 /// The holders and waiters of all resources.
 #[derive(Clone, Debug, Default)]
@@ -222,23 +223,43 @@ impl<R: Records> LockTable<R> {
         {
             return Ok(Reply::Refused(Refusal::TooManyJobs { resource: claim.resource.clone() }));
         }
+        if let Some(place) = returns
+            && let Some(superseded) = self.superseding(now, &request, place)?
+        {
+            let Request { claims, job, process, .. } = &request;
+            let streak = remember::is_busy(&mut self.records, now, claims, job, process)?;
+            return Ok(Reply::Superseded { by: superseded.by, streak });
+        }
         let place = match returns {
             Some(place) if !self.is_taken(place.number, &request)? => Some(place.number),
             _ => None,
         };
+        let superseded = if returns.is_none() { self.superseded(&request)? } else { Vec::new() };
+        let may_wait = request.wait && (returns.is_some() || !self.is_crowded(&request, &superseded)?);
+        let mut freed = Vec::new();
+        if may_wait {
+            freed = self.supersede(now, &superseded, granted)?;
+        }
         let blockers = self.in_the_way(&request, &standings, place)?;
-        let may_wait = request.wait && (returns.is_some() || !self.is_crowded(&request)?);
         if !blockers.is_empty() && !may_wait {
             let Request { claims, job, process, .. } = &request;
             let streak = remember::is_busy(&mut self.records, now, claims, job, process)?;
             return Ok(Reply::Busy { blockers, streak });
+        }
+        if !may_wait {
+            freed = self.supersede(now, &superseded, granted)?;
+        }
+        if request.job.supersedes && returns.is_none() {
+            remember::supersedes(&mut self.records, now, &request)?;
         }
         let asked = returns.map_or(now, |place| place.asked);
         let id = request.session;
         if blockers.is_empty() {
             let mut session = session_of(request, &standings, Rank::LAST, asked, now);
             session.begin(now);
-            return self.grant(now, id, session).map(|session| standing(now, &session));
+            let session = self.grant(now, id, session)?;
+            self.settle_all(now, freed, granted)?;
+            return Ok(standing(now, &session));
         }
         let last = self.records.last_seq()?;
         let seq = place.unwrap_or(last + 1);
@@ -251,8 +272,9 @@ impl<R: Records> LockTable<R> {
         // Those who overtake a waiter that has returned to its place may also overtake those in
         // between, which wait for it now.
         let whole = |resource| Freed { resource, span: Span::Whole, modes: Modes::ALL };
-        self.settle_all(now, overtaken.into_iter().map(whole).collect(), granted)?;
-        Ok(Reply::Waiting)
+        freed.extend(overtaken.into_iter().map(whole));
+        self.settle_all(now, freed, granted)?;
+        Ok(self.records.session(id)?.map_or(Reply::Unknown, |session| standing(now, &session)))
     }
 
     /// The standing of each claim of a new request, or the reason why the request can never be
@@ -302,11 +324,14 @@ impl<R: Records> LockTable<R> {
         Ok(false)
     }
 
-    /// Whether so many sessions wait for one of the resources that the request must not wait too.
-    fn is_crowded(&self, request: &Request) -> Result<bool, R::Error> {
+    /// Whether so many sessions, without those that leave, wait for one of the resources that the
+    /// request must not wait too.
+    fn is_crowded(&self, request: &Request, leaving: &[SessionId]) -> Result<bool, R::Error> {
         let Some(max) = request.job.max_waiting else { return Ok(false) };
         for name in request::resources(&request.claims) {
-            if self.sessions_of(name, |rank| !rank.is_held())?.len() >= max as usize {
+            let mut waiters = self.sessions_of(name, |rank| !rank.is_held())?;
+            waiters.retain(|waiter| !leaving.contains(waiter));
+            if waiters.len() >= max as usize {
                 return Ok(true);
             }
         }

@@ -16,7 +16,7 @@ use crate::lock::mode::Mode;
 use crate::lock::op::{Refusal, ResourceListing};
 use crate::lock::past::{End, Ended, Ending, Remembered, Streak};
 use crate::lock::records::Session;
-use crate::lock::request::{Request, SessionId};
+use crate::lock::request::{Process, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::words::Explained;
@@ -91,6 +91,13 @@ pub enum Standing {
     Busy {
         /// The sessions that hold each resource and wait for it.
         obstructions: Vec<Obstruction>,
+        /// The skips of the job in a row, if this request counts as a skip.
+        streak: Option<Streak>,
+    },
+    /// A newer request of the job has superseded this one.
+    Superseded {
+        /// The process that made the newer request.
+        by: Process,
         /// The skips of the job in a row, if this request counts as a skip.
         streak: Option<Streak>,
     },

@@ -28,7 +28,7 @@ use crate::clock::{Boottime, StoreTime, micros};
 use crate::failure::Failure;
 use crate::lock::deadlock::Detector;
 use crate::lock::past::Streak;
-use crate::lock::request::{Claim, SessionId};
+use crate::lock::request::{Claim, Process, SessionId};
 use crate::messages::{self, Messages};
 use crate::store::{self, Grant, Handle, Obstruction, Released, Standing};
 use crate::words::one_line;
@@ -125,6 +125,7 @@ where
         grant: None,
         obstructions: Vec::new(),
         streak: None,
+        superseded_by: None,
         failure: None,
         detector,
         deadlock: None,
@@ -171,6 +172,8 @@ struct Supervision<'a, E, C> {
     obstructions: Vec<Obstruction>,
     /// The skips of the job in a row, if this request is one of them.
     streak: Option<Streak>,
+    /// The process whose newer request has superseded this one.
+    superseded_by: Option<Process>,
     /// The message about the last failure, if there is one.
     failure: Option<String>,
     detector: Option<Detector>,
@@ -299,6 +302,10 @@ where
                 self.obstructions = obstructions;
                 self.busy(streak)
             }
+            Ok(Standing::Superseded { by, streak }) => {
+                self.superseded_by = Some(by);
+                self.busy(streak)
+            }
             Ok(Standing::Refused(refusal)) => self.denied(Failure::from(&refusal)),
             Ok(Standing::AlreadyDone) => Event::AlreadyDone,
             Ok(Standing::Lost) => Event::Lost,
@@ -391,7 +398,14 @@ where
     }
 
     fn busy_line(&self) -> String {
-        self.messages.busy(&self.obstructions, self.waited(), self.streak.as_ref())
+        self.messages.busy(&self.why_busy(), self.streak.as_ref())
+    }
+
+    fn why_busy(&self) -> String {
+        match &self.superseded_by {
+            Some(by) => self.messages.superseded(by, self.waited()),
+            None => self.messages.in_the_way(&self.obstructions, self.waited()),
+        }
     }
 
     /// The length of the wait that is over, if there was one.
@@ -432,9 +446,7 @@ where
             Action::GiveUp => self.give_up()?,
             Action::ReportBusy | Action::WarnWaiting if self.settings.quiet => {}
             Action::ReportBusy => self.say(&self.busy_line()),
-            Action::ReportSkip => {
-                self.say(&self.messages.skip(&self.obstructions, self.waited(), self.streak.as_ref()))
-            }
+            Action::ReportSkip => self.say(&self.messages.skip(&self.why_busy(), self.streak.as_ref())),
             Action::ReportDone => self.say(&self.messages.done()),
             Action::StartSpare => self.start_spare()?,
             Action::PassSpare(signal) => self.on_spare(signal.kernel()),

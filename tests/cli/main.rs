@@ -40,6 +40,7 @@ mod small_disk;
 mod spare;
 mod status;
 mod stuck;
+mod supersede;
 mod usage;
 mod users;
 mod watch;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rlock::clock::StoreTime;
 use rlock::lock::op::{Op, Reply, ResourceListing};
-use rlock::lock::past::{HISTORY_MAX, JobPast, Past, Remembered, Spared, Streak};
+use rlock::lock::past::{HISTORY_MAX, JobPast, Past, Remembered, Spared, Streak, Superseded};
 use rlock::lock::records::{Phase, Records as _, Session};
 use rlock::lock::request::{Job, Request, SessionId};
 use rlock::lock::resource::Resource;
@@ -147,6 +147,9 @@ impl Both {
                     .any(|listed| !listed.listing.holders.is_empty() || !listed.listing.waiters.is_empty());
                 let streak = streak.as_ref().map(plain_streak);
                 (is_explained || matches!(op, Op::GiveUp(_))) && streak == actual.as_ref().map(plain_streak)
+            }
+            (Reply::Superseded { by, streak }, ScriptReply::Superseded { by: actual, streak: its }) => {
+                by == actual && streak.as_ref().map(plain_streak) == its.as_ref().map(plain_streak)
             }
             (Reply::AlreadyDone, ScriptReply::AlreadyDone) => true,
             (Reply::KeptUntil(until), ScriptReply::KeptUntil(actual)) => until == actual,
@@ -341,7 +344,7 @@ fn plain(session: &Session) -> String {
     let Session { ancestors, claims, phase: _, asked, since, expiry, terms, job, last, process } = session;
     let claims: Vec<_> = claims.iter().map(|it| (&it.claim, it.rank.is_held(), it.token, it.shares, it.slot)).collect();
     let is_kept = session.is_kept();
-    let job = Job { max_waiting: None, ..job.clone() };
+    let job = Job { max_waiting: None, supersedes: false, ..job.clone() };
     format!("{ancestors:?} {claims:?} {is_kept} {asked:?} {since:?} {expiry:?} {terms:?} {job:?} {last:?} {process:?}")
 }
 
@@ -350,11 +353,13 @@ fn plain_streak(streak: &Streak) -> Streak {
     Streak { entry: None, ..streak.clone() }
 }
 
-/// What is remembered of a job without the numbers of its entries.
+/// What is remembered of a job without the numbers of its entries, and without the number in the
+/// queue, which the server counts for each resource.
 fn plain_job(job: &JobPast) -> JobPast {
     JobPast {
         spared: job.spared.map(|spared| Spared { entry: None, ..spared }),
         streak: job.streak.as_ref().map(plain_streak),
+        superseded: job.superseded.clone().map(|superseded| Superseded { before: 0, ..superseded }),
         ..job.clone()
     }
 }
@@ -365,7 +370,8 @@ fn plain_past(remembered: &Remembered) -> String {
     let Remembered { name, past, entries } = remembered;
     let Past { last, last_success, jobs, totals, .. } = past;
     // The model keeps a job without anything to remember until it drops old jobs.
-    let jobs = jobs.iter().filter(|(_, job)| job.success.is_some() || job.ended.is_some() || job.streak.is_some());
+    let is_empty = |job: &JobPast| *job == JobPast { period: job.period, ..JobPast::default() };
+    let jobs = jobs.iter().filter(|(_, job)| !is_empty(job));
     let jobs: Vec<_> = jobs.map(|(name, job)| (name, plain_job(job))).collect();
     let entries: String = entries.iter().map(|entry| format!("\n    {entry:?}")).collect();
     format!("{name} {last:?} {last_success:?} {jobs:?} {totals:?}{entries}")

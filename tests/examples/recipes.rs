@@ -19,12 +19,13 @@ const PROGRAMS: [&str; 11] =
 const JOBS: u32 = 64999;
 
 /// What each block of a section prints, in the order of the page. Each word is a line.
-const PRINTED: [(&str, &[&str]); 10] = [
+const PRINTED: [(&str, &[&str]); 11] = [
     ("FLOCK", &["", "work work rest work work work work work", "work rest", "work"]),
     ("MAINTENANCE WINDOW", &["sync maintain", "report"]),
     ("RESERVATION", &["rest work"]),
     ("START OF A DAEMON", &["plan work", "work"]),
     ("SEVERAL SLOTS", &["work rest"]),
+    ("NEWEST ONLY", &["work"]),
     ("HIERARCHY", &["migrate dump"]),
     ("ELECTION", &["lead", "lead"]),
     ("DIRTY MARKER", &["index", "index"]),

@@ -14,6 +14,8 @@ mod exclusion;
 mod fifo;
 #[path = "checkers/history.rs"]
 mod history;
+#[path = "checkers/newest.rs"]
+mod newest;
 #[path = "checkers/outcomes.rs"]
 mod outcomes;
 #[path = "checkers/register.rs"]
@@ -92,6 +94,7 @@ pub(crate) fn check(history: &History, entries: &[Entry], rules: &Rules) -> Find
     violations.extend(self::history::check(runs, entries, rules.forgets));
     if rules.fifo {
         violations.extend(fifo::check(runs));
+        violations.extend(newest::check(runs));
     }
     let waits = waits::idle_periods(runs, rules.lease);
     if let Some(idle) = rules.idle {

@@ -16,6 +16,8 @@ pub(crate) struct Level {
     pub(crate) claims: Vec<Claim>,
     /// The `--wait` of the request; none without a limit.
     pub(crate) wait_limit: Option<Duration>,
+    /// Whether the request supersedes the others of one job.
+    pub(crate) supersedes: bool,
     pub(crate) steps: Vec<Step>,
 }
 
@@ -38,7 +40,7 @@ pub(crate) enum Step {
 
 impl Level {
     pub(crate) fn new(claims: impl Into<Vec<Claim>>, steps: impl Into<Vec<Step>>) -> Self {
-        Self { claims: claims.into(), wait_limit: None, steps: steps.into() }
+        Self { claims: claims.into(), wait_limit: None, supersedes: false, steps: steps.into() }
     }
 
     /// The arguments of rlock before its command.
@@ -58,6 +60,9 @@ impl Level {
                 ["exec".to_owned()].into_iter().chain(options).collect()
             }
         };
+        if self.supersedes {
+            words.extend(["--job", "newest", "--supersede"].map(str::to_owned));
+        }
         words.extend(self.wait_limit.map(|wait_limit| format!("--wait={}ms", wait_limit.as_millis())));
         words
     }
@@ -77,7 +82,7 @@ impl Plan {
         let line = |level: &Level| {
             let wait_limit = level.wait_limit.map_or("-".to_owned(), |wait_limit| wait_limit.as_millis().to_string());
             let steps: Vec<_> = level.steps.iter().map(Step::to_text).collect();
-            format!("{} {wait_limit} {}", claims::to_text(&level.claims), steps.join(" "))
+            format!("{} {wait_limit} {} {}", claims::to_text(&level.claims), level.supersedes, steps.join(" "))
         };
         self.levels.iter().map(line).collect::<Vec<_>>().join("\n")
     }
@@ -88,6 +93,7 @@ impl Plan {
             Level {
                 claims: claims::parse(words.next().expect("a level has claims")),
                 wait_limit: words.next().and_then(|wait_limit| wait_limit.parse().ok()).map(Duration::from_millis),
+                supersedes: words.next() == Some("true"),
                 steps: words.map(Step::parse).collect(),
             }
         };
@@ -138,11 +144,12 @@ mod tests {
         ];
         let mut outer = Level::new([Claim::part("axis", Mode::Prewrite, "[0,9]")], steps);
         outer.wait_limit = Some(Duration::from_millis(250));
-        let inner = Level::new([Claim::whole("a", Mode::Write), Claim::slot("s", 2)], []);
+        let mut inner = Level::new([Claim::whole("a", Mode::Write), Claim::slot("s", 2)], []);
+        inner.supersedes = true;
         let plan = Plan { levels: vec![outer, inner] };
         assert_eq!(Plan::parse(&plan.to_text()), plan);
         assert_eq!(plan.inner().map(|inner| inner.levels.len()), Some(1));
         assert_eq!(plan.levels[0].words(), ["range-prewrite", "axis", "[0,9]", "--wait=250ms"]);
-        assert_eq!(plan.levels[1].words(), ["exec", "--write", "a", "--slot", "s=2"]);
+        assert_eq!(plan.levels[1].words(), ["exec", "--write", "a", "--slot", "s=2", "--job", "newest", "--supersede"]);
     }
 }

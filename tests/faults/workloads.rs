@@ -9,6 +9,9 @@ use super::command::TTL;
 use super::plan::{Level, Plan, Step};
 use super::support::random::Random;
 
+/// How the name of the resource of [`Workload::Newest`] begins.
+pub(crate) const NEWEST: &str = "newest";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workload {
     /// Writers of one resource, which increment a number and write to a register.
@@ -29,6 +32,8 @@ pub(crate) enum Workload {
     Crossing,
     /// Requests with a short `--wait` for a resource with long holds.
     Waits,
+    /// Writers of one job, each of which supersedes those that wait.
+    Newest,
     /// Requests with many claims, which need room in the store.
     Many,
     /// Commands that outlast a lease.
@@ -37,7 +42,7 @@ pub(crate) enum Workload {
 
 impl Workload {
     /// The workloads of most scenarios.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Mutex,
         Self::Readers,
         Self::Upgrade,
@@ -46,9 +51,11 @@ impl Workload {
         Self::Several,
         Self::Nesting,
         Self::Waits,
+        Self::Newest,
     ];
 
-    /// The workloads that clients of a server can do as well. They cannot nest, but upgrade.
+    /// The workloads that clients of a server can do as well. They cannot nest, but upgrade, and
+    /// belong to no job.
     pub(crate) const OF_CLIENTS: [Self; 7] =
         [Self::Mutex, Self::Readers, Self::Upgrade, Self::Intervals, Self::Slots, Self::Several, Self::Waits];
 
@@ -65,6 +72,10 @@ impl Workload {
             Self::Nesting => nesting(&format!("nest{tag}"), random),
             Self::Crossing => crossing(["x", "y", "z"].map(|name| format!("{name}{tag}")), random),
             Self::Waits => Plan::single(waits(&format!("waits{tag}"), random)),
+            Self::Newest => {
+                let name = format!("{NEWEST}{tag}");
+                Plan::single(Level { supersedes: true, ..mutex(&name, random) })
+            }
             Self::Many => Plan::single(many(&format!("many{tag}"), random)),
             Self::Long => Plan::single(long(&format!("long{tag}"), random)),
         };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rlock::clock::StoreTime;
-use rlock::lock::past::{End, Ended, Ending, Entry, Event, JobPast, Past, Totals};
+use rlock::lock::past::{End, Ended, Ending, Entry, Event, JobPast, Past, Superseded, Totals};
 use rlock::lock::request::{Claim, Job, OncePer, Process};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -33,6 +33,9 @@ pub(crate) struct Diary {
     spared: BTreeMap<String, (u32, StoreTime)>,
     /// The end of the last success of each job with a name of its own.
     ends: BTreeMap<String, StoreTime>,
+    /// The last request of each job that superseded others: the number of the next in the queue,
+    /// its instant and its process.
+    superseded: BTreeMap<String, (u64, StoreTime, Process)>,
     totals: Totals,
     entries: Vec<Entry>,
 }
@@ -70,6 +73,7 @@ impl Kept {
             || !diary.successes.is_empty()
             || !diary.skips.is_empty()
             || !diary.ends.is_empty()
+            || !diary.superseded.is_empty()
             || !diary.entries.is_empty();
         let is_bound = diary.successes.values().any(|(began, period)| now < *began + *period);
         if is_idle && !is_bound && self.written + if is_full { WEEK } else { HOUR } <= now {
@@ -89,18 +93,32 @@ impl Kept {
 
     /// Drops the jobs of which a change finds all too old.
     fn clear_up(&mut self, now: StoreTime) {
-        let Diary { successes, skips, spared, ends, .. } = &mut self.diary;
+        let Diary { successes, skips, spared, ends, superseded, .. } = &mut self.diary;
         let old = |end: Option<StoreTime>| end.is_none_or(|end| end <= now);
         let success = |name: &String| successes.get(name).map(|(began, period)| *began + WEEK.max(*period));
         let skip = |name: &String| skips.get(name).map(|skips| skips.last + WEEK);
         let end = |name: &String| ends.get(name).map(|end| *end + WEEK);
-        let names = successes.keys().chain(skips.keys()).chain(ends.keys());
-        let is_old = |name: &&String| old(success(name)) && old(skip(name)) && old(end(name));
+        let newest = |name: &String| superseded.get(name).map(|(_, at, _)| *at + WEEK);
+        let names = successes.keys().chain(skips.keys()).chain(ends.keys()).chain(superseded.keys());
+        let is_old = |name: &&String| old(success(name)) && old(skip(name)) && old(end(name)) && old(newest(name));
         let gone: Vec<_> = names.filter(is_old).cloned().collect();
         successes.retain(|name, _| !gone.contains(name));
         spared.retain(|name, _| !gone.contains(name));
         ends.retain(|name, _| !gone.contains(name));
         skips.retain(|name, _| !gone.contains(name));
+        superseded.retain(|name, _| !gone.contains(name));
+    }
+
+    /// A request that comes next in the queue supersedes those of its job that came before.
+    pub(crate) fn supersede(&mut self, now: StoreTime, job: &Job, before: u64, process: &Process) {
+        self.write(now).superseded.insert(job.name.clone(), (before, now, process.clone()));
+        self.clear_up(now);
+    }
+
+    /// The process whose request has superseded that of a job with a number in the queue.
+    pub(crate) fn superseded(&self, job: &Job, number: u64) -> Option<Process> {
+        let (before, _, by) = self.diary.superseded.get(&job.name)?;
+        (number < *before).then(|| by.clone())
     }
 
     fn enter(&mut self, history: u32, entry: Entry, report: Option<Report>) {
@@ -273,6 +291,10 @@ impl Diary {
         });
         let spared = |(name, job): (&String, &JobPast)| job.spared.map(|it| (name.clone(), (it.count, it.since)));
         let ends = past.jobs.iter().filter_map(|(name, job)| Some((name.clone(), job.ended?)));
+        let superseded = |(name, job): (&String, &JobPast)| {
+            let Superseded { before, at, by } = job.superseded.clone()?;
+            Some((name.clone(), (before, at, by)))
+        };
         Self {
             last: past.last,
             last_success: past.last_success,
@@ -280,6 +302,7 @@ impl Diary {
             skips: skips.collect(),
             spared: past.jobs.iter().filter_map(spared).collect(),
             ends: ends.collect(),
+            superseded: past.jobs.iter().filter_map(superseded).collect(),
             totals: past.totals,
             entries,
         }

@@ -327,8 +327,30 @@ impl Oracle {
             self.diary(now, &claims[0].resource).spare(now, job, process, claims.clone(), by);
             return Reply::AlreadyDone;
         }
+        let own_names = Self::resources(&request);
+        if let Some(place) = returns {
+            let by = own_names.iter().find_map(|name| self.diary(now, name).superseded(&request.job, place.number));
+            if let Some(by) = by {
+                return Reply::Superseded { by, streak: self.busy(now, &request) };
+            }
+        }
+        let supersedes = request.job.supersedes && returns.is_none();
+        let mut older = Vec::new();
+        for name in own_names.iter().filter(|_| supersedes) {
+            let is_older = |other: &&Member| {
+                let is_same = other.request.job.name == request.job.name;
+                is_same && !other.holds() && !request.ancestors.contains(&other.id())
+            };
+            let waits = |other: &&Member| Self::resources(&other.request).contains(name);
+            let mut found: Vec<_> = self.members.iter().filter(is_older).filter(waits).collect();
+            found.sort_by_key(|other| other.seq);
+            let new = found.into_iter().map(Member::id).filter(|id| !older.contains(id)).collect::<Vec<_>>();
+            older.extend(new);
+        }
         let crowd = |name: &Resource| {
-            let waits = |other: &&Member| !other.holds() && Self::resources(&other.request).contains(name);
+            let waits = |other: &&Member| {
+                !other.holds() && !older.contains(&other.id()) && Self::resources(&other.request).contains(name)
+            };
             self.members.iter().filter(waits).count() as u32
         };
         let is_crowded = |max| Self::resources(&request).iter().any(|name| crowd(name) >= max);
@@ -356,26 +378,41 @@ impl Oracle {
             since: now,
             expiry: None,
         };
+        let mut freed = Vec::new();
+        if wait {
+            freed = self.remove(now, &older, Why::Released(None));
+            granted.extend(&older);
+        }
         let blockers = self.blockers(&requester);
         let id = requester.id();
         for name in Self::resources(&requester.request) {
             // What is too old by now is not kept by the new session.
             self.diary(now, &name);
         }
+        if !blockers.is_empty() && !wait {
+            let streak = self.busy(now, &requester.request);
+            return Reply::Busy { blockers, streak };
+        }
+        if !wait {
+            freed = self.remove(now, &older, Why::Released(None));
+            granted.extend(&older);
+        }
+        for name in own_names.iter().filter(|_| supersedes) {
+            let (before, Request { job, process, .. }) = (self.seq + 1, &requester.request);
+            self.diary(now, name).supersede(now, job, before, process);
+        }
         if blockers.is_empty() {
             self.members.push(requester);
             self.grant(now, id, None);
+            self.settle(now, freed, granted);
             return self.member_mut(id).reply(now);
-        }
-        if !wait {
-            let streak = self.busy(now, &requester.request);
-            return Reply::Busy { blockers, streak };
         }
         let seq = place.unwrap_or(self.seq + 1);
         self.seq = self.seq.max(seq);
         let expiry = terms.map(|terms| now + terms.heartbeat);
         self.members.push(Member { seq, expiry, ..requester });
         self.note_overtakers(id);
+        self.settle(now, freed, granted);
         // Waiters behind a request that comes back may overtake it, and those that wait for it.
         let names = Self::resources(&self.members[self.members.len() - 1].request);
         for name in names {
@@ -388,7 +425,7 @@ impl Oracle {
                 self.try_grant(now, id, granted);
             }
         }
-        Reply::Waiting
+        self.member(id).map_or(Reply::Unknown, |member| member.reply(now))
     }
 
     /// The first ancestor of `below` whose hold a waiter waits for, or a waiter that this one
@@ -692,6 +729,12 @@ impl Oracle {
     }
 
     fn leave(&mut self, now: StoreTime, ids: &[SessionId], why: Why, granted: &mut Vec<SessionId>) {
+        let freed = self.remove(now, ids, why);
+        self.settle(now, freed, granted);
+    }
+
+    /// Removes sessions, and returns what they held or waited for.
+    fn remove(&mut self, now: StoreTime, ids: &[SessionId], why: Why) -> Freed {
         let mut freed = Vec::new();
         for id in ids {
             let Some(member) = self.member(*id).cloned() else { continue };
@@ -703,7 +746,7 @@ impl Oracle {
         self.last_tokens.retain(|resource, _| {
             members.iter().any(|member| member.request.claims.iter().any(|claim| claim.resource == *resource))
         });
-        self.settle(now, freed, granted);
+        freed
     }
 
     fn settle(&mut self, now: StoreTime, freed: Freed, granted: &mut Vec<SessionId>) {

@@ -69,7 +69,9 @@ impl World {
         }
         let expected = self.oracle.apply(self.now, op.clone());
         let mut actual = self.table.apply(self.now, op.clone()).unwrap();
-        if let Reply::Busy { streak: Some(streak), .. } = &mut actual.reply {
+        if let Reply::Busy { streak: Some(streak), .. } | Reply::Superseded { streak: Some(streak), .. } =
+            &mut actual.reply
+        {
             // The oracle has no numbers of entries.
             streak.entry = None;
         }

@@ -43,6 +43,7 @@ const OTHERS: [(&str, &[&str]); 11] = [
             "not_confirmed",
             "not_released",
             "not_renewed",
+            "superseded",
             "taken_away",
             "timeout",
             "ENDED_LATE",

@@ -27,8 +27,6 @@ use crate::supervise::event::{Action, Event, Sender, Signal};
 use crate::supervise::machine::{Machine, Skip};
 use crate::supervise::report::Report;
 
-/// How long the look at the holders may take.
-const INSPECT_LIMIT: Duration = Duration::from_secs(1);
 /// The exit code when the command can't be started in time.
 const START_FAILED: u8 = 126;
 
@@ -224,6 +222,10 @@ impl<'s> Supervision<'s> {
                 self.skipped_for = streak.map(|streak| streak.last - streak.since);
                 Event::Busy { skipped_for: self.skipped_for }
             }
+            Ok(Standing::Superseded { streak, .. }) => {
+                self.skipped_for = streak.map(|streak| streak.last - streak.since);
+                Event::Busy { skipped_for: self.skipped_for }
+            }
             Ok(Standing::AlreadyDone) => Event::AlreadyDone,
             Ok(Standing::Refused(_)) => Event::Denied(exit::USAGE),
             Ok(Standing::Lost) => Event::Lost,
@@ -378,6 +380,7 @@ impl<'s> Supervision<'s> {
         }
         match reply {
             Some(ScriptReply::Busy { obstructions, streak }) => Ok(Standing::Busy { obstructions, streak }),
+            Some(ScriptReply::Superseded { by, streak }) => Ok(Standing::Superseded { by, streak }),
             Some(ScriptReply::AlreadyDone) => Ok(Standing::AlreadyDone),
             // The request was granted in the meantime.
             _ => {
@@ -432,7 +435,7 @@ impl<'s> Supervision<'s> {
     /// Asks the store over a connection of its own.
     async fn list(&mut self, call: Call) -> Option<Answer> {
         let mut exchange = self.conversation.exchange.another();
-        let until = self.site.now() + INSPECT_LIMIT;
+        let until = self.site.now() + self.conversation.inspect_limit();
         let mut question = Question::call(&mut exchange, call, Retry::WhileUp, until);
         let mut route = Route::new(self.site);
         route.run(&mut Counted(&mut question, self.site)).await;

@@ -136,6 +136,17 @@ impl Checkers {
         jobs.end_row(&resources[0], job);
     }
 
+    /// The server takes a session for superseded.
+    pub(super) fn check_superseded(&mut self, session: SessionId) {
+        let Some(run) = self.by_session.get(&session).copied() else { return };
+        let (older, names) = (&self.runs[run], &self.runs[run].resources);
+        let is_same =
+            |newer: &Run| newer.job.name == older.job.name && names.iter().any(|name| newer.resources.contains(name));
+        if !self.runs.iter().any(|newer| newer.session != session && newer.job.supersedes && is_same(newer)) {
+            self.violations.push(format!("run {run} is superseded, though no other request of its job does that"));
+        }
+    }
+
     /// The server counts the run of a session as a success. With `regranted`, the server had lost
     /// the grant, and granted the request again at that instant. It counts from there.
     pub(super) fn succeed(&mut self, session: SessionId, regranted: Option<StoreTime>) {

@@ -62,6 +62,7 @@ impl World {
         let Ok(reply) = reply else { return };
         self.check_jobs(call, reply, also);
         self.check_crowd(call, reply, also);
+        self.check_superseded(call, reply, also);
         self.check_change(call, reply, also);
         let node = &self.nodes[self.primary];
         let Some(id) = call.operation.session() else { return };
@@ -89,7 +90,7 @@ impl World {
             (Operation::Acquire { request, .. }, ScriptReply::AlreadyDone) => {
                 self.checkers.check_done(request.session, also.now);
             }
-            (operation, ScriptReply::Busy { streak, .. }) => {
+            (operation, ScriptReply::Busy { streak, .. } | ScriptReply::Superseded { streak, .. }) => {
                 let session = operation.session().expect("a session is told that it is busy");
                 self.checkers.check_skip(session, streak.as_ref(), also.now);
             }
@@ -125,6 +126,25 @@ impl World {
         let held: Vec<_> = around().flat_map(|session| &session.claims).map(|record| &record.claim).collect();
         let is_covered = session.claims.iter().all(|record| held.iter().any(|held| covers(held, &record.claim)));
         self.checkers.grant(id, session.since, around().count() < session.ancestors.len(), is_covered);
+    }
+
+    /// Checks that no waiter of the job is left behind a request that supersedes them, and that a
+    /// superseded request has been followed by one that supersedes it.
+    fn check_superseded(&mut self, call: &Call, reply: &ScriptReply, also: &Consequences) {
+        let Operation::Acquire { request, place, .. } = &call.operation else { return };
+        let is_new = *place == 0 && also.joined.is_some() && request.job.supersedes;
+        if is_new && matches!(reply, ScriptReply::Waiting { .. } | ScriptReply::Granted { .. }) {
+            let server = &self.nodes[self.primary].server;
+            let names = request::resources(&request.claims);
+            let mut left: Vec<_> = names.iter().flat_map(|name| server.waiters_of(name, &request.job.name)).collect();
+            left.retain(|id| *id != request.session && !request.ancestors.contains(id));
+            if !left.is_empty() {
+                self.checkers.violations.push(format!("{:?} leaves {left:?} in the queue", call.operation));
+            }
+        }
+        if let ScriptReply::Superseded { .. } = reply {
+            self.checkers.check_superseded(request.session);
+        }
     }
 
     /// Checks that a request with `--max-waiting` waits if fewer sessions do, and only then.

@@ -153,6 +153,7 @@ impl Plan {
             name: (*random.pick(&JOBS)).to_owned(),
             skips: skip != Skip::Never,
             max_waiting: random.once_in(10).then(|| 1 + random.below(4) as u32),
+            supersedes: random.once_in(10),
             hold_at_least: random.once_in(10).then(|| MS(random.below(6000))),
             held_above: above.iter().flat_map(|above| request::resources(&above.claims)).cloned().collect(),
             ..Job::default()

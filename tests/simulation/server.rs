@@ -17,7 +17,7 @@ use crate::lock::index::{Entry, Query, Rank};
 use crate::lock::mode::Mode;
 use crate::lock::op::{Op, Outcome, Reply, ResourceListing};
 use crate::lock::records::{Phase, Records as _, Session};
-use crate::lock::request::{Claim, Place, Request, SessionId, slots_of};
+use crate::lock::request::{self, Claim, Place, Request, SessionId, slots_of};
 use crate::lock::resource::Resource;
 use crate::store::Obstruction;
 use crate::store::redis::codec::{Lease, ScriptReply};
@@ -247,6 +247,7 @@ impl Server {
                 let obstructions = call.resources.iter().map(|name| self.obstruction(name)).collect();
                 ScriptReply::Busy { obstructions, streak }
             }
+            (Reply::Superseded { by, streak }, _) => ScriptReply::Superseded { by, streak },
             (Reply::AlreadyDone, _) => ScriptReply::AlreadyDone,
             (Reply::KeptUntil(until), _) => ScriptReply::KeptUntil(until),
             (Reply::Refused(refusal), _) => ScriptReply::Refused(refusal),
@@ -470,11 +471,17 @@ impl Server {
     /// Applies an operation, wakes the sessions that it grants, and passes over those that nobody
     /// would wake.
     fn apply(&mut self, op: Op, caller: Option<SessionId>, now: StoreTime, also: &mut Consequences) -> Reply {
+        let waiters = self.waiters_of_the_job(&op);
         let Outcome { reply, granted, .. } = self.change(now, op);
         let mut granted = VecDeque::from(granted);
         while let Some(id) = granted.pop_front() {
             let listener = self.data.channels.get(&id).filter(|channel| channel.is_listening && caller != Some(id));
-            if listener.is_some_and(|channel| !self.publish(&channel.name, &mut also.messages)) {
+            let is_deaf = listener.is_some_and(|channel| !self.publish(&channel.name, &mut also.messages));
+            let is_superseded = waiters.contains(&id) && !self.waits_or_holds(id);
+            if is_superseded {
+                continue;
+            }
+            if is_deaf {
                 also.passed.push(id);
                 granted.extend(self.change(now, Op::Reap { session: id, ended: None }).granted);
             } else if self.waits_or_holds(id) {
@@ -485,6 +492,24 @@ impl Server {
             }
         }
         reply
+    }
+
+    /// The sessions that a superseding request finds in the queues.
+    fn waiters_of_the_job(&self, op: &Op) -> Vec<SessionId> {
+        match op {
+            Op::Acquire { request, place: None } if request.job.supersedes => {
+                let names = request::resources(&request.claims);
+                names.into_iter().flat_map(|name| self.waiters_of(name, &request.job.name)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The sessions of a job that wait for a resource.
+    pub(super) fn waiters_of(&self, name: &Resource, job: &str) -> Vec<SessionId> {
+        let mut waiters = sure(self.data.table.sessions_of(name, |rank| !rank.is_held()));
+        waiters.retain(|id| self.session(*id).is_some_and(|session| session.job.name == job));
+        waiters
     }
 
     fn waits_or_holds(&self, id: SessionId) -> bool {

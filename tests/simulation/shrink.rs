@@ -1,5 +1,7 @@
 //! Shrinks an episode with a violation, so that its timeline can be read.
 
+use std::time::{Duration, Instant};
+
 use super::episode;
 use super::faults::Fault;
 use super::location::Servers;
@@ -7,6 +9,8 @@ use super::setup::Setup;
 
 /// How many episodes an attempt to shrink plays at most.
 const EPISODES: usize = 400;
+/// How long it goes on beginning episodes. One with many sessions and a real server takes a minute.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// The number of seeds for each smaller episode. The events of a smaller episode differ, so its
 /// violation seldom has the same seed.
@@ -15,17 +19,18 @@ const SEEDS: u64 = 10;
 /// A smaller episode with the same kind of violation, or the episode itself if none is found.
 pub(super) fn shrink(mut setup: Setup) -> Setup {
     let kind = violation(&setup);
-    let mut left = EPISODES;
-    while let Some(smaller) = next(&setup, &kind, &mut left) {
+    let (mut left, start) = (EPISODES, Instant::now());
+    while let Some(smaller) = next(&setup, &kind, &mut left, start) {
         setup = smaller;
     }
     setup
 }
 
-fn next(setup: &Setup, kind: &Option<String>, left: &mut usize) -> Option<Setup> {
+fn next(setup: &Setup, kind: &Option<String>, left: &mut usize, start: Instant) -> Option<Setup> {
     let seeds = (0..SEEDS).map(|number| setup.seed.wrapping_add(number));
     let attempts = setup.smaller().flat_map(|setup| seeds.clone().map(move |seed| Setup { seed, ..setup.clone() }));
-    attempts.take_while(|_| std::mem::replace(left, left.saturating_sub(1)) > 0).find(|setup| violation(setup) == *kind)
+    let mut goes_on = || start.elapsed() < LIMIT && std::mem::replace(left, left.saturating_sub(1)) > 0;
+    attempts.take_while(|_| goes_on()).find(|setup| violation(setup) == *kind)
 }
 
 /// The first violation of an episode, without the words that contain a number.

@@ -218,14 +218,16 @@ fn request(own: &[&[u8]], terms: &[&[u8]], resources: &[Resource]) -> (Request, 
         let [_, _, text] = [(); 3].map(|()| unpack_bytes(&mut packed));
         claims.push(Claim { resource, mode, span: span(text), slots });
     }
-    let (wait, max_waiting) = (number(terms[0]) == 1, Some(terms[4]).filter(|max| !max.is_empty()));
+    let (wait, max_waiting) = (number(terms[0]) == 1, Some(terms[5]).filter(|max| !max.is_empty()));
+    let supersedes = number(terms[4]) == 1;
     unpack_array(&mut packed);
     let mut packed_length = || Duration::from_micros(unpack_number(&mut packed));
     let terms = Terms { ttl: length(own[1]), claim: packed_length(), heartbeat: packed_length() };
     let channel = text(unpack_bytes(&mut packed)).to_owned();
     let ancestors = unpack_bytes(&mut packed).chunks(32).map(session).collect();
     let _process = unpack_bytes(&mut packed);
-    let job = Job { max_waiting: max_waiting.map(|max| number(max) as u32), ..job(&mut packed) };
+    let max_waiting = max_waiting.map(|max| number(max) as u32);
+    let job = Job { max_waiting, supersedes, ..job(&mut packed) };
     let process = Process::default();
     let (session, terms) = (session(own[0]), Some(terms));
     (Request { session, ancestors, claims, wait, terms, job, process }, channel)
@@ -247,6 +249,7 @@ fn job(fixed: &mut &[u8]) -> Job {
         once_per: period.map(|period| OncePer { period, calendar }),
         skips: unpack_number(fixed) == 1,
         max_waiting: None,
+        supersedes: false,
         hold_at_least: optional(unpack_number(fixed)),
         keep_for: optional(unpack_number(fixed)),
         is_acquire: unpack_number(fixed) == 1,
@@ -339,6 +342,10 @@ pub(super) fn value(reply: &ScriptReply) -> Value {
             words.extend(tokens.iter().copied().map(number));
         }
         ScriptReply::KeptUntil(until) => words.extend([word("kept"), number(until.as_micros())]),
+        ScriptReply::Superseded { streak, .. } => {
+            let streak = Value::Array(streak.as_ref().map(skips).unwrap_or_default());
+            words.extend([word("superseded"), streak, word(NO_PROCESS)]);
+        }
         ScriptReply::AlreadyDone => words.push(word("already")),
         ScriptReply::Renewed(lease) => words.extend([word("renewed"), number(micros(*lease))]),
         ScriptReply::Done => words.push(word("done")),

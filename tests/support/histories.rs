@@ -311,7 +311,8 @@ impl Generator {
                 }
             }
             4..8 => {
-                let absent = self.left.iter().find(|(session, _)| !is_live(**session, table));
+                let is_absent = |id: &SessionId| !is_live(*id, table) && !self.granted.contains(id);
+                let absent = self.left.iter().find(|(session, _)| is_absent(session));
                 let Some((session, number)) = absent.map(|(session, number)| (*session, *number)) else {
                     return Op::Acquire { request: self.request(random, table), place: None };
                 };
@@ -357,6 +358,7 @@ impl Generator {
             }),
             skips: random.chance(60),
             max_waiting: random.chance(30).then(|| random.below(4) as u32),
+            supersedes: random.chance(25),
             hold_at_least: (keep_for.is_none() && random.chance(20)).then(|| length(random)),
             keep_for,
             is_acquire: keep_for.is_some(),
@@ -411,6 +413,11 @@ impl Generator {
                 reason: random.chance(50).then(|| "why é".to_owned()),
             },
         };
+        // The waiters that it supersedes may return to their places, too.
+        let is_same = |id: &SessionId| self.requests[id].job.name == request.job.name;
+        for id in live(&self.order, table).into_iter().filter(|id| request.job.supersedes && is_same(id)) {
+            self.left.extend(place(id, table).map(|place| (id, place)));
+        }
         self.requests.insert(request.session, request.clone());
         self.order.push(request.session);
         request

@@ -316,6 +316,47 @@ mod past {
         }
     }
 
+    /// The number in the queue decides, not when the superseded request asks again.
+    #[test]
+    fn superseded_request_that_returns_is_busy_and_a_later_one_is_queued() {
+        let mut table = LockTable::default();
+        let of_job = |supersedes| Job { name: "j".to_owned(), supersedes, ..Job::default() };
+        let returning = |session, number| {
+            let Op::Acquire { request, .. } = job(of_job(true), session) else { unreachable!("it asks") };
+            Op::Acquire { request, place: Some(Place { number, asked: NOW }) }
+        };
+        at(&mut table, NOW, job(of_job(false), 1));
+        assert_eq!(at(&mut table, NOW, job(of_job(false), 2)).reply, Reply::Waiting);
+        let newer = at(&mut table, NOW, job(of_job(true), 3));
+        assert_eq!((newer.reply, newer.granted), (Reply::Waiting, vec![id(2)]));
+        for _ in 0..2 {
+            let reply = at(&mut table, NOW, returning(2, 1)).reply;
+            assert!(matches!(reply, Reply::Superseded { .. }), "{reply:?}");
+        }
+        assert_eq!(found(&table, NOW).unwrap().past.totals.busy, 2);
+        at(&mut table, NOW, release(3));
+        assert_eq!(at(&mut table, NOW, returning(3, 2)).reply, Reply::Waiting, "it comes after itself");
+        let over = NOW + RETENTION;
+        at(&mut table, over, Op::Break { resource: name("r"), only: None });
+        at(&mut table, over, release(3));
+        assert_eq!(at(&mut table, over + RETENTION, Op::Expire).reply, Reply::Done);
+        assert!(table.into_records().is_forgotten());
+    }
+
+    /// "The store looks at the first 1000 waiting claims of the KEYs."
+    #[test]
+    fn request_supersedes_the_first_thousand_waiters() {
+        let mut table = LockTable::default();
+        let of_job = |supersedes| Job { name: "j".to_owned(), supersedes, ..Job::default() };
+        at(&mut table, NOW, job(of_job(false), 1));
+        for number in 0..1_002_u128 {
+            let mut request = request(2, &[], &[claim(Mode::Write, "")]);
+            (request.session, request.job) = (SessionId((number + 7).to_be_bytes()), of_job(false));
+            at(&mut table, NOW, Op::Acquire { request, place: None });
+        }
+        assert_eq!(at(&mut table, NOW, job(of_job(true), 3)).granted.len(), 1_000);
+    }
+
     /// "The store decides in the step that grants, and again when a waiter's turn comes."
     #[test]
     fn long_queue_of_waiters_whose_job_is_done_leaves_in_one_step() {

@@ -387,7 +387,7 @@ impl EmbeddedSessions {
                 session.stage = stage;
                 return;
             }
-            (Standing::Busy { .. } | Standing::AlreadyDone | Standing::Refused(_) | Standing::Lost, _) => (None, true),
+            (_, _) => (None, true),
         };
         if standing == Standing::Waiting {
             session.place = place;

@@ -170,7 +170,8 @@ impl Call {
     pub fn acquire_after(waited: Duration, request: &Request, place: u64, subscribed: bool) -> Self {
         let resources: Vec<Resource> = request::resources(&request.claims).into_iter().cloned().collect();
         let ancestors: String = request.ancestors.iter().map(SessionId::to_string).collect();
-        let is_plain = request.job.once_per.is_none() && request.job.keep_for.is_none();
+        let job = &request.job;
+        let is_plain = job.once_per.is_none() && job.keep_for.is_none() && !job.supersedes;
         let alone = match request.claims.as_slice() {
             _ if !ancestors.is_empty() || !is_plain || !waited.is_zero() => "0",
             [claim] if claim.mode == Mode::Slot => "s",
@@ -181,14 +182,15 @@ impl Call {
         let terms = request.terms.unwrap_or_default();
         let (session, process) = (request.session, process(&request.process));
         let fixed = Fixed { terms, session, ancestors, process, job: request.job.clone() };
-        let max_waiting = request.job.max_waiting.map(|max| max.to_string()).unwrap_or_default();
+        let max_waiting = job.max_waiting.map(|max| max.to_string()).unwrap_or_default();
         let (wait, waited, listening) = (u8::from(request.wait), micros(waited), u8::from(subscribed));
+        let supersedes = u8::from(job.supersedes);
         // A server takes longer for each argument, so the rarely used ones are one text.
         let arguments = vec![
             Argument::Session(request.session),
             Argument::length(terms.ttl),
             Argument::Word(alone),
-            Argument::Text(format!("{wait} {place} {waited} {listening} {max_waiting}")),
+            Argument::Text(format!("{wait} {place} {waited} {listening} {supersedes} {max_waiting}")),
             Argument::Request(pack::claims(&request.claims, &resources), Box::new(fixed)),
         ];
         Self { script: &scripts::ACQUIRE, form: Form::Operation, own: resources.len(), resources, arguments }
@@ -489,6 +491,7 @@ mod tests {
                 hold_at_least: Some(us(5)),
                 is_acquire: true,
                 max_waiting: Some(4),
+                supersedes: true,
                 held_above: vec![name("p")],
                 ..Job::default()
             },
@@ -514,7 +517,7 @@ mod tests {
             vec!["EVALSHA".to_owned(), sent[1].clone(), "14".to_owned()],
             keys("a"),
             keys("b"),
-            ["5", "SPUBLISH", &id, "30", "0", "1 9 0 0 4", &(claims.concat() + &fixed), "a", "b"]
+            ["5", "SPUBLISH", &id, "30", "0", "1 9 0 0 1 4", &(claims.concat() + &fixed), "a", "b"]
                 .map(str::to_owned)
                 .to_vec(),
         ]

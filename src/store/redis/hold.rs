@@ -27,8 +27,6 @@ use crate::store::{AcquireOptions, Error, Handle, Obstruction, Released, Standin
 const LISTED: u32 = 256;
 /// How many resources one call lists, so that the server soon serves other clients.
 const LISTED_AT_ONCE: usize = 64;
-/// How long a user at the terminal waits to see who holds the lock.
-const INSPECT_LIMIT: Duration = Duration::from_secs(1);
 
 pub(super) struct RedisHold {
     conversation: HoldConversation,
@@ -70,7 +68,8 @@ impl Handle for RedisHold {
             // The request is over, so there is time to find the right that the user lacks.
             Some(failure) => {
                 let (exchange, route) = (self.conversation.exchange.another(), self.route.another(REPLY_MAX));
-                Err(Client::over(exchange, route, INSPECT_LIMIT).with_right(failure.clone()).into())
+                let limit = self.conversation.inspect_limit();
+                Err(Client::over(exchange, route, limit).with_right(failure.clone()).into())
             }
             None => self.conversation.standing(),
         }
@@ -97,6 +96,7 @@ impl Handle for RedisHold {
         }
         match reply {
             Some(ScriptReply::Busy { obstructions, streak }) => Ok(Standing::Busy { obstructions, streak }),
+            Some(ScriptReply::Superseded { by, streak }) => Ok(Standing::Superseded { by, streak }),
             Some(ScriptReply::AlreadyDone) => Ok(Standing::AlreadyDone),
             // The request was granted in the meantime.
             _ => {
@@ -116,7 +116,7 @@ impl Handle for RedisHold {
         let resources = &self.conversation.resources;
         let reply_max = REPLY_MAX.saturating_mul(4 * resources.len()).min(LISTING_MAX);
         let exchange = self.conversation.exchange.another();
-        let mut client = Client::over(exchange, self.route.another(reply_max), INSPECT_LIMIT);
+        let mut client = Client::over(exchange, self.route.another(reply_max), self.conversation.inspect_limit());
         let mut found = Vec::new();
         for names in resources.chunks(LISTED_AT_ONCE) {
             let ScriptReply::Listing { resources, .. } = client.call(Call::inspect(names.to_vec(), LISTED))? else {
@@ -130,7 +130,10 @@ impl Handle for RedisHold {
     fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
         let reply_max = REPLY_MAX.saturating_mul(4 * resources.len()).min(LISTING_MAX);
         let exchange = self.conversation.exchange.another();
-        reading::read(Client::over(exchange, self.route.another(reply_max), INSPECT_LIMIT), resources)
+        reading::read(
+            Client::over(exchange, self.route.another(reply_max), self.conversation.inspect_limit()),
+            resources,
+        )
     }
 
     fn trouble(&self) -> Option<String> {

@@ -17,7 +17,7 @@ use crate::lock::deadlock::Reading;
 use crate::lock::mode::Mode;
 use crate::lock::op::Refusal;
 use crate::lock::past::End;
-use crate::lock::request::Claim;
+use crate::lock::request::{Claim, Process};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
@@ -437,6 +437,12 @@ fn request_that_is_denied_starts_nothing_and_releases_nothing() {
             "rlock: busy: 'k' was held a moment ago\n",
         ),
         (Standing::Busy { obstructions: Vec::new(), streak: None }, true, 75, ""),
+        (
+            Standing::Superseded { by: Process { pid: 7, ..Process::default() }, streak: None },
+            false,
+            75,
+            "rlock: busy: the request for 'k' was superseded by @, pid 7, ''\n",
+        ),
     ] {
         let (mut hold, _news) = Fake::new(first);
         let settings = Settings { quiet, ..SETTINGS };

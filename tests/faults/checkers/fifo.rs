@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::Violation;
+use super::{Violation, newest};
 use crate::claims;
 use crate::log::{Instant, Run};
 
@@ -49,6 +49,7 @@ fn wait(run: &Run) -> Option<Wait<'_>> {
     let from = run.queued?;
     let to = match (run.start, run.wait_limit) {
         (Some(start), _) => start,
+        _ if newest::may_be_superseded(run) => return None,
         // The limit counts from the entry into the queue, which was after `asked`.
         (None, Some(wait_limit)) if run.code() == Some(75) => run.asked + nanos(wait_limit),
         (None, _) => return None,

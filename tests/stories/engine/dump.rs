@@ -38,6 +38,10 @@ pub(super) fn busy(streak: Option<&Streak>) -> String {
     streak.map_or_else(|| "busy".to_owned(), |streak| format!("busy, skipped {} in a row", streak.count))
 }
 
+pub(super) fn superseded(streak: Option<&Streak>) -> String {
+    streak.map_or_else(|| "superseded".to_owned(), |streak| format!("superseded, skipped {} in a row", streak.count))
+}
+
 /// The numbers of slots.
 pub(super) fn slots(numbers: &[u32]) -> String {
     numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")

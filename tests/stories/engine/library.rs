@@ -228,6 +228,7 @@ fn text(standing: &Standing) -> String {
         Standing::Granted(_) => "granted".to_owned(),
         Standing::Waiting | Standing::Asking => "waiting".to_owned(),
         Standing::Busy { streak, .. } => dump::busy(streak.as_ref()),
+        Standing::Superseded { streak, .. } => dump::superseded(streak.as_ref()),
         Standing::AlreadyDone => "already done".to_owned(),
         Standing::Refused(refusal) => format!("refused: {refusal}"),
         Standing::Lost => "lost".to_owned(),

@@ -178,6 +178,7 @@ impl Model {
             Reply::Granted { .. } => "granted".to_owned(),
             Reply::Waiting => "waiting".to_owned(),
             Reply::Busy { streak, .. } => dump::busy(streak.as_ref()),
+            Reply::Superseded { streak, .. } => dump::superseded(streak.as_ref()),
             Reply::AlreadyDone => "already done".to_owned(),
             Reply::Refused(refusal) => format!("refused: {refusal}"),
             Reply::Done | Reply::Released(_) => "done".to_owned(),

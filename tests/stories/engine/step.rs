@@ -127,6 +127,7 @@ fn acquire(label: &str, mut words: &[&str]) -> Result<Acquire, String> {
             [ref rest @ .., "no-wait"] => (acquire.wait, words) = (false, rest),
             [ref rest @ .., "below", ancestor] => (acquire.below, words) = (Some(ancestor.to_owned()), rest),
             [ref rest @ .., "skip-ok"] => (acquire.job.skips, words) = (true, rest),
+            [ref rest @ .., "supersede"] => (acquire.job.supersedes, words) = (true, rest),
             [ref rest @ .., "max-waiting", count] => {
                 (acquire.job.max_waiting, words) = (Some(count.parse().map_err(message)?), rest);
             }

@@ -48,6 +48,13 @@ pub enum ScriptReply {
         /// The skips of the job in a row, if the request counts as a skip.
         streak: Option<Streak>,
     },
+    /// A newer request of the job has superseded this one.
+    Superseded {
+        /// The process that made the newer request.
+        by: Process,
+        /// The skips of the job in a row, if this request counts as a skip.
+        streak: Option<Streak>,
+    },
     /// A run has succeeded so lately that the request is not granted.
     AlreadyDone,
     /// The request can never be granted.
@@ -122,6 +129,7 @@ impl ScriptReply {
             ("busy", [streak, resources @ ..]) => {
                 Self::Busy { obstructions: obstructions(resources)?.0, streak: self::streak(streak)? }
             }
+            ("superseded", [streak, by]) => Self::Superseded { by: process(by)?, streak: self::streak(streak)? },
             ("already", []) => Self::AlreadyDone,
             ("refused", refusal) => Self::Refused(self::refusal(refusal)?),
             ("need", names) => Self::Need(names.iter().map(name).collect::<Option<_>>()?),

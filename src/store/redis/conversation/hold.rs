@@ -26,6 +26,9 @@ use crate::store::redis::target::Kind;
 use crate::store::{Error, Grant, Replicas, Standing};
 use crate::words::Explained;
 
+/// How long a user at the terminal waits to see who holds the lock.
+const INSPECT_LIMIT: Duration = Duration::from_secs(1);
+
 /// The conversation about one request.
 pub(in crate::store::redis) struct HoldConversation {
     pub(in crate::store::redis) exchange: Exchange,
@@ -66,6 +69,12 @@ impl HoldConversation {
     }
 
     /// Why the server can't be used, once that is known.
+    /// How long a look at the holders may take. Nothing else happens meanwhile, and a grant must be
+    /// claimed and renewed in time.
+    pub(in crate::store::redis) fn inspect_limit(&self) -> Duration {
+        INSPECT_LIMIT.min(self.terms.ttl / 4)
+    }
+
     pub(in crate::store::redis) fn failure(&self) -> Option<&Failure> {
         if let State::Failed { failure, .. } = self.negotiation.state() { Some(failure) } else { None }
     }

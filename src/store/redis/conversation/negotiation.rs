@@ -93,6 +93,7 @@ impl State {
             Self::Held { .. } => "held",
             Self::TooFewCopies(_) => "too few",
             Self::Over(Standing::Busy { .. }) => "busy",
+            Self::Over(Standing::Superseded { .. }) => "superseded",
             Self::Over(Standing::AlreadyDone) => "already done",
             Self::Over(Standing::Refused(_)) => "refused",
             Self::Over(_) => "lost",
@@ -339,6 +340,9 @@ impl Negotiation {
             }
             (Command::Acquire { .. }, ScriptReply::Busy { obstructions, streak }) => {
                 self.end(Standing::Busy { obstructions, streak })
+            }
+            (Command::Acquire { .. }, ScriptReply::Superseded { by, streak }) => {
+                self.end(Standing::Superseded { by, streak })
             }
             (Command::Acquire { .. }, ScriptReply::AlreadyDone) => self.end(Standing::AlreadyDone),
             (Command::Acquire { .. }, ScriptReply::Refused(refusal)) => self.end(Standing::Refused(refusal)),

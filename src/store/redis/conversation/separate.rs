@@ -163,9 +163,7 @@ impl SessionConversation {
             Ok(standing @ (Standing::Asking | Standing::Waiting | Standing::Granted(_))) => {
                 reported.clone_from(standing);
             }
-            Ok(Standing::Busy { .. } | Standing::AlreadyDone | Standing::Refused(_) | Standing::Lost) | Err(_) => {
-                self.part(false, now)
-            }
+            Ok(_) | Err(_) => self.part(false, now),
         }
         Some(sessions::Event::Standing(standing))
     }

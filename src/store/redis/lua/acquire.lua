@@ -4,9 +4,9 @@
 -- whether the fast path may grant the request: 's' for a slot, '1' for another claim, and 'm' for
 -- one claim on each of several resources. It is '0' if only the general path may grant the request:
 -- because of its ancestors or its job, because a resource has several claims, or because the
--- request has waited before. `terms` are five texts with spaces between them: whether the request
+-- request has waited before. `terms` are six texts with spaces between them: whether the request
 -- waits, its place, how long it has waited before it lost its place, whether its session listens,
--- and max_waiting. A request that has no place yet does not wait if `max_waiting` sessions wait for
+-- whether it supersedes the waiters of its job, and max_waiting. A request that has no place yet does not wait if `max_waiting` sessions wait for
 -- one of its resources; it may be empty. `request` has the packed claims, and then the part of the
 -- records that never changes, packed.
 
@@ -100,8 +100,9 @@ end
 
 --- the general path ---
 
-local wait, place, waited, listening, max_waiting = string.match(ARGV[6], '^(%d) (%d+) (%d+) (%d) (%d*)$')
+local wait, place, waited, listening, supersedes, max_waiting = string.match(ARGV[6], '^(%d) (%d+) (%d+) (%d) (%d) (%d*)$')
 wait, place, waited, listening = wait == '1', tonumber(place), tonumber(waited), tonumber(listening)
+supersedes = supersedes == '1' and place == 0
 local asked, fixed = split_record(request)
 
 -- The record that the request gets.
@@ -172,6 +173,19 @@ if is_without_place(at[1], own) then
   return finish({ 'refused', 'jobs', at[1].name })
 end
 
+local by_whom
+for i = 1, #at do
+  by_whom = by_whom or superseded_by(at[i], own, place)
+end
+if by_whom then
+  local first
+  for i = 1, #at do
+    local streak = note_busy(at[i], own, pack(lists[at[i]]))
+    first = first or streak
+  end
+  return finish({ 'superseded', first, by_whom })
+end
+
 local place_before = place
 
 -- A waiter that comes back keeps its place, unless the numbers have begun anew and another waiter
@@ -192,9 +206,65 @@ if #kin > 1 and is_linked and not are_declared(own[HELD_ABOVE]) then
   return finish({ 'need', unpack(own[HELD_ABOVE]) })
 end
 
--- Other waiters are granted what the dead waiters free only when this request has its grant or its
--- place, because its place may be ahead of theirs.
+-- The waiters that the request supersedes, and how many of them wait for each resource. Looks at
+-- the first LOAD waiting claims of the resources. If more leave than one call takes away, the
+-- client repeats the call.
+local superseded, where_of, leaving, more_leave = {}, {}, {}, false
+local looks_, room = supersedes and LOAD or 0, LOAD
+for i = 1, #at do
+  local r, k = at[i], 1
+  local entry = looks_ > 0 and r.count.waiters and waiter(r, k)
+  leaving[i] = 0
+  while entry and looks_ > 0 do
+    local id = entry.id
+    local known = not r.left[id] and not kin[id] and record(r, id)
+    if known and known[JOB] == own[JOB] then
+      leaving[i] = leaving[i] + 1
+      local cost = not where_of[id] and load_of(id, r)
+      if cost and (#superseded == CROWD or #superseded > 0 and cost > room) then
+        more_leave = true
+      elseif cost then
+        superseded[#superseded + 1], where_of[id], room = id, r, room - cost
+      end
+    end
+    looks_, k = looks_ - #entry / 3, k + 1
+    entry = waiter(r, k)
+  end
+end
+local its_need = #superseded > 0 and needed(superseded, true)
+if its_need then
+  return finish(its_need)
+end
+max_waiting = place_before == 0 and tonumber(max_waiting) or math.huge
+for i = 1, #at do
+  wait = wait and (at[i].count.waiters or 0) - leaving[i] < max_waiting
+end
+
+-- Other waiters are granted what these waiters and the dead ones free only when this request has
+-- its grant or its place, because its place may be ahead of theirs.
 local freed = {}
+
+-- Ends the superseded waiters, which find out when they ask again. Returns the reply if the call
+-- has to be repeated.
+local function supersede()
+  for i = 1, #superseded do
+    local id = superseded[i]
+    local known = record(where_of[id], id)
+    if known[LISTENING] == 1 and publish ~= '' then
+      is_heard(known[CHANNEL])
+    end
+    leave({ id }, where_of[id], freed)
+  end
+  if more_leave then
+    settle(freed)
+    return finish({ 'need' })
+  end
+end
+
+local again = wait and supersede()
+if again then
+  return again
+end
 local in_the_way, dead = pass_over_the_dead(claims, where, kin, place > 0 and place or nil, freed)
 if dead then
   settle(freed)
@@ -293,10 +363,6 @@ local function listing(r)
   return reply
 end
 
-max_waiting = place_before == 0 and tonumber(max_waiting) or math.huge
-for i = 1, #at do
-  wait = wait and (at[i].count.waiters or 0) < max_waiting
-end
 if in_the_way and not wait then
   settle(freed)
   reply = { 'busy' }
@@ -306,6 +372,14 @@ if in_the_way and not wait then
     reply[i + 2] = listing(at[i])
   end
   return finish(reply)
+end
+
+again = not wait and supersede()
+if again then
+  return again
+end
+for i = 1, supersedes and #at or 0 do
+  note_superseded(at[i], own)
 end
 
 -- Whether a session waits for a resource that an ancestor of the request holds.

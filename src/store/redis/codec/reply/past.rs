@@ -5,7 +5,7 @@ use redis::Value;
 use super::{ending, instant, length, list, mode, name, number, process, small, span, streak, text};
 use crate::clock::StoreTime;
 use crate::lock::mode::Mode;
-use crate::lock::past::{Ended, Entry, Event, JobPast, Past, Remembered, Spared, Totals};
+use crate::lock::past::{Ended, Entry, Event, JobPast, Past, Remembered, Spared, Superseded, Totals};
 use crate::lock::request::Claim;
 use crate::lock::resource::Resource;
 
@@ -43,7 +43,9 @@ fn optional(value: &Value) -> Option<Option<StoreTime>> {
 }
 
 fn job(value: &Value) -> Option<(String, JobPast)> {
-    let [name, success, count, since, last, _, process, period, ended, spared, first_spared, _] = list(value)? else {
+    let [name, success, count, since, last, _, process, period, ended, spared, first_spared, _, superseded @ ..] =
+        list(value)?
+    else {
         return None;
     };
     let streak = match number(count)? {
@@ -55,7 +57,13 @@ fn job(value: &Value) -> Option<(String, JobPast)> {
         count => Some(Spared { count, since: instant(first_spared)?, entry: None }),
     };
     let (success, ended) = (optional(success)?, optional(ended)?);
-    Some((text(name)?.to_owned(), JobPast { success, period: length(period)?, spared, ended, streak }))
+    let superseded = match superseded {
+        [before, at, by] if number(before)? > 0 => {
+            Some(Superseded { before: number(before)?, at: instant(at)?, by: super::process(by)? })
+        }
+        _ => None,
+    };
+    Some((text(name)?.to_owned(), JobPast { success, period: length(period)?, spared, ended, streak, superseded }))
 }
 
 fn entry(value: &Value, resource: &Resource) -> Option<Entry> {

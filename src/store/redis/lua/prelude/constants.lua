@@ -78,6 +78,9 @@ local SUCCESS, COUNT, FIRST_SKIP, LAST_SKIP, ENTRY, COMMAND, PERIOD = 1, 2, 3, 4
 -- The end of the last success of a job that the caller named; and the number of requests that were
 -- told that the run is done since the success, the first of them, and their entry in the history.
 local LAST_END, SPARED, FIRST_SPARED, SPARED_ENTRY = 8, 9, 10, 11
+-- The last request that has superseded the waiters of the job: 0, or the smallest number in the
+-- queue that it has not superseded; its instant and its process.
+local SUPERSEDED, SUPERSEDED_AT, SUPERSEDED_BY = 12, 13, 14
 
 -- What one call takes away at most, because the server serves no other client meanwhile: CROWD
 -- sessions, which cost LOAD together. A claim costs 1 and a name NAME_COST. One session may cost

@@ -26,7 +26,7 @@ end
 local function keep_jobs(r, jobs)
   local known, bound, oldest, its_last = 0, 0, nil, nil
   for name, job in pairs(jobs) do
-    local last = math.max(job[SUCCESS], job[LAST_END], job[COUNT] > 0 and job[LAST_SKIP] or 0)
+    local last = math.max(job[SUCCESS], job[LAST_END], job[COUNT] > 0 and job[LAST_SKIP] or 0, job[SUPERSEDED_AT])
     if last + KEEP <= r.now and not is_bound(r, job) then
       jobs[name] = nil
     else
@@ -44,7 +44,7 @@ local function keep_jobs(r, jobs)
 end
 
 local function no_job()
-  return { 0, 0, 0, 0, -1, '', 0, 0, 0, 0, -1 }
+  return { 0, 0, 0, 0, -1, '', 0, 0, 0, 0, -1, 0, 0, '' }
 end
 
 -- Ends the streak of a session's job.
@@ -177,6 +177,22 @@ local function note_spared(r, known, claims, by)
   local entry = entry_of('done', job[SPARED], job[FIRST_SPARED], 0, 0, claims .. known[FIXED])
   job[SPARED_ENTRY] = enter_again(r, known[HISTORY], entry, job[SPARED_ENTRY])
   keep_jobs(r, jobs)
+end
+
+-- Notes that a request supersedes the earlier waiters of its job. It has no place in the queue yet.
+local function note_superseded(r, known)
+  local jobs = jobs_of(r)
+  local job = jobs[known[JOB]] or no_job()
+  jobs[known[JOB]] = job
+  job[SUPERSEDED], job[SUPERSEDED_AT], job[SUPERSEDED_BY] = r.seq + 1, r.now, known[PROCESS]
+  keep_jobs(r, jobs)
+end
+
+-- Returns the process of the request that has superseded the waiter of a job with a number in the
+-- queue, or nil.
+local function superseded_by(r, known, number)
+  local job = number > 0 and past_of(r)[JOBS] ~= '' and jobs_of(r)[known[JOB]]
+  return job and number < job[SUPERSEDED] and job[SUPERSEDED_BY] or nil
 end
 
 -- Counts a request that was told to be busy. Returns the streak of its job, if the request counts
