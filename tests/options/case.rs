@@ -29,6 +29,7 @@ pub(crate) struct Case {
     pub(crate) status_file: bool,
     pub(crate) nested: bool,
     pub(crate) until_ready: bool,
+    pub(crate) supersede: bool,
     /// Options that change nothing that a case can see, as they are written.
     pub(crate) others: Vec<String>,
     /// An option or a value that no subcommand accepts.
@@ -60,6 +61,8 @@ pub(crate) enum Claim {
     Prewrite(&'static str),
     Read(&'static str),
     Slot,
+    /// Both of the two slots.
+    Slots,
     Interval,
 }
 
@@ -130,6 +133,7 @@ impl Case {
             status_file: random.chance(20),
             nested: random.once_in(40),
             until_ready: random.once_in(20),
+            supersede: random.chance(12),
             others: others(random, on_server),
             nonsense: random.once_in(30).then(|| (*random.pick(&NONSENSE)).to_owned()),
             options_first: random.chance(30),
@@ -195,6 +199,7 @@ impl Case {
             Claim::Prewrite(key) => vec!["--prewrite", key],
             Claim::Read(key) => vec!["--read", key],
             Claim::Slot => vec!["--slot", "{k}s=2"],
+            Claim::Slots => vec!["--slot", "{k}s=2:2"],
             Claim::Interval => vec!["--range-write", "{k}t", "[1,2)"],
         });
         words.chain(stray).map(str::to_owned).collect()
@@ -209,6 +214,7 @@ impl Case {
             (self.verbose, "--verbose"),
             (self.nested, "--nested"),
             (self.until_ready, "--until-ready"),
+            (self.supersede, "--supersede"),
         ];
         words.extend(switches.into_iter().filter(|(is_given, _)| *is_given).map(|(_, word)| word.to_owned()));
         let mut option = |name: &str, value: Option<String>| {
@@ -273,11 +279,12 @@ const NONSENSE: [&str; 8] = [
 ];
 
 fn claims(random: &mut Random, form: Form) -> Vec<Claim> {
-    const FURTHER: [Claim; 6] = [
+    const FURTHER: [Claim; 7] = [
         Claim::Read("{k}r"),
         Claim::Write("{k}w"),
         Claim::Prewrite("{k}p"),
         Claim::Slot,
+        Claim::Slots,
         Claim::Interval,
         Claim::Read("{k}q"),
     ];

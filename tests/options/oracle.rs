@@ -55,9 +55,9 @@ fn ends(case: &Case) -> Vec<End> {
 
 /// "64 usage": the rules between options, as rlock-exec(1) has them.
 fn is_mistake(case: &Case) -> bool {
-    let has_limit = case.no_wait || case.wait.is_some() || case.max_waiting.is_some();
+    let has_limit = case.no_wait || case.wait.is_some() || case.max_waiting.is_some() || case.supersede;
     let is_whole_write = matches!(case.claims[..], [Claim::Bare | Claim::Write(_)]) && case.form == Form::Exec;
-    let slots = case.claims.iter().filter(|claim| **claim == Claim::Slot).count();
+    let slots = case.claims.iter().filter(|claim| matches!(claim, Claim::Slot | Claim::Slots)).count();
     case.nonsense.is_some()
         || case.stray
         || slots > 1

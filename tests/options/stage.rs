@@ -142,7 +142,7 @@ fn first_key(case: &Case) -> &'static str {
     match case.claims[0] {
         crate::case::Claim::Bare => "k",
         crate::case::Claim::Write(key) | crate::case::Claim::Prewrite(key) | crate::case::Claim::Read(key) => key,
-        crate::case::Claim::Slot => "{k}s",
+        crate::case::Claim::Slot | crate::case::Claim::Slots => "{k}s",
         crate::case::Claim::Interval => "{k}t",
     }
 }
