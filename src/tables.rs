@@ -25,6 +25,9 @@ pub(crate) const NEVER: u64 = 1 << 53;
 /// job is refused if all of them have succeeded within their periods.
 pub const JOBS_MAX: usize = 1000;
 
+/// Maximum number of waiting claims among which a request looks for the waiters that it supersedes.
+pub(crate) const SUPERSEDED_MAX: usize = 500;
+
 /// Maximum number of claims of overtaken waiters with which a nested request compares the waiters
 /// behind them. Beyond these, it heeds the waiters that wait for an overtaken waiter only.
 pub(crate) const OVERTAKEN_MAX: usize = 64;

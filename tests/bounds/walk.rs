@@ -35,6 +35,8 @@ pub(crate) enum Finale {
     /// A waiter for as many names is granted its request, claims and releases.
     HandOver,
     Break,
+    /// A request of the job of all waiters supersedes them.
+    Supersede,
     /// All leases end, and a newcomer finds the dead.
     Expire,
     /// A key is lost.
@@ -53,6 +55,12 @@ fn requests(number: u32, slots: u32) -> [(&'static str, Request); 6] {
         ("256 names", for_names(number, Write, "n", 256)),
         ("a slot", for_slot(number, slots)),
     ]
+}
+
+/// A request that supersedes the waiters of a job.
+fn superseding(number: u32, job: &str) -> Request {
+    let job = Job { name: job.to_owned(), supersedes: true, ..Job::default() };
+    Request { job, ..request(number, Write) }
 }
 
 /// The steps that leave the crowd as it is.
@@ -135,6 +143,10 @@ pub(crate) fn walk(client: &mut Client<'_>, size: u32, finale: Finale) {
             release(client);
         }
         Finale::Break => walk_of_break(client, "break", Call::break_grants),
+        Finale::Supersede => {
+            client.step("request that supersedes nobody", Call::acquire(&superseding(OTHERS, "other"), 0, false));
+            client.step("request that supersedes", Call::acquire(&superseding(OTHERS + 1, ""), 0, false));
+        }
         Finale::Expire => {
             client.advance(TERMS.ttl);
             client.step("request beside the dead", Call::acquire(&newcomer, 0, false));

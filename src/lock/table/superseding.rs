@@ -2,15 +2,15 @@
 
 use super::*;
 use crate::lock::past::Superseded;
-use crate::lock::request::CLAIMS_MAX;
+use crate::tables::SUPERSEDED_MAX;
 
 impl<R: Records> LockTable<R> {
     /// The waiters that a new request supersedes, in the order in which they leave: those of its
     /// job that wait for one of its resources, without its ancestors. Looks at the first
-    /// [`CLAIMS_MAX`] waiting claims of its resources.
+    /// [`SUPERSEDED_MAX`] waiting claims of its resources.
     pub(super) fn superseded(&self, request: &Request) -> Result<Vec<SessionId>, R::Error> {
         let mut found = Vec::new();
-        let mut left = if request.job.supersedes { CLAIMS_MAX } else { 0 };
+        let mut left = if request.job.supersedes { SUPERSEDED_MAX } else { 0 };
         let query = Query { span: &Span::Whole, held: Modes::EMPTY, waiting: Modes::ALL, before: Rank::LAST };
         for name in request::resources(&request.claims) {
             let Some(state) = self.records.resource(name)?.filter(|state| state.waiting > 0 && left > 0) else {

@@ -207,10 +207,10 @@ if #kin > 1 and is_linked and not are_declared(own[HELD_ABOVE]) then
 end
 
 -- The waiters that the request supersedes, and how many of them wait for each resource. Looks at
--- the first LOAD waiting claims of the resources. If more leave than one call takes away, the
--- client repeats the call.
+-- the first SUPERSEDED_MAX waiting claims of the resources. If more leave than one call takes away,
+-- the client repeats the call.
 local superseded, where_of, leaving, more_leave = {}, {}, {}, false
-local looks_, room = supersedes and LOAD or 0, LOAD
+local looks_, room = supersedes and SUPERSEDED_MAX or 0, LOAD
 for i = 1, #at do
   local r, k = at[i], 1
   local entry = looks_ > 0 and r.count.waiters and waiter(r, k)

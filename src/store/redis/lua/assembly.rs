@@ -151,6 +151,7 @@ fn shared() -> Vec<(&'static str, String)> {
         ("EVER", tables::EVER.to_string()),
         ("NEVER", tables::NEVER.to_string()),
         ("JOBS_MAX", tables::JOBS_MAX.to_string()),
+        ("SUPERSEDED_MAX", tables::SUPERSEDED_MAX.to_string()),
         ("OVERTAKEN_MAX", tables::OVERTAKEN_MAX.to_string()),
         ("HEADS_AHEAD", tables::HEADS_AHEAD.to_string()),
         ("CLASHING_MODES", by_mode(clashing)),
