@@ -23,6 +23,9 @@ const MEASURED: usize = 1000;
 const EMBEDDED: &str = "rlock serve, embedded";
 const PEER: &str = "tcpnetlock, a connection for each lock";
 const REDIS: &str = "rlock serve, Redis";
+const DFLOCKD: &str = "dflockd, in memory";
+/// Names the program of dflockd, which is measured if this is set.
+const DFLOCKD_PROGRAM: &str = "RLOCK_DFLOCKD";
 
 /// A running lock server.
 struct Server {
@@ -37,23 +40,67 @@ enum Protocol {
     Rlock,
     /// The protocol of tcpnetlock, which ends a connection after its first lock.
     Tcpnetlock,
+    Dflockd,
+}
+
+/// How the clients of a measurement lock.
+#[derive(Clone, Copy, PartialEq)]
+enum How {
+    /// Each client has a lock of its own.
+    Own,
+    /// Each client takes turns with all others.
+    Shared,
+    /// Each client has a lock of its own, and connects anew for each pair.
+    Fresh,
+}
+
+impl How {
+    /// The end of the row's name.
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Own => "",
+            Self::Shared => ", one name for all",
+            Self::Fresh => ", a connection for each lock",
+        }
+    }
 }
 
 impl Protocol {
     /// The number of clients that the server can serve at once.
     fn clients_max(self) -> usize {
         match self {
-            Self::Rlock => usize::MAX,
+            Self::Rlock | Self::Dflockd => usize::MAX,
             // It lets the kernel keep five connections until it accepts them.
             Self::Tcpnetlock => 16,
         }
     }
 
-    /// The lines that lock and unlock.
-    fn lines(self, key: &str) -> [String; 2] {
+    /// What clients of the server can do.
+    fn ways(self) -> &'static [How] {
         match self {
-            Self::Rlock => [format!("LOCK {key}\n"), "UNLOCK\n".to_owned()],
-            Self::Tcpnetlock => [format!("lock,name:{key}\n"), format!("release,name:{key}\n")],
+            Self::Rlock => &[How::Own, How::Shared, How::Fresh],
+            Self::Tcpnetlock => &[How::Fresh],
+            Self::Dflockd => &[How::Own, How::Shared],
+        }
+    }
+
+    /// The line that locks.
+    fn lock(self, key: &str) -> String {
+        match self {
+            Self::Rlock => format!("LOCK {key}\n"),
+            Self::Tcpnetlock => format!("lock,name:{key}\n"),
+            Self::Dflockd => format!("l\n{key}\n60 60\n"),
+        }
+    }
+
+    /// The line that unlocks, after this answer to the other one.
+    fn unlock(self, key: &str, answer: &str) -> String {
+        let mut words = answer.split(' ');
+        assert_eq!(words.next(), Some("ok"), "{answer}");
+        match self {
+            Self::Rlock => "UNLOCK\n".to_owned(),
+            Self::Tcpnetlock => format!("release,name:{key}\n"),
+            Self::Dflockd => format!("r\n{key}\n{}\n", words.next().expect("the answer has a token")),
         }
     }
 }
@@ -100,15 +147,14 @@ impl Client {
 pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
     let servers = servers(lab);
     let (rounds, length) = effort.pick((3, Duration::from_millis(300)), (20, Duration::from_millis(500)));
-    let candidates: Vec<_> = servers.iter().flat_map(|server| [(server, false), (server, true)]).collect();
     let candidates: Vec<_> =
-        candidates.into_iter().filter(|(server, fresh)| *fresh || server.protocol == Protocol::Rlock).collect();
+        servers.iter().flat_map(|server| server.protocol.ways().iter().map(move |how| (server, *how))).collect();
     let mut rates = vec![vec![Vec::new(); CLIENTS.len()]; candidates.len()];
     for _ in 0..rounds {
-        for ((server, fresh), rates) in candidates.iter().zip(&mut rates) {
+        for ((server, how), rates) in candidates.iter().zip(&mut rates) {
             for (clients, rates) in CLIENTS.into_iter().zip(rates) {
                 if clients <= server.protocol.clients_max() {
-                    rates.extend(rate(server, *fresh, clients, length).ok());
+                    rates.extend(rate(server, *how, clients, length).ok());
                 }
             }
         }
@@ -117,9 +163,10 @@ pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
         title: "Lock server: lock and unlock",
         unit: "pairs/s",
         about: format!(
-            "Each client has a lock of its own and waits for each answer; {rounds} times {} ms in turn, by TCP on \
-             127.0.0.1. The clients run on the same processors as the server. tcpnetlock, in Python, needs a connection \
-             for each lock, and loses connections of 256 clients at once.",
+            "Each client waits for each answer, and has a lock of its own unless the row says otherwise; {rounds} times \
+             {} ms in turn, by TCP on 127.0.0.1. The clients run on the same processors as the server. tcpnetlock, in \
+             Python, needs a connection for each lock, and loses connections of 256 clients at once. dflockd, in Go, \
+             is measured where its program is named.",
             length.as_millis()
         ),
         columns: CLIENTS.map(|clients| format!("clients: {clients}")).to_vec(),
@@ -127,12 +174,8 @@ pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
         rows: candidates
             .iter()
             .zip(rates)
-            .map(|((server, fresh), rates)| Row {
-                name: if *fresh {
-                    format!("{}, a connection for each lock", server.name)
-                } else {
-                    server.name.to_owned()
-                },
+            .map(|((server, how), rates)| Row {
+                name: format!("{}{}", server.name, how.suffix()),
                 cells: rates.into_iter().map(Spread::of).collect(),
             })
             .collect(),
@@ -175,6 +218,17 @@ pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
         figure: hand_over.median(EMBEDDED, 0),
         unit: "µs",
     }];
+    let of_dflockd = |how: How| {
+        let [own, theirs] = [EMBEDDED, DFLOCKD].map(|name| rate.median(&format!("{name}{}", how.suffix()), 1));
+        own.zip(theirs).map(|(own, theirs)| own / theirs)
+    };
+    for (how, names) in [(How::Own, "names of their own"), (How::Shared, "one name")] {
+        // Without the program, the rows are missing as well.
+        aims.extend(of_dflockd(how).map(|ratio| {
+            let what = format!("pairs of 16 clients with {names}, of dflockd's: {EMBEDDED}");
+            Aim::times(what, Bound::AtLeast(0.6), Some(ratio))
+        }));
+    }
     for (column, state) in ["idle", "waiting"].into_iter().enumerate() {
         aims.push(Aim {
             what: format!("memory of a client that is {state}: {EMBEDDED}"),
@@ -216,6 +270,10 @@ fn servers(lab: &Lab) -> Vec<Server> {
         let words = words.into_iter().map(str::to_owned).collect();
         start("tcpnetlock", words, port, Protocol::Tcpnetlock);
     }
+    if let Ok(program) = std::env::var(DFLOCKD_PROGRAM) {
+        let port = free_port();
+        start(DFLOCKD, vec![program, "--port".to_owned(), port.to_string()], port, Protocol::Dflockd);
+    }
     servers
 }
 
@@ -227,9 +285,8 @@ fn has_program(name: &str) -> bool {
 /// The number of names that were given to locks.
 static NAMES: AtomicU64 = AtomicU64::new(1);
 
-/// The pairs that so many clients complete in a second, over `fresh` connections or one each. An
-/// error if the server drops connections.
-fn rate(server: &Server, fresh: bool, clients: usize, length: Duration) -> io::Result<f64> {
+/// The pairs that so many clients complete in a second. An error if the server drops connections.
+fn rate(server: &Server, how: How, clients: usize, length: Duration) -> io::Result<f64> {
     let start = Barrier::new(clients);
     let count = |number: usize| {
         let mut client = Client::connect(server.port);
@@ -237,14 +294,17 @@ fn rate(server: &Server, fresh: bool, clients: usize, length: Duration) -> io::R
         let mut pair = || {
             // tcpnetlock says that a lock is free before it is, so each of its locks has a name of
             // its own.
-            let name = if fresh { NAMES.fetch_add(1, Ordering::Relaxed) } else { 0 };
-            let [lock, unlock] = server.protocol.lines(&format!("rate{number}x{name}"));
-            if fresh && turn > 0 {
+            let key = match how {
+                How::Own => format!("rate{number}"),
+                How::Shared => "rate".to_owned(),
+                How::Fresh => format!("rate{number}x{}", NAMES.fetch_add(1, Ordering::Relaxed)),
+            };
+            if how == How::Fresh && turn > 0 {
                 client = Client::connect(server.port);
             }
             turn += 1;
             let client = client.as_mut().map_err(|error| io::Error::from(error.kind()))?;
-            assert_eq!(client.ask(&lock)?, "ok");
+            let unlock = server.protocol.unlock(&key, client.ask(&server.protocol.lock(&key))?);
             client.ask(&unlock).map(drop)
         };
         let first = pair();
