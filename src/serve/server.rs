@@ -205,9 +205,6 @@ impl Server {
             }
             entry.has_ended |= flags.intersects(EventFlags::RDHUP | EventFlags::HUP);
             self.pump(id);
-            // The embedded store has answered by now. The limit of waiting requests must count this
-            // one before the next client asks.
-            self.take_reports();
         }
         Ok(())
     }

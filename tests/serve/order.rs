@@ -1,6 +1,7 @@
 //! The order of the queue among clients and `rlock exec`.
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::support::serve::LockServer;
@@ -69,4 +70,32 @@ fn many_clients_that_lock_and_unlock_are_all_served() {
         });
         assert_eq!(lab.counts("k"), (0, 0));
     });
+}
+
+/// The clients have more lines ready than a transaction of the embedded store takes in.
+#[test]
+fn commands_are_served_beside_clients_that_never_pause() {
+    let lab = Lab::new();
+    let server = LockServer::start(&lab, NONE);
+    let is_over = AtomicBool::new(false);
+    let ended: Vec<_> = thread::scope(|scope| {
+        for number in 0..96 {
+            let (server, is_over) = (&server, &is_over);
+            scope.spawn(move || {
+                let mut client = server.unix();
+                while !is_over.load(Ordering::Relaxed) {
+                    assert_eq!(client.ask(&format!("LOCK k{}", number % 48)), "ok");
+                    assert_eq!(client.ask("UNLOCK"), "ok");
+                }
+            });
+        }
+        let run = |number| {
+            let name = format!("k{number}");
+            Running::start(&mut lab.rlock(["exec", "-w", "60", &name, "--", "true"])).end()
+        };
+        let ended = (0..10).map(run).collect();
+        is_over.store(true, Ordering::Relaxed);
+        ended
+    });
+    ended.into_iter().for_each(|command| command.silently(0));
 }

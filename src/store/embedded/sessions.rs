@@ -5,12 +5,14 @@
 //!
 //! The process that holds the lock on the state may be stopped, so nothing here waits for that
 //! lock. A session for which there is something to do is **due**. The due sessions are served in
-//! order, each in a transaction of its own, so that an error concerns one session only. If the lock
-//! is not free, they stay due until the gate has it.
+//! order, as many in one transaction as [`BATCH_CLAIMS`] allows. An error undoes the transaction.
+//! Then each of the sessions is served in a transaction of its own, so that the error concerns one
+//! session only. If the lock is not free, the sessions stay due until the gate has it.
 //!
 //! A session becomes due when it is new or released, when another process names it in the beacon,
-//! when a session of another process that blocks it dies, and when a transaction of this process
-//! grants it something or releases what may have blocked it. So an idle session costs nothing.
+//! and when a session of another process that blocks it dies. A session to which a transaction of
+//! this process grants something, or whose blocker it releases, looks in the same transaction, or
+//! becomes due. So an idle session costs nothing.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::mem;
@@ -26,7 +28,7 @@ use super::handle::RELEASE_LIMIT;
 use super::snapshot::{Answer, Interest};
 use super::stuck::Stuck;
 use super::transaction::{View, Work};
-use super::{Embedded, Error, records};
+use super::{Directory, Embedded, Error, records};
 use crate::clock::Boottime;
 use crate::lock::index::Rank;
 use crate::lock::lease::CLAIM;
@@ -44,12 +46,18 @@ mod tests;
 
 /// The pause before a release that failed is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// The number of claims at which a transaction takes in no further session, because other processes
+/// wait for its end: a millisecond or two.
+const BATCH_CLAIMS: usize = 64;
 
 /// The sessions of this process.
 pub(super) struct EmbeddedSessions {
     pub(super) store: Embedded,
     sessions: HashMap<SessionId, Session>,
     due: VecDeque<SessionId>,
+    /// How many of the due sessions are served in transactions of their own, because a transaction
+    /// with all of them failed.
+    alone: usize,
     /// The beacon while the table contains any of the sessions. Without a session, nobody looks for
     /// the beacon, and it would have no name.
     beacon: Option<Beacon>,
@@ -65,6 +73,8 @@ pub(super) struct EmbeddedSessions {
 
 struct Session {
     stage: Stage,
+    /// The number of its claims.
+    claims: usize,
     is_due: bool,
     /// The last place in the queue; the number is 0 if the request never waited.
     place: Place,
@@ -86,6 +96,22 @@ enum Stage {
     Releasing(Option<Boottime>),
 }
 
+/// What a transaction found out about a session, or did for it.
+enum Outcome {
+    Stands(View),
+    Left(Reply),
+}
+
+/// What a transaction did for due sessions.
+#[derive(Default)]
+struct Batch {
+    /// The number of due sessions that were served.
+    served: usize,
+    outcomes: Vec<(SessionId, Outcome)>,
+    /// The sessions of this process that have yet to look.
+    concerned: Vec<(SessionId, Wake)>,
+}
+
 /// Whether the lock was free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tried {
@@ -100,6 +126,7 @@ impl EmbeddedSessions {
             store,
             sessions: HashMap::new(),
             due: VecDeque::new(),
+            alone: 0,
             beacon: None,
             watches: Watches::default(),
             timers: BTreeSet::new(),
@@ -112,14 +139,20 @@ impl EmbeddedSessions {
 
     /// Makes a request at the instant `from`, or as soon as the lock is free after it.
     pub(super) fn ask(&mut self, request: Request, from: Boottime) {
-        let id = request.session;
-        let stage = Stage::Asking(Box::new(request));
-        self.sessions.insert(id, Session { stage, is_due: false, place: Place::default(), look_at: None });
+        let id = self.add(request);
         if Boottime::now() < from {
             return self.set_timer(id, Some(from));
         }
         self.call([id]);
         self.serve(Duration::ZERO);
+    }
+
+    fn add(&mut self, request: Request) -> SessionId {
+        let id = request.session;
+        let claims = request.claims.len();
+        let stage = Stage::Asking(Box::new(request));
+        self.sessions.insert(id, Session { stage, claims, is_due: false, place: Place::default(), look_at: None });
+        id
     }
 
     /// Whether a session is granted; `None` if the table does not contain it.
@@ -134,71 +167,113 @@ impl EmbeddedSessions {
     }
 
     /// Serves the due sessions until the lock is not free within `limit`. Returns whether all are
-    /// served.
+    /// served. A process with clients answers them before it takes the lock again.
     pub(super) fn serve(&mut self, limit: Duration) -> bool {
-        while let Some(id) = self.due.pop_front() {
-            let Some(session) = self.sessions.get_mut(&id) else { continue };
-            if mem::take(&mut session.is_due) && self.attempt(id, limit) == Tried::Stuck {
-                if let Some(session) = self.sessions.get_mut(&id) {
-                    session.is_due = true;
-                    self.due.push_front(id);
-                }
+        while !self.due.is_empty() {
+            if self.serve_some(limit) == Tried::Stuck {
                 self.give_up();
                 return false;
             }
+            if self.store.serves {
+                break;
+            }
         }
-        if self.store.gate.descriptor().is_some() {
+        if self.due.is_empty() && self.store.gate.descriptor().is_some() {
             // The sessions for which the gate waits are gone. When it has the lock, the lock must
             // be given back.
             let _ = self.transact(Duration::ZERO, |_, _, _| Ok(()));
         }
-        true
+        self.due.is_empty()
     }
 
-    fn attempt(&mut self, id: SessionId, limit: Duration) -> Tried {
-        match self.sessions.get(&id).map(|session| &session.stage) {
-            Some(Stage::Asking(_) | Stage::Waiting(_) | Stage::Granted) => self.look(id, limit),
-            Some(Stage::LeavingQueue | Stage::Releasing(_)) => self.leave(id),
-            None => Tried::Done,
+    /// Serves the first due sessions in one transaction.
+    fn serve_some(&mut self, limit: Duration) -> Tried {
+        let is_alone = self.alone > 0 || self.sessions.len() == 1;
+        let count = if is_alone { 1 } else { self.due.len() };
+        let is_due = |id: &SessionId| self.sessions.get_mut(id).is_some_and(|session| mem::take(&mut session.is_due));
+        let due: Vec<_> = self.due.drain(..count).filter(is_due).collect();
+        if due.is_empty() {
+            return Tried::Done;
         }
-    }
-
-    /// Makes the request of a session, or finds out how it stands.
-    fn look(&mut self, id: SessionId, limit: Duration) -> Tried {
         let may_be_replaced = self.beacon.is_none() && self.store.table.is_some();
-        let mut view = self.view(id, limit);
-        if view.is_err() && may_be_replaced {
+        let mut done = self.attempt(&due, is_alone, limit);
+        if done.is_err() && may_be_replaced {
             // No session of this process was in the table since its last use.
             self.store.table = None;
-            view = self.view(id, limit);
+            done = self.attempt(&due, is_alone, limit);
         }
-        match view {
-            Ok(None) => return Tried::Stuck,
-            Ok(Some(view)) => self.settle(id, view),
-            Err(error) => self.fail(id, error),
+        match done {
+            Ok(Some(batch)) => {
+                self.alone = self.alone.saturating_sub(1);
+                self.put_back(&due[batch.served..]);
+                self.conclude(batch);
+            }
+            Ok(None) => {
+                self.put_back(&due);
+                return Tried::Stuck;
+            }
+            Err(_) if !is_alone => {
+                self.alone = due.len();
+                self.put_back(&due);
+            }
+            Err(error) => {
+                self.alone = self.alone.saturating_sub(1);
+                self.fail(due[0], error);
+            }
         }
         Tried::Done
     }
 
-    fn view(&mut self, id: SessionId, limit: Duration) -> Result<Option<View>, Error> {
-        let is_first = self.beacon.is_none();
-        let view = self.transact(limit, |work, beacon, sessions| {
-            let Some(Session { stage, place, .. }) = sessions.get(&id) else { return work.stand(id) };
-            match (stage, beacon) {
-                (Stage::Asking(request), beacon) => work.enter(Request::clone(request), beacon),
-                (Stage::Waiting(request), Some(beacon)) => {
-                    work.stand_or_return(request, *place, beacon, sessions.len() == 1)
-                }
-                _ => work.stand(id),
-            }
-        });
-        if view.is_err() && self.is_granted(id).is_none() {
-            beacon::remove(&self.store.directory, id);
-            if is_first {
-                self.beacon = None;
+    /// Makes sessions due again, before all others.
+    fn put_back(&mut self, due: &[SessionId]) {
+        for id in due.iter().rev() {
+            if let Some(session) = self.sessions.get_mut(id) {
+                session.is_due = true;
+                self.due.push_front(*id);
             }
         }
-        view
+    }
+
+    /// Serves these sessions in one transaction, and then those of this process that it concerns,
+    /// unless the sessions are served alone.
+    fn attempt(&mut self, due: &[SessionId], is_alone: bool, limit: Duration) -> Result<Option<Batch>, Error> {
+        let is_first = self.beacon.is_none();
+        let mut has_run = false;
+        let done = self.transact(limit, |work, beacon, sessions| {
+            // The transaction begins anew if the table had no room.
+            if mem::replace(&mut has_run, true) {
+                withdraw(work.directory(), due, sessions, beacon, is_first);
+            }
+            let batch = Batch::run(work, due, is_alone, beacon, sessions);
+            // The sessions are not in the table, so their beacons must not count as those of users.
+            if batch.is_err() {
+                withdraw(work.directory(), due, sessions, beacon, is_first);
+            }
+            batch
+        });
+        if done.is_err() {
+            withdraw(&self.store.directory, due, &self.sessions, &mut self.beacon, is_first);
+        }
+        done
+    }
+
+    /// Notes and reports what a transaction did.
+    fn conclude(&mut self, Batch { outcomes, concerned, .. }: Batch) {
+        for (id, outcome) in outcomes {
+            match outcome {
+                Outcome::Stands(view) => self.settle(id, view),
+                Outcome::Left(reply) => {
+                    let released = self.released(id, &reply);
+                    if let Some(Session { stage: Stage::Releasing(Some(_)), .. }) = self.sessions.remove(&id) {
+                        self.events.push_back((id, Event::Released(Ok(released))));
+                    }
+                }
+            }
+        }
+        self.put_out();
+        for (id, wake) in concerned {
+            self.wake(id, wake);
+        }
     }
 
     /// Leaves the queue because the wait took too long, and counts the request as busy, if the lock
@@ -219,41 +294,25 @@ impl EmbeddedSessions {
                 }
             }
         })?;
-        Ok(view.map(|view| self.settle(id, view)).is_some())
+        let has_left = view.map(|view| self.settle(id, view)).is_some();
+        self.put_out();
+        Ok(has_left)
     }
 
     /// Takes a session out of the table, if the lock is free within `limit`.
     pub(super) fn part(&mut self, id: SessionId, end: Option<End>, limit: Duration) -> Result<Option<Released>, Error> {
-        let reply = self.transact(limit, |work, _, sessions| match sessions.get(&id) {
-            Some(session) if sessions.len() > 1 => work.leave(id, Rank::waiting(session.place.number), end),
-            // The end of the beacon tells the waiters that this session blocked.
-            _ => work.apply(Op::Release { session: id, end }),
-        })?;
-        Ok(reply.map(|reply| {
-            beacon::remove(&self.store.directory, id);
-            match reply {
-                Reply::Unknown => Released::Lost,
-                Reply::KeptUntil(_) => Released::Kept,
-                _ => Released::Done,
-            }
-        }))
+        let reply = self.transact(limit, |work, _, sessions| leave(work, id, end, sessions))?;
+        Ok(reply.map(|reply| self.released(id, &reply)))
     }
 
-    fn leave(&mut self, id: SessionId) -> Tried {
-        let Some(session) = self.sessions.get(&id) else { return Tried::Done };
-        let end = matches!(session.stage, Stage::Releasing(_)).then_some(End::KEPT);
-        match self.part(id, end, Duration::ZERO) {
-            Ok(None) => return Tried::Stuck,
-            Ok(Some(released)) => {
-                if let Some(Session { stage: Stage::Releasing(Some(_)), .. }) = self.sessions.remove(&id) {
-                    self.events.push_back((id, Event::Released(Ok(released))));
-                }
-                self.put_out();
-            }
-            Err(error) if self.is_cut_off() => self.cut_off(&error),
-            Err(error) => self.retry(id, error),
+    /// The result of a release, after which nobody looks for the beacon of the session.
+    fn released(&self, id: SessionId, reply: &Reply) -> Released {
+        beacon::remove(&self.store.directory, id);
+        match reply {
+            Reply::Unknown => Released::Lost,
+            Reply::KeptUntil(_) => Released::Kept,
+            _ => Released::Done,
         }
-        Tried::Done
     }
 
     /// Removes the dead sessions among these, if the lock is free within `limit`.
@@ -367,8 +426,6 @@ impl EmbeddedSessions {
     fn settle(&mut self, id: SessionId, View { standing, watched, look_at, place }: View) {
         self.set_timer(id, look_at);
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        // The transaction may have made it due before the view was taken.
-        session.is_due = false;
         let (stage, is_news) = match (&standing, mem::replace(&mut session.stage, Stage::LeavingQueue)) {
             (Standing::Waiting, Stage::Asking(request)) => (Some(Stage::Waiting(request)), true),
             (Standing::Waiting, Stage::Waiting(request)) => (Some(Stage::Waiting(request)), false),
@@ -402,7 +459,6 @@ impl EmbeddedSessions {
             // No process looks for the beacon of a denied or lost request.
             beacon::remove(&self.store.directory, id);
             self.sessions.remove(&id);
-            self.put_out();
         }
         if is_news {
             self.events.push_back((id, Event::Standing(Ok(standing))));
@@ -419,6 +475,7 @@ impl EmbeddedSessions {
             // The command may still run, so the hold lasts until its release.
             Some(Stage::Granted) if !self.store.serves => {}
             Some(Stage::Granted) => self.retire(id, Stage::Releasing(None)),
+            Some(Stage::LeavingQueue | Stage::Releasing(_)) => return self.retry(id, error),
             _ => self.retire(id, Stage::LeavingQueue),
         }
         self.events.push_back((id, Event::Standing(Err(error))));
@@ -509,24 +566,123 @@ impl EmbeddedSessions {
     }
 }
 
+impl Batch {
+    /// Serves due sessions, and then those of this process that this concerns, until they have
+    /// [`BATCH_CLAIMS`].
+    fn run(
+        work: &mut Work<'_>,
+        due: &[SessionId],
+        is_alone: bool,
+        beacon: &mut Option<Beacon>,
+        sessions: &HashMap<SessionId, Session>,
+    ) -> Result<Self, records::Error> {
+        let mut batch = Self::default();
+        let mut again = BTreeSet::new();
+        let mut claims = 0;
+        while claims < BATCH_CLAIMS {
+            let (id, outcome) = if let Some(id) = due.get(batch.served) {
+                match serve(work, *id, beacon, sessions) {
+                    // What the others did takes effect, and this session begins anew.
+                    Err(records::Error::Portion) if batch.served > 0 => break,
+                    outcome => (*id, outcome?),
+                }
+            } else if let Some(id) = again.pop_first() {
+                (id, Outcome::Stands(look(work, id, beacon, sessions)?))
+            } else {
+                break;
+            };
+            claims += sessions.get(&id).map_or(1, |session| session.claims);
+            batch.served = due.len().min(batch.served + 1);
+            batch.outcomes.push((id, outcome));
+            for (concerned, wake) in work.take_concerned() {
+                let stage = sessions.get(&concerned).map(|session| &session.stage);
+                let is_leaving = matches!(stage, None | Some(Stage::LeavingQueue | Stage::Releasing(_)));
+                match wake {
+                    // The session has looked after that.
+                    Wake::Now if concerned == id => {}
+                    Wake::Now if !is_alone && !is_leaving => drop(again.insert(concerned)),
+                    wake => batch.concerned.push((concerned, wake)),
+                }
+            }
+        }
+        batch.concerned.extend(again.into_iter().map(|id| (id, Wake::Now)).chain(work.take_concerned()));
+        Ok(batch)
+    }
+}
+
+/// Does what is due for a session.
+fn serve(
+    work: &mut Work<'_>,
+    id: SessionId,
+    beacon: &mut Option<Beacon>,
+    sessions: &HashMap<SessionId, Session>,
+) -> Result<Outcome, records::Error> {
+    match sessions.get(&id).map(|session| &session.stage) {
+        Some(Stage::Asking(request)) => work.enter(Request::clone(request), beacon).map(Outcome::Stands),
+        Some(Stage::LeavingQueue) => leave(work, id, None, sessions).map(Outcome::Left),
+        Some(Stage::Releasing(_)) => leave(work, id, Some(End::KEPT), sessions).map(Outcome::Left),
+        _ => look(work, id, beacon, sessions).map(Outcome::Stands),
+    }
+}
+
+/// Finds out how a session stands that the table may contain.
+fn look(
+    work: &mut Work<'_>,
+    id: SessionId,
+    beacon: &mut Option<Beacon>,
+    sessions: &HashMap<SessionId, Session>,
+) -> Result<View, records::Error> {
+    match (sessions.get(&id), beacon) {
+        (Some(Session { stage: Stage::Waiting(request), place, .. }), Some(beacon)) => {
+            work.stand_or_return(request, *place, beacon, sessions.len() == 1)
+        }
+        _ => work.stand(id),
+    }
+}
+
+/// Takes a session out of the table.
+fn leave(
+    work: &mut Work<'_>,
+    id: SessionId,
+    end: Option<End>,
+    sessions: &HashMap<SessionId, Session>,
+) -> Result<Reply, records::Error> {
+    match sessions.get(&id) {
+        Some(session) if sessions.len() > 1 => work.leave(id, Rank::waiting(session.place.number), end),
+        // The end of the beacon tells the waiters that this session blocked.
+        _ => work.apply(Op::Release { session: id, end }),
+    }
+}
+
+/// Removes the names of the beacons of requests that a transaction did not make.
+fn withdraw(
+    directory: &Directory,
+    due: &[SessionId],
+    sessions: &HashMap<SessionId, Session>,
+    beacon: &mut Option<Beacon>,
+    is_first: bool,
+) {
+    let is_new = |id: &&SessionId| sessions.get(id).is_some_and(|it| matches!(it.stage, Stage::Asking(_)));
+    due.iter().filter(is_new).for_each(|id| beacon::remove(directory, *id));
+    if is_first {
+        *beacon = None;
+    }
+}
+
 impl Sessions for EmbeddedSessions {
     fn acquire(&mut self, request: Request) {
-        self.ask(request, Boottime::default());
+        let id = self.add(request);
+        self.call([id]);
     }
 
     fn release(&mut self, id: SessionId) {
         self.events.retain(|(session, _)| *session != id);
         match self.sessions.get(&id).map(|session| &session.stage) {
             Some(Stage::Granted) => {
-                self.retire(id, Stage::Releasing(Some(Boottime::now() + RELEASE_LIMIT)));
-                self.serve(Duration::ZERO);
-                return;
+                return self.retire(id, Stage::Releasing(Some(Boottime::now() + RELEASE_LIMIT)));
             }
             // A place in the queue disturbs nobody until it is given back.
-            Some(Stage::Waiting(_)) => {
-                self.retire(id, Stage::LeavingQueue);
-                self.serve(Duration::ZERO);
-            }
+            Some(Stage::Waiting(_)) => self.retire(id, Stage::LeavingQueue),
             Some(Stage::Asking(_)) => drop(self.sessions.remove(&id)),
             Some(Stage::LeavingQueue | Stage::Releasing(_)) | None => {}
         }

@@ -51,6 +51,12 @@ impl Lab {
         names.filter(|name| name != "lock" && name != "table").count()
     }
 
+    /// Returns the number of transactions that have changed the table.
+    fn transactions(&self) -> u64 {
+        let lock = fs::File::open(self.state().join("lock")).unwrap();
+        super::super::lock_file::Text::read(&lock).unwrap().seal().transaction.unwrap()
+    }
+
     /// Holds the lock on the state, as a stopped process does.
     fn stop(&self) -> fs::File {
         let lock = fs::File::open(self.state().join("lock")).unwrap();
@@ -182,6 +188,116 @@ fn sessions_of_a_process_are_granted_in_the_order_of_their_requests() {
 }
 
 #[test]
+fn requests_and_releases_that_are_ready_share_a_transaction_and_keep_their_order() {
+    let lab = Lab::new();
+    let mut server = lab.server();
+    assert!(is_granted(&server.ask(1)));
+    let before = lab.transactions();
+    (2..9).for_each(|number| server.0.acquire(request(number, Mode::Write)));
+    server.0.release(id(1));
+    server.0.acquire(request(9, Mode::Write));
+    server.0.advance();
+    assert_eq!(lab.transactions(), before + 1);
+    for number in 2..9 {
+        assert_eq!(server.standing(id(number)), Standing::Waiting);
+    }
+    assert_eq!(server.released(), (id(1), Released::Done));
+    assert_eq!(server.standing(id(9)), Standing::Waiting);
+    let Standing::Granted(first) = server.standing(id(2)) else { panic!("the first in the queue is granted") };
+    // Those that leave after it are granted the lock for an instant.
+    (2..9).for_each(|number| server.0.release(id(number)));
+    server.0.advance();
+    assert_eq!(lab.transactions(), before + 2);
+    for number in [3, 4, 5, 6, 7, 8, 2] {
+        assert_eq!(server.released(), (id(number), Released::Done));
+    }
+    let Standing::Granted(last) = server.standing(id(9)) else { panic!("the last in the queue is granted") };
+    assert_eq!(server.release(9), Released::Done);
+    assert!(first.tokens[0] < last.tokens[0]);
+    assert!(server.is_empty());
+    assert_eq!(lab.beacons(), 0);
+}
+
+#[test]
+fn request_that_fails_in_a_transaction_with_others_undoes_none_of_them() {
+    let lab = Lab::new();
+    let mut server = lab.server();
+    assert!(is_granted(&server.ask(1)));
+    // The request can't have its beacon where somebody has put a folder.
+    fs::create_dir(lab.state().join(id(3).to_string())).unwrap();
+    server.0.acquire(request(2, Mode::Write));
+    server.0.acquire(request(3, Mode::Write));
+    server.0.release(id(1));
+    server.0.acquire(request(4, Mode::Write));
+    assert_eq!(server.standing(id(2)), Standing::Waiting);
+    let (session, text) = server.failure();
+    assert!(session == id(3) && text.contains("file exists"), "{text}");
+    assert_eq!(server.released(), (id(1), Released::Done));
+    assert_eq!(server.standing(id(4)), Standing::Waiting);
+    assert!(is_granted(&server.standing(id(2))));
+    // The sessions after these share transactions again.
+    let before = lab.transactions();
+    server.0.release(id(2));
+    server.0.acquire(request(5, Mode::Write));
+    server.0.advance();
+    assert_eq!(lab.transactions(), before + 1);
+    assert_eq!(server.released(), (id(2), Released::Done));
+    assert_eq!(server.standing(id(5)), Standing::Waiting);
+    assert!(is_granted(&server.standing(id(4))));
+}
+
+#[test]
+fn first_requests_of_a_process_that_fail_leave_no_beacon() {
+    let lab = Lab::new();
+    let mut server = lab.server();
+    assert!(is_granted(&server.ask(1)));
+    server.release(1);
+    for number in [3, 4] {
+        fs::create_dir(lab.state().join(id(number).to_string())).unwrap();
+    }
+    (2..5).for_each(|number| server.0.acquire(request(number, Mode::Write)));
+    assert!(is_granted(&server.standing(id(2))));
+    assert_eq!((server.failure().0, server.failure().0), (id(3), id(4)));
+    assert_eq!(server.release(2), Released::Done);
+    assert!(server.is_empty());
+    assert_eq!(lab.beacons(), 2, "the folders");
+}
+
+/// "A transaction of `rlock serve` takes in no further request once it has 64 claims."
+#[test]
+fn other_process_gets_the_lock_between_the_transactions_for_many_requests() {
+    let lab = Lab::new();
+    let mut server = lab.server();
+    let many = u32::try_from(3 * BATCH_CLAIMS).unwrap();
+    (1..=many).for_each(|number| server.0.acquire(request(number, Mode::Write)));
+    server.0.advance();
+    let mut other = lab.other(request(many + 1, Mode::Write));
+    assert_eq!(other.check().unwrap(), Standing::Waiting);
+    let listings = lab.open().inspect(&[]).unwrap().resources;
+    assert_eq!((listings[0].holders.len(), listings[0].waiters.len()), (1, BATCH_CLAIMS));
+    for number in 1..=many {
+        assert_eq!(is_granted(&server.standing(id(number))), number == 1);
+    }
+    let listings = lab.open().inspect(&[]).unwrap().resources;
+    assert_eq!(listings[0].waiters[BATCH_CLAIMS - 1].session, id(many + 1), "its place is before the others");
+}
+
+#[test]
+fn request_with_many_claims_ends_a_transaction() {
+    let lab = Lab::new();
+    let mut server = lab.server();
+    let mut wide = request(1, Mode::Write);
+    let name = |number: usize| Resource::new(&format!("k{number}")).unwrap();
+    wide.claims = (0..BATCH_CLAIMS).map(|number| Claim { resource: name(number), ..wide.claims[0].clone() }).collect();
+    server.0.acquire(wide);
+    server.0.acquire(request(2, Mode::Write));
+    server.0.advance();
+    assert!(server.0.next_event().is_some_and(|(session, _)| session == id(1)));
+    assert!(server.0.next_event().is_none(), "the next transaction serves the other one");
+    assert!(is_granted(&server.standing(id(2))));
+}
+
+#[test]
 fn lock_goes_from_process_to_process_in_the_order_of_their_requests() {
     let lab = Lab::new();
     let (mut one, mut two) = (lab.server(), lab.server());
@@ -252,7 +368,8 @@ fn look_that_removes_a_dead_holder_asks_for_no_other_look() {
     let other = lab.other(request(1, Mode::Write));
     assert_eq!(server.ask(2), Standing::Waiting);
     drop(other);
-    assert_eq!(server.0.look(id(2), Duration::ZERO), Tried::Done);
+    server.0.call([id(2)]);
+    assert!(server.0.serve(Duration::ZERO));
     assert!(!server.0.sessions[&id(2)].is_due);
     assert!(is_granted(&server.standing(id(2))));
 }
