@@ -71,7 +71,7 @@ fn commit() -> Option<String> {
 fn link_statically(out: &Path) -> bool {
     let target = |key: &str| env::var(format!("CARGO_CFG_TARGET_{key}")).unwrap_or_default();
     let is_host = env::var("HOST") == env::var("TARGET");
-    let already_static = target("FEATURE").split(',').any(|feature| feature == "crt-static");
+    let already_static = is_static_by_default();
     if already_static || target("OS") != "linux" || target("ENV") != "gnu" || !is_host {
         return already_static;
     }
@@ -89,6 +89,18 @@ fn link_statically(out: &Path) -> bool {
         }
     }
     true
+}
+
+/// Whether rustc links statically without help. CARGO_CFG_TARGET_FEATURE does not name `crt-static`
+/// for the targets of musl, so rustc is asked.
+fn is_static_by_default() -> bool {
+    let variable = |name| env::var(name).expect("cargo sets the variable");
+    let flags = variable("CARGO_ENCODED_RUSTFLAGS");
+    let mut rustc = Command::new(variable("RUSTC"));
+    rustc.args(["--print=cfg", "--target", &variable("TARGET")]);
+    rustc.args(flags.split('\u{1f}').filter(|flag| !flag.is_empty()));
+    let answer = rustc.output().expect("rustc can be started").stdout;
+    String::from_utf8_lossy(&answer).lines().any(|line| line == "target_feature=\"crt-static\"")
 }
 
 /// The path of an archive that comes with the C compiler or its library. Some distributions have

@@ -41,7 +41,7 @@ impl Alarm {
         let timer = until.filter(|_| left > Some(Duration::ZERO)).and_then(|until| self.set(until));
         // A duration that the kernel cannot express is longer than any wait. Without the timer, the
         // timeout alone ends the wait.
-        let timeout = left.filter(|left| libc::time_t::try_from(left.as_secs()).is_ok());
+        let timeout = left.and_then(timespec);
         let descriptors = polled.len();
         polled.extend(timer.map(|timer| PollFd::new(timer, PollFlags::IN)));
         let outcome = ppoll(polled, timeout, mask);
@@ -63,13 +63,19 @@ impl Alarm {
     }
 }
 
+/// Returns `None` if the kernel cannot express the duration.
+fn timespec(length: Duration) -> Option<libc::timespec> {
+    let tv_nsec = libc::c_long::from(length.subsec_nanos().cast_signed());
+    Some(libc::timespec { tv_sec: length.as_secs().try_into().ok()?, tv_nsec })
+}
+
 /// ppoll(2). rustix has no mask for it.
-fn ppoll(polled: &mut [PollFd<'_>], timeout: Option<Duration>, mask: Option<&libc::sigset_t>) -> Result<(), Errno> {
+fn ppoll(
+    polled: &mut [PollFd<'_>],
+    timeout: Option<libc::timespec>,
+    mask: Option<&libc::sigset_t>,
+) -> Result<(), Errno> {
     const { assert!(size_of::<PollFd<'_>>() == size_of::<libc::pollfd>()) };
-    let timeout = timeout.map(|timeout| libc::timespec {
-        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
-        tv_nsec: libc::c_long::from(timeout.subsec_nanos().cast_signed()),
-    });
     let (first, count) = (polled.as_mut_ptr().cast(), polled.len() as libc::nfds_t);
     let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
     // SAFETY: rustix gives its type to the same call, as a `pollfd`. The descriptors are borrowed.

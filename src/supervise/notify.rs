@@ -164,7 +164,8 @@ fn receive(socket: BorrowedFd<'_>) -> Result<Message, Errno> {
     head.msg_iov = &raw mut part;
     head.msg_iovlen = 1;
     head.msg_control = control.as_mut_ptr().cast();
-    head.msg_controllen = size_of_val(&control);
+    // The type of lengths depends on the C library.
+    head.msg_controllen = size_of_val(&control) as _;
     // SAFETY: all pointers lead to variables that live longer than the call, with these lengths.
     let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut head, libc::MSG_CMSG_CLOEXEC) };
     let length = usize::try_from(length).map_err(|_| Errno::AGAIN)?;
@@ -180,7 +181,8 @@ fn receive(socket: BorrowedFd<'_>) -> Result<Message, Errno> {
                     message.sender = Some(data.cast::<libc::ucred>().read_unaligned());
                 }
                 (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
-                    let count = (it.cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<c_int>();
+                    let length: usize = it.cmsg_len as _;
+                    let count = (length - libc::CMSG_LEN(0) as usize) / size_of::<c_int>();
                     let file = |i| OwnedFd::from_raw_fd(data.cast::<c_int>().add(i).read_unaligned());
                     message.files.extend((0..count).map(file));
                 }

@@ -139,7 +139,7 @@ fn set_limit(limit: Duration) {
     event.sigev_signo = libc::SIGKILL;
     let interval = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let value = libc::timespec {
-        tv_sec: libc::time_t::try_from(limit.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_sec: limit.as_secs().try_into().unwrap_or(libc::c_long::MAX),
         tv_nsec: libc::c_long::from(limit.subsec_nanos().cast_signed()),
     };
     let time = libc::itimerspec { it_interval: interval, it_value: value };

@@ -33,7 +33,7 @@ const SIGNALS: [libc::c_int; 6] =
     [libc::SIGBUS, libc::SIGSEGV, libc::SIGABRT, libc::SIGFPE, libc::SIGILL, libc::SIGVTALRM];
 
 /// Maximum CPU time of a transaction in seconds. A transaction normally takes microseconds.
-const LOOP_AFTER: libc::time_t = 20;
+const LOOP_AFTER: i32 = 20;
 
 const LINE: &[u8] =
     b"rlock: the table of the embedded store is damaged: end the rlock processes that use it, then the next one \
@@ -57,7 +57,7 @@ impl<'d> Guard<'d> {
     pub(super) fn new(directory: &'d Directory) -> Self {
         static INSTALLED: Once = Once::new();
         INSTALLED.call_once(install);
-        let limit = libc::timeval { tv_sec: LOOP_AFTER, tv_usec: 0 };
+        let limit = libc::timeval { tv_sec: LOOP_AFTER.into(), tv_usec: 0 };
         let timer = libc::itimerval { it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 }, it_value: limit };
         // The timer of an earlier transaction is replaced before it can end this one.
         // SAFETY: the timer is initialised. Nothing else uses this timer, and the command does not
