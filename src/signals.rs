@@ -9,6 +9,7 @@ use std::ffi::c_int;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::net::UnixStream;
+use std::ptr;
 
 use rustix::event::{PollFd, PollFlags};
 use signal_hook::iterator::backend::SignalDelivery;
@@ -159,15 +160,23 @@ pub(crate) fn set_mask(mask: &libc::sigset_t) -> io::Result<libc::sigset_t> {
     change_mask(libc::SIG_SETMASK, mask)
 }
 
-/// Changes the mask of this thread as `how` says and returns the previous mask.
+/// The size of the kernel's set of signals.
+const KERNEL_SET_BYTES: usize = 8;
+
+/// Changes the mask of this thread as `how` says and returns the previous mask. The C library is
+/// not asked, because it hides signals that it uses itself: with musl, a command would get
+/// SIGRTMIN unblocked.
 fn change_mask(how: c_int, mask: &libc::sigset_t) -> io::Result<libc::sigset_t> {
-    let mut old = MaybeUninit::uninit();
-    // SAFETY: `mask` is a complete set, and `old` has room for one.
-    let error = unsafe { libc::pthread_sigmask(how, mask, old.as_mut_ptr()) };
-    if error != 0 {
-        return Err(io::Error::from_raw_os_error(error));
+    let mut old = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: `mask` is a complete set, and `old` has room for one. Both are longer than the
+    // kernel's sets.
+    let result = unsafe {
+        libc::syscall(libc::SYS_rt_sigprocmask, how, ptr::from_ref(mask), old.as_mut_ptr(), KERNEL_SET_BYTES)
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
     }
-    // SAFETY: pthread_sigmask succeeded, so it has written the old mask.
+    // SAFETY: zeros are an empty set, and the kernel has written the old mask over them.
     Ok(unsafe { old.assume_init() })
 }
 
