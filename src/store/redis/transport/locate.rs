@@ -230,10 +230,12 @@ pub(super) fn resolve(target: &Target, node: &Node, deadline: Boottime) -> Resul
     Ok(Address::new(node, way))
 }
 
-/// The reason of the resolver, without its prefix.
+/// The reason of the resolver, without its prefix. Of name servers that fail, musl says only to try
+/// again, which rlock does.
 fn resolver_words(error: &io::Error) -> String {
     let words = reason(error);
     let last = words.rsplit(": ").next().unwrap_or(&words);
+    let last = if last == "Try again" { "Temporary failure in name resolution" } else { last };
     let mut letters = last.chars();
     letters.next().into_iter().flat_map(char::to_lowercase).chain(letters).collect()
 }

@@ -259,3 +259,11 @@ fn silent_node_is_asked_by_the_first_lookup_only() {
     silent.set_nonblocking(true).unwrap();
     assert_eq!((0..3).filter(|_| silent.accept().is_ok()).count(), 1);
 }
+
+#[test]
+fn name_servers_that_fail_are_told_of_in_the_same_words_by_each_c_library() {
+    for words in ["Try again", "Temporary failure in name resolution"] {
+        let error = io::Error::other(format!("failed to lookup address information: {words}"));
+        assert_eq!(resolver_words(&error), "temporary failure in name resolution");
+    }
+}
