@@ -11,7 +11,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::ptr;
 
-use libc::{c_int, c_uint, c_void, pid_t};
+use libc::{c_int, c_void, pid_t};
 
 use super::calls;
 
@@ -271,22 +271,19 @@ impl Tracer {
     /// The process was killed.
     fn at_call(&mut self, pid: pid_t) -> io::Result<bool> {
         // SAFETY: all zeros are valid for these plain structures.
-        let (mut info, mut registers): (libc::ptrace_syscall_info, libc::user_regs_struct) =
-            unsafe { std::mem::zeroed() };
+        let (mut info, mut registers): (SyscallInfo, libc::user_regs_struct) = unsafe { std::mem::zeroed() };
         let size = size_of_val(&info);
-        ptrace(libc::PTRACE_GET_SYSCALL_INFO, pid, size, (&raw mut info).expose_provenance())?;
+        ptrace(GET_SYSCALL_INFO, pid, size, (&raw mut info).expose_provenance())?;
         ptrace(libc::PTRACE_GETREGS, pid, 0, (&raw mut registers).expose_provenance())?;
         let tracee = self.tracees.get_mut(&pid).expect("it is in the map");
-        if info.op == libc::PTRACE_SYSCALL_INFO_EXIT {
+        if info.op == SYSCALL_INFO_EXIT {
             let Some(pending) = tracee.pending.take() else { return Ok(false) };
             let result = pending.error.map_or(registers.rax, |error| i64::from(-error).cast_unsigned());
             registers = libc::user_regs_struct { rax: result, ..pending.before };
             ptrace(libc::PTRACE_SETREGS, pid, 0, (&raw mut registers).expose_provenance())?;
             return Ok(true);
         }
-        // SAFETY: the kernel has filled in the entry.
-        let entry = unsafe { info.u.entry };
-        let call = Call { number: entry.nr.cast_signed(), arguments: entry.args };
+        let call = Call { number: info.number.cast_signed(), arguments: info.arguments };
         match tracee.phase {
             Phase::Launch => return Ok(false),
             Phase::Start if calls::is_of_start(call.number) => return Ok(false),
@@ -348,7 +345,28 @@ const SYSCALL_STOP: c_int = libc::SIGTRAP | 0x80;
 /// The event of a new process, and of a stop by a signal.
 const EVENT_STOP: c_int = 128;
 
-fn ptrace(request: c_uint, pid: pid_t, address: usize, data: usize) -> io::Result<()> {
+/// The type of a request depends on the C library.
+#[cfg(target_env = "musl")]
+type Request = c_int;
+#[cfg(not(target_env = "musl"))]
+type Request = libc::c_uint;
+
+// These are in <linux/ptrace.h>; the crate libc has them for glibc only.
+const GET_SYSCALL_INFO: Request = 0x420e;
+const SYSCALL_INFO_EXIT: u8 = 2;
+
+/// `struct ptrace_syscall_info` of a call that begins.
+#[repr(C)]
+struct SyscallInfo {
+    op: u8,
+    _arch: u32,
+    _instruction_pointer: u64,
+    _stack_pointer: u64,
+    number: u64,
+    arguments: [u64; 6],
+}
+
+fn ptrace(request: Request, pid: pid_t, address: usize, data: usize) -> io::Result<()> {
     let pointer = ptr::with_exposed_provenance_mut::<c_void>;
     // SAFETY: for the requests that write, `data` is the address of a structure of the right type,
     // and `address` is its size where the kernel asks for it.

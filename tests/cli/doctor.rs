@@ -2,11 +2,12 @@
 
 use std::process::Command;
 
+use rustix::io::Errno;
 use serde_json::Value;
 
 use crate::support::needs;
 use crate::support::servers::{Kind, Server};
-use crate::support::{Lab, RLOCK, Ran, on_both};
+use crate::support::{Lab, RLOCK, Ran, on_both, system_words};
 
 fn checks(lab: &Lab) -> Vec<Value> {
     let ran = lab.run(["doctor", "--json"]);
@@ -102,14 +103,14 @@ fn unusable_store_fails_with_a_cure_and_exits_69() {
 fn resource_that_is_used_up_has_a_cure() {
     let lab = Lab::new();
     for (limit, reason, cure) in [
-        ("ulimit -n 4", "too many open files", "raise the limit: ulimit -n 1024"),
-        ("ulimit -v 65536", "cannot allocate memory", "end processes, or raise the limit: ulimit -v unlimited"),
+        ("ulimit -n 4", Errno::MFILE, "raise the limit: ulimit -n 1024"),
+        ("ulimit -v 65536", Errno::NOMEM, "end processes, or raise the limit: ulimit -v unlimited"),
     ] {
         let mut shell = Command::new("sh");
         lab.settle(&mut shell);
         let ran = Ran::of(shell.args(["-c", &format!("{limit}; exec '{RLOCK}' doctor")]));
         assert_eq!((ran.code(), ran.stderr.as_str()), (Some(69), ""), "{ran:?}");
-        assert!(ran.stdout.ends_with(&format!(": {reason}: {cure}\n")), "{ran:?}");
+        assert!(ran.stdout.ends_with(&format!(": {}: {cure}\n", system_words(reason))), "{ran:?}");
     }
     let Some(mut unshare) = needs::mount_namespace_as_root() else { return };
     lab.settle(&mut unshare);

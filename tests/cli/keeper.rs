@@ -80,7 +80,7 @@ fn lock_with_a_process_ends_with_it() {
         let holder = lab.inspect(["k"])["resources"][0]["holders"][0].clone();
         assert_eq!((&holder["session"], &holder["kept"]), (&variables["RLOCK_SESSION"].clone().into(), &false.into()));
         // Longer than a ttl.
-        assert!(lab.run(["exec", "-w", "1500ms", "k", "--", "true"]).failed(75).contains("acquire k --pid"));
+        assert!(lab.run(["exec", "-w", "1500ms", "k", "--", "true"]).failed(75).contains("acquire k"));
         Ran::of(&mut below(lab, &variables, &["exec", "-n", "k", "--", "true"])).silently(0);
         process.end();
         until_ended(keeper);
@@ -194,7 +194,7 @@ fn keeper_ignores_signals_that_end_other_programs() {
         for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::TSTP] {
             kill_process(keeper, signal).unwrap();
         }
-        assert!(lab.run(["exec", "-w", "200ms", "k", "--", "true"]).failed(75).contains("acquire k --pid"));
+        assert!(lab.run(["exec", "-w", "200ms", "k", "--", "true"]).failed(75).contains("acquire k"));
         process.end();
         until_ended(keeper);
         until_free(lab, "k");

@@ -6,11 +6,12 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::process::Command;
 
+use rustix::io::Errno;
 use rustix::process::Signal;
 
 use crate::support::needs;
 use crate::support::serve::{Client, LockServer};
-use crate::support::{Lab, RLOCK, Running, wait_until};
+use crate::support::{Lab, RLOCK, Running, system_words, wait_until};
 use crate::{NONE, on_both};
 
 #[test]
@@ -19,7 +20,7 @@ fn socket_of_a_dead_server_is_replaced_and_that_of_a_live_one_is_not() {
     let mut server = LockServer::start(&lab, NONE);
     let path = format!("unix:{}", server.path().display());
     let ran = lab.run(["serve", "--listen", &path]);
-    ran.said(125, &format!("cannot listen on {path}: address already in use"));
+    ran.said(125, &format!("cannot listen on {path}: {}", system_words(Errno::ADDRINUSE)));
     server.kill();
     assert!(fs::exists(server.path()).expect("the folder can be read"));
     let mut server = LockServer::start(&lab, NONE);
@@ -44,7 +45,7 @@ fn address_that_cannot_be_used_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let address = taken.local_addr().expect("the socket is bound").to_string();
     let ran = lab.run(["serve", "--listen", &address]);
-    ran.said(125, &format!("cannot listen on {address}: address already in use"));
+    ran.said(125, &format!("cannot listen on {address}: {}", system_words(Errno::ADDRINUSE)));
     for bad in ["nonsense", "127.0.0.1", ":80", "::1:80", "unix:relative", "127.0.0.1:99999"] {
         let ran = lab.run(["serve", "--listen", bad]);
         assert!(ran.failed(64).contains(&format!("'{bad}' is not an address")), "{ran:?}");

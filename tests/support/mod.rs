@@ -27,6 +27,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -267,6 +268,12 @@ pub(crate) fn on_both(test: impl Fn(&Lab)) {
 }
 
 /// The result of a program: its exit status and its output.
+/// The words of the C library about an error, as a message has them.
+pub(crate) fn system_words(error: Errno) -> String {
+    let words = std::io::Error::from(error).to_string();
+    words.split(" (os error").next().expect("a split has a first part").to_lowercase()
+}
+
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) status: ExitStatus,
