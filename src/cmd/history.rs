@@ -27,7 +27,7 @@ pub(super) fn run(options: &History) -> anyhow::Result<u8> {
         }
     }
     let place = |name: &Resource| options.resources.iter().position(|asked| asked == name);
-    found.sort_by(|a, b| (place(&a.name), &a.name).cmp(&(place(&b.name), &b.name)));
+    found.sort_unstable_by(|a, b| (place(&a.name), &a.name).cmp(&(place(&b.name), &b.name)));
     let text = match (options.json, options.stats) {
         (true, stats) => words::json(&history::as_json(&store.url(), &found, stats)) + "\n",
         (false, true) if !found.is_empty() => {

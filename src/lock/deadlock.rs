@@ -173,7 +173,7 @@ impl Detector {
     fn deadlock(&mut self, reading: &Reading, (stable, circle): (Graph, Set)) -> Option<Deadlock> {
         let is_nested = |id: &SessionId| reading.get(id).is_some_and(|it| !it.is_holder() && !it.ancestors.is_empty());
         let mut nested: Vec<_> = circle.iter().copied().filter(is_nested).collect();
-        nested.sort_by_key(|id| Reverse((reading[id].asked, *id)));
+        nested.sort_unstable_by_key(|id| Reverse((reading[id].asked, *id)));
         let before = std::mem::take(&mut self.seen);
         self.seen = nested.iter().map(|id| (*id, before.get(id).map_or(1, |readings| readings + 1))).collect();
         let youngest = *nested.first()?;

@@ -38,15 +38,14 @@ fn list_one<R: Records>(records: &R, name: &Resource, sessions: &mut Sessions) -
         let session = sessions[&id].as_ref()?;
         Some((id, session, &session.claims[claim as usize]))
     });
-    Ok(ResourceListing::of(name.clone(), claims))
+    Ok(ResourceListing::of(name.clone(), claims.collect()))
 }
 
 impl ResourceListing {
     /// Lists claims on a resource, with their sessions. The claims of each session are in their
     /// order. The waiters are numbered as if the queue had no others.
-    pub fn of<'a>(name: Resource, claims: impl IntoIterator<Item = (SessionId, &'a Session, &'a ClaimRecord)>) -> Self {
+    pub fn of(name: Resource, mut claims: Vec<(SessionId, &Session, &ClaimRecord)>) -> Self {
         let mut listing = Self { name, holders: Vec::new(), waiters: Vec::new() };
-        let mut claims: Vec<_> = claims.into_iter().collect();
         claims.sort_by_key(|(id, _, record)| (record.rank, *id));
         let mut last = None;
         let mut position = 0;

@@ -15,7 +15,7 @@ impl LockTable {
     pub(in crate::lock) fn of(sessions: &BTreeMap<SessionId, Session>, claims_max: u32) -> Self {
         let mut table = Self::default();
         let mut in_order: Vec<_> = sessions.iter().collect();
-        in_order.sort_by_key(|(id, session)| (session.place(), **id));
+        in_order.sort_unstable_by_key(|(id, session)| (session.place(), **id));
         for (id, session) in in_order {
             let Ok(_) = table.enter(*id, session.clone(), claims_max);
         }

@@ -160,7 +160,7 @@ impl Directory {
             let uid = entry.file_name().to_str()?.strip_prefix(IN_RUN_LOCK)?.parse().ok()?;
             (uid != 0).then(|| (uid, entry.path()))
         }));
-        paths.sort();
+        paths.sort_unstable();
         let is_store = |uid: u32, path: &Path| {
             let Ok(stat) = rustix::fs::lstat(path) else { return false };
             let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;

@@ -51,7 +51,7 @@ impl Redis {
                 pings.push(asked.elapsed());
             }
         }
-        pings.sort();
+        pings.sort_unstable();
         let is_encrypted = self.target.speaks_tls();
         Ok(ServerFacts { is_encrypted, certificate_left, is_local, login, info: fields(&info), clock, pings })
     }

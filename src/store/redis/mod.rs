@@ -257,7 +257,7 @@ impl Store for Redis {
         let mut listings = seen.resources();
         if resources.is_empty() {
             listings.retain(|listing| !listing.holders.is_empty() || !listing.waiters.is_empty());
-            listings.sort_by(|a, b| a.name.cmp(&b.name));
+            listings.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         }
         Ok(Inspection { now: seen.now, resources: listings, sessions: seen.sessions })
     }

@@ -55,7 +55,7 @@ impl Redis {
         let mut client = self.client();
         if resources.is_empty() {
             self.scan_all(&mut client, &mut |redis, client, names| redis.recall(client, names, limit, &mut found))?;
-            found.sort_by(|a, b| a.name.cmp(&b.name));
+            found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
             found.dedup_by(|a, b| a.name == b.name);
         } else {
             self.recall(&mut client, resources, limit, &mut found)?;

@@ -215,7 +215,8 @@ fn in_order(mut lines: Vec<Line>) -> Vec<ClaimRecord> {
 
 fn listing(name: Resource, sessions: &[(SessionId, Session, Vec<Line>)]) -> ResourceListing {
     let lines = sessions.iter().flat_map(|(id, session, lines)| lines.iter().map(move |line| (*id, session, line)));
-    let mut listing = ResourceListing::of(name, lines.clone().map(|(id, session, line)| (id, session, &line.record)));
+    let claims = lines.clone().map(|(id, session, line)| (id, session, &line.record));
+    let mut listing = ResourceListing::of(name, claims.collect());
     // The waiters that the listing leaves out have places too.
     let waiting = lines.filter(|(_, _, line)| !line.record.rank.is_held());
     let mut places: Vec<_> = waiting.map(|(id, _, line)| (line.record.rank, id, line.position)).collect();
