@@ -8,6 +8,10 @@
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
 /// The entry point of the C library. Only glibc gives the arguments to `std::env::args_os` without
 /// Rust's runtime, so they come from here.
 // SAFETY: there is no other `main` in the program.
