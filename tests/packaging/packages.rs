@@ -221,6 +221,12 @@ fn packages_have_the_licence_text_of_each_linked_crate() {
     {
         assert_eq!(read(&copy), text, "{copy}");
     }
+    let target = sh("\"$1/tar/bin/rlock\" --version", &[folder.path()]);
+    let library = if target.contains("-musl") { "musl" } else { "the GNU C Library" };
+    assert!(
+        text.contains(&format!("The C library is {library},")) && text.contains(&format!("\n{library}\n")),
+        "{target}"
+    );
     assert!(read(&format!("{info}/METADATA")).contains("\nLicense-File: third-party-licenses.txt\n"));
     let list = crates_of(folder.path(), &folder.path().join("tar/bin/rlock"));
     let linked = list.iter().filter(|linked| linked["kind"] != "build" && linked["root"] != true);
