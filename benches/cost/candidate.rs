@@ -14,6 +14,7 @@ use super::wrappers;
 /// The names of the candidates in the tables.
 pub(crate) const NOTHING: &str = "no lock";
 pub(crate) const EMBEDDED: &str = "rlock, embedded";
+pub(crate) const PACKAGED: &str = "rlock as packaged, embedded";
 pub(crate) const REDIS_TCP: &str = "rlock, Redis by TCP";
 pub(crate) const REDIS_UNIX: &str = "rlock, Redis by unix socket";
 pub(crate) const BATON: &str = "a message and a PING by TCP";
@@ -48,6 +49,11 @@ impl Candidate {
     /// rlock with its embedded store.
     pub(crate) fn embedded(program: &Path, folder: &Path) -> Self {
         Self::rlock(EMBEDDED, program, format!("file://{}/store", folder.display()), "own")
+    }
+
+    /// The program of a package, with its embedded store.
+    pub(crate) fn packaged(program: &Path, folder: &Path) -> Self {
+        Self::rlock(PACKAGED, program, format!("file://{}/packaged", folder.display()), "own")
     }
 
     /// rlock on Redis by TCP.

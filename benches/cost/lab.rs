@@ -1,9 +1,9 @@
 //! The set-up of the bench: the servers in a folder of their own, and the candidates that this
 //! machine can run.
 
-use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 use tempfile::TempDir;
 
@@ -19,6 +19,8 @@ pub(crate) struct Lab {
     pub(crate) absent: Vec<String>,
     /// The rlock program that is measured.
     pub(crate) rlock: PathBuf,
+    /// The program of a package, which RLOCK_PACKAGED names, beside which it is measured.
+    pub(crate) packaged: Option<PathBuf>,
     /// The server for rlock and for other locks on Redis.
     pub(crate) redis: Option<Redis>,
     _etcd: Option<Etcd>,
@@ -42,16 +44,22 @@ impl Lab {
         let etcd = Etcd::start(disk.path()).map_err(&mut note).ok();
         // The copy has the layout of an installed program. The file that the linker wrote lies in
         // small pieces, and Linux starts it a fifth slower.
-        let rlock = disk.path().join("rlock");
-        fs::copy(env!("CARGO_BIN_EXE_rlock"), &rlock).expect("the folder can be written");
+        let installed = |from: &Path, name: &str| {
+            let program = disk.path().join(name);
+            fs::copy(from, &program).unwrap_or_else(|error| panic!("{} can't be copied: {error}", from.display()));
+            program
+        };
+        let rlock = installed(Path::new(env!("CARGO_BIN_EXE_rlock")), "rlock");
+        let packaged = env::var_os("RLOCK_PACKAGED").map(|file| installed(Path::new(&file), "packaged"));
         let mut candidates = vec![Candidate::nothing(), Candidate::embedded(&rlock, folder.path())];
+        candidates.extend(packaged.iter().map(|program| Candidate::packaged(program, folder.path())));
         if let Some(redis) = &redis {
             candidates.extend([Candidate::redis_tcp(&rlock, redis), Candidate::redis_unix(&rlock, redis)]);
         }
         candidates.extend([Candidate::flock(folder.path()), Candidate::sem(folder.path())]);
         candidates.extend(etcd.as_ref().map(Candidate::etcdctl));
         candidates.retain(|candidate| candidate.works().map_err(&mut note).is_ok());
-        Self { candidates, absent, rlock, redis, _etcd: etcd, folder, _disk: disk }
+        Self { candidates, absent, rlock, packaged, redis, _etcd: etcd, folder, _disk: disk }
     }
 
     /// Returns a folder for files of the measurements.

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::aims::{Aim, Bound};
-use super::candidate::{Candidate, EMBEDDED, ETCDCTL, FLOCK, REDIS_TCP, REDIS_UNIX};
+use super::candidate::{Candidate, EMBEDDED, ETCDCTL, FLOCK, PACKAGED, REDIS_TCP, REDIS_UNIX};
 use super::chance::Chance;
 use super::lab::Lab;
 use super::options::Effort;
@@ -56,6 +56,9 @@ pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
         aim(REDIS_TCP, FLOCK, Bound::AtMost(1.2)),
         aim(REDIS_UNIX, FLOCK, Bound::AtMost(1.2)),
     ];
+    if lab.packaged.is_some() {
+        aims.push(aim(PACKAGED, FLOCK, Bound::AtMost(0.95)));
+    }
     for row in [EMBEDDED, REDIS_TCP] {
         aims.push(aim(ETCDCTL, row, Bound::AtLeast(6.0)));
     }
