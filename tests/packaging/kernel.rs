@@ -31,7 +31,7 @@ fn kernel_without_newer_system_calls_runs_all_but_keepers_and_spare_work() {
     let stopped = rlock(&["exec", "k", "--max-runtime", "300ms", "--", "sleep", "1000"]);
     assert_eq!(stopped.code(), Some(124), "{stopped:?}");
     assert_eq!(rlock(&["acquire", "k", "--for", "1h"]).code(), Some(0));
-    assert!(rlock(&["exec", "-n", "k", "--", "true"]).failed(75).starts_with("busy: 'k' is held"));
+    assert!(rlock(&["exec", "-n", "k", "--", "true"]).failed(75).starts_with("busy: 'k' is kept"));
     assert!(rlock(&["acquire", "j", "--pid", "1"]).failed(125).contains("needs Linux 5.3"));
 }
 
