@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::support::{Lab, RLOCK, Ran, Running, on_both, wait_until};
+use crate::support::{Lab, RLOCK, Ran, Running, on_both, program_in_message, wait_until};
 
 /// The variables that `acquire` prints with these words.
 pub(super) fn acquire(lab: &Lab, words: &[&str]) -> BTreeMap<String, String> {
@@ -69,7 +69,7 @@ fn acquire_for_leaves_a_kept_hold_and_prints_its_variables() {
         assert_eq!(holder["token"].to_string(), variables["RLOCK_TOKEN"]);
         assert_eq!((&holder["kept"], holder["span"].is_null()), (&true.into(), true));
         assert!(holder["expires_in_ms"].as_u64().unwrap() > 3_500_000, "{holder}");
-        assert!(lab.run(["exec", "-n", "k", "--", "true"]).failed(75).contains("acquire k"));
+        assert!(lab.run(["exec", "-n", "k", "--", "true"]).failed(75).contains(program_in_message()));
     });
 }
 

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::acquire::{acquire, below, is_free, printed};
 use crate::support::random::Random;
 use crate::support::servers::{Kind, Setup};
-use crate::support::{Lab, RLOCK, Ran, Running, on_both, wait_until};
+use crate::support::{Lab, RLOCK, Ran, Running, on_both, program_in_message, wait_until};
 
 /// A process that a lock is kept for. It ends with the test.
 struct Watched(Child);
@@ -80,7 +80,7 @@ fn lock_with_a_process_ends_with_it() {
         let holder = lab.inspect(["k"])["resources"][0]["holders"][0].clone();
         assert_eq!((&holder["session"], &holder["kept"]), (&variables["RLOCK_SESSION"].clone().into(), &false.into()));
         // Longer than a ttl.
-        assert!(lab.run(["exec", "-w", "1500ms", "k", "--", "true"]).failed(75).contains("acquire k"));
+        assert!(lab.run(["exec", "-w", "1500ms", "k", "--", "true"]).failed(75).contains(program_in_message()));
         Ran::of(&mut below(lab, &variables, &["exec", "-n", "k", "--", "true"])).silently(0);
         process.end();
         until_ended(keeper);
@@ -194,7 +194,7 @@ fn keeper_ignores_signals_that_end_other_programs() {
         for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::TSTP] {
             kill_process(keeper, signal).unwrap();
         }
-        assert!(lab.run(["exec", "-w", "200ms", "k", "--", "true"]).failed(75).contains("acquire k"));
+        assert!(lab.run(["exec", "-w", "200ms", "k", "--", "true"]).failed(75).contains(program_in_message()));
         process.end();
         until_ended(keeper);
         until_free(lab, "k");

@@ -268,6 +268,12 @@ pub(crate) fn on_both(test: impl Fn(&Lab)) {
 }
 
 /// The result of a program: its exit status and its output.
+/// The beginning of the program's path, which a message about its command line has, however long the
+/// path is.
+pub(crate) fn program_in_message() -> &'static str {
+    RLOCK.get(..30).unwrap_or(RLOCK)
+}
+
 /// The words of the C library about an error, as a message has them.
 pub(crate) fn system_words(error: Errno) -> String {
     let words = std::io::Error::from(error).to_string();
