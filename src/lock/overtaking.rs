@@ -272,6 +272,27 @@ mod tests {
         assert_eq!(outcome.granted, [id(5)]);
     }
 
+    /// 7 waits for `e`, 8 heeds 7, and 9 heeds 8 as soon as it is back, though 5 overtook 7 before.
+    #[test]
+    fn nested_request_that_overtakes_already_is_tried_when_a_waiter_returns() {
+        let mut table = LockTable::default();
+        let slot = Claim { slots: Some(3), ..claim(Mode::Slot, "") };
+        ask(&mut table, 1, &[], &both()[1..]);
+        ask(&mut table, 2, &[], std::slice::from_ref(&slot));
+        ask(&mut table, 7, &[], &[slot.clone(), both()[1].clone()]);
+        ask(&mut table, 8, &[], &both()[..1]);
+        ask(&mut table, 9, &[], &[slot.clone(), slot.clone()]);
+        release(&mut table, 8);
+        ask(&mut table, 5, &[1], std::slice::from_ref(&slot));
+        assert_eq!(noted(&table).1, [id(5)]);
+        let Ok(blockers) = table.blockers(id(5));
+        assert_eq!(blockers, [id(2), id(9), id(9)]);
+        let place = Place { number: 2, asked: StoreTime::from_micros(1) };
+        let returns = Op::Acquire { request: request(8, &[], &both()[..1]), place: Some(place) };
+        let Ok(outcome) = table.apply(StoreTime::from_micros(2), returns);
+        assert_eq!(outcome.granted, [id(5)]);
+    }
+
     #[test]
     fn waiter_that_comes_later_is_behind_and_not_overtaken() {
         let mut table = table();

@@ -269,8 +269,8 @@ impl<R: Records> LockTable<R> {
         let mut session = session_of(request, &standings, Rank::waiting(seq), asked, now);
         session.renew(now);
         let overtaken = self.queue(now, id, session)?;
-        // Those who overtake a waiter that has returned to its place may also overtake those in
-        // between, which wait for it now.
+        // Those who overtake others may also overtake a waiter that has returned to its place, and
+        // those in between, which wait for it now.
         let whole = |resource| Freed { resource, span: Span::Whole, modes: Modes::ALL };
         freed.extend(overtaken.into_iter().map(whole));
         self.settle_all(now, freed, granted)?;
@@ -338,28 +338,28 @@ impl<R: Records> LockTable<R> {
         Ok(false)
     }
 
-    /// Puts a session into the queues. Returns the resources on which a waiter behind overtakes it.
+    /// Puts a session into the queues. Returns the resources on which a waiter behind may overtake
+    /// others.
     fn queue(&mut self, now: StoreTime, id: SessionId, session: Session) -> Result<Vec<Resource>, R::Error> {
         for record in &session.claims {
             remember::current(&mut self.records, now, &record.claim.resource)?;
         }
+        let names: Vec<_> = session.resources().into_iter().cloned().collect();
+        let is_last = session.place() == self.records.last_seq()?;
+        self.enter(id, session, u32::MAX)?;
         let mut overtaken = Vec::new();
-        for (name, overtaker) in self.enter(id, session, u32::MAX)? {
-            if overtaker != id && !overtaken.contains(&name) {
+        for name in names.into_iter().filter(|_| !is_last) {
+            let state = self.records.resource(&name)?;
+            if state.is_some_and(|state| state.overtakers.iter().any(|overtaker| *overtaker != id)) {
                 overtaken.push(name);
             }
         }
         Ok(overtaken)
     }
 
-    /// Adds a session and its claims, and on each resource no more than so many claims. Notes and
-    /// returns who may overtake another from now on, with the resource of each.
-    fn enter(
-        &mut self,
-        id: SessionId,
-        session: Session,
-        claims_max: u32,
-    ) -> Result<Vec<(Resource, SessionId)>, R::Error> {
+    /// Adds a session and its claims, and on each resource no more than so many claims. Notes who
+    /// may overtake another from now on.
+    fn enter(&mut self, id: SessionId, session: Session, claims_max: u32) -> Result<(), R::Error> {
         let overtakers = overtaking::overtakers(&self.records, id, &session)?;
         for (index, record) in session.claims.iter().enumerate() {
             let name = &record.claim.resource;
@@ -376,7 +376,7 @@ impl<R: Records> LockTable<R> {
             state.overtakers.insert(*overtaker);
             self.records.put_resource(name, state)?;
         }
-        Ok(overtakers)
+        Ok(())
     }
 
     /// Grants the request of a session, whose phase has begun already. The claims of a waiter are

@@ -97,7 +97,7 @@ pub enum Standing {
     /// A newer request of the job has superseded this one.
     Superseded {
         /// The process that made the newer request.
-        by: Process,
+        by: Box<Process>,
         /// The skips of the job in a row, if this request counts as a skip.
         streak: Option<Streak>,
     },

@@ -173,7 +173,7 @@ struct Supervision<'a, E, C> {
     /// The skips of the job in a row, if this request is one of them.
     streak: Option<Streak>,
     /// The process whose newer request has superseded this one.
-    superseded_by: Option<Process>,
+    superseded_by: Option<Box<Process>>,
     /// The message about the last failure, if there is one.
     failure: Option<String>,
     detector: Option<Detector>,

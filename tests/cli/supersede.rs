@@ -86,7 +86,7 @@ fn holders_other_jobs_and_waiters_behind_a_busy_request_stay() {
     });
 }
 
-/// "In the step that queues or grants this request, the requests of the same job that wait for one
+/// "In the step that queues or grants this request, all requests of the same job that wait for one
 /// of its KEYs leave the queue."
 #[test]
 fn waiter_for_several_names_is_superseded_by_a_request_for_one_of_them() {

@@ -149,7 +149,7 @@ impl Both {
                 (is_explained || matches!(op, Op::GiveUp(_))) && streak == actual.as_ref().map(plain_streak)
             }
             (Reply::Superseded { by, streak }, ScriptReply::Superseded { by: actual, streak: its }) => {
-                by == actual && streak.as_ref().map(plain_streak) == its.as_ref().map(plain_streak)
+                *by == **actual && streak.as_ref().map(plain_streak) == its.as_ref().map(plain_streak)
             }
             (Reply::AlreadyDone, ScriptReply::AlreadyDone) => true,
             (Reply::KeptUntil(until), ScriptReply::KeptUntil(actual)) => until == actual,

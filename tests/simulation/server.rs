@@ -247,7 +247,7 @@ impl Server {
                 let obstructions = call.resources.iter().map(|name| self.obstruction(name)).collect();
                 ScriptReply::Busy { obstructions, streak }
             }
-            (Reply::Superseded { by, streak }, _) => ScriptReply::Superseded { by, streak },
+            (Reply::Superseded { by, streak }, _) => ScriptReply::Superseded { by: by.into(), streak },
             (Reply::AlreadyDone, _) => ScriptReply::AlreadyDone,
             (Reply::KeptUntil(until), _) => ScriptReply::KeptUntil(until),
             (Reply::Refused(refusal), _) => ScriptReply::Refused(refusal),

@@ -17,7 +17,7 @@ impl LockTable {
         let mut in_order: Vec<_> = sessions.iter().collect();
         in_order.sort_unstable_by_key(|(id, session)| (session.place(), **id));
         for (id, session) in in_order {
-            let Ok(_) = table.enter(*id, session.clone(), claims_max);
+            let Ok(()) = table.enter(*id, session.clone(), claims_max);
         }
         table
     }

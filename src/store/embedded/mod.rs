@@ -173,7 +173,9 @@ impl Embedded {
                     let obstructions = listings.into_iter().map(Obstruction::from).collect();
                     return Ok(View::settled(Standing::Busy { obstructions, streak }));
                 }
-                Reply::Superseded { by, streak } => return Ok(View::settled(Standing::Superseded { by, streak })),
+                Reply::Superseded { by, streak } => {
+                    return Ok(View::settled(Standing::Superseded { by: by.into(), streak }));
+                }
                 Reply::AlreadyDone => return Ok(View::settled(Standing::AlreadyDone)),
                 Reply::Refused(refusal) => {
                     // The sessions that cause the refusal may be dead.

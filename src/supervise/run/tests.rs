@@ -438,7 +438,7 @@ fn request_that_is_denied_starts_nothing_and_releases_nothing() {
         ),
         (Standing::Busy { obstructions: Vec::new(), streak: None }, true, 75, ""),
         (
-            Standing::Superseded { by: Process { pid: 7, ..Process::default() }, streak: None },
+            Standing::Superseded { by: Process { pid: 7, ..Process::default() }.into(), streak: None },
             false,
             75,
             "rlock: busy: the request for 'k' was superseded by @, pid 7, ''\n",

@@ -51,7 +51,7 @@ pub enum ScriptReply {
     /// A newer request of the job has superseded this one.
     Superseded {
         /// The process that made the newer request.
-        by: Process,
+        by: Box<Process>,
         /// The skips of the job in a row, if this request counts as a skip.
         streak: Option<Streak>,
     },
@@ -129,7 +129,7 @@ impl ScriptReply {
             ("busy", [streak, resources @ ..]) => {
                 Self::Busy { obstructions: obstructions(resources)?.0, streak: self::streak(streak)? }
             }
-            ("superseded", [streak, by]) => Self::Superseded { by: process(by)?, streak: self::streak(streak)? },
+            ("superseded", [streak, by]) => Self::Superseded { by: process(by)?.into(), streak: self::streak(streak)? },
             ("already", []) => Self::AlreadyDone,
             ("refused", refusal) => Self::Refused(self::refusal(refusal)?),
             ("need", names) => Self::Need(names.iter().map(name).collect::<Option<_>>()?),

@@ -411,8 +411,8 @@ end
 
 -- Notes the waiters of a resource that may overtake another since the request has joined the queue:
 -- the request itself, and those behind it. The claims of waiters stay as they are, and the holds of
--- their ancestors only become less, so the answer stays the same. Returns whether one behind it
--- overtakes the request.
+-- their ancestors only become less, so the answer stays the same. Returns whether one behind it may
+-- overtake others.
 local function note_overtakers(r, looks_ahead)
   local own, is_overtaken = r.records[session], false
   local looks_behind = (r.count.nested or 0) > (#kin > 1 and #lists[r] or 0) and own[SEQ] < r.seq
@@ -428,9 +428,9 @@ local function note_overtakers(r, looks_ahead)
       end
       local known = looks_behind and entry.is_nested and record(r, id)
       if known and heeds(known, member) and awaited_above(r, session, kin_of(id, known[ANCESTORS])) then
-        is_overtaken = true
         count(r, id, r.count[id] and 0 or 1)
       end
+      is_overtaken = is_overtaken or entry.score > own[SEQ] and r.count[id] ~= nil
     end
     place = place + 1
     entry = waiter(r, place)
@@ -519,8 +519,8 @@ for i = 1, #at do
   change('ZADD', r.q, members)
   reread(r)
 end
--- Those who overtake a waiter that has returned to its place may also overtake those in between,
--- which wait for it now.
+-- Those who overtake others may also overtake a waiter that has returned to its place, and those in
+-- between, which wait for it now.
 for i = 1, #at do
   if note_overtakers(at[i], looks_ahead) then
     freed[#freed + 1] = { at[i], '\0', '\255', 'rpwsh' }
