@@ -301,13 +301,19 @@ pub(super) fn is_busy<R: Records>(
     Ok(first)
 }
 
-/// Notes that a request supersedes the earlier waiters of its job. It has no place in the queue
-/// yet.
-pub(super) fn supersedes<R: Records>(records: &mut R, now: StoreTime, request: &Request) -> Result<(), R::Error> {
+/// Notes that a request supersedes the earlier waiters of its job. The request has no place in the
+/// queue yet. A waiter that has left gave back more room than the note takes.
+pub(super) fn supersedes<R: Records>(
+    records: &mut R,
+    now: StoreTime,
+    request: &Request,
+    has_ended_waiters: bool,
+) -> Result<(), R::Error> {
     make_room(records, now)?;
     let before = records.last_seq()? + 1;
     for name in request::resources(&request.claims) {
         let mut change = Change::begin(records, now, name)?;
+        change.may_grow |= has_ended_waiters;
         if change.may_grow || change.past.jobs.contains_key(&request.job.name) {
             let superseded = Superseded { before, at: now, by: request.process.clone() };
             change.past.jobs.entry(request.job.name.clone()).or_default().superseded = Some(superseded);

@@ -250,7 +250,7 @@ impl<R: Records> LockTable<R> {
             freed = self.supersede(now, &superseded, granted)?;
         }
         if request.job.supersedes && returns.is_none() {
-            remember::supersedes(&mut self.records, now, &request)?;
+            remember::supersedes(&mut self.records, now, &request, !superseded.is_empty())?;
         }
         let asked = returns.map_or(now, |place| place.asked);
         let id = request.session;

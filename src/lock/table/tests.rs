@@ -343,6 +343,19 @@ mod past {
         assert!(table.into_records().is_forgotten());
     }
 
+    /// "Where it ends waiters, it is noted without room, too."
+    #[test]
+    fn superseded_request_does_not_return_to_a_table_without_room() {
+        let mut table = LockTable::new(super::super::super::records::Memory::with_room(0));
+        let of_job = |supersedes| Job { name: "j".to_owned(), supersedes, ..Job::default() };
+        at(&mut table, NOW, job(of_job(false), 1));
+        at(&mut table, NOW, job(of_job(false), 2));
+        assert_eq!(at(&mut table, NOW, job(of_job(true), 3)).granted, [id(2)]);
+        let Op::Acquire { request, .. } = job(of_job(false), 2) else { unreachable!("it asks") };
+        let reply = at(&mut table, NOW, Op::Acquire { request, place: Some(Place { number: 1, asked: NOW }) }).reply;
+        assert!(matches!(reply, Reply::Superseded { .. }), "{reply:?}");
+    }
+
     /// "The store looks at the first 500 waiting claims of the KEYs."
     #[test]
     fn request_supersedes_the_first_five_hundred_waiters() {
