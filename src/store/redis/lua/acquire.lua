@@ -6,9 +6,9 @@
 -- because of its ancestors or its job, because a resource has several claims, or because the
 -- request has waited before. `terms` are six texts with spaces between them: whether the request
 -- waits, its place, how long it has waited before it lost its place, whether its session listens,
--- whether it supersedes the waiters of its job, and max_waiting. A request that has no place yet does not wait if `max_waiting` sessions wait for
--- one of its resources; it may be empty. `request` has the packed claims, and then the part of the
--- records that never changes, packed.
+-- whether it supersedes the waiters of its job, and max_waiting. A request that has no place yet
+-- does not wait if `max_waiting` sessions wait for one of its resources; it may be empty. `request`
+-- has the packed claims, and then the part of the records that never changes, packed.
 
 local session, ttl, alone, request = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[7]
 
@@ -173,17 +173,22 @@ if is_without_place(at[1], own) then
   return finish({ 'refused', 'jobs', at[1].name })
 end
 
-local by_whom
-for i = 1, #at do
-  by_whom = by_whom or superseded_by(at[i], own, place)
-end
-if by_whom then
+-- Counts the request as busy on each of its resources. Returns the streak of its job on the first.
+local function count_busy()
   local first
   for i = 1, #at do
     local streak = note_busy(at[i], own, pack(lists[at[i]]))
     first = first or streak
   end
-  return finish({ 'superseded', first, by_whom })
+  return first
+end
+
+local newer
+for i = 1, #at do
+  newer = newer or superseded_by(at[i], own, place)
+end
+if newer then
+  return finish({ 'superseded', count_busy(), newer })
 end
 
 local place_before = place
@@ -210,12 +215,12 @@ end
 -- the first SUPERSEDED_MAX waiting claims of the resources. If more leave than one call takes away,
 -- the client repeats the call.
 local superseded, where_of, leaving, more_leave = {}, {}, {}, false
-local looks_, room = supersedes and SUPERSEDED_MAX or 0, LOAD
+local unseen, room = supersedes and SUPERSEDED_MAX or 0, LOAD
 for i = 1, #at do
   local r, k = at[i], 1
-  local entry = looks_ > 0 and r.count.waiters and waiter(r, k)
+  local entry = unseen > 0 and r.count.waiters and waiter(r, k)
   leaving[i] = 0
-  while entry and looks_ > 0 do
+  while entry and unseen > 0 do
     local id = entry.id
     local known = not r.left[id] and not kin[id] and record(r, id)
     if known and known[JOB] == own[JOB] then
@@ -227,13 +232,13 @@ for i = 1, #at do
         superseded[#superseded + 1], where_of[id], room = id, r, room - cost
       end
     end
-    looks_, k = looks_ - #entry / 3, k + 1
+    unseen, k = unseen - #entry / 3, k + 1
     entry = waiter(r, k)
   end
 end
-local its_need = #superseded > 0 and needed(superseded, true)
-if its_need then
-  return finish(its_need)
+need = #superseded > 0 and needed(superseded, true)
+if need then
+  return finish(need)
 end
 max_waiting = place_before == 0 and tonumber(max_waiting) or math.huge
 for i = 1, #at do
@@ -365,10 +370,8 @@ end
 
 if in_the_way and not wait then
   settle(freed)
-  reply = { 'busy' }
+  reply = { 'busy', count_busy() }
   for i = 1, #at do
-    local streak = note_busy(at[i], own, pack(lists[at[i]]))
-    reply[2] = reply[2] or streak
     reply[i + 2] = listing(at[i])
   end
   return finish(reply)

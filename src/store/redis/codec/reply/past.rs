@@ -43,7 +43,7 @@ fn optional(value: &Value) -> Option<Option<StoreTime>> {
 }
 
 fn job(value: &Value) -> Option<(String, JobPast)> {
-    let [name, success, count, since, last, _, process, period, ended, spared, first_spared, _, superseded @ ..] =
+    let [name, success, count, since, last, _, process, period, ended, spared, first_spared, _, before, at, by] =
         list(value)?
     else {
         return None;
@@ -57,11 +57,9 @@ fn job(value: &Value) -> Option<(String, JobPast)> {
         count => Some(Spared { count, since: instant(first_spared)?, entry: None }),
     };
     let (success, ended) = (optional(success)?, optional(ended)?);
-    let superseded = match superseded {
-        [before, at, by] if number(before)? > 0 => {
-            Some(Superseded { before: number(before)?, at: instant(at)?, by: super::process(by)? })
-        }
-        _ => None,
+    let superseded = match number(before)? {
+        0 => None,
+        before => Some(Superseded { before, at: instant(at)?, by: super::process(by)? }),
     };
     Some((text(name)?.to_owned(), JobPast { success, period: length(period)?, spared, ended, streak, superseded }))
 }
