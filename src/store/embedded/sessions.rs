@@ -444,7 +444,14 @@ impl EmbeddedSessions {
                 session.stage = stage;
                 return;
             }
-            (_, _) => (None, true),
+            (
+                Standing::Busy { .. }
+                | Standing::Superseded { .. }
+                | Standing::AlreadyDone
+                | Standing::Refused(_)
+                | Standing::Lost,
+                _,
+            ) => (None, true),
         };
         if standing == Standing::Waiting {
             session.place = place;

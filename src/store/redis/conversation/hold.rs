@@ -26,7 +26,7 @@ use crate::store::redis::target::Kind;
 use crate::store::{Error, Grant, Replicas, Standing};
 use crate::words::Explained;
 
-/// How long a user at the terminal waits to see who holds the lock.
+/// How long a look at the holders may take, if the ttl is long enough.
 const INSPECT_LIMIT: Duration = Duration::from_secs(1);
 
 /// The conversation about one request.
@@ -69,8 +69,8 @@ impl HoldConversation {
     }
 
     /// Why the server can't be used, once that is known.
-    /// How long a look at the holders may take. Nothing else happens meanwhile, and a grant must be
-    /// claimed and renewed in time.
+    /// How long a look at the holders may take. Nothing else happens meanwhile, so a grant that comes
+    /// in this time is claimed only afterwards.
     pub(in crate::store::redis) fn inspect_limit(&self) -> Duration {
         INSPECT_LIMIT.min(self.terms.ttl / 4)
     }

@@ -163,7 +163,14 @@ impl SessionConversation {
             Ok(standing @ (Standing::Asking | Standing::Waiting | Standing::Granted(_))) => {
                 reported.clone_from(standing);
             }
-            Ok(_) | Err(_) => self.part(false, now),
+            Ok(
+                Standing::Busy { .. }
+                | Standing::Superseded { .. }
+                | Standing::AlreadyDone
+                | Standing::Refused(_)
+                | Standing::Lost,
+            )
+            | Err(_) => self.part(false, now),
         }
         Some(sessions::Event::Standing(standing))
     }

@@ -424,3 +424,14 @@ fn waiter_on_a_migrating_slot_is_not_out_of_reach() {
     assert!(conversation.exchange.outage().is_none());
     assert_eq!(at(&mut conversation, START + Duration::from_millis(20)), "renew");
 }
+
+/// A waiter looks at the holders while its grant may come, and then has to claim it in time.
+#[test]
+fn look_at_the_holders_takes_at_most_a_quarter_of_the_ttl() {
+    for (ttl, limit) in [(1_000, 250), (2_000, 500), (30_000, 1_000)] {
+        let terms = crate::lock::lease::Lease::new(Duration::from_millis(ttl)).terms();
+        let request = Request { terms: Some(terms), ..request() };
+        let hold = HoldConversation::new(exchange(SINGLE), request, Replicas::default(), CONNECT_TIMEOUT, START);
+        assert_eq!(hold.unwrap().inspect_limit(), Duration::from_millis(limit), "{ttl} ms");
+    }
+}
