@@ -29,8 +29,8 @@ impl Alarm {
         self.wait_with(polled, until, None)
     }
 
-    /// Waits with another mask of signals. The kernel sets the mask as it begins to wait, and resets
-    /// it afterwards.
+    /// Waits with another mask of signals. The kernel sets the mask as it begins to wait, and
+    /// resets the mask afterwards.
     pub(crate) fn wait_with<'a>(
         &'a self,
         polled: &mut Vec<PollFd<'a>>,

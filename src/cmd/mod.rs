@@ -6,9 +6,9 @@
 //! `request` prepares the requests of `exec` and `acquire`. `caller` describes the person and the
 //! process that make a request, with the help of `ci`. `calendar` has the day of `--once-per day`.
 //! `variables` builds the variables by which an rlock finds the lock that it runs below, and `room`
-//! checks whether they fit into the command's environment. `nested` and `status` belong to `exec`. `acquired` finds what `rlock acquire` has locked. `look`
-//! asks the terminal how listings may look, and `watch` is `rlock inspect --watch`. `replaced`
-//! writes a file that the user names.
+//! checks whether they fit into the command's environment. `nested` and `status` belong to `exec`.
+//! `acquired` finds the locks of `rlock acquire`. `look` asks the terminal how listings may look,
+//! and `watch` is `rlock inspect --watch`. `replaced` writes a file that the user names.
 
 mod acquire;
 mod acquired;

@@ -207,8 +207,8 @@ pub struct Job {
     /// means nothing once the request has a place in the queue, so no store keeps it.
     #[serde(skip)]
     pub max_waiting: Option<u32>,
-    /// Whether the request supersedes the waiters of the same job. It means nothing once the request
-    /// is granted or has a place in the queue, so no store keeps it.
+    /// Whether the request supersedes the waiters of the same job. It means nothing once the
+    /// request is granted or has a place in the queue, so no store keeps it.
     #[serde(skip)]
     pub supersedes: bool,
     /// How long the hold lasts from its grant even if the command ends sooner.

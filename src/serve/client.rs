@@ -431,7 +431,7 @@ impl Turn<'_> {
                 self.say_busy(&pending, &obstructions);
             }
             Ok(Standing::Refused(refusal)) => self.say(format!("refused {refusal}")),
-            // No client asks for what a run may have done already, and the requests belong to no job.
+            // The requests of clients belong to no job.
             Ok(Standing::AlreadyDone | Standing::Superseded { .. }) => self.say("refused by an earlier run".to_owned()),
             // The place in the queue was taken away. What the client holds besides is not lost.
             Ok(Standing::Lost) => self.say(format!("unavailable {}", messages.taken_away())),

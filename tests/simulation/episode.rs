@@ -17,8 +17,8 @@ use super::world::{Happening, Shared, World};
 
 /// How long after the last request everything may take to end.
 const END_LIMIT: Duration = Duration::from_secs(3600);
-/// How many commands an episode may take. Most take some hundreds. A client that repeats its command
-/// without end would need hours to come to the end of that time.
+/// How many commands an episode may take. Most take some hundreds. A client that repeats its
+/// command without end would take hours until [`END_LIMIT`].
 const CALLS_MAX: u64 = 100_000;
 /// When every lease that was granted or prolonged in an episode is over.
 const ALL_LEASES: Duration = Duration::from_secs(60);

@@ -37,8 +37,8 @@
 //! | `slots of A` | the numbers of the slots that A holds: `0` |
 //!
 //! Such a request may also end with `for 1h`, `for ever`, `at-least 1h`, `as JOB`, `once-per 1h`,
-//! `skip-ok`, `supersede`, `max-waiting 2` and `history 3`. `once-per 4s since 1s` asks for one run in a part of
-//! the calendar: a day of 4 seconds that began one second ago.
+//! `skip-ok`, `supersede`, `max-waiting 2` and `history 3`. `once-per 4s since 1s` asks for one run
+//! in a part of the calendar: a day of 4 seconds that began one second ago.
 //!
 //! A request may end with `no-wait`, and with `below B`, which makes B and B's ancestors the
 //! ancestors of A. The tokens of a resource are numbered from the start of the scene, even if the

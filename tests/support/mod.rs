@@ -267,9 +267,8 @@ pub(crate) fn on_both(test: impl Fn(&Lab)) {
     }
 }
 
-/// The result of a program: its exit status and its output.
-/// The beginning of the program's path, which a message about its command line has, however long the
-/// path is.
+/// The beginning of the program's path, which a message about its command line has, however long
+/// the path is.
 pub(crate) fn program_in_message() -> &'static str {
     RLOCK.get(..30).unwrap_or(RLOCK)
 }
@@ -280,6 +279,7 @@ pub(crate) fn system_words(error: Errno) -> String {
     words.split(" (os error").next().expect("a split has a first part").to_lowercase()
 }
 
+/// The result of a program: its exit status and its output.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) status: ExitStatus,

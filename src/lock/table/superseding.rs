@@ -29,8 +29,8 @@ impl<R: Records> LockTable<R> {
         Ok(found)
     }
 
-    /// Removes the waiters that a request supersedes, and lets them be woken: they find out when they
-    /// ask again. Returns what they waited for.
+    /// Removes the waiters that a request supersedes, and adds them to those to wake: they find out
+    /// when they ask again. Returns what they waited for.
     pub(super) fn supersede(
         &mut self,
         now: StoreTime,
