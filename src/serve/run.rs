@@ -64,10 +64,11 @@ pub(crate) fn run(
         if (is_draining || serve.stdio) && server.is_empty() {
             return Ok(if serve.stdio && server.has_lost { exit::LOST } else { 0 });
         }
-        let is_signalled =
+        let is_ringing =
             wait(&server, &signals, &alarm, stops_at).context("cannot wait for clients and the store")?;
-        if is_signalled {
-            let signalled = signals.silence();
+        // A bell that could not be read rings on, and would count twice.
+        let signalled = if is_ringing { signals.silence() } else { 0 };
+        if signalled > 0 {
             if is_draining || signalled > 1 {
                 return Ok(exit::SIGNAL_BASE + INTERRUPT);
             }
@@ -112,7 +113,7 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-/// Sleeps until something is ready or due. Returns whether a signal has arrived.
+/// Sleeps until something is ready or due. Returns whether the bell for signals rings.
 fn wait(server: &Server, signals: &Bell, alarm: &Alarm, stops_at: Option<Boottime>) -> Result<bool, Errno> {
     let of_store = server.sessions.descriptors();
     let others = server.descriptors();
