@@ -31,6 +31,12 @@ impl<K: Copy + Hash + Ord> Timers<K> {
         }
     }
 
+    /// Lets a key be due at an instant, unless it is due earlier.
+    pub(crate) fn set_by(&mut self, key: K, at: Boottime) {
+        let before = self.instants.get(&key).copied();
+        self.set(key, before.into_iter().chain([at]).min());
+    }
+
     /// The first instant.
     pub(crate) fn first(&self) -> Option<Boottime> {
         self.order.first().map(|(at, _)| *at)
@@ -58,6 +64,8 @@ mod tests {
             timers.set(key, instant);
         }
         timers.set('c', None);
+        timers.set_by('a', at(7));
+        timers.set_by('b', at(8));
         assert_eq!((timers.first(), timers.take_due(at(1))), (Some(at(2)), None));
         assert_eq!([(); 3].map(|()| timers.take_due(at(9))), [Some('a'), Some('b'), None]);
         assert_eq!(timers.first(), None);

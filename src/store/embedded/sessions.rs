@@ -38,6 +38,7 @@ use crate::lock::request::{Place, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::store::sessions::{Event, Sessions};
 use crate::store::{Released, Standing};
+use crate::timers::Timers;
 
 mod watches;
 
@@ -62,8 +63,8 @@ pub(super) struct EmbeddedSessions {
     /// the beacon, and it would have no name.
     beacon: Option<Beacon>,
     watches: Watches,
-    /// The sessions that look again at an instant.
-    timers: BTreeSet<(Boottime, SessionId)>,
+    /// When which session looks again.
+    timers: Timers<SessionId>,
     pub(super) stuck: Stuck,
     /// The sessions whose release failed, and the instant of the next attempt.
     failed: Vec<SessionId>,
@@ -78,8 +79,6 @@ struct Session {
     is_due: bool,
     /// The last place in the queue; the number is 0 if the request never waited.
     place: Place,
-    /// The instant at which the next session ends of itself, if this one waits.
-    look_at: Option<Boottime>,
 }
 
 enum Stage {
@@ -129,7 +128,7 @@ impl EmbeddedSessions {
             alone: 0,
             beacon: None,
             watches: Watches::default(),
-            timers: BTreeSet::new(),
+            timers: Timers::default(),
             stuck: Stuck::default(),
             failed: Vec::new(),
             retry_at: None,
@@ -141,7 +140,7 @@ impl EmbeddedSessions {
     pub(super) fn ask(&mut self, request: Request, from: Boottime) {
         let id = self.add(request);
         if Boottime::now() < from {
-            return self.set_timer(id, Some(from));
+            return self.timers.set(id, Some(from));
         }
         self.call([id]);
         self.serve(Duration::ZERO);
@@ -151,7 +150,7 @@ impl EmbeddedSessions {
         let id = request.session;
         let claims = request.claims.len();
         let stage = Stage::Asking(Box::new(request));
-        self.sessions.insert(id, Session { stage, claims, is_due: false, place: Place::default(), look_at: None });
+        self.sessions.insert(id, Session { stage, claims, is_due: false, place: Place::default() });
         id
     }
 
@@ -337,7 +336,7 @@ impl EmbeddedSessions {
     pub(super) fn close(&mut self) {
         self.sessions.clear();
         self.due.clear();
-        self.timers.clear();
+        self.timers = Timers::default();
         self.watches = Watches::default();
         self.beacon = None;
         self.store.gate = Gate::default();
@@ -397,19 +396,11 @@ impl EmbeddedSessions {
         match wake {
             Wake::Now => self.call([id]),
             Wake::AtEndOfClaim => {
-                let end = Boottime::now() + CLAIM;
-                let look_at = self.sessions.get(&id).map(|session| session.look_at.map_or(end, |at| at.min(end)));
-                self.set_timer(id, look_at);
+                if self.sessions.contains_key(&id) {
+                    self.timers.set_by(id, Boottime::now() + CLAIM);
+                }
             }
         }
-    }
-
-    /// Sets the instant at which a session looks again.
-    fn set_timer(&mut self, id: SessionId, look_at: Option<Boottime>) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
-        let earlier = mem::replace(&mut session.look_at, look_at);
-        earlier.map(|at| self.timers.remove(&(at, id)));
-        self.timers.extend(look_at.map(|at| (at, id)));
     }
 
     /// Makes sessions due.
@@ -424,7 +415,7 @@ impl EmbeddedSessions {
 
     /// Notes the state of a session, and reports it if it is new.
     fn settle(&mut self, id: SessionId, View { standing, watched, look_at, place }: View) {
-        self.set_timer(id, look_at);
+        self.timers.set(id, look_at);
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let (stage, is_news) = match (&standing, mem::replace(&mut session.stage, Stage::LeavingQueue)) {
             (Standing::Waiting, Stage::Asking(request)) => (Some(Stage::Waiting(request)), true),
@@ -444,14 +435,8 @@ impl EmbeddedSessions {
                 session.stage = stage;
                 return;
             }
-            (
-                Standing::Busy { .. }
-                | Standing::Superseded { .. }
-                | Standing::AlreadyDone
-                | Standing::Refused(_)
-                | Standing::Lost,
-                _,
-            ) => (None, true),
+            // The request is over.
+            _ => (None, true),
         };
         if standing == Standing::Waiting {
             session.place = place;
@@ -711,7 +696,7 @@ impl Sessions for EmbeddedSessions {
         // A report may have used the lock for which the gate waited. While the gate waits, a look
         // would achieve nothing.
         let at_once = self.due.front().map(|_| Boottime::now());
-        let timers = at_once.into_iter().chain(self.timers.first().map(|(at, _)| *at));
+        let timers = at_once.into_iter().chain(self.timers.first());
         let timers = timers.filter(|_| self.store.gate.descriptor().is_none());
         limits.chain(self.retry_at).chain(self.store.missed.again_at()).chain(timers).min()
     }
@@ -722,9 +707,7 @@ impl Sessions for EmbeddedSessions {
             let failed = mem::take(&mut self.failed);
             self.call(failed);
         }
-        while let Some((at, id)) = self.timers.first().copied().filter(|(at, _)| *at <= Boottime::now()) {
-            self.timers.remove(&(at, id));
-            self.set_timer(id, None);
+        while let Some(id) = self.timers.take_due(Boottime::now()) {
             self.call([id]);
         }
         self.hear();
