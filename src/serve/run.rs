@@ -64,8 +64,7 @@ pub(crate) fn run(
         if (is_draining || serve.stdio) && server.is_empty() {
             return Ok(if serve.stdio && server.has_lost { exit::LOST } else { 0 });
         }
-        let is_ringing =
-            wait(&server, &signals, &alarm, stops_at).context("cannot wait for clients and the store")?;
+        let is_ringing = wait(&server, &signals, &alarm, stops_at).context("cannot wait for clients and the store")?;
         // A bell that could not be read rings on, and would count twice.
         let signalled = if is_ringing { signals.silence() } else { 0 };
         if signalled > 0 {

@@ -23,7 +23,6 @@ use crate::cli::lines::LineParser;
 use crate::clock::Boottime;
 use crate::identity;
 use crate::lock::request::{Job, Process, Request, SessionId, Terms};
-use crate::store::Standing;
 use crate::store::sessions::{Event as Report, Sessions};
 use crate::streams;
 use crate::timers::Timers;
@@ -370,8 +369,8 @@ impl Server {
         while let Some((session, report)) = self.sessions.next_event() {
             is_any = true;
             let is_over = match &report {
-                Report::Standing(Ok(Standing::Asking | Standing::Waiting | Standing::Granted(_))) => false,
-                Report::Standing(_) | Report::Released(_) => true,
+                Report::Standing(Ok(standing)) => standing.is_over(),
+                Report::Standing(Err(_)) | Report::Released(_) => true,
             };
             let owner = if is_over { self.owners.remove(&session) } else { self.owners.get(&session).copied() };
             if let Some(id) = owner {

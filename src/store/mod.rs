@@ -109,6 +109,13 @@ pub enum Standing {
     Lost,
 }
 
+impl Standing {
+    /// Whether the request is neither granted nor queued, and never will be.
+    pub fn is_over(&self) -> bool {
+        !matches!(self, Self::Asking | Self::Waiting | Self::Granted(_))
+    }
+}
+
 /// What a holder has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grant {

@@ -289,7 +289,7 @@ where
 
     fn tell(&mut self, standing: Result<Standing, store::Error>) -> anyhow::Result<()> {
         // The descriptors of a finished request may stay ready for ever, and the loop would spin.
-        self.asks = matches!(standing, Ok(Standing::Asking | Standing::Waiting | Standing::Granted(_)));
+        self.asks = standing.as_ref().is_ok_and(|standing| !standing.is_over());
         let event = match standing {
             Ok(Standing::Asking) => return Ok(()),
             Ok(Standing::Waiting) => self.waiting(),

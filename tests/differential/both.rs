@@ -11,6 +11,7 @@ use rlock::lock::records::{Phase, Records as _, Session};
 use rlock::lock::request::{Job, Request, SessionId};
 use rlock::lock::resource::Resource;
 use rlock::lock::table::LockTable;
+use rlock::store::Standing;
 use rlock::store::redis::codec::{Call, ScriptReply};
 use rlock::store::redis::findings::{Findings, remembered};
 
@@ -136,7 +137,10 @@ impl Both {
                 self.check_waiting(&op, now, *position, *next)?;
                 true
             }
-            (Reply::Busy { streak, .. }, ScriptReply::Busy { obstructions: listed, streak: actual }) => {
+            (
+                Reply::Busy { streak, .. },
+                ScriptReply::Over(Standing::Busy { obstructions: listed, streak: actual }),
+            ) => {
                 let listings = self.listings(now);
                 for listed in listed {
                     let expected = listings.iter().find(|listing| listing.name == listed.listing.name);
@@ -148,10 +152,10 @@ impl Both {
                 let streak = streak.as_ref().map(plain_streak);
                 (is_explained || matches!(op, Op::GiveUp(_))) && streak == actual.as_ref().map(plain_streak)
             }
-            (Reply::Superseded { by, streak }, ScriptReply::Superseded { by: actual, streak: its }) => {
+            (Reply::Superseded { by, streak }, ScriptReply::Over(Standing::Superseded { by: actual, streak: its })) => {
                 *by == **actual && streak.as_ref().map(plain_streak) == its.as_ref().map(plain_streak)
             }
-            (Reply::AlreadyDone, ScriptReply::AlreadyDone) => true,
+            (Reply::AlreadyDone, ScriptReply::Over(Standing::AlreadyDone)) => true,
             (Reply::KeptUntil(until), ScriptReply::KeptUntil(actual)) => until == actual,
             (Reply::Refused(refusal), ScriptReply::Refused(actual)) => format!("{refusal:?}") == format!("{actual:?}"),
             (Reply::Done, ScriptReply::Done) | (Reply::Unknown, ScriptReply::Unknown) => true,

@@ -4,6 +4,7 @@
 //! judges its logs by the same rules.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::claims::{Claim, Mode, Span};
@@ -58,7 +59,7 @@ pub(super) struct Run {
     /// The instant of the grant on the clock of the server.
     pub(super) granted: StoreTime,
     /// When the kept hold of the run has to end, if it has one.
-    pub(super) kept_until: Option<StoreTime>,
+    pub(super) kept_until: Option<RangeInclusive<StoreTime>>,
     /// Whether a hold around the run had ended at the grant, so that the run is not below it.
     pub(super) is_orphan: bool,
     /// Whether live holds around the run covered all of its claims at the grant.

@@ -198,7 +198,7 @@ impl<'s> Supervision<'s> {
 
     /// Takes in how the request stands; returns the event for the machine, if there is one.
     fn tell(&mut self, standing: Result<Standing, Error>) -> Option<Event> {
-        self.asks = matches!(standing, Ok(Standing::Asking | Standing::Waiting | Standing::Granted(_)));
+        self.asks = standing.as_ref().is_ok_and(|standing| !standing.is_over());
         if !self.asks {
             self.site.world().stop_asking(self.run);
         }
@@ -218,11 +218,7 @@ impl<'s> Supervision<'s> {
                 self.tokens = tokens;
                 Event::Granted { deadline }
             }
-            Ok(Standing::Busy { streak, .. }) => {
-                self.skipped_for = streak.map(|streak| streak.last - streak.since);
-                Event::Busy { skipped_for: self.skipped_for }
-            }
-            Ok(Standing::Superseded { streak, .. }) => {
+            Ok(Standing::Busy { streak, .. } | Standing::Superseded { streak, .. }) => {
                 self.skipped_for = streak.map(|streak| streak.last - streak.since);
                 Event::Busy { skipped_for: self.skipped_for }
             }
@@ -379,9 +375,7 @@ impl<'s> Supervision<'s> {
             reply = asking.reply()?;
         }
         match reply {
-            Some(ScriptReply::Busy { obstructions, streak }) => Ok(Standing::Busy { obstructions, streak }),
-            Some(ScriptReply::Superseded { by, streak }) => Ok(Standing::Superseded { by, streak }),
-            Some(ScriptReply::AlreadyDone) => Ok(Standing::AlreadyDone),
+            Some(ScriptReply::Over(standing)) => Ok(standing),
             // The request was granted in the meantime.
             _ => {
                 route.run(&mut conversation.claim(site.now())).await;

@@ -2,6 +2,7 @@
 //! end.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::checkers::{Checkers, Run};
@@ -79,22 +80,26 @@ impl Checkers {
         let is_uncovered = self.is_uncovered(run);
         let Run { job, granted, kept_until, .. } = &mut self.runs[run];
         let length = job.keep_for.or(job.hold_at_least).unwrap_or_default();
-        let expected = *kept_until.get_or_insert(*granted + length);
-        if expiry != Some(expected) && !is_uncovered {
+        let expected = kept_until.clone().unwrap_or(*granted + length..=*granted + length);
+        if !expiry.is_some_and(|expiry| expected.contains(&expiry)) && !is_uncovered {
             self.violations.push(format!("the hold of run {run} is kept until {expiry:?}, and not {expected:?}"));
         }
+        *kept_until = Some(expiry.map_or(expected, |expiry| expiry..=expiry));
         self.kept.keep(run, ends, ahead);
     }
 
     /// The server lets a kept hold last for `by` from now, or for as long as its request asked.
-    pub(super) fn extend(&mut self, session: SessionId, by: Option<Duration>, now: StoreTime) {
+    /// `now` begins with the earliest and ends with the latest of the clocks of its resources, and
+    /// the lease that ends first is the one that counts.
+    pub(super) fn extend(&mut self, session: SessionId, by: Option<Duration>, now: RangeInclusive<StoreTime>) {
         let Some(run) = self.by_session.get(&session).copied() else { return };
         let Run { job, granted, kept_until, .. } = &mut self.runs[run];
         let Some(length) = job.keep_for else {
             return self.violations.push(format!("run {run} is no kept hold of acquire, and is extended"));
         };
-        let until = kept_until.unwrap_or(*granted + length);
-        *kept_until = Some(until.max(now + by.unwrap_or(length)));
+        let until = kept_until.clone().unwrap_or(*granted + length..=*granted + length);
+        let by = by.unwrap_or(length);
+        *kept_until = Some(*until.start().max(&(*now.start() + by))..=*until.end().max(&(*now.end() + by)));
     }
 
     /// The command of a run with `--nested` starts.

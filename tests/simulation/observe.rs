@@ -5,6 +5,7 @@ use super::wire::{Call, Operation};
 use super::world::World;
 use crate::lock::mode::{Mode, Nesting};
 use crate::lock::request::{self, Claim, SessionId};
+use crate::store::Standing;
 use crate::store::redis::codec::ScriptReply;
 
 impl World {
@@ -40,6 +41,8 @@ impl World {
     /// keeps the lock.
     fn check_change(&mut self, call: &Call, reply: &ScriptReply, also: &Consequences) {
         let (resource, now, checkers) = (&call.resources[0], self.now, &mut self.checkers);
+        let node = &self.nodes[self.primary];
+        let server_now = node.store_time(now);
         match (&call.operation, reply) {
             (Operation::Shrink { session, span }, ScriptReply::Done) => {
                 checkers.shrink(*session, resource, span, now);
@@ -48,7 +51,8 @@ impl World {
                 checkers.lower(*session, resource, *mode, now);
             }
             (Operation::Extend { session, by }, ScriptReply::Granted { .. }) => {
-                checkers.extend(*session, *by, also.now);
+                let clocks = call.resources.iter().map(|name| node.server.data.clock([name]).max(server_now));
+                checkers.extend(*session, *by, clocks.min().unwrap_or(also.now)..=also.now);
             }
             (Operation::Release { session, end }, ScriptReply::Released(_)) => {
                 checkers.end_hold(*session, end.is_some(), also.now, now);
@@ -87,10 +91,10 @@ impl World {
         before.iter().for_each(|session| self.check_grant(*session));
         passed_before.iter().for_each(|session| self.checkers.pass_over(*session));
         match (&call.operation, reply) {
-            (Operation::Acquire { request, .. }, ScriptReply::AlreadyDone) => {
+            (Operation::Acquire { request, .. }, ScriptReply::Over(Standing::AlreadyDone)) => {
                 self.checkers.check_done(request.session, also.now);
             }
-            (operation, ScriptReply::Busy { streak, .. } | ScriptReply::Superseded { streak, .. }) => {
+            (operation, ScriptReply::Over(Standing::Busy { streak, .. } | Standing::Superseded { streak, .. })) => {
                 let session = operation.session().expect("a session is told that it is busy");
                 self.checkers.check_skip(session, streak.as_ref(), also.now);
             }
@@ -101,7 +105,7 @@ impl World {
         also.done.iter().for_each(|session| self.checkers.check_done(*session, also.now));
         also.gone.iter().for_each(|session| self.checkers.doubt(*session));
         // The grants may have come before the skip or after it.
-        if let (Operation::GiveUp(_), ScriptReply::Busy { .. }) = (&call.operation, reply) {
+        if let (Operation::GiveUp(_), ScriptReply::Over(Standing::Busy { .. })) = (&call.operation, reply) {
             before.iter().for_each(|session| self.checkers.doubt(*session));
         }
     }
@@ -142,7 +146,7 @@ impl World {
                 self.checkers.violations.push(format!("{:?} leaves {left:?} in the queue", call.operation));
             }
         }
-        if let ScriptReply::Superseded { .. } = reply {
+        if let ScriptReply::Over(Standing::Superseded { .. }) = reply {
             self.checkers.check_superseded(request.session);
         }
     }
@@ -160,7 +164,7 @@ impl World {
         let is_wrong = match reply {
             // The request is one of those that wait.
             ScriptReply::Waiting { .. } => crowd > max,
-            ScriptReply::Busy { .. } => crowd < max,
+            ScriptReply::Over(Standing::Busy { .. }) => crowd < max,
             _ => false,
         };
         if is_wrong {

@@ -19,8 +19,8 @@ use crate::lock::op::{Op, Outcome, Reply, ResourceListing};
 use crate::lock::records::{Phase, Records as _, Session};
 use crate::lock::request::{self, Claim, Place, Request, SessionId, slots_of};
 use crate::lock::resource::Resource;
-use crate::store::Obstruction;
 use crate::store::redis::codec::{Lease, ScriptReply};
+use crate::store::{Obstruction, Standing};
 
 const NO_SCRIPT: &str = "NOSCRIPT No matching script.";
 const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'. script: f, on @user_script:1.";
@@ -241,14 +241,14 @@ impl Server {
             (Reply::Waiting, Some(caller)) => self.place(caller, &call.resources, now),
             // The reply to a give-up lists nobody.
             (Reply::Busy { streak, .. }, _) if call.script == Script::GiveUp => {
-                ScriptReply::Busy { obstructions: Vec::new(), streak }
+                ScriptReply::Over(Standing::Busy { obstructions: Vec::new(), streak })
             }
             (Reply::Busy { streak, .. }, _) => {
                 let obstructions = call.resources.iter().map(|name| self.obstruction(name)).collect();
-                ScriptReply::Busy { obstructions, streak }
+                ScriptReply::Over(Standing::Busy { obstructions, streak })
             }
-            (Reply::Superseded { by, streak }, _) => ScriptReply::Superseded { by: by.into(), streak },
-            (Reply::AlreadyDone, _) => ScriptReply::AlreadyDone,
+            (Reply::Superseded { by, streak }, _) => ScriptReply::Over(Standing::Superseded { by: by.into(), streak }),
+            (Reply::AlreadyDone, _) => ScriptReply::Over(Standing::AlreadyDone),
             (Reply::KeptUntil(until), _) => ScriptReply::KeptUntil(until),
             (Reply::Refused(refusal), _) => ScriptReply::Refused(refusal),
             (Reply::Released(tokens), _) => ScriptReply::Released(tokens),

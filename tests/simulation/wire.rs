@@ -13,6 +13,7 @@ use crate::lock::records::{ClaimRecord, Phase, Session};
 use crate::lock::request::{Calendar, Claim, Job, OncePer, Process, Request, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
+use crate::store::Standing;
 use crate::store::redis::codec::{Lease, ScriptReply};
 use crate::store::redis::keys::{KINDS, Keyspace};
 use crate::store::redis::scripts;
@@ -324,7 +325,7 @@ pub(super) fn value(reply: &ScriptReply) -> Value {
             let next = micros(next.unwrap_or_default());
             words.extend([word("waiting"), number(*seq), number((*position).into()), number(next)]);
         }
-        ScriptReply::Busy { obstructions: listed, streak } => {
+        ScriptReply::Over(Standing::Busy { obstructions: listed, streak }) => {
             words.extend([word("busy"), Value::Array(streak.as_ref().map(skips).unwrap_or_default())]);
             let listing = |name: &Resource, waiting| Value::Array(vec![word(name.as_str()), number(waiting)]);
             words.extend(listed.iter().map(|obstruction| listing(&obstruction.listing.name, obstruction.waiting)));
@@ -342,11 +343,11 @@ pub(super) fn value(reply: &ScriptReply) -> Value {
             words.extend(tokens.iter().copied().map(number));
         }
         ScriptReply::KeptUntil(until) => words.extend([word("kept"), number(until.as_micros())]),
-        ScriptReply::Superseded { streak, .. } => {
+        ScriptReply::Over(Standing::Superseded { streak, .. }) => {
             let streak = Value::Array(streak.as_ref().map(skips).unwrap_or_default());
             words.extend([word("superseded"), streak, word(NO_PROCESS)]);
         }
-        ScriptReply::AlreadyDone => words.push(word("already")),
+        ScriptReply::Over(Standing::AlreadyDone) => words.push(word("already")),
         ScriptReply::Renewed(lease) => words.extend([word("renewed"), number(micros(*lease))]),
         ScriptReply::Done => words.push(word("done")),
         // No client looks at the holders.

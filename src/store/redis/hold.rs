@@ -95,9 +95,7 @@ impl Handle for RedisHold {
             reply = asking.reply()?;
         }
         match reply {
-            Some(ScriptReply::Busy { obstructions, streak }) => Ok(Standing::Busy { obstructions, streak }),
-            Some(ScriptReply::Superseded { by, streak }) => Ok(Standing::Superseded { by, streak }),
-            Some(ScriptReply::AlreadyDone) => Ok(Standing::AlreadyDone),
+            Some(ScriptReply::Over(standing)) => Ok(standing),
             // The request was granted in the meantime.
             _ => {
                 blocking::run(&mut self.route, &mut self.conversation.claim(Boottime::now()));

@@ -7,6 +7,7 @@ use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode::{Read, Write};
 use rlock::lock::request::Claim;
 use rlock::lock::resource::Resource;
+use rlock::store::Standing;
 use rlock::store::redis::codec::{Call, Lease, ScriptReply, Wake};
 
 use super::on_each_server;
@@ -172,14 +173,17 @@ fn resource_is_judged_by_its_own_clock_alone(kind: Kind) {
         clients.side.setting.now = Some(before);
         assert!(is_granted(&ask(&mut clients, 2, &names[1..])));
         let reply = ask(&mut clients, 3, &names);
-        assert!(matches!(reply, ScriptReply::Busy { .. }), "the hold of y is younger than the step: {reply:?}");
+        assert!(
+            matches!(reply, ScriptReply::Over(Standing::Busy { .. })),
+            "the hold of y is younger than the step: {reply:?}"
+        );
         let reply = clients.side.call(Call::inspect(names.to_vec(), 0));
         let ScriptReply::Listing { now, resources, .. } = reply else { panic!("inspect replies {reply:?}") };
         let holders = resources.iter().flat_map(|it| &it.listing.holders);
         let left: Vec<_> = holders.map(|holder| holder.expiry.unwrap() - now).collect();
         assert_eq!(left, vec![TERMS.ttl; 1 + usize::from(x_is_held)], "each lease is as long as it is");
         clients.advance(TERMS.ttl - us(1));
-        assert!(matches!(ask(&mut clients, 3, &names[1..]), ScriptReply::Busy { .. }));
+        assert!(matches!(ask(&mut clients, 3, &names[1..]), ScriptReply::Over(Standing::Busy { .. })));
         clients.advance(us(1));
         assert!(is_granted(&ask(&mut clients, 3, &names[1..])), "the clock of x did not get into y");
         clients.side.call(Call::release(id(3), names[1..].to_vec()));

@@ -7,6 +7,7 @@ use rlock::lock::mode::Mode::{Read, Slot, Write};
 use rlock::lock::request::{Claim, Request};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
+use rlock::store::Standing;
 use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 use rlock::store::redis::findings::Findings;
 
@@ -198,7 +199,7 @@ fn newcomer_does_not_pass_the_waiters_that_a_release_has_put_off(kind: Kind) {
     assert!(is_released(&clients.release(0)));
     let newcomer = Request { wait: false, ..request(CROWD + 1, Write, "") };
     let reply = clients.side.call(Call::acquire(&newcomer, 0, false));
-    assert!(matches!(reply, ScriptReply::Busy { .. }), "{reply:?}");
+    assert!(matches!(reply, ScriptReply::Over(Standing::Busy { .. })), "{reply:?}");
     assert_eq!(clients.holders_and_waiters(), ((1..=CROWD).collect(), vec![]));
 }
 
@@ -240,7 +241,7 @@ fn crowd_of_shares_outlives_its_slot_step_by_step(kind: Kind) {
     assert!(executed < COMMANDS_MAX, "the release of the slot executes {executed} commands");
     let newcomer = Request { wait: false, ..request(CROWD + 1, Slot, "") };
     let reply = clients.side.call(Call::acquire(&newcomer, 0, false));
-    assert!(matches!(reply, ScriptReply::Busy { .. }), "{reply:?}");
+    assert!(matches!(reply, ScriptReply::Over(Standing::Busy { .. })), "{reply:?}");
     for number in 2..CROWD {
         clients.release(number);
     }

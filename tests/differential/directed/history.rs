@@ -7,6 +7,7 @@ use rlock::lock::mode::Mode::{Read, Write};
 use rlock::lock::op::Refusal;
 use rlock::lock::past::{End, Ending, JOBS_MAX, Past, Totals};
 use rlock::lock::request::{Job, OncePer, Request};
+use rlock::store::Standing;
 use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 
 use super::on_each_server;
@@ -183,7 +184,7 @@ fn oldest_of_too_many_jobs_is_forgotten(kind: Kind) {
         request.job = Job { name: number.to_string(), skips: true, ..Job::default() };
         clients.advance(us(1));
         let reply = clients.side.call(Call::acquire(&request, 0, false));
-        assert!(matches!(reply, ScriptReply::Busy { streak: Some(_), .. }), "{reply:?}");
+        assert!(matches!(reply, ScriptReply::Over(Standing::Busy { streak: Some(_), .. })), "{reply:?}");
     }
     let reply = clients.side.call(Call::history(vec![resource()], 0, u32::MAX, 0));
     let ScriptReply::History { remembered: past, .. } = reply else { panic!("history replies {reply:?}") };
@@ -315,7 +316,7 @@ fn success_is_kept_for_the_longest_period_that_was_asked(kind: Kind) {
     };
     let count = JOBS_MAX as u32;
     (0..count).for_each(|number| succeeds(&mut clients, number));
-    assert!(matches!(asks(&mut clients, count, 7, 200), ScriptReply::AlreadyDone));
+    assert!(matches!(asks(&mut clients, count, 7, 200), ScriptReply::Over(Standing::AlreadyDone)));
     let refused = |reply: &ScriptReply| matches!(reply, ScriptReply::Refused(Refusal::TooManyJobs { .. }));
     let reply = asks(&mut clients, count, count, 100);
     assert!(refused(&reply), "{reply:?}");
@@ -353,7 +354,7 @@ fn success_of_a_month_is_kept_beside_later_runs(kind: Kind) {
     clients.side.call(end(&Job::default(), 2));
     assert_eq!(days_left(&mut clients), 21);
     let asks = Request { job, ..request(3, Write, "") };
-    assert!(matches!(clients.side.call(Call::acquire(&asks, 0, false)), ScriptReply::AlreadyDone));
+    assert!(matches!(clients.side.call(Call::acquire(&asks, 0, false)), ScriptReply::Over(Standing::AlreadyDone)));
     assert_eq!(days_left(&mut clients), 21);
     clients.advance(Duration::from_secs(22 * 24 * 3600));
     clients.acquire(4, Write, "");

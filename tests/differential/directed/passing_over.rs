@@ -6,6 +6,7 @@ use rlock::lock::mode::Mode::Slot;
 use rlock::lock::mode::Mode::{Read, Write};
 use rlock::lock::request::{Claim, Request, SessionId};
 use rlock::lock::resource::Resource;
+use rlock::store::Standing;
 use rlock::store::redis::codec::{Call, ScriptReply, Wake};
 
 use super::on_each_server;
@@ -193,7 +194,7 @@ fn newcomer_drops_the_dead_waiters_in_its_way(kind: Kind) {
     assert_eq!(clients.holders_and_waiters(), (vec![1, 5], vec![4]));
     assert_eq!(clients.renew(2, true), ScriptReply::Unknown);
     let no_wait = Request { wait: false, ..request(6, Read, "[8,8]") };
-    assert!(matches!(clients.side.call(Call::acquire(&no_wait, 0, false)), ScriptReply::Busy { .. }));
+    assert!(matches!(clients.side.call(Call::acquire(&no_wait, 0, false)), ScriptReply::Over(Standing::Busy { .. })));
     clients.renew(4, true);
     assert!(is_granted(&clients.side.call(Call::acquire(&no_wait, 0, false))));
 }

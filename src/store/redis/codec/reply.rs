@@ -15,7 +15,7 @@ use crate::lock::records::{ClaimRecord, Phase, Session};
 use crate::lock::request::{Calendar, Claim, Job, OncePer, Process, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
-use crate::store::Obstruction;
+use crate::store::{Obstruction, Standing};
 
 /// The reply to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,22 +41,8 @@ pub enum ScriptReply {
         /// How long until a lease on its resources ends.
         next: Option<Duration>,
     },
-    /// The session would have to wait, and asked not to, or has given up its place.
-    Busy {
-        /// Some of the sessions in the way, for each resource.
-        obstructions: Vec<Obstruction>,
-        /// The skips of the job in a row, if the request counts as a skip.
-        streak: Option<Streak>,
-    },
-    /// A newer request of the job has superseded this one.
-    Superseded {
-        /// The process that made the newer request.
-        by: Box<Process>,
-        /// The skips of the job in a row, if this request counts as a skip.
-        streak: Option<Streak>,
-    },
-    /// A run has succeeded so lately that the request is not granted.
-    AlreadyDone,
+    /// The request is over and stands so: it is busy or superseded, or its job is already done.
+    Over(Standing),
     /// The request can never be granted.
     Refused(Refusal),
     /// The call has to be repeated with these resources too. There are none if earlier calls have
@@ -127,10 +113,13 @@ impl ScriptReply {
                 next: Some(length(next)?).filter(|next| !next.is_zero()),
             },
             ("busy", [streak, resources @ ..]) => {
-                Self::Busy { obstructions: obstructions(resources)?.0, streak: self::streak(streak)? }
+                let obstructions = obstructions(resources)?.0;
+                Self::Over(Standing::Busy { obstructions, streak: self::streak(streak)? })
             }
-            ("superseded", [streak, by]) => Self::Superseded { by: process(by)?.into(), streak: self::streak(streak)? },
-            ("already", []) => Self::AlreadyDone,
+            ("superseded", [streak, by]) => {
+                Self::Over(Standing::Superseded { by: process(by)?.into(), streak: self::streak(streak)? })
+            }
+            ("already", []) => Self::Over(Standing::AlreadyDone),
             ("refused", refusal) => Self::Refused(self::refusal(refusal)?),
             ("need", names) => Self::Need(names.iter().map(name).collect::<Option<_>>()?),
             ("done", []) => Self::Done,

@@ -68,13 +68,13 @@ impl HoldConversation {
         Ok(Self { exchange, negotiation, resources, request, terms, connect_timeout, piecemeal: None })
     }
 
-    /// Why the server can't be used, once that is known.
     /// How long a look at the holders may take. Nothing else happens meanwhile, so a grant that comes
     /// in this time is claimed only afterwards.
     pub(in crate::store::redis) fn inspect_limit(&self) -> Duration {
         INSPECT_LIMIT.min(self.terms.ttl / 4)
     }
 
+    /// Why the server can't be used, once that is known.
     pub(in crate::store::redis) fn failure(&self) -> Option<&Failure> {
         if let State::Failed { failure, .. } = self.negotiation.state() { Some(failure) } else { None }
     }

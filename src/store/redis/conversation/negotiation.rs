@@ -338,13 +338,7 @@ impl Negotiation {
             (Command::Acquire { .. } | Command::Renew { .. }, ScriptReply::Waiting { seq, position, next }) => {
                 self.queued(seq, position, next, sent, now)
             }
-            (Command::Acquire { .. }, ScriptReply::Busy { obstructions, streak }) => {
-                self.end(Standing::Busy { obstructions, streak })
-            }
-            (Command::Acquire { .. }, ScriptReply::Superseded { by, streak }) => {
-                self.end(Standing::Superseded { by, streak })
-            }
-            (Command::Acquire { .. }, ScriptReply::AlreadyDone) => self.end(Standing::AlreadyDone),
+            (Command::Acquire { .. }, ScriptReply::Over(standing)) => self.end(standing),
             (Command::Acquire { .. }, ScriptReply::Refused(refusal)) => self.end(Standing::Refused(refusal)),
             (Command::Renew { .. }, ScriptReply::Unknown) => match self.state {
                 // The server took the silent session for dead. The session returns to its place.

@@ -160,17 +160,8 @@ impl SessionConversation {
         let standing = hold.standing();
         match &standing {
             Ok(standing) if standing == reported => return None,
-            Ok(standing @ (Standing::Asking | Standing::Waiting | Standing::Granted(_))) => {
-                reported.clone_from(standing);
-            }
-            Ok(
-                Standing::Busy { .. }
-                | Standing::Superseded { .. }
-                | Standing::AlreadyDone
-                | Standing::Refused(_)
-                | Standing::Lost,
-            )
-            | Err(_) => self.part(false, now),
+            Ok(standing) if !standing.is_over() => reported.clone_from(standing),
+            _ => self.part(false, now),
         }
         Some(sessions::Event::Standing(standing))
     }

@@ -47,7 +47,7 @@ fn granted_with(lease: Duration, tokens: Vec<u64>) -> ScriptReply {
 }
 
 fn busy() -> ScriptReply {
-    ScriptReply::Busy { obstructions: Vec::new(), streak: None }
+    ScriptReply::Over(Standing::Busy { obstructions: Vec::new(), streak: None })
 }
 
 fn waiting(position: u32, next: Option<Duration>) -> ScriptReply {
