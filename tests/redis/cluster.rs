@@ -172,6 +172,30 @@ fn hand_over_works_while_the_slot_migrates() {
     });
 }
 
+/// The last waiters leave the queue of a resource, and the queue of another one that nobody holds,
+/// before the request that supersedes them is queued there.
+#[test]
+fn request_supersedes_all_waiters_while_the_slot_migrates() {
+    each_new(|kind| {
+        let cluster = Cluster::start(kind, 3);
+        let lab = Lab::at(cluster.url());
+        let slot = cluster.slot("k");
+        let from = cluster.owner(slot);
+        let holder = lab.hold("k");
+        let newest = ["exec", "--job", "j", "--supersede", "--write", "k", "--write", "{k}2"];
+        let older = lab.wait_by(newest);
+        lab.until_waiting("k", 1);
+        let migration = cluster.migrate(slot, from, (from + 1) % 3);
+        let mut newer = lab.wait_by(newest);
+        older.end().failed(75);
+        migration.finish();
+        holder.end().silently(0);
+        newer.expect_held();
+        newer.end().silently(0);
+        lab.assert_idle();
+    });
+}
+
 /// A request holds several resources, whose keys are on two nodes during the migration. The holder
 /// renews each where it is. No node can release the request until all keys have moved.
 #[test]

@@ -109,6 +109,7 @@ local asked, fixed = split_record(request)
 local own = with_fixed({}, fixed)
 local channel, ancestors = own[CHANNEL], own[ANCESTORS]
 
+resources.adds = true
 begin(session)
 look_for_expired()
 if damaged then

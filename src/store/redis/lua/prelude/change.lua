@@ -217,6 +217,11 @@ local function leave(ids, hint, freed, leaving, run)
         end
         unqueue(r, id, known)
       end
+      if resources.adds and r.count.sessions == 1 then
+        r.is_filled = true
+        call('ZADD', r.l, r.epoch, '')
+        call('ZADD', r.u, r.epoch, '')
+      end
       change('ZREM', r.l, los)
       change('ZREM', r.u, his)
       if expires(known) then

@@ -272,8 +272,21 @@ local function spread_all()
   end
 end
 
+-- Removes what has kept q, l and u in place for a session that might be added.
+local function empty(r)
+  if r.is_filled then
+    r.is_filled = nil
+    call('ZREM', r.l, '')
+    call('ZREM', r.u, '')
+    if not r.count.waiters then
+      call('ZREM', r.q, r.epoch)
+    end
+  end
+end
+
 -- Removes the keys of a resource that no session uses any more, apart from s and h.
 local function close(r)
+  empty(r)
   if r.epoch then
     call('HDEL', r.d, '#epoch')
     call('ZREM', r.e, r.epoch)
@@ -372,6 +385,7 @@ local function finish(reply)
   for i = 1, n do
     local r = resources[i]
     now = r.now
+    empty(r)
     local is_left = r.epoch and not next(r.count)
     if is_left then
       close(r)

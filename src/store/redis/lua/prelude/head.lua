@@ -1,5 +1,6 @@
 -- The state of the resources, as a script reads it.
 
+-- `resources.adds` says whether the script may add a session to resources that others have left.
 local resources, by_name = {}, {}
 local caller
 -- The latest of the instants of the resources, to which replies refer.

@@ -26,7 +26,9 @@ local function unqueue(r, id, known)
   if r.count[id] then
     count(r, id, -1)
   end
-  if not r.count.waiters then
+  if not r.count.waiters and resources.adds then
+    r.is_filled = true
+  elseif not r.count.waiters then
     call('ZREM', r.q, r.epoch)
   end
   if known[NAMES] then
