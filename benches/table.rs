@@ -6,13 +6,13 @@
 
 use std::time::{Duration, Instant};
 
-use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
 use rlock::lock::op::{Op, Reply};
 use rlock::lock::request::{Claim, Job, Process, Request, SessionId};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::lock::table::LockTable;
+use rlock::system::clock::StoreTime;
 
 /// The numbers of other claims.
 const CROWDS: [u64; 3] = [10, 1_000, 100_000];

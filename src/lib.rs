@@ -11,56 +11,29 @@
 //! | module | purpose |
 //! | --- | --- |
 //! | `tables` | the constants and tables that the model and the scripts share |
-//! | [`clock`] | the instants of two clocks: the machine's and the store's |
-//! | [`exit`] | the exit codes |
-//! | `alarm`, `timers` | wait for descriptors until an instant, keep many instants |
-//! | `signals`, `background` | receive signals in a poll loop, start threads beside it |
-//! | `files`, `streams` | read files, write to standard streams |
-//! | `processes`, `passwd` | read /proc and the user database |
+//! | [`system`] | what rlock needs of the machine: clocks, signals, files, processes, streams |
 //! | [`lock`] | the lock model: pure, total, the same for every store |
 //! | `words` | formats and sanitises text |
-//! | `tree_end` | the note of a guardian that a tree has ended |
-//! | `identity` | describes processes, makes the ids of sessions |
 //! | [`store`] | where the lock table lives: liveness, wake-ups, time |
-//! | `failure`, `messages` | the text that users see, and its exit code |
-//! | `view` | listings and histories as text, JSON and pictures |
+//! | `show` | what people read: messages, listings, histories, pictures, `rlock doctor` |
 //! | [`cli`] | the command line: parser, help, man pages and completions from one source |
-//! | `supervise` | runs the command: starts, signals, stops and reaps it; a pure machine decides |
-//! | `keeper` | the process that `acquire --pid` leaves behind: a poll loop and a pure machine |
+//! | `supervise` | runs the command, and keeps a grant for `acquire`; pure machines decide |
 //! | `serve` | the lock server: one poll loop, a pure machine for each client |
-//! | `doctor` | the questions of `rlock doctor` |
 //! | `cmd` | the subcommands: options in, wiring, exit code out |
-//! | `start` | what comes before the subcommand |
 
 // The printing macros panic if standard error is closed.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 pub mod cli;
-pub mod clock;
-pub mod exit;
 pub mod lock;
 pub mod store;
+pub mod system;
 
-mod alarm;
-mod background;
 mod cmd;
-mod doctor;
-mod failure;
-mod files;
-mod identity;
-mod keeper;
-mod messages;
-mod passwd;
-mod processes;
 mod serve;
-mod signals;
-mod start;
-mod streams;
+mod show;
 mod supervise;
 mod tables;
-mod timers;
-mod tree_end;
-mod view;
 mod words;
 
 /// Makes the simulation faster.
@@ -86,6 +59,6 @@ pub fn main(words: Vec<OsString>) -> u8 {
     if let Some(name) = words.first() {
         supervise::guardian::program::run_if_called(name);
     }
-    start::prepare();
+    cmd::start::prepare();
     cmd::main(&words)
 }

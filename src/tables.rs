@@ -18,7 +18,7 @@ pub(crate) const AHEAD_MAX: u64 = 60;
 pub(crate) const KEPT_MAX: u64 = 7 * 24 * 60 * 60;
 /// See [`EVER`](crate::lock::kept::EVER), in microseconds.
 pub(crate) const EVER: u64 = 1 << 52;
-/// See [`StoreTime::NEVER`](crate::clock::StoreTime::NEVER).
+/// See [`StoreTime::NEVER`](crate::system::clock::StoreTime::NEVER).
 pub(crate) const NEVER: u64 = 1 << 53;
 
 /// Maximum number of jobs that a resource remembers. A request for one run in a period of one more

@@ -14,16 +14,16 @@ use super::request::{self, Prepared};
 use super::variables::{self, Form, Held};
 use crate::cli::invocation::{Acquire, LostSignal, Until};
 use crate::cli::stdout;
-use crate::exit;
-use crate::failure::Failure;
-use crate::keeper;
-use crate::keeper::process::{self, Side, Watched};
 use crate::lock::past::{Ending, Entry, Event, HISTORY_MAX};
 use crate::lock::request::Request;
+use crate::show::failure::Failure;
 use crate::store::{Grant, Handle, Store};
-use crate::streams::StandardStream;
+use crate::supervise::keeper;
+use crate::supervise::keeper::process::{self, Side, Watched};
 use crate::supervise::run;
 use crate::supervise::signals::ignore_all;
+use crate::system::exit;
+use crate::system::streams::StandardStream;
 use crate::words::reason;
 
 /// Acquires the lock and returns the exit code. `words` is the command line.

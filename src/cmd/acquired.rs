@@ -1,12 +1,12 @@
 //! Finds the sessions of `rlock acquire` that `renew` and `release` are about.
 
 use super::context;
-use crate::exit;
-use crate::failure::Failure;
 use crate::lock::records::Session;
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
+use crate::show::failure::Failure;
 use crate::store::Store;
+use crate::system::exit;
 
 /// The innermost session around this process that `acquire` made.
 ///

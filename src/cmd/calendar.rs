@@ -6,9 +6,9 @@ use std::time::Duration;
 use tz::{DateTime, TimeZone, UtcDateTime};
 
 use crate::cli::invocation::Unit;
-use crate::clock::StoreTime;
-use crate::failure::Failure;
 use crate::lock::request::Calendar;
+use crate::show::failure::Failure;
+use crate::system::clock::StoreTime;
 
 const HOUR: i64 = 3600;
 const DAY: i64 = 24 * HOUR;

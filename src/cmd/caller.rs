@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use super::ci::Run;
 use super::context;
 use crate::cli::invocation::Whose;
-use crate::identity;
 use crate::lock::request::Process;
+use crate::store::identity;
 use crate::words::{one_line, without_passwords};
 
 /// Maximum number of bytes of the command that the store keeps, for other users to see.

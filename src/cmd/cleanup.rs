@@ -8,14 +8,14 @@ use anyhow::Context;
 use super::context;
 use crate::cli::invocation::{Cleanup, Holder};
 use crate::cli::stdout;
-use crate::exit;
-use crate::failure::Failure;
 use crate::lock::op::HolderListing;
 use crate::lock::records::{ClaimRecord, Phase, Session};
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
-use crate::messages;
+use crate::show::failure::Failure;
+use crate::show::messages;
 use crate::store::Store;
+use crate::system::exit;
 use crate::words::one_line;
 
 /// Cleans up, prints the removed claims, and returns the exit code.

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use super::defaults::Defaults;
 use crate::cli::{parse_connect_timeout, parse_duration, parse_history, parse_replicas, parse_ttl};
-use crate::exit;
-use crate::failure::Failure;
-use crate::files;
+use crate::show::failure::Failure;
+use crate::system::exit;
+use crate::system::files;
 use crate::words::{self, Explained, one_line};
 
 /// Names another file than [`PATH`]; an empty value means that there is none.

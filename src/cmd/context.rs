@@ -11,10 +11,10 @@ use super::defaults::Defaults;
 use super::variables::{Form, Line};
 use super::{ci, config};
 use crate::cli::invocation::StoreOptions;
-use crate::failure::Failure;
 use crate::lock::records::Session;
 use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
+use crate::show::failure::Failure;
 use crate::store::{self, Changed, Secrets, Store, percent};
 use crate::words::Explained;
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::context::{TTL, variable};
 use crate::cli::{parse_history, parse_ttl};
-use crate::failure::Failure;
 use crate::lock::lease::Lease;
 use crate::lock::past;
 use crate::lock::request::Terms;
+use crate::show::failure::Failure;
 use crate::store::Replicas;
 use crate::words::{self, Explained};
 

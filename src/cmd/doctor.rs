@@ -10,16 +10,16 @@ use super::context::{self, Named};
 use super::look::look;
 use crate::cli::invocation::Doctor;
 use crate::cli::stdout;
-use crate::clock::Boottime;
-use crate::doctor::{Check, Verdict, audience, checks, cost, failed, names, no_names};
-use crate::exit;
-use crate::identity;
 use crate::lock::lease::Lease;
 use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, Job, Request};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
+use crate::show::doctor::{Check, Verdict, audience, checks, cost, failed, names, no_names};
+use crate::store::identity;
 use crate::store::{self, AcquireOptions, Handle, Standing, Store};
+use crate::system::clock::Boottime;
+use crate::system::exit;
 use crate::words::{self, Explained};
 
 /// How long each step of the self-test may take.

@@ -2,8 +2,8 @@
 
 use super::context;
 use crate::cli::invocation::Downgrade;
-use crate::failure::Failure;
-use crate::messages;
+use crate::show::failure::Failure;
+use crate::show::messages;
 
 /// Downgrades the hold and returns the exit code.
 pub(super) fn run(downgrade: &Downgrade) -> anyhow::Result<u8> {

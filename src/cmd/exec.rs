@@ -13,17 +13,17 @@ use super::room::{self, Limits};
 use super::status::StatusFile;
 use super::variables::{self, Form, Held};
 use crate::cli::invocation::{Exec, Period};
-use crate::clock::Boottime;
-use crate::exit;
-use crate::failure::Failure;
-use crate::identity;
 use crate::lock::request::{Claim, Job, OncePer, distinct};
+use crate::show::failure::Failure;
+use crate::store::identity;
 use crate::store::{AcquireOptions, Grant};
-use crate::streams::StandardStream;
 use crate::supervise::machine::{Settings, Skip};
 use crate::supervise::notify::NotifySocket;
 use crate::supervise::report::{Outcome, Report};
 use crate::supervise::run::{self, CommandSpec, Task};
+use crate::system::clock::Boottime;
+use crate::system::exit;
+use crate::system::streams::StandardStream;
 use crate::words;
 
 /// Maximum time to connect to a server again while a grant is held and nobody renews it.

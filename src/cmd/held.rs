@@ -2,11 +2,11 @@
 
 use super::context;
 use crate::cli::invocation::HeldBy;
-use crate::exit;
-use crate::failure::Failure;
 use crate::lock::mode::{Mode, Nesting};
 use crate::lock::op::HolderListing;
 use crate::lock::span::Span;
+use crate::show::failure::Failure;
+use crate::system::exit;
 
 /// Asks the store and returns the exit code.
 pub(super) fn run(held: &HeldBy) -> anyhow::Result<u8> {

@@ -6,14 +6,14 @@ use super::context;
 use super::look::look;
 use crate::cli::invocation::History;
 use crate::cli::stdout;
-use crate::failure::Failure;
 use crate::lock::past::{Ended, HISTORY_MAX, Past, Remembered};
 use crate::lock::records::Session;
 use crate::lock::remember::add_unrecorded;
 use crate::lock::resource::Resource;
+use crate::show::failure::Failure;
+use crate::show::history::{self, Selection};
 use crate::store::{self, Store};
-use crate::view::history::{self, Selection};
-use crate::{view, words};
+use crate::{show, words};
 
 /// Prints the entries or their statistics, and returns the exit code.
 pub(super) fn run(options: &History) -> anyhow::Result<u8> {
@@ -31,11 +31,11 @@ pub(super) fn run(options: &History) -> anyhow::Result<u8> {
     let text = match (options.json, options.stats) {
         (true, stats) => words::json(&history::as_json(&store.url(), &found, stats)) + "\n",
         (false, true) if !found.is_empty() => {
-            joined(&view::history::text::statistics(&found, &look(options.color, false)))
+            joined(&show::history::text::statistics(&found, &look(options.color, false)))
         }
         (false, false) if found.iter().any(|known| !known.entries.is_empty()) => {
             let by_time = options.resources.is_empty();
-            joined(&view::history::text::entries(&found, by_time, &look(options.color, false)))
+            joined(&show::history::text::entries(&found, by_time, &look(options.color, false)))
         }
         (false, _) => "no entries\n".to_owned(),
     };

@@ -13,18 +13,18 @@ use super::look::look;
 use super::watch;
 use crate::cli::invocation::{Form, Inspect};
 use crate::cli::stdout;
-use crate::failure::Failure;
-use crate::identity;
 use crate::lock::op::ResourceListing;
 use crate::lock::past::Remembered;
 use crate::lock::request::Process;
-use crate::messages;
+use crate::show::Look;
+use crate::show::dot::dot;
+use crate::show::failure::Failure;
+use crate::show::json;
+use crate::show::listing::{places as from, table};
+use crate::show::messages;
+use crate::show::tree::tree;
+use crate::store::identity;
 use crate::store::{Inspection, Store};
-use crate::view::Look;
-use crate::view::dot::dot;
-use crate::view::json;
-use crate::view::listing::{places as from, table};
-use crate::view::tree::tree;
 use crate::words::one_line;
 
 /// Prints the listing and returns the exit code.

@@ -1,12 +1,12 @@
 //! Checks for `--nested` that the holds above this process cover its claims.
 
-use crate::exit;
-use crate::failure::Failure;
 use crate::lock::mode::{Mode, Nesting};
 use crate::lock::op::HolderListing;
 use crate::lock::request::{self, Claim, SessionId};
-use crate::messages;
+use crate::show::failure::Failure;
+use crate::show::messages;
 use crate::store::{Grant, Store};
+use crate::system::exit;
 
 /// The holds above that cover each claim.
 pub(super) struct Cover {

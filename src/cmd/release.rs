@@ -7,12 +7,12 @@ use super::variables::{self, Form, Held};
 use super::{acquired, context, say};
 use crate::cli::invocation::Release;
 use crate::cli::stdout;
-use crate::exit;
-use crate::failure::Failure;
 use crate::lock::past::End;
 use crate::lock::request::SessionId;
-use crate::messages::Messages;
+use crate::show::failure::Failure;
+use crate::show::messages::Messages;
 use crate::store::{Released, Store};
+use crate::system::exit;
 
 /// Releases the sessions and returns the exit code.
 pub(super) fn run(release: &Release) -> anyhow::Result<u8> {

@@ -2,9 +2,9 @@
 
 use super::{acquired, context, variables};
 use crate::cli::invocation::Renew;
-use crate::failure::Failure;
 use crate::lock::op::Refusal;
-use crate::messages;
+use crate::show::failure::Failure;
+use crate::show::messages;
 use crate::store::Changed;
 
 /// Renews the hold and returns the exit code.

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::failure::Failure;
-use crate::identity;
+use crate::show::failure::Failure;
+use crate::store::identity;
 use crate::words::reason;
 
 /// Maximum number of symbolic links from a name to its file, as in the kernel.

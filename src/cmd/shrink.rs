@@ -2,8 +2,8 @@
 
 use super::context;
 use crate::cli::invocation::Shrink;
-use crate::failure::Failure;
-use crate::messages;
+use crate::show::failure::Failure;
+use crate::show::messages;
 
 /// Shrinks the hold and returns the exit code.
 pub(super) fn run(shrink: Shrink) -> anyhow::Result<u8> {

@@ -5,12 +5,12 @@ use std::path::Path;
 use serde_json::json;
 
 use super::replaced::Replaced;
-use crate::clock::Boottime;
-use crate::failure::Failure;
 use crate::lock::request::{self, Claim};
+use crate::show::failure::Failure;
 use crate::store::Grant;
 use crate::supervise::event::Ended;
 use crate::supervise::report::Report;
+use crate::system::clock::Boottime;
 use crate::words::{self, reason};
 
 /// The file of `--status-file`.

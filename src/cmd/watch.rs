@@ -16,17 +16,17 @@ use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
 
 use super::inspect::{listing, places};
 use super::look::look;
-use crate::alarm::Alarm;
 use crate::cli::invocation::{Form, Inspect};
-use crate::clock::{Boottime, StoreTime};
-use crate::exit;
-use crate::failure::Failure;
-use crate::signals::Receiver;
+use crate::show::Look;
+use crate::show::changes::{Seen, changes};
+use crate::show::columns::cut;
+use crate::show::failure::Failure;
+use crate::show::json::change_as_json;
 use crate::store::{self, Inspection, Notices, Store};
-use crate::view::Look;
-use crate::view::changes::{Seen, changes};
-use crate::view::columns::cut;
-use crate::view::json::change_as_json;
+use crate::system::alarm::Alarm;
+use crate::system::clock::{Boottime, StoreTime};
+use crate::system::exit;
+use crate::system::signals::Receiver;
 use crate::words::{json, one_line};
 
 /// The number of entries of a resource's history to read: more than may come between two looks.
@@ -210,7 +210,7 @@ impl Shown {
         let mut lines = vec![cut(&heading, width, false)];
         lines.extend(trouble);
         lines.extend(listing(watch.inspect.form, &inspection, &look));
-        let places = places(watch.store.as_ref(), &[], &Look { palette: crate::view::Palette::plain(), ..look });
+        let places = places(watch.store.as_ref(), &[], &Look { palette: crate::show::Palette::plain(), ..look });
         lines.extend(places.lines().map(|line| cut(line, width, false)));
         lines
     }
@@ -218,7 +218,7 @@ impl Shown {
 
 /// The time of day in whole seconds.
 fn seconds(now: StoreTime) -> String {
-    let text = crate::messages::time(now);
+    let text = crate::show::messages::time(now);
     text.split_once('.').map_or(text.clone(), |(seconds, _)| format!("{seconds}Z"))
 }
 

@@ -77,7 +77,7 @@ mod tests {
     use super::super::samples::{claim, id, request};
     use super::super::table::LockTable;
     use super::*;
-    use crate::clock::StoreTime;
+    use crate::system::clock::StoreTime;
 
     /// A table, and for each waiter the blockers that it watches since it last looked.
     #[derive(Default)]

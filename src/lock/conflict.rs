@@ -215,7 +215,7 @@ mod tests {
     use super::super::samples::{claim, id, request};
     use super::super::table::LockTable;
     use super::*;
-    use crate::clock::StoreTime;
+    use crate::system::clock::StoreTime;
 
     /// Makes a table in which the sessions 1, 2, … requested these claims one after another.
     fn table(claims: &[Claim]) -> LockTable {

@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use super::records::{Phase, Session};
-use crate::clock::StoreTime;
+use crate::system::clock::StoreTime;
 use crate::tables;
 
 /// How long a kept hold may last, from its grant or from its last extension.

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use super::request::Terms;
-use crate::clock::{Boottime, micros};
+use crate::system::clock::{Boottime, micros};
 
 /// How long a grant from the queue lasts until the waiter claims it, unless the ttl is shorter.
 pub const CLAIM: Duration = Duration::from_secs(3);

@@ -7,7 +7,7 @@ use super::op::{HolderListing, ResourceListing, WaiterListing};
 use super::records::{ClaimRecord, Records, Session};
 use super::request::{Claim, SessionId};
 use super::resource::Resource;
-use crate::clock::StoreTime;
+use crate::system::clock::StoreTime;
 
 /// Lists the named resources, including those without holders and waiters. Without names, lists
 /// every resource that has a holder or a waiter.

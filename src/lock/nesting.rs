@@ -106,7 +106,7 @@ mod tests {
     use super::super::samples::{claim, id, request};
     use super::super::table::LockTable;
     use super::*;
-    use crate::clock::StoreTime;
+    use crate::system::clock::StoreTime;
 
     /// The standing of `asked` below these holds, which start with the outermost.
     fn below(holds: &[Claim], asked: &Claim) -> Result<Standing, Refusal> {

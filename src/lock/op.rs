@@ -9,7 +9,7 @@ use super::past::{End, Ending, JOBS_MAX, Streak};
 use super::request::{Place, Process, Request, SessionId};
 use super::resource::Resource;
 use super::span::Span;
-use crate::clock::StoreTime;
+use crate::system::clock::StoreTime;
 
 /// An operation on the table.
 #[derive(Clone, Debug, PartialEq, Eq)]

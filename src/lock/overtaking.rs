@@ -202,7 +202,7 @@ mod tests {
     use super::super::samples::{claim, id, name, request};
     use super::super::table::LockTable;
     use super::*;
-    use crate::clock::StoreTime;
+    use crate::system::clock::StoreTime;
 
     /// A table in which 1 holds `e`, 2 the prewrite of `r`, 3 and 4 its slots, and 11 waits for a
     /// slot below 1. The first place in the queue is free again.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::request::{Claim, Job, Process};
 use super::resource::Resource;
-use crate::clock::StoreTime;
+use crate::system::clock::StoreTime;
 use crate::tables;
 
 /// How long an idle resource keeps its past, and a job its success and its streak.

@@ -15,7 +15,7 @@ use super::past::{Ending, Entry, Past};
 use super::remember;
 use super::request::{self, Claim, Job, Process, SessionId, Terms};
 use super::resource::Resource;
-use crate::clock::StoreTime;
+use crate::system::clock::StoreTime;
 
 /// One claim of a session, with its rank and token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -18,7 +18,7 @@ use super::past::{
 use super::records::{Phase, Records, Session};
 use super::request::{self, Claim, Job, Process, Request};
 use super::resource::Resource;
-use crate::clock::StoreTime;
+use crate::system::clock::StoreTime;
 
 /// Maximum number of pasts that one operation checks.
 const CHECKED_MAX: usize = 2;

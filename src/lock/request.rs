@@ -14,7 +14,7 @@ use super::mode::Mode;
 use super::past::{HISTORY, PERIOD_MAX};
 use super::resource::Resource;
 use super::span::Span;
-use crate::clock::{StoreTime, micros};
+use crate::system::clock::{StoreTime, micros};
 use crate::tables;
 
 /// Maximum number of different resources that a request may claim.

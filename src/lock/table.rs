@@ -24,7 +24,7 @@ use super::request::{self, Claim, Place, Request, SessionId};
 use super::resource::Resource;
 use super::slots;
 use super::span::Span;
-use crate::clock::StoreTime;
+use crate::system::clock::StoreTime;
 
 mod leaving;
 mod loading;

@@ -13,14 +13,14 @@ use self::look::Look;
 use super::event::{Action, Answer, Event, Question};
 use super::line::Line;
 use super::rules::Rules;
-use crate::clock::Boottime;
 use crate::lock::mode::Mode;
 use crate::lock::request::{self, Claim, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
-use crate::messages::{self, Messages};
+use crate::show::messages::{self, Messages};
 use crate::store::sessions::Event as Report;
 use crate::store::{self, Changed, Grant, Obstruction, Released, Standing};
+use crate::system::clock::Boottime;
 use crate::words;
 
 /// How long a client may take until its first line is understood, and until its token is right.

@@ -17,8 +17,8 @@ use rustix::net::{
 
 use super::peer::{self, is_beyond_loopback};
 use crate::cli::invocation::Address;
-use crate::exit;
-use crate::failure::Failure;
+use crate::show::failure::Failure;
+use crate::system::exit;
 use crate::words::reason;
 
 /// The port of the older lock server.

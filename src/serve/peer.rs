@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, getpeername};
 
-use crate::identity;
 use crate::lock::request::Process;
+use crate::store::identity;
 
 /// The client's name in the log, and its description in `rlock inspect`. `address` is the address
 /// at which the server listens.

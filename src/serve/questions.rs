@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::event::Question;
-use crate::clock::Boottime;
+use crate::system::clock::Boottime;
 
 /// How many questions may wait. Clients who ask and leave must not pile up questions to a store
 /// that hangs.

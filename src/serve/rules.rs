@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use glob::Pattern;
 
-use crate::clock::Boottime;
 use crate::lock::request::Process;
 use crate::lock::resource::Resource;
+use crate::system::clock::Boottime;
 
 #[derive(Debug)]
 pub(super) struct Rules {
@@ -17,7 +17,7 @@ pub(super) struct Rules {
     pub(super) has_leases: bool,
     /// How long before its deadline a hold counts as lost unless it is renewed.
     pub(super) grace: Duration,
-    /// See [`Messages::is_stopped`](crate::messages::Messages::is_stopped).
+    /// See [`Messages::is_stopped`](crate::show::messages::Messages::is_stopped).
     pub(super) is_stopped: fn(&Process) -> bool,
 }
 

@@ -14,14 +14,14 @@ use super::listen;
 use super::rules::Rules;
 use super::server::{Limits, Server};
 use super::worker::{Open, Worker};
-use crate::alarm::Alarm;
-use crate::background::Bell;
 use crate::cli::invocation::Serve;
-use crate::clock::Boottime;
-use crate::exit;
-use crate::identity;
 use crate::lock::request::Terms;
 use crate::store::Store;
+use crate::store::identity;
+use crate::system::alarm::Alarm;
+use crate::system::background::Bell;
+use crate::system::clock::Boottime;
+use crate::system::exit;
 
 /// Serves until all clients of a drained server are gone, or until the client on standard input and
 /// output is gone. Returns the exit code.
@@ -43,7 +43,7 @@ pub(crate) fn run(
     let signals = signals()?;
     raise_descriptor_limit();
     let worker = Worker::new(open, Arc::clone(&rules)).context("can't prepare the worker")?;
-    let sessions = store.sessions().map_err(crate::failure::Failure::from)?;
+    let sessions = store.sessions().map_err(crate::show::failure::Failure::from)?;
     let limits = Limits { connections: serve.max_connections, waiting: serve.max_waiting };
     let server = Server::new(rules, limits, (terms, history), serve.verbose, sessions, worker);
     let mut server = server.context("can't prepare the server")?;

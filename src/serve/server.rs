@@ -20,12 +20,12 @@ use super::peer;
 use super::rules::Rules;
 use super::worker::Worker;
 use crate::cli::lines::LineParser;
-use crate::clock::Boottime;
-use crate::identity;
 use crate::lock::request::{Job, Process, Request, SessionId, Terms};
+use crate::store::identity;
 use crate::store::sessions::{Event as Report, Sessions};
-use crate::streams;
-use crate::timers::Timers;
+use crate::system::clock::Boottime;
+use crate::system::streams;
+use crate::system::timers::Timers;
 use crate::words::{one_line, reason};
 
 /// How many lines of one client are taken in before it is the turn of the others.

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use rustix::process::geteuid;
 
-use crate::failure::Failure;
-use crate::files;
+use crate::show::failure::Failure;
+use crate::system::files;
 use crate::words::reason;
 
 /// The maximum size of the file. A token fits into one line of a client.

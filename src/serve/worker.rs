@@ -14,11 +14,11 @@ use super::event::{Answer, Question};
 use super::listing::Unread;
 use super::questions::{Asker, Next, Questions};
 use super::rules::Rules;
-use crate::background::{self, Bell};
-use crate::clock::Boottime;
-use crate::failure::Failure;
+use crate::show::failure::Failure;
+use crate::show::json;
 use crate::store::{Error, Obstruction, Store};
-use crate::view::json;
+use crate::system::background::{self, Bell};
+use crate::system::clock::Boottime;
 use crate::words::Explained;
 
 /// Opens the store for the thread.

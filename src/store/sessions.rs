@@ -8,8 +8,8 @@ use std::os::fd::BorrowedFd;
 use rustix::event::PollFlags;
 
 use super::{Error, Released, Standing};
-use crate::clock::Boottime;
 use crate::lock::request::{Request, SessionId};
+use crate::system::clock::Boottime;
 
 /// The requests of one process in a store. Nothing here waits.
 pub trait Sessions {

@@ -9,8 +9,8 @@ use super::embedded::Embedded;
 use super::percent::{decode, encode};
 use super::redis::{Redis, SCHEMES, Secrets, Target};
 use super::{Error, Store};
-use crate::files;
 use crate::lock::text::Unprintable;
+use crate::system::files;
 use crate::words::Explained;
 
 /// The namespace of a command line that names none.

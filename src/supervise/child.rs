@@ -25,10 +25,10 @@ use super::signals::Signals;
 use super::spare::SpareIds;
 use super::spawn::spawn;
 use super::tree::Family;
-use crate::exit;
-use crate::failure::Failure;
-use crate::messages;
-use crate::processes::{self, Process, Stat, own_group, own_session};
+use crate::show::failure::Failure;
+use crate::show::messages;
+use crate::system::exit;
+use crate::system::processes::{self, Process, Stat, own_group, own_session};
 use crate::words::reason;
 
 /// Maximum number of searches for processes that were started while the others were stopped.

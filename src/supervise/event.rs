@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use rustix::process::Signal as Kernel;
 
-use crate::clock::Boottime;
-use crate::exit;
+use crate::system::clock::Boottime;
+use crate::system::exit;
 
 /// A signal that rlock receives on behalf of its command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

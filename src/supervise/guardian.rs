@@ -36,7 +36,7 @@ use rustix::io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::process::{Pid, PidfdFlags, Signal as Kernel, WaitOptions, kill_process, pidfd_open, setpgid, waitpid};
 
 use super::spawn::{pointers, stack};
-use crate::processes;
+use crate::system::processes;
 
 pub(crate) mod program;
 
@@ -160,7 +160,7 @@ extern "C" fn in_guardian(plan: *mut c_void) -> c_int {
     let _ = rustix::thread::set_name(NAME);
     let Some(life) = plan.life else {
         plan.execute();
-        signal_hook::low_level::exit(c_int::from(crate::exit::FAILURE))
+        signal_hook::low_level::exit(c_int::from(crate::system::exit::FAILURE))
     };
     // SAFETY: `close_all_but` has left the pidfd open.
     let life = unsafe { BorrowedFd::borrow_raw(life) };
@@ -168,12 +168,12 @@ extern "C" fn in_guardian(plan: *mut c_void) -> c_int {
     plan.execute();
     // There is no /proc, or too little memory.
     if await_end(life, None).is_err() {
-        signal_hook::low_level::exit(c_int::from(crate::exit::FAILURE))
+        signal_hook::low_level::exit(c_int::from(crate::system::exit::FAILURE))
     }
     plan.execute();
     // What is left to kill without the program is the group, which includes this process.
     let _ = rustix::process::kill_current_process_group(Kernel::KILL);
-    signal_hook::low_level::exit(c_int::from(crate::exit::FAILURE))
+    signal_hook::low_level::exit(c_int::from(crate::system::exit::FAILURE))
 }
 
 /// Waits for the end of the process of this pidfd, for at most this time if there is a limit.

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, Signal as Kernel, kill_process, pidfd_open};
 
 use super::{guardian, tree};
-use crate::processes::{self, Process, Stat};
+use crate::system::processes::{self, Process, Stat};
 
 /// The time between two looks at a process that the kernel gives no pidfd of.
 const PAUSE: Duration = Duration::from_millis(1);

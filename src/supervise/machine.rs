@@ -9,8 +9,8 @@ use self::running::{LastTime, Running, Starting, Stopping, leaving};
 use self::spare::Spare;
 use self::waiting::{Wait, giving_up, requesting};
 use super::event::{Action, Event, Group, Sender, Signal, Stop};
-use crate::clock::Boottime;
 use crate::lock::lease;
+use crate::system::clock::Boottime;
 
 mod running;
 mod spare;

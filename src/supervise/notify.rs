@@ -20,9 +20,9 @@ use rustix::net::{
 };
 use rustix::process::{Pid, getpid, getuid};
 
-use crate::exit;
-use crate::failure::Failure;
-use crate::processes;
+use crate::show::failure::Failure;
+use crate::system::exit;
+use crate::system::processes;
 use crate::words::{one_line, reason};
 
 /// The variable with the address of the socket.

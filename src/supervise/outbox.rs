@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::streams;
+use crate::system::streams;
 
 /// Maximum number of bytes that wait for the reader. Further text is dropped.
 const WAITING_MAX: usize = 16 << 10;

@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use super::event::{Action, Ended, Event};
-use crate::clock::Boottime;
-use crate::exit;
 use crate::lock::past::{End, Ending};
+use crate::system::clock::Boottime;
+use crate::system::exit;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,14 +23,14 @@ use super::signals::{Arrival, Signals};
 use super::spare::{SHELL, SpareWork};
 use super::spawn;
 use super::terminal::StatusLine;
-use crate::alarm::Alarm;
-use crate::clock::{Boottime, StoreTime, micros};
-use crate::failure::Failure;
 use crate::lock::deadlock::Detector;
 use crate::lock::past::Streak;
 use crate::lock::request::{Claim, Process, SessionId};
-use crate::messages::{self, Messages};
+use crate::show::failure::Failure;
+use crate::show::messages::{self, Messages};
 use crate::store::{self, Grant, Handle, Obstruction, Released, Standing};
+use crate::system::alarm::Alarm;
+use crate::system::clock::{Boottime, StoreTime, micros};
 use crate::words::one_line;
 
 /// Maximum number of messages of the command that the loop takes at once, so that a flood of them

@@ -15,9 +15,9 @@ use signal_hook::iterator::exfiltrator::origin::Origin;
 use signal_hook::low_level::siginfo::Cause;
 
 use super::event::{Sender, Signal, Stop};
-use crate::alarm::Alarm;
-use crate::clock::Boottime;
-use crate::signals::{Blocked, Receiver, block, block_all, set_mask};
+use crate::system::alarm::Alarm;
+use crate::system::clock::Boottime;
+use crate::system::signals::{Blocked, Receiver, block, block_all, set_mask};
 
 /// The signals of a failed write: to a pipe without readers, and beyond the limit on file sizes.
 const OF_WRITES: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];

@@ -16,9 +16,9 @@ use super::event::Ended;
 use super::guardian::{self, Ward};
 use super::signals::Signals;
 use super::spawn::spawn;
-use crate::exit;
-use crate::failure::Failure;
-use crate::processes::own_group;
+use crate::show::failure::Failure;
+use crate::system::exit;
+use crate::system::processes::own_group;
 use crate::words::reason;
 
 /// The shell that runs the work.

@@ -127,7 +127,7 @@ extern "C" fn in_child(plan: *mut c_void) -> c_int {
     };
     plan.error = Some(error.raw_os_error().unwrap_or(libc::EINVAL));
     // Not `return`: the C library would then clean up state that belongs to the parent process.
-    signal_hook::low_level::exit(c_int::from(crate::exit::FAILURE))
+    signal_hook::low_level::exit(c_int::from(crate::system::exit::FAILURE))
 }
 
 /// Makes the kernel kill this process after `limit`. If this process executes a program earlier,

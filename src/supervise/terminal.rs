@@ -8,7 +8,7 @@ use rustix::termios::{tcgetpgrp, tcgetwinsize};
 
 use super::event::Group;
 use super::outbox::Outbox;
-use crate::processes::own_group;
+use crate::system::processes::own_group;
 use crate::words::one_line;
 
 /// The process group for the command: shared if this process has a controlling terminal, else the

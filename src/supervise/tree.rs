@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use rustix::process::Pid;
 
-use crate::processes::{Process, Stat};
+use crate::system::processes::{Process, Stat};
 
 /// Facts about the command's processes that are known before any snapshot, and that persist between
 /// snapshots.

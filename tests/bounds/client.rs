@@ -5,13 +5,13 @@ use std::fs;
 use std::time::Duration;
 
 use redis::{Connection, ConnectionLike as _, Value};
-use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
 use rlock::lock::request::{Claim, Job, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::store::redis::codec::{Call, ScriptReply, Setting, Wake};
 use rlock::store::redis::keys::Keyspace;
+use rlock::system::clock::StoreTime;
 
 use crate::support::servers::{Server, ask};
 

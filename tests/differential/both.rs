@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use rlock::clock::StoreTime;
 use rlock::lock::op::{Op, Reply, ResourceListing};
 use rlock::lock::past::{HISTORY_MAX, JobPast, Past, Remembered, Spared, Streak, Superseded};
 use rlock::lock::records::{Phase, Records as _, Session};
@@ -14,6 +13,7 @@ use rlock::lock::table::LockTable;
 use rlock::store::Standing;
 use rlock::store::redis::codec::{Call, ScriptReply};
 use rlock::store::redis::findings::{Findings, remembered};
+use rlock::system::clock::StoreTime;
 
 use crate::raw;
 use crate::side::Side;

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use redis::ServerError;
-use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
 use rlock::lock::past::{End, Ending};
 use rlock::lock::request::{Claim, Job, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::store::redis::codec::{Call, ScriptReply, Wake};
+use rlock::system::clock::StoreTime;
 
 use crate::side::Side;
 use crate::support::servers::Server;

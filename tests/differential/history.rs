@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode::{self, Prewrite, Read, Slot, Write};
 use rlock::lock::op::Op;
 use rlock::lock::records::Records as _;
 use rlock::lock::resource::Resource;
 use rlock::lock::table::LockTable;
 use rlock::store::redis::codec::{Variant, Wake};
+use rlock::system::clock::StoreTime;
 
 use crate::both::Both;
 use crate::histories::{History, Profile, Stage};

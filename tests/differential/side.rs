@@ -2,12 +2,12 @@
 //! and reads the reply.
 
 use redis::{Connection, ServerError, Value};
-use rlock::clock::StoreTime;
 use rlock::lock::records::Session;
 use rlock::lock::request::SessionId;
 use rlock::lock::resource::Resource;
 use rlock::store::redis::codec::{Call, ScriptReply, Setting, Variant, Wake};
 use rlock::store::redis::keys::{KINDS_LEN, Keyspace};
+use rlock::system::clock::StoreTime;
 
 use crate::support::servers::Server;
 

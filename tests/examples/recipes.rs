@@ -137,9 +137,10 @@ fn shared_store_is_for_its_group_whoever_locks() {
     let mut holder = Running::waiter(&mut rlock(65534, JOBS, &["exec", "k"]));
     holder.expect_held();
     for user in [65533, 0] {
-        Ran::of(&mut rlock(user, JOBS, &["exec", "-n", "-q", "k", "--", "true"])).silently(rlock::exit::BUSY.into());
+        Ran::of(&mut rlock(user, JOBS, &["exec", "-n", "-q", "k", "--", "true"]))
+            .silently(rlock::system::exit::BUSY.into());
     }
-    Ran::of(&mut rlock(65533, 65533, &["exec", "k", "--", "true"])).failed(rlock::exit::UNAVAILABLE.into());
+    Ran::of(&mut rlock(65533, 65533, &["exec", "k", "--", "true"])).failed(rlock::system::exit::UNAVAILABLE.into());
     holder.end().silently(0);
 }
 
@@ -147,7 +148,7 @@ fn shared_store_is_for_its_group_whoever_locks() {
 fn self_locking_script_is_busy_while_another_runs() {
     for lab in labs() {
         let holder = lab.hold("KEY");
-        play(&lab, &blocks("FLOCK")[3]).failed(rlock::exit::BUSY.into());
+        play(&lab, &blocks("FLOCK")[3]).failed(rlock::system::exit::BUSY.into());
         holder.end().silently(0);
     }
 }
@@ -161,7 +162,7 @@ fn maintenance_waits_for_the_jobs_and_lets_none_begin() {
         let holder = lab.hold_by(claims(job));
         let maintenance = Running::start(&mut shell(&lab, maintenance));
         lab.until_waiting("fleet", 1);
-        Ran::of(&mut shell(&lab, &at_once(job))).silently(rlock::exit::BUSY.into());
+        Ran::of(&mut shell(&lab, &at_once(job))).silently(rlock::system::exit::BUSY.into());
         holder.end().silently(0);
         maintenance.end().printed("maintain\n");
         Ran::of(&mut shell(&lab, job)).printed("sync\n");
@@ -200,10 +201,10 @@ fn writer_of_the_whole_excludes_parts_and_parts_do_not_exclude_each_other() {
         let other = part.replace("site/db/users", "site/db/orders");
         let holder = lab.hold_by(claims(part));
         Ran::of(&mut shell(&lab, &at_once(&other))).printed("migrate\n");
-        Ran::of(&mut shell(&lab, &at_once(whole))).silently(rlock::exit::BUSY.into());
+        Ran::of(&mut shell(&lab, &at_once(whole))).silently(rlock::system::exit::BUSY.into());
         holder.end().silently(0);
         let holder = lab.hold_by(claims(whole));
-        Ran::of(&mut shell(&lab, &at_once(&other))).silently(rlock::exit::BUSY.into());
+        Ran::of(&mut shell(&lab, &at_once(&other))).silently(rlock::system::exit::BUSY.into());
         holder.end().silently(0);
     }
 }

@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
 use rlock::lock::op::ResourceListing;
 use rlock::lock::request::SessionId;
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
+use rlock::system::clock::StoreTime;
 
 /// A line of a listing.
 #[derive(Clone, Debug)]

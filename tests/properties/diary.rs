@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rlock::clock::StoreTime;
 use rlock::lock::past::{End, Ended, Ending, Entry, Event, JobPast, Past, Superseded, Totals};
 use rlock::lock::request::{Claim, Job, OncePer, Process};
+use rlock::system::clock::StoreTime;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3_600);

@@ -8,7 +8,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use rlock::clock::StoreTime;
 use rlock::lock::kept::EVER;
 use rlock::lock::mode::Mode;
 use rlock::lock::op::{HolderListing, Op, Outcome, Refusal, Reply, ResourceListing, WaiterListing};
@@ -16,6 +15,7 @@ use rlock::lock::past::{End, Ended, Ending, Streak};
 use rlock::lock::request::{Claim, Place, Request, SessionId};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
+use rlock::system::clock::StoreTime;
 
 use crate::diary::{Hold, Kept};
 

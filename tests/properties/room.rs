@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
 use rlock::lock::op::{Op, Reply};
 use rlock::lock::past::{End, Ending};
@@ -12,6 +11,7 @@ use rlock::lock::request::{Claim, Job, OncePer, Process, Request, SessionId};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::lock::table::LockTable;
+use rlock::system::clock::StoreTime;
 
 use crate::random::Random;
 

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
 use rlock::lock::op::{Op, Reply, ResourceListing};
 use rlock::lock::past::HISTORY_MAX;
@@ -13,6 +12,7 @@ use rlock::lock::request::{Claim, Job, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::lock::table::LockTable;
+use rlock::system::clock::StoreTime;
 
 use crate::checks::{self, Line, SessionInfo, Sessions};
 use crate::diary::Diary;

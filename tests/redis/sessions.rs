@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use rlock::clock::Boottime;
 use rlock::lock::lease::Lease;
 use rlock::lock::mode::Mode;
 use rlock::lock::request::{Claim, Job, Process, Request, SessionId};
@@ -12,6 +11,7 @@ use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::store::sessions::{Event, Sessions};
 use rlock::store::{Released, Secrets, Standing};
+use rlock::system::clock::Boottime;
 use rustix::event::{PollFd, Timespec, poll};
 
 use crate::support::servers::sentinels::Sentinels;

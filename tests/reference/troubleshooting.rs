@@ -33,7 +33,7 @@ const ERROR_TYPES: [&str; 2] = ["src/lock/op.rs", "src/store/"];
 /// supervision chooses, or are answers of the lock server.
 const OTHERS: [(&str, &[&str]); 11] = [
     (
-        "src/messages.rs",
+        "src/show/messages.rs",
         &[
             "cannot_lock",
             "circle",

@@ -11,13 +11,13 @@ use super::claims::{Claim, Mode, Span};
 use super::jobs::Jobs;
 use super::kept::{self, KeptHolds};
 use super::rules::{self, Exclusion, Tokens};
-use crate::clock::StoreTime;
-use crate::exit;
 use crate::lock::lease::{CLAIM, HEARTBEAT};
 use crate::lock::mode;
 use crate::lock::request::{self, Job, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span;
+use crate::system::clock::StoreTime;
+use crate::system::exit;
 
 /// How long a live waiter may wait after every session ahead of it has left, where faults struck
 /// before.

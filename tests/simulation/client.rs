@@ -13,8 +13,6 @@ use super::plan::Plan;
 use super::processes::Process;
 use super::route::{self, CONNECT_TIMEOUT, Route};
 use super::task::Site;
-use crate::clock::Boottime;
-use crate::exit;
 use crate::lock::deadlock::{Detector, Reading};
 use crate::lock::records::Session;
 use crate::lock::request::{Request, SessionId};
@@ -26,6 +24,8 @@ use crate::store::{Error, Grant, Released, Replicas, Standing};
 use crate::supervise::event::{Action, Event, Sender, Signal};
 use crate::supervise::machine::{Machine, Skip};
 use crate::supervise::report::Report;
+use crate::system::clock::Boottime;
+use crate::system::exit;
 
 /// The exit code when the command can't be started in time.
 const START_FAILED: u8 = 126;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::random::Random;
-use crate::clock::{Boottime, StoreTime};
+use crate::system::clock::{Boottime, StoreTime};
 
 /// The rate of a clock: how many parts per million it is fast.
 #[derive(Clone, Copy, Default)]

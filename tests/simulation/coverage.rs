@@ -10,13 +10,13 @@ use std::ops::DerefMut;
 use redis::Value;
 
 use super::task::Site;
-use crate::clock::Boottime;
 use crate::store::redis::conversation::{
     Exchange, HoldConversation, Question, SessionConversation, SharedConversation,
 };
 use crate::store::redis::interface::{Action, Conversation, Event};
 use crate::supervise::event::Event as Supervised;
 use crate::supervise::machine::Machine;
+use crate::system::clock::Boottime;
 
 /// The number of each event in each state.
 struct Table {

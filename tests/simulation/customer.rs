@@ -8,12 +8,12 @@ use super::plan::{claim, part, some_claims};
 use super::processes::Process;
 use super::random::Random;
 use super::world::World;
-use crate::clock::Boottime;
-use crate::exit;
 use crate::lock::mode::Mode;
 use crate::lock::request::Claim;
 use crate::serve::desk::{Ask, End};
 use crate::supervise::event::Ended;
+use crate::system::clock::Boottime;
+use crate::system::exit;
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 

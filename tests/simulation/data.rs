@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::database::{Database, Keys};
-use crate::clock::StoreTime;
 use crate::lock::index::{Entry, Rank};
 use crate::lock::op::{Op, Outcome, Reply};
 use crate::lock::records::{ClaimRecord, Phase, Records as _, ResourceState, Session};
@@ -12,6 +11,7 @@ use crate::lock::request::{Claim, Process, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
 use crate::store::redis::codec::{Lease, ScriptReply};
+use crate::system::clock::StoreTime;
 
 #[derive(Clone, Default)]
 pub(super) struct Data {

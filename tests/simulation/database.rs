@@ -9,13 +9,13 @@ use redis::{ServerError, Value};
 use super::cluster::KINDS;
 use super::link::Link;
 use super::wire::{self, Call, Script};
-use crate::clock::StoreTime;
 use crate::lock::records::Session;
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::store::redis::codec::{self, ScriptReply, Setting, Wake};
 use crate::store::redis::keys::Keyspace;
 use crate::support::servers::Kind;
+use crate::system::clock::StoreTime;
 
 pub(super) struct Database {
     link: Rc<RefCell<Link>>,

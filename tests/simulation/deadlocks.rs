@@ -1,11 +1,11 @@
 //! Judges the reports of deadlocks by the whole lock table at one instant.
 
-use crate::clock::StoreTime;
 use crate::lock::deadlock::{Graph, Reading};
 use crate::lock::op::Op;
 use crate::lock::records::{ClaimRecord, Records as _};
 use crate::lock::request::SessionId;
 use crate::lock::table::LockTable;
+use crate::system::clock::StoreTime;
 
 use super::data::sure;
 

@@ -9,7 +9,6 @@ use super::client::Client;
 use super::event::{Action, Answer, Event, Question};
 use super::line::Line;
 use super::rules::Rules;
-use crate::clock::Boottime;
 use crate::lock::deadlock::{self, Reading};
 use crate::lock::lease::Lease;
 use crate::lock::mode::Mode;
@@ -18,6 +17,7 @@ use crate::lock::span::Span;
 use crate::store::redis::codec::{Call, ScriptReply};
 use crate::store::sessions::Event as Report;
 use crate::store::{Changed, Error, Standing};
+use crate::system::clock::Boottime;
 
 /// How many holders and waiters are listed for a client whose wait is over.
 const LISTED: u32 = 256;

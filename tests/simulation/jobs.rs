@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use super::checkers::{Checkers, Run};
-use crate::clock::StoreTime;
 use crate::lock::past::Streak;
 use crate::lock::request::{Job, SessionId};
 use crate::lock::resource::Resource;
+use crate::system::clock::StoreTime;
 
 /// A run that succeeded, as the server counts it.
 struct Success {

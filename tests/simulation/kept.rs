@@ -6,9 +6,9 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::checkers::{Checkers, Run};
-use crate::clock::StoreTime;
 use crate::lock::lease::HEARTBEAT;
 use crate::lock::request::SessionId;
+use crate::system::clock::StoreTime;
 
 /// How long a waiter may take to notice the end of a kept hold: nobody wakes the waiter, which
 /// looks after a third of a heartbeat at the latest. The place in the queue and a round trip add to

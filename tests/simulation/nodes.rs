@@ -8,9 +8,9 @@ use super::network::{ToClient, ToServer};
 use super::server::Server;
 use super::wire::{self, Call, Command};
 use super::world::{Happening, World};
-use crate::clock::StoreTime;
 use crate::lock::records::Session;
 use crate::store::redis::failure::{ErrorKind, Stage};
+use crate::system::clock::StoreTime;
 
 /// How long a node takes for a call.
 const SERVICE: Duration = Duration::from_micros(8);

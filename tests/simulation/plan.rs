@@ -5,8 +5,6 @@ use std::time::Duration;
 use super::cluster::{SLOTS, slot_of};
 use super::random::Random;
 use super::world::World;
-use crate::clock::{StoreTime, micros};
-use crate::exit;
 use crate::lock::lease::Lease;
 use crate::lock::mode::{Mode, Nesting};
 use crate::lock::request::{self, Calendar, Claim, Job, OncePer, Process, Request};
@@ -15,6 +13,8 @@ use crate::lock::span::Span;
 use crate::store::redis::codec::Call;
 use crate::supervise::event::{Ended, Group};
 use crate::supervise::machine::{Notice, Settings, Skip};
+use crate::system::clock::{StoreTime, micros};
+use crate::system::exit;
 
 pub(super) struct Plan {
     pub(super) request: Request,

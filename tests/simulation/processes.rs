@@ -7,9 +7,9 @@ use super::clocks::Clock;
 use super::plan::Plan;
 use super::tree::{Part, Tree};
 use super::world::{Happening, Key, World};
-use crate::clock::Boottime;
 use crate::lock::request::Request;
 use crate::supervise::event::{Ended, Signal};
+use crate::system::clock::Boottime;
 
 /// The command of a run, or the work that a client of a lock server does while it holds a lock.
 pub(super) struct Process {

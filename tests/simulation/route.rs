@@ -7,13 +7,13 @@ use super::coverage::Counted;
 use super::network::{ToClient, ToServer};
 use super::task::Site;
 use super::wire;
-use crate::clock::Boottime;
 use crate::store::redis::codec::{Call, ScriptReply, Setting, Wake};
 use crate::store::redis::conversation::{Answer, Exchange, Question, Retry};
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event, Transport};
 use crate::store::redis::keys::Keyspace;
 use crate::store::redis::target::{Kind, Target};
+use crate::system::clock::Boottime;
 
 /// The server as messages name it.
 const SERVER: &str = "redis://h:1";

@@ -7,10 +7,10 @@ use super::change;
 use super::client::{Ending, Held, Supervision};
 use super::plan::Plan;
 use super::task::Site;
-use crate::exit;
 use crate::lock::past::End;
 use crate::lock::request::Job;
 use crate::store::redis::codec::{Call, ScriptReply};
+use crate::system::exit;
 
 /// How many locks the script holds at most, each below the one before.
 const DEPTH: usize = 2;

@@ -13,7 +13,6 @@ use super::route;
 use super::sessions::Sessions;
 use super::task::Site;
 use super::world::Shared;
-use crate::clock::{Boottime, StoreTime};
 use crate::lock::request::SessionId;
 use crate::lock::table::LockTable;
 use crate::serve::desk::{Asker, Deed, Desk, Replies, Timers};
@@ -21,6 +20,7 @@ use crate::store::redis::codec::Call;
 use crate::store::redis::conversation::Retry;
 use crate::store::sessions::Event as Report;
 use crate::store::{Error, Grant, Standing};
+use crate::system::clock::{Boottime, StoreTime};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 

@@ -12,7 +12,6 @@ use super::data::{Channel, Data, Effect, sure};
 use super::database::{Answer, Circumstances};
 use super::told::Before;
 use super::wire::{self, Call, Operation, Script};
-use crate::clock::StoreTime;
 use crate::lock::index::{Entry, Query, Rank};
 use crate::lock::mode::Mode;
 use crate::lock::op::{Op, Outcome, Reply, ResourceListing};
@@ -21,6 +20,7 @@ use crate::lock::request::{self, Claim, Place, Request, SessionId, slots_of};
 use crate::lock::resource::Resource;
 use crate::store::redis::codec::{Lease, ScriptReply};
 use crate::store::{Obstruction, Standing};
+use crate::system::clock::StoreTime;
 
 const NO_SCRIPT: &str = "NOSCRIPT No matching script.";
 const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'. script: f, on @user_script:1.";

@@ -8,12 +8,12 @@ use std::time::Duration;
 use super::coverage::Counted;
 use super::route::{self, CONNECT_TIMEOUT, Route};
 use super::task::Site;
-use crate::clock::Boottime;
 use crate::lock::request::{Request, SessionId};
 use crate::store::redis::conversation::{SeparateConversations, SharedConversation};
 use crate::store::redis::interface::{Conversation as _, Transport as _};
 use crate::store::redis::target::{Kind, Target};
 use crate::store::sessions::Event as Report;
+use crate::system::clock::Boottime;
 
 /// How long a server that replied before may take for the reply to a request or a release.
 const PATIENCE: Duration = Duration::from_secs(1);

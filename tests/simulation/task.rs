@@ -12,8 +12,8 @@ use super::script;
 use super::serve;
 use super::tree::Job;
 use super::world::{Shared, World};
-use crate::clock::Boottime;
 use crate::store::redis::codec::Call;
+use crate::system::clock::Boottime;
 
 /// Only these first tasks run lock servers, because a lock server has many sessions.
 const SERVING: usize = 3;

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::data::{Data, sure};
 use super::server::{Consequences, Replied};
 use super::wire::{Call, Operation};
-use crate::clock::StoreTime;
 use crate::lock::records::Session;
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::store::redis::codec::ScriptReply;
+use crate::system::clock::StoreTime;
 
 /// The sessions with claims on the resources of a call, before the call.
 pub(super) struct Before {

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use redis::{Arg, Cmd, ServerError, Value};
 
-use crate::clock::{StoreTime, micros};
 use crate::lock::mode::Mode;
 use crate::lock::op::Refusal;
 use crate::lock::past::{End, Streak};
@@ -17,6 +16,7 @@ use crate::store::Standing;
 use crate::store::redis::codec::{Lease, ScriptReply};
 use crate::store::redis::keys::{KINDS, Keyspace};
 use crate::store::redis::scripts;
+use crate::system::clock::{StoreTime, micros};
 
 pub(super) const NAMESPACE: &str = "ns";
 

@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rlock::clock::StoreTime;
 use rlock::lock::kept::EVER;
 use rlock::lock::mode::Mode;
 use rlock::lock::op::Op;
@@ -18,6 +17,7 @@ use rlock::lock::request::{AHEAD_MAX, Calendar, Claim, Job, OncePer, Place, Proc
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::lock::table::LockTable;
+use rlock::system::clock::StoreTime;
 
 use super::random::Random;
 

@@ -8,12 +8,12 @@ use anyhow::Context;
 use super::super::{after_all_but, context};
 use crate::cli::invocation::Inspect;
 use crate::cli::stdout;
-use crate::clock::StoreTime;
-use crate::failure::Failure;
 use crate::lock::past::Past;
 use crate::lock::resource::Resource;
-use crate::messages;
+use crate::show::failure::Failure;
+use crate::show::messages;
 use crate::store::Inspection;
+use crate::system::clock::StoreTime;
 use crate::words::{self, one_line};
 
 /// The exit code of a check that has something to report.

@@ -14,14 +14,14 @@ use super::super::replaced::Replaced;
 use super::super::{after_all_but, context};
 use crate::cli::invocation::Inspect;
 use crate::cli::stdout;
-use crate::clock::{StoreTime, micros};
-use crate::exit;
-use crate::failure::Failure;
 use crate::lock::mode::Mode;
 use crate::lock::op::{HolderListing, WaiterListing};
 use crate::lock::past::{Ending, Past, Remembered};
 use crate::lock::resource::Resource;
+use crate::show::failure::Failure;
 use crate::store::Inspection;
+use crate::system::clock::{StoreTime, micros};
+use crate::system::exit;
 use crate::words::reason;
 
 /// Prints the metrics or writes them to a file, and returns the exit code.

@@ -9,7 +9,7 @@ use super::super::request::{Claim, Request};
 use super::super::samples::{id, name, request, span};
 use super::super::table::LockTable;
 use super::*;
-use crate::clock::StoreTime;
+use crate::system::clock::StoreTime;
 
 /// A table, and the requests in it.
 #[derive(Clone, Default)]

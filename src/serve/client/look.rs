@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use crate::clock::Boottime;
 use crate::lock::deadlock::{Deadlock, Detector, Reading};
 use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
+use crate::system::clock::Boottime;
 
 /// How long a request waits before it looks, and between an answer and the next look.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

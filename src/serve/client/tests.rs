@@ -7,11 +7,11 @@ use proptest::prelude::*;
 use super::super::listing::Unread;
 use super::*;
 use crate::cli::lines::LineParser;
-use crate::clock::StoreTime;
 use crate::lock::index::Rank;
 use crate::lock::op::{Refusal, ResourceListing};
 use crate::lock::records::{ClaimRecord, Phase, Session};
 use crate::lock::request::{Job, Process};
+use crate::system::clock::StoreTime;
 
 const SECOND: Duration = Duration::from_secs(1);
 

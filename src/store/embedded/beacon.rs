@@ -30,9 +30,9 @@ use serde::{Deserialize, Serialize};
 use super::directory::Directory;
 use super::records::time_namespace;
 use super::{ending, lock_file};
-use crate::clock::Boottime;
 use crate::lock::request::SessionId;
-use crate::{processes, tree_end};
+use crate::system::clock::Boottime;
+use crate::system::{processes, tree_end};
 
 /// Bytes of a page, which is the least capacity of a pipe. A larger page is no harm.
 const PAGE_BYTES: usize = 4096;

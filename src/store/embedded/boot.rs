@@ -6,11 +6,11 @@ use super::directory::Directory;
 use super::file::TableFile;
 use super::records::{Error, Transaction};
 use super::transaction::{EXPIRED_MAX, fate};
-use crate::clock::{Boottime, StoreTime};
 use crate::lock::lease::CLAIM;
 use crate::lock::op::Op;
 use crate::lock::request::CLAIMS_MAX;
 use crate::lock::table::LockTable;
+use crate::system::clock::{Boottime, StoreTime};
 
 /// Removes the sessions of all namespaces whose processes ended with the boot, in portions.
 pub(super) fn forget_processes(directory: &Directory, table: &TableFile) -> Result<(), Error> {

@@ -27,7 +27,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::clock::StoreTime;
     use crate::lock::index::{Child, Entry, Node, Rank, Tree};
     use crate::lock::mode::{Mode, Modes};
     use crate::lock::past::Ending;
@@ -35,6 +34,7 @@ mod tests {
     use crate::lock::request::{Claim, Job, Process, SessionId, Terms};
     use crate::lock::resource::Resource;
     use crate::lock::span::Span;
+    use crate::system::clock::StoreTime;
 
     fn session() -> Session {
         let us = Duration::from_micros;

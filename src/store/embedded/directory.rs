@@ -28,9 +28,9 @@ use rustix::process::geteuid;
 use super::beacon::{self, Peer};
 use super::lock_file::{self, FORMAT};
 use crate::lock::request::SessionId;
-use crate::passwd;
 use crate::store::facts::DirectoryFacts;
 use crate::store::{Elsewhere, Error};
+use crate::system::passwd;
 use crate::words::{Explained, reason};
 
 /// The parent of root's default directory. Only root may make a directory here, and a boot empties

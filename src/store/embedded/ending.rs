@@ -17,8 +17,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::clock::Boottime;
-use crate::processes;
+use crate::system::clock::Boottime;
+use crate::system::processes;
 
 /// Maximum wait of a transaction for the end of other processes, all together. A process may hang
 /// in its end, on a dead disk or in a frozen container for example. A tree then counts as alive,

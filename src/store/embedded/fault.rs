@@ -24,7 +24,7 @@ use std::sync::Once;
 
 use super::directory::Directory;
 use super::lock_file;
-use crate::exit;
+use crate::system::exit;
 
 /// The signals of a failure in LMDB: a page beyond the end of the file, a wild pointer, a failed
 /// assertion, a damaged heap, or a division by zero. The signal of the timer that ends a loop is

@@ -27,7 +27,8 @@ use super::lmdb::{Env, Txn};
 use super::lock_file::{self, attributes};
 use super::records::Error;
 use super::{TABLE_BYTES_MAX, verify};
-use crate::{streams, words};
+use crate::system::streams;
+use crate::words;
 
 /// The number of pages of an empty table; these pages describe the other pages.
 const PAGES_MIN: usize = 2;

@@ -31,7 +31,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use crate::background::{self, Bell};
+use crate::system::background::{self, Bell};
 
 /// The number of attempts before a thread blocks. The attempts take as long as a few transactions
 /// of other processes, and less time than a thread costs.

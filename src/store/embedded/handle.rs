@@ -22,13 +22,13 @@ use super::sessions::EmbeddedSessions;
 use super::stuck::{Stuck, TROUBLE_AFTER};
 use super::transaction::Watched;
 use super::{Embedded, Error};
-use crate::clock::Boottime;
 use crate::lock::deadlock::Reading;
 use crate::lock::past::End;
 use crate::lock::request::{self, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::store::sessions::{Event, Sessions};
 use crate::store::{Handle, Obstruction, Released, Standing, Store};
+use crate::system::clock::Boottime;
 
 /// Maximum wait for the lock for a report on the sessions that block the request. It ends before
 /// the trouble begins, so that the handle can tell of the trouble.

@@ -33,13 +33,13 @@ use super::beacon::Identity;
 use super::codec::{Damaged, decode, encode};
 use super::file::pages_needed;
 use super::lmdb::Txn;
-use crate::clock::{Boottime, StoreTime, micros};
 use crate::lock::index::Node;
 use crate::lock::past::{Entry, Past};
 use crate::lock::records::{Records, ResourceState, Session};
 use crate::lock::remember;
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
+use crate::system::clock::{Boottime, StoreTime, micros};
 use crate::words::Explained;
 
 const CLOCK: &[u8] = b"c";

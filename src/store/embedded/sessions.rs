@@ -29,7 +29,6 @@ use super::snapshot::{Answer, Interest};
 use super::stuck::Stuck;
 use super::transaction::{View, Work};
 use super::{Directory, Embedded, Error, records};
-use crate::clock::Boottime;
 use crate::lock::index::Rank;
 use crate::lock::lease::CLAIM;
 use crate::lock::op::{Op, Reply};
@@ -38,7 +37,8 @@ use crate::lock::request::{Place, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::store::sessions::{Event, Sessions};
 use crate::store::{Released, Standing};
-use crate::timers::Timers;
+use crate::system::clock::Boottime;
+use crate::system::timers::Timers;
 
 mod watches;
 

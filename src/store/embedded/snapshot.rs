@@ -7,7 +7,6 @@ use super::codec::decode;
 use super::directory::Directory;
 use super::records::{Error, Raw};
 use super::transaction::Watched;
-use crate::clock::StoreTime;
 use crate::lock::deadlock::Reading;
 use crate::lock::index::Node;
 use crate::lock::op::{Op, Reply, ResourceListing};
@@ -15,6 +14,7 @@ use crate::lock::records::{Memory, Records, ResourceState, Session};
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
+use crate::system::clock::StoreTime;
 
 /// Tells whether a session of a listing lives.
 pub(super) type Lives<'a> = dyn FnMut(SessionId) -> Result<bool, Error> + 'a;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Error;
 use super::directory::Directory;
-use crate::clock::Boottime;
+use crate::system::clock::Boottime;
 use crate::words::Explained;
 
 /// The time without the lock and without a change by another process after which it counts as

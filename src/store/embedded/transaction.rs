@@ -38,7 +38,6 @@ use super::records::{self, SUCCESSES_SHARE, Transaction};
 use super::snapshot::without_the_dead;
 use super::wakeups::Wakeups;
 use super::{Embedded, Error, boot, file};
-use crate::clock::{Boottime, StoreTime};
 use crate::lock::index::Rank;
 use crate::lock::lease::CLAIM;
 use crate::lock::op::{Op, Reply, ResourceListing};
@@ -48,6 +47,7 @@ use crate::lock::request::{CLAIMS_MAX, Place, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
 use crate::store::{Grant, Standing};
+use crate::system::clock::{Boottime, StoreTime};
 use crate::words::Explained;
 
 /// The sessions of this process. They live, and they need no wake-up.

@@ -13,8 +13,8 @@ use std::time::Duration;
 use super::beacon::{self, Identity, Peer, Wake};
 use super::directory::Directory;
 use super::records;
-use crate::clock::Boottime;
 use crate::lock::request::SessionId;
+use crate::system::clock::Boottime;
 
 /// Maximum number of pipes that a transaction keeps open until its commit.
 const PIPES_MAX: usize = 4;

@@ -11,7 +11,7 @@ use super::failure::{ErrorKind, Failure};
 use super::target::{Kind, Node, Target};
 use super::transport::blocking;
 use super::transport::route::Route;
-use crate::clock::Boottime;
+use crate::system::clock::Boottime;
 
 /// Asks one question at a time, over a connection that stays open between them.
 pub(super) struct Client {

@@ -16,12 +16,12 @@ use redis::{Cmd, RedisWrite as _, ToRedisArgs as _};
 use super::keys::{KINDS, Keyspace};
 pub use super::scripts::Variant;
 use super::scripts::{self, Script};
-use crate::clock::{StoreTime, micros};
 use crate::lock::mode::Mode;
 use crate::lock::past::{End, Ending};
 use crate::lock::request::{self, Job, Process, Request, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
+use crate::system::clock::{StoreTime, micros};
 
 pub use reply::ScriptReply;
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::failure::ErrorKind;
 use super::secrets::first_line;
 use super::target::Password;
-use crate::clock::Boottime;
+use crate::system::clock::Boottime;
 
 /// The password, which all connections to a store share.
 #[derive(Debug, Default)]

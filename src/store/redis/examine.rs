@@ -8,8 +8,8 @@ use redis::{Cmd, Value, from_redis_value_ref};
 use super::Redis;
 use super::failure::{ErrorKind, Failure};
 use super::target::Node;
-use crate::clock::StoreTime;
 use crate::store::facts::ServerFacts;
+use crate::system::clock::StoreTime;
 
 /// The number of questions by which the latency is measured.
 const PINGS: usize = 10;

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::codec::{Call, ScriptReply};
-use crate::clock::StoreTime;
 use crate::lock::deadlock::{self, Reading};
 use crate::lock::op::ResourceListing;
 use crate::lock::past::Remembered;
 use crate::lock::records::Session;
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
+use crate::system::clock::StoreTime;
 
 /// The holders and waiters that calls have listed.
 ///

@@ -16,12 +16,12 @@ use super::reading;
 use super::target::Target;
 use super::transport::blocking;
 use super::transport::route::Route;
-use crate::clock::Boottime;
 use crate::lock::deadlock::Reading;
 use crate::lock::past::End;
 use crate::lock::request::Request;
 use crate::lock::resource::Resource;
 use crate::store::{AcquireOptions, Error, Handle, Obstruction, Released, Standing};
+use crate::system::clock::Boottime;
 
 /// How many holders and waiters of a resource are listed to find one that is in the way.
 const LISTED: u32 = 256;

@@ -10,7 +10,7 @@ use redis::{Cmd, ServerError, Value};
 
 use super::failure::Failure;
 use super::target::Node;
-use crate::clock::Boottime;
+use crate::system::clock::Boottime;
 
 /// Decides what happens on a connection.
 pub(super) trait Conversation {

@@ -65,10 +65,10 @@ mod rewriting;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::StoreTime;
     use crate::lock::kept::{EVER, KEPT_MAX};
     use crate::lock::mode::{Mode, Nesting};
     use crate::lock::past::{JOBS_MAX, RETENTION, RETENTION_OF_TOTALS};
+    use crate::system::clock::StoreTime;
 
     /// The build script has written the tables of the model into the scripts.
     #[test]

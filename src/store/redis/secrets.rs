@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::Error;
 use super::target::Password;
-use crate::files;
+use crate::system::files;
 use crate::words::{Explained, reason};
 
 /// The largest password file.

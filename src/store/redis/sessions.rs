@@ -13,9 +13,9 @@ use super::conversation::{Exchange, SeparateConversations, SharedConversation};
 use super::interface::{Conversation, Transport as _};
 use super::target::Target;
 use super::transport::route::Route;
-use crate::clock::Boottime;
 use crate::lock::request::{Request, SessionId};
 use crate::store::sessions::{Event, Sessions};
+use crate::system::clock::Boottime;
 
 /// The sessions of a process at one server.
 pub(super) struct RedisSessions {

@@ -7,7 +7,7 @@ use std::process::Command;
 use super::super::signals::one_test_at_a_time;
 
 use super::*;
-use crate::alarm::Alarm;
+use crate::system::alarm::Alarm;
 
 const LIMIT: Duration = Duration::from_secs(60);
 

@@ -22,9 +22,9 @@ use rustix::process::{
 
 use super::super::{killing, tree};
 use super::{NAME, Ward, await_end, is_guardian};
-use crate::processes::{self, Process, Snapshot, Stat, own_group};
-use crate::signals::set_of;
-use crate::tree_end;
+use crate::system::processes::{self, Process, Snapshot, Stat, own_group};
+use crate::system::signals::set_of;
+use crate::system::tree_end;
 
 /// Number of looks in a row that must find nothing new if none is known to be complete.
 const LOOKS: u32 = 2;

@@ -2,8 +2,8 @@
 
 use super::super::event::{Action, Consequence, Ended, Event, Group, Sender, Signal, Stop};
 use super::{Next, Settings, State, cancel, exit_after, is_over, terminate_at};
-use crate::clock::Boottime;
-use crate::exit;
+use crate::system::clock::Boottime;
+use crate::system::exit;
 
 /// The request is granted, and the command is about to run.
 #[derive(Debug)]

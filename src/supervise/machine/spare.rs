@@ -3,7 +3,7 @@
 
 use super::super::event::{Action, Event, Signal};
 use super::{Settings, State, exit_after, is_over};
-use crate::clock::Boottime;
+use crate::system::clock::Boottime;
 
 /// The spare work of a request.
 #[derive(Debug)]

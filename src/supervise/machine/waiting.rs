@@ -6,8 +6,8 @@ use super::super::event::{Action, Consequence, Event, Signal, Stop};
 use super::{
     LOOK_EVERY, NOTICE_AFTER, Next, Notice, Settings, Skip, Starting, State, TELL_EVERY, TROUBLE_AFTER, cancel, is_over,
 };
-use crate::clock::Boottime;
-use crate::exit;
+use crate::system::clock::Boottime;
+use crate::system::exit;
 
 pub(super) fn requesting(event: Event, now: Boottime, settings: &Settings) -> Next {
     match event {

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode::{Read, Write};
 use rlock::lock::request::Claim;
 use rlock::lock::resource::Resource;
 use rlock::store::Standing;
 use rlock::store::redis::codec::{Call, Lease, ScriptReply, Wake};
+use rlock::system::clock::StoreTime;
 
 use super::on_each_server;
 use crate::clients::{Clients, NOW, TERMS, id, is_granted, is_waiting, request, resource, tokens, us};

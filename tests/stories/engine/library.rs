@@ -6,11 +6,11 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rlock::clock::StoreTime;
 use rlock::lock::past::{End, HISTORY_MAX};
 use rlock::lock::request::{self, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::store::{self, AcquireOptions, Changed, Handle, Released, Secrets, Standing, Store};
+use rlock::system::clock::StoreTime;
 
 use super::dump::{self, Row};
 use super::play_at_once;

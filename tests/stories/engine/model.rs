@@ -6,12 +6,12 @@ use std::path::Path;
 use std::time::Duration;
 use std::{env, fs};
 
-use rlock::clock::StoreTime;
 use rlock::lock::op::{Op, Reply, ResourceListing};
 use rlock::lock::past::HISTORY_MAX;
 use rlock::lock::records::{Memory, Session};
 use rlock::lock::request::{Process, Request, SessionId};
 use rlock::lock::table::LockTable;
+use rlock::system::clock::StoreTime;
 
 use super::dump::{self, Row, State, Tokens};
 use super::script::{Scene, Story};

@@ -7,9 +7,9 @@ use std::path::Path;
 use std::process::Output;
 use std::time::Duration;
 
-use rlock::exit;
 use rlock::lock::request;
 use rlock::lock::resource::Resource;
+use rlock::system::exit;
 use rustix::process::Signal;
 use serde_json::Value;
 

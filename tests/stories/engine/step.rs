@@ -3,13 +3,13 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use rlock::clock::StoreTime;
 use rlock::lock::kept::EVER;
 use rlock::lock::mode::Mode;
 use rlock::lock::past::{End, Ending};
 use rlock::lock::request::{Calendar, Claim, Job, OncePer};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
+use rlock::system::clock::StoreTime;
 
 /// The name of a session in a story, such as `A`.
 pub(super) type Label = String;

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use rlock::clock::StoreTime;
 use rlock::lock::mode::Mode;
 use rlock::lock::request::{Claim, Job, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::store::redis::codec::{Call, Setting, Wake};
 use rlock::store::redis::keys::Keyspace;
+use rlock::system::clock::StoreTime;
 
 use super::Server;
 use crate::support::wait_until;

@@ -3,7 +3,7 @@
 use std::thread;
 
 use super::*;
-use crate::clock::Boottime;
+use crate::system::clock::Boottime;
 
 /// Renames the table while a transaction fails for want of it.
 fn without_the_table<T>(lab: &Lab, fails: impl FnOnce() -> T) -> T {

@@ -83,7 +83,7 @@ fn waiters_hear_once_of_a_process_that_is_passed_over_many_times() {
     beacon::remove(&site.0.directory, id(1));
     last.messages().unwrap();
     let due = site.transact(|work| work.stand(id(21))).unwrap().look_at.unwrap();
-    std::thread::sleep(due - crate::clock::Boottime::now());
+    std::thread::sleep(due - crate::system::clock::Boottime::now());
     site.stand(21);
     let phase = site.transact(|work| Ok(work.records().session(id(20))?.map(|session| session.phase))).unwrap();
     assert_eq!(phase, Some(Phase::Granted));

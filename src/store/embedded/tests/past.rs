@@ -46,7 +46,8 @@ fn wait(handle: &mut dyn Handle) {
     let start = Instant::now();
     while !is_granted(&handle.check().unwrap()) {
         assert!(start.elapsed() < Duration::from_secs(10), "the request is not granted");
-        let left = handle.timeout().expect("a waiter behind a kept hold has a timer") - crate::clock::Boottime::now();
+        let left =
+            handle.timeout().expect("a waiter behind a kept hold has a timer") - crate::system::clock::Boottime::now();
         let timeout = Timespec::try_from(left).unwrap();
         let descriptors = handle.descriptors();
         let mut polled: Vec<_> = descriptors.iter().map(|(fd, flags)| PollFd::new(fd, *flags)).collect();

@@ -3,7 +3,7 @@
 use rustix::event::{PollFd, Timespec, poll};
 
 use super::*;
-use crate::clock::Boottime;
+use crate::system::clock::Boottime;
 
 fn names() -> [Resource; 1] {
     [Resource::new("k").unwrap()]

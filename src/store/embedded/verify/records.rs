@@ -8,12 +8,12 @@ use super::super::codec::{Damaged, decode};
 use super::super::lmdb::Item;
 use super::super::records::Clock;
 use super::ensure;
-use crate::clock::StoreTime;
 use crate::lock::index::{Entry, Node, Rank};
 use crate::lock::mode::Mode;
 use crate::lock::past::{self, HISTORY_MAX, Past};
 use crate::lock::records::{ClaimRecord, Phase, ResourceState, Session};
 use crate::lock::resource::Resource;
+use crate::system::clock::StoreTime;
 
 /// The records of a table. Each map's keys are the keys of the table without their first byte.
 #[derive(Default)]

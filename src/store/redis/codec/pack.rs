@@ -7,9 +7,9 @@ use std::time::Duration;
 use rmp::encode::{ByteBuf, RmpWrite as _, write_array_len, write_str_len, write_uint};
 
 use super::{Fixed, TIME_MAX, optional_micros};
-use crate::clock::micros;
 use crate::lock::request::{Claim, Job};
 use crate::lock::resource::Resource;
+use crate::system::clock::micros;
 
 /// The part of a request's records that never changes.
 pub(super) fn fixed(fixed: &Fixed, channel: &str) -> Vec<u8> {

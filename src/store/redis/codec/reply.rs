@@ -6,7 +6,6 @@ use redis::Value;
 
 mod past;
 
-use crate::clock::StoreTime;
 use crate::lock::index::Rank;
 use crate::lock::mode::Mode;
 use crate::lock::op::{Refusal, ResourceListing};
@@ -16,6 +15,7 @@ use crate::lock::request::{Calendar, Claim, Job, OncePer, Process, SessionId, Te
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::store::{Obstruction, Standing};
+use crate::system::clock::StoreTime;
 
 /// The reply to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]

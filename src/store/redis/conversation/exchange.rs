@@ -13,12 +13,12 @@ use redis::{Cmd, ServerError, Value};
 
 use super::negotiation::Command;
 use super::verdict::Verdict;
-use crate::clock::Boottime;
 use crate::lock::request::SessionId;
 use crate::store::redis::codec::{Call, NEEDED_MAX, ScriptReply, Setting};
 use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::interface::{Action, Redirect, Seek};
 use crate::store::redis::target::{Kind, Node, Target};
+use crate::system::clock::Boottime;
 
 /// Maximum number of consecutive redirects. Nodes that agree need one or two.
 const REDIRECTS_MAX: u32 = 8;

@@ -14,7 +14,6 @@ use super::release::Release;
 use super::replication::Copies;
 use super::retry::{spread, suggests_wrong_server};
 use super::verdict::Verdict;
-use crate::clock::Boottime;
 use crate::lock::past::End;
 use crate::lock::request::{self, Request, Terms};
 use crate::lock::resource::Resource;
@@ -24,6 +23,7 @@ use crate::store::redis::interface::{Action, Conversation, Event};
 use crate::store::redis::keys;
 use crate::store::redis::target::Kind;
 use crate::store::{Error, Grant, Replicas, Standing};
+use crate::system::clock::Boottime;
 use crate::words::Explained;
 
 /// How long a look at the holders may take, if the ttl is long enough.

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use super::replication::Copies;
 use super::retry::Retry;
-use crate::clock::Boottime;
 use crate::lock::lease::Lease;
 use crate::lock::request::Terms;
 use crate::store::redis::codec::ScriptReply;
 use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::target::Target;
 use crate::store::{Error, Grant, Replicas, Standing};
+use crate::system::clock::Boottime;
 
 /// How long a lock is held before its holder subscribes to its own channel. A break reaches a
 /// subscriber at once and others at the next renewal; most commands have ended before either.

@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 
-use crate::clock::Boottime;
 use crate::store::redis::interface::Redirect;
+use crate::system::clock::Boottime;
 
 /// The progress of such a renewal.
 #[derive(Debug)]

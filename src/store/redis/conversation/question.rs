@@ -7,10 +7,10 @@ use redis::{Cmd, Value};
 
 use super::exchange::{Asked, Exchange, Outcome};
 use super::retry::Retry;
-use crate::clock::Boottime;
 use crate::store::redis::codec::{Call, ScriptReply};
 use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::interface::{Action, Conversation, Event};
+use crate::system::clock::Boottime;
 
 /// The pause before a server is asked again after a failure.
 const RETRY_AFTER: Duration = Duration::from_millis(50);

@@ -11,10 +11,10 @@ use super::hold::HoldConversation;
 #[cfg(test)]
 use super::question::Question;
 use super::release::{Release, take_back};
-use crate::clock::Boottime;
 use crate::lock::request::{Request, SessionId};
 use crate::store::redis::interface::{Action, Conversation, Event};
 use crate::store::{Error, Replicas, Standing, sessions};
+use crate::system::clock::Boottime;
 
 /// The conversations about many sessions. A route of type `R` carries each of them.
 pub(in crate::store::redis) struct SeparateConversations<R> {

@@ -16,14 +16,14 @@ use super::question::Answer;
 use super::release::{Parting, take_back};
 use super::retry::{spread, suggests_wrong_server};
 use super::verdict::Verdict;
-use crate::clock::Boottime;
 use crate::lock::request::{Job, Request, SessionId};
 use crate::store::redis::codec::{Call, ScriptReply};
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event};
 use crate::store::redis::keys;
 use crate::store::{Error, Released, sessions};
-use crate::timers::Timers;
+use crate::system::clock::Boottime;
+use crate::system::timers::Timers;
 
 mod session;
 

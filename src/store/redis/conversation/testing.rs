@@ -6,7 +6,6 @@ use std::time::Duration;
 use redis::{Cmd, ServerError, Value};
 
 use super::exchange::Exchange;
-use crate::clock::Boottime;
 use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, Job, Process, Request, SessionId, Terms};
 use crate::lock::resource::Resource;
@@ -17,6 +16,7 @@ use crate::store::redis::interface::{Action, Conversation, Event, Seek};
 use crate::store::redis::keys::Keyspace;
 use crate::store::redis::scripts;
 use crate::store::redis::target::{Node, Target};
+use crate::system::clock::Boottime;
 
 /// Makes an event. An event cannot be copied, so each use makes a new one.
 pub(super) type Make = fn() -> Event;

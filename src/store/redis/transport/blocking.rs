@@ -8,9 +8,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::link::{Expected, Link};
 use super::route::Route;
-use crate::clock::Boottime;
 use crate::store::redis::failure::Failure;
 use crate::store::redis::interface::{Conversation, Event, Transport as _};
+use crate::system::clock::Boottime;
 
 /// Drives a conversation until it is over.
 pub(in crate::store::redis) fn run(route: &mut Route, conversation: &mut impl Conversation) {

@@ -13,13 +13,13 @@ use rustix::event::PollFlags;
 
 use super::stream::{Received, Stream, connect_tcp, connect_unix};
 use super::tls;
-use crate::clock::Boottime;
 use crate::store::redis::credentials::Credentials;
 use crate::store::redis::failure::{ErrorKind, Failure, Right, Stage};
 use crate::store::redis::interface::Event;
 use crate::store::redis::nodes::{Known, all_of};
 use crate::store::redis::order::Order;
 use crate::store::redis::target::{Kind, Login, Node, Password, Target};
+use crate::system::clock::Boottime;
 
 /// The first byte of a TLS server that received plain text: an alert, or a part of a handshake.
 const TLS_RECORDS: [u8; 2] = [0x15, 0x16];

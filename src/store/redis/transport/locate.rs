@@ -20,10 +20,10 @@ use super::link::{Address, Link, Way};
 use super::pool::Pool;
 use super::race::connect_first;
 use super::sentinels;
-use crate::clock::Boottime;
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::Seek;
 use crate::store::redis::target::{Kind, Node, Target};
+use crate::system::clock::Boottime;
 use crate::words::reason;
 
 /// The threads of all lookups. Nothing ends a thread that is blocked in the resolver, so their

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::Builder;
 
-use crate::background;
+use crate::system::background;
 
 /// A pool of threads, which start with the jobs and end without.
 pub(super) struct Pool {

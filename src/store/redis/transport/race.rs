@@ -11,8 +11,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 
 use super::stream::connect_tcp;
-use crate::clock::Boottime;
 use crate::store::redis::failure::{ErrorKind, Stage};
+use crate::system::clock::Boottime;
 
 /// How long an address has before the next one is tried as well (RFC 8305, section 5).
 const NEXT_AFTER: Duration = Duration::from_millis(250);

@@ -15,9 +15,9 @@ use super::blocking;
 use super::link::{Address, Link};
 use super::locate::{by, resolve};
 use super::pool::Pool;
-use crate::clock::Boottime;
 use crate::store::redis::failure::{ErrorKind, Failure, Right, Stage};
 use crate::store::redis::target::{Kind, Node, Target};
+use crate::system::clock::Boottime;
 
 /// How long the first answer waits for the others if a majority does not answer.
 const OTHERS_AFTER: Duration = Duration::from_millis(300);

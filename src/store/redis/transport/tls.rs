@@ -11,10 +11,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection, Error, RootCertStore};
 
-use crate::files;
 use crate::store::Error as StoreError;
 use crate::store::redis::failure::ErrorKind;
 use crate::store::redis::target::{Node, Target, TlsFiles};
+use crate::system::files;
 use crate::words::{Explained, reason};
 
 mod pinned;

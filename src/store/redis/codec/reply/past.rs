@@ -3,11 +3,11 @@
 use redis::Value;
 
 use super::{ending, instant, length, list, mode, name, number, process, small, span, streak, text};
-use crate::clock::StoreTime;
 use crate::lock::mode::Mode;
 use crate::lock::past::{Ended, Entry, Event, JobPast, Past, Remembered, Spared, Superseded, Totals};
 use crate::lock::request::Claim;
 use crate::lock::resource::Resource;
+use crate::system::clock::StoreTime;
 
 pub(super) fn remembered(value: &Value) -> Option<Remembered> {
     let [resource, past, entries] = list(value)? else { return None };

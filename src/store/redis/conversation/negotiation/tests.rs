@@ -3,9 +3,9 @@
 use redis::Value;
 
 use super::*;
-use crate::clock::Boottime;
 use crate::lock::past::Ending;
 use crate::store::redis::failure::ErrorKind;
+use crate::system::clock::Boottime;
 
 const TTL: Duration = Duration::from_secs(30);
 const HEARTBEAT: Duration = Duration::from_secs(15);

@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::super::negotiation::{Negotiation, State};
 use super::super::release::{Parting, old_limit};
 use super::super::retry::Retry;
-use crate::clock::Boottime;
 use crate::lock::request::{self, Request, Terms};
 use crate::lock::resource::Resource;
 use crate::store::Replicas;
 use crate::store::redis::failure::Failure;
+use crate::system::clock::Boottime;
 
 /// A session.
 pub(super) struct Session {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::clock::Boottime;
 use crate::store::redis::interface::{Action, Event, Seek};
 use crate::store::redis::target::Target;
+use crate::system::clock::Boottime;
 
 /// A conversation that opens one connection without an answer. It is over at an instant or after a
 /// failure.

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::super::blocking;
 use super::super::race::connect_first;
 use super::*;
-use crate::clock::Boottime;
+use crate::system::clock::Boottime;
 
 /// Longer than any test needs on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -10,8 +10,8 @@ use rustix::event::{PollFd, poll};
 use rustix::io::retry_on_intr;
 
 use super::*;
-use crate::clock::Boottime;
 use crate::store::redis::interface::Redirect;
+use crate::system::clock::Boottime;
 
 /// Longer than any test needs on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -7,9 +7,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use tempfile::TempDir;
 
 use super::*;
-use crate::clock::Boottime;
 use crate::store::redis::interface::Redirect;
 use crate::store::redis::transport::blocking;
+use crate::system::clock::Boottime;
 
 /// A conversation that issues its actions and collects events until there are `expected`.
 struct Scripted {

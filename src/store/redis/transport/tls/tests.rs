@@ -16,10 +16,10 @@ use tempfile::TempDir;
 use super::super::blocking;
 use super::super::link::{Address, Link, Way};
 use super::*;
-use crate::clock::Boottime;
 use crate::needs::{self, skip_unless};
 use crate::store::redis::failure::{Failure, Stage};
 use crate::store::redis::target::Target;
+use crate::system::clock::Boottime;
 
 /// Longer than any test needs on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(60);

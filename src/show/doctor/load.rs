@@ -1,0 +1,97 @@
+//! What is held and waited for in a store, what a lock costs there, and which limits are near.
+
+use std::time::Duration;
+
+use super::Check;
+use crate::lock::op::ResourceListing;
+use crate::lock::past::{JOBS_MAX, Remembered};
+use crate::store::Inspection;
+
+/// From this number of waiters on, a name may need more slots, or its jobs a `--max-waiting`.
+const WAITERS: usize = 100;
+
+/// The check of the names in use. `pasts` is what they remember, and `unreadable` the number of
+/// names that the store could not read.
+pub(crate) fn names(inspection: &Inspection, pasts: &[Remembered], unreadable: usize) -> Check {
+    let resources = &inspection.resources;
+    let is_held = |listing: &&ResourceListing| listing.holders.iter().any(|holder| !holder.is_over(inspection.now));
+    let held = resources.iter().filter(is_held).count();
+    let waited_for = resources.iter().filter(|listing| !listing.waiters.is_empty()).count();
+    let found = format!("held: {held}; waited for: {waited_for}");
+    if unreadable > 0 {
+        let cure = "see 'rlock inspect', which names them";
+        return Check::warn("names", format!("{found}; not rlock's: {unreadable}"), cure);
+    }
+    let jobs = pasts.iter().max_by_key(|past| past.past.jobs.len());
+    if let Some(past) = jobs.filter(|past| past.past.jobs.len() >= JOBS_MAX / 10 * 9) {
+        let text = format!("{found}; '{}' remembers {} of at most {JOBS_MAX} jobs", past.name, past.past.jobs.len());
+        return Check::warn("names", text, "give jobs with --once-per more names, or the same --job");
+    }
+    let longest = resources.iter().max_by_key(|listing| listing.waiters.len());
+    if let Some(listing) = longest.filter(|listing| listing.waiters.len() >= WAITERS) {
+        let text = format!("{found}; {} wait for '{}'", listing.waiters.len(), listing.name);
+        return Check::warn("names", text, "see 'rlock inspect'; --max-waiting limits a queue");
+    }
+    Check::ok("names", found)
+}
+
+/// The check for a user who may not list the names.
+pub(crate) fn no_names(error: &str) -> Check {
+    Check::unknown("names", format!("they cannot be listed: {error}"), "see RIGHTS in rlock-redis(7)")
+}
+
+/// The longest test of a lock that is no reason to worry.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// The check of how long a lock and its release take. The test of locks took `at_most` so long.
+pub(crate) fn cost(at_most: Duration) -> Check {
+    let found = format!("at most {:.1}ms for a lock and its release", at_most.as_secs_f64() * 1000.0);
+    if at_most > SLOW {
+        return Check::warn("cost", found, "see the load of this machine, of the store and of the network");
+    }
+    Check::ok("cost", found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Verdict;
+    use super::*;
+    use crate::lock::past::{JobPast, Past};
+    use crate::show::listing::tests::{NOW, holder, inspection, resource, waiter};
+
+    fn remembered(jobs: usize) -> Remembered {
+        let jobs = (0..jobs).map(|number| (number.to_string(), JobPast::default())).collect();
+        let name = resource("k", vec![], vec![]).name;
+        Remembered { name, past: Past { jobs, ..Past::default() }, entries: Vec::new() }
+    }
+
+    #[test]
+    fn names_in_use_are_counted() {
+        let mut expired = holder(3);
+        expired.expiry = Some(NOW);
+        let resources = vec![
+            resource("a", vec![holder(1)], vec![waiter(2, 1)]),
+            resource("b", vec![holder(2)], vec![]),
+            resource("c", vec![expired], vec![]),
+        ];
+        assert_eq!(names(&inspection(&resources), &[], 0), Check::ok("names", "held: 2; waited for: 1"));
+        assert_eq!(names(&inspection(&[]), &[], 0), Check::ok("names", "held: 0; waited for: 0"));
+    }
+
+    #[test]
+    fn limit_that_is_near_is_told() {
+        let crowd = |count| inspection(&[resource("k", vec![holder(1)], (0..count).map(|_| waiter(2, 1)).collect())]);
+        for (check, verdict, text) in [
+            (names(&crowd(99), &[remembered(899)], 0), Verdict::Ok, ""),
+            (names(&crowd(100), &[], 0), Verdict::Warn, "; 100 wait for 'k'"),
+            (names(&crowd(1), &[remembered(900)], 0), Verdict::Warn, "; 'k' remembers 900 of at most 1000 jobs"),
+            (names(&crowd(1), &[], 2), Verdict::Warn, "; not rlock's: 2"),
+            (cost(Duration::from_micros(1_250)), Verdict::Ok, "at most 1.2ms"),
+            (cost(Duration::from_millis(1_001)), Verdict::Warn, "at most 1001.0ms"),
+            (no_names("no right"), Verdict::Unknown, "they cannot be listed: no right"),
+        ] {
+            assert_eq!(check.verdict, verdict, "{check:?}");
+            assert!(check.found.contains(text), "{check:?}");
+        }
+    }
+}

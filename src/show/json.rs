@@ -1,0 +1,153 @@
+//! Writes the holders and waiters of resources, and their changes, as JSON.
+
+use std::collections::HashMap;
+use std::slice;
+
+use serde_json::{Value, json};
+
+use crate::lock::mode::Mode;
+use crate::lock::op::{HolderListing, ResourceListing, WaiterListing};
+use crate::lock::past::{Remembered, Streak};
+use crate::lock::request::Process;
+use crate::lock::span::Span;
+use crate::show::changes::{Change, What};
+use crate::show::messages;
+use crate::store::Inspection;
+use crate::system::clock::StoreTime;
+use crate::words;
+
+/// The listing of `rlock inspect --json` for the store at this URL, on one line. `remembered` has
+/// the pasts of the listed resources, as far as there are any.
+///
+/// Each resource is written before the next one becomes a [`Value`], because many values take ten
+/// times the memory of their text.
+pub(crate) fn as_text(store: &str, inspection: &Inspection, remembered: &[Remembered]) -> String {
+    let pasts: HashMap<_, _> = remembered.iter().map(|past| (&past.name, past)).collect();
+    let Inspection { now, resources, .. } = inspection;
+    let holder = |holder: &HolderListing| {
+        let mut value = claim(holder.mode, &holder.span, holder.slots, &holder.process, holder.since);
+        value["session"] = json!(holder.session.to_string());
+        value["token"] = json!(holder.token);
+        value["expires_in_ms"] =
+            json!(holder.expiry.map(|expiry| u64::try_from((expiry - *now).as_millis()).unwrap_or(u64::MAX)));
+        value["kept"] = json!(holder.kept);
+        if holder.kept {
+            value["kept_until"] = json!(messages::kept_until(holder).map(messages::time));
+        }
+        value
+    };
+    let waiter = |waiter: &WaiterListing| {
+        let mut value = claim(waiter.mode, &waiter.span, waiter.slots, &waiter.process, waiter.since);
+        value["session"] = json!(waiter.session.to_string());
+        value["position"] = json!(waiter.position);
+        value
+    };
+    let resource = |listing: &ResourceListing| {
+        let mut value = json!({
+            "name": listing.name.as_str(),
+            "holders": listing.holders.iter().map(holder).collect::<Vec<_>>(),
+            "waiters": listing.waiters.iter().map(waiter).collect::<Vec<_>>(),
+        });
+        let past = pasts.get(&listing.name).map_or(&[][..], |past| slice::from_ref(*past));
+        let skips = streaks(listing, past, *now);
+        if !skips.is_empty() {
+            value["skips"] = skips.into_iter().map(|(job, streak)| skip(job, streak)).collect();
+        }
+        value
+    };
+    let mut text = String::from(r#"{"resources":["#);
+    for listing in resources {
+        if !text.ends_with('[') {
+            text.push(',');
+        }
+        text.push_str(&words::json(&resource(listing)));
+    }
+    text + r#"],"store":"# + &words::json(&json!(store)) + "}"
+}
+
+/// A change as `rlock inspect --watch --json` tells it, on one line.
+pub(crate) fn change_as_json(change: &Change) -> Value {
+    let request = change.request.as_ref();
+    let process = request.map(|request| &request.process);
+    let claims = request.map(|request| {
+        let claims = request.claims.iter();
+        let claim = |(mode, span, slots): &(Mode, Span, Option<u32>)| {
+            json!({ "mode": mode.as_str(), "span": self::span(span), "slots": slots })
+        };
+        claims.map(claim).collect::<Vec<_>>()
+    });
+    let ending = change.ending.map(|ending| ending.to_string());
+    let (word, number) = ending.as_deref().map_or((None, None), |text| match text.split_once(' ') {
+        Some((word, number)) => (Some(word), number.parse::<u8>().ok()),
+        None => (Some(text), None),
+    });
+    let count = if let What::Missed(count) = change.what { Some(count) } else { None };
+    json!({
+        "event": change.what.as_str(),
+        "count": count,
+        "at": messages::time(change.at),
+        "resource": change.resource.as_str(),
+        "session": request.and_then(|request| request.session).map(|session| session.to_string()),
+        "claims": claims,
+        "token": request.and_then(|request| request.token),
+        "outcome": word,
+        "exit": number.filter(|_| word == Some("exit")),
+        "signal": number.filter(|_| word == Some("signal")),
+        "host": process.map(|process| &process.host),
+        "pid": process.map(|process| process.pid),
+        "user": process.map(|process| &process.user),
+        "command": process.map(|process| &process.command),
+        "owner": process.map(|process| &process.owner),
+        "reason": process.map(|process| &process.reason),
+    })
+}
+
+/// The skips in a row of the jobs of a resource, by the names of the jobs.
+pub(crate) fn streaks<'r>(
+    listing: &ResourceListing,
+    remembered: &'r [Remembered],
+    now: StoreTime,
+) -> Vec<(&'r str, &'r Streak)> {
+    let pasts = remembered.iter().filter(|past| past.name == listing.name).map(|remembered| &remembered.past);
+    pasts
+        .flat_map(|past| past.jobs.keys().filter_map(move |job| Some((job.as_str(), past.streak(now, job)?))))
+        .collect()
+}
+
+fn skip(job: &str, streak: &Streak) -> Value {
+    json!({
+        "job": job,
+        "command": streak.command,
+        "count": streak.count,
+        "since": messages::time(streak.since),
+        "last": messages::time(streak.last),
+    })
+}
+
+/// A span: null for the whole, or an interval with its ends as text.
+pub(crate) fn span(span: &Span) -> Value {
+    let interval = span.as_interval().map(|interval| {
+        json!({
+            "lo": interval.lo().text(),
+            "hi": interval.hi().text(),
+            "lo_open": interval.lo_open(),
+            "hi_open": interval.hi_open(),
+        })
+    });
+    interval.unwrap_or_default()
+}
+
+fn claim(mode: Mode, span: &Span, slots: Option<u32>, process: &Process, since: StoreTime) -> Value {
+    json!({
+        "mode": mode.as_str(),
+        "span": self::span(span),
+        "slots": slots,
+        "host": process.host,
+        "pid": process.pid,
+        "user": process.user,
+        "command": process.command,
+        "owner": process.owner,
+        "reason": process.reason,
+        "since": messages::time(since),
+    })
+}

@@ -1,0 +1,478 @@
+//! Writes the messages about requests, holders and waiters, one line each.
+//!
+//! `cli::usage` has the text of mistakes on the command line. The text of a store's own failure
+//! comes with [`crate::store::Error`].
+
+use std::collections::{HashMap, HashSet};
+use std::error::Error;
+use std::fmt::Display;
+use std::time::{Duration, UNIX_EPOCH};
+
+use crate::lock::conflict::may_block;
+use crate::lock::deadlock::{Deadlock, Reading};
+use crate::lock::mode::Mode;
+use crate::lock::op::{HolderListing, WaiterListing};
+use crate::lock::past::Streak;
+use crate::lock::request::{Claim, Process, SessionId, resources};
+use crate::lock::resource::Resource;
+use crate::lock::span::Span;
+use crate::lock::text::shortened;
+use crate::store::Obstruction;
+use crate::system::clock::StoreTime;
+use crate::words::{self, reason};
+
+/// From this number on, a message does not give the exact number of other holders.
+const OTHERS_MAX: usize = 10;
+
+/// Maximum number of resources that a message names.
+const NAMES_MAX: usize = 8;
+
+/// The messages about one request.
+#[derive(Clone, Debug)]
+pub(crate) struct Messages {
+    /// The claims of the request.
+    pub(crate) claims: Vec<Claim>,
+    /// The sessions that cannot be in the way: the session of the request and its ancestors.
+    pub(crate) related: Vec<SessionId>,
+    /// Whether a grant is a lease.
+    pub(crate) has_leases: bool,
+    /// Looks whether the process of a session is stopped, see
+    /// [`is_stopped`](crate::store::identity::is_stopped).
+    pub(crate) is_stopped: fn(&Process) -> bool,
+}
+
+impl Messages {
+    pub(crate) fn waits(&self) -> String {
+        format!("waits for {}", self.names())
+    }
+
+    /// `waited` is the time that the request waited for the grant, if it is worth a word.
+    pub(crate) fn holds(&self, waited: Option<Duration>) -> String {
+        let waited = waited.map(|waited| format!("; waited {}", duration(waited))).unwrap_or_default();
+        format!("holds {}{waited}", held_all(&self.claims))
+    }
+
+    /// `held` are the claims that the session held at the end, and `stays` says that the hold stays
+    /// without a process.
+    pub(crate) fn releases(held: &[Claim], stays: bool) -> String {
+        format!("{} {}", if stays { "keeps" } else { "releases" }, held_all(held))
+    }
+
+    /// The claims that the session holds by now, if the store lists them. `shrink` and `downgrade`
+    /// change them.
+    pub(crate) fn listed(&self, obstructions: &[Obstruction]) -> Vec<Claim> {
+        let own = |holder: &&HolderListing| self.related.last() == Some(&holder.session);
+        let claims_of = |obstruction: &Obstruction| {
+            let listing = &obstruction.listing;
+            let claim = |holder: &HolderListing| Claim {
+                resource: listing.name.clone(),
+                mode: holder.mode,
+                span: holder.span.clone(),
+                slots: holder.slots,
+            };
+            listing.holders.iter().filter(own).map(claim).collect::<Vec<_>>()
+        };
+        obstructions.iter().flat_map(claims_of).collect()
+    }
+
+    pub(crate) fn waiting(&self, obstructions: &[Obstruction]) -> String {
+        format!("waiting: {}", in_the_way(&self.claims, &self.related, obstructions, self.is_stopped))
+    }
+
+    /// The line on a terminal. The place in the queue and the start of the wait come first, so that
+    /// a narrow terminal does not cut them.
+    pub(crate) fn status(&self, obstructions: &[Obstruction], asked: StoreTime) -> String {
+        let place = self.related.last().and_then(|own| {
+            let waits = obstructions.iter().find_map(|obstruction| {
+                let mine = obstruction.listing.waiters.iter().find(|waiter| waiter.session == *own)?;
+                Some((mine.position, obstruction.waiting))
+            });
+            waits.map(|(position, waiting)| format!("{position} of {waiting}, "))
+        });
+        let since = time(asked);
+        let of_day = since.get(11..19).unwrap_or_default();
+        let place = place.unwrap_or_default();
+        format!(
+            "waiting, {place}since {of_day}Z: {}",
+            in_the_way(&self.claims, &self.related, obstructions, self.is_stopped)
+        )
+    }
+
+    /// `why` is what [`in_the_way`](Self::in_the_way) or [`superseded`](Self::superseded) says, and
+    /// `streak` counts the skips of the job in a row, if there are any.
+    pub(crate) fn busy(&self, why: &str, streak: Option<&Streak>) -> String {
+        format!("busy: {why}{}", in_a_row(streak))
+    }
+
+    /// Says why a busy request ends without the busy line.
+    pub(crate) fn skip(&self, why: &str, streak: Option<&Streak>) -> String {
+        format!("skipped: {why}{}", in_a_row(streak))
+    }
+
+    /// Names the process whose newer request has superseded this one.
+    pub(crate) fn superseded(&self, by: &Process, waited: Option<Duration>) -> String {
+        format!("the request for {} was superseded by {}{}", self.names(), process(by), after(waited))
+    }
+
+    /// Says why a request with --once-per runs nothing. Such a request has one resource.
+    pub(crate) fn done(&self) -> String {
+        format!("skipped: {} had a successful run within --once-per; see 'rlock history'", self.names())
+    }
+
+    /// Describes what blocks the request. `waited` is the length of its wait, if it was to wait.
+    pub(crate) fn in_the_way(&self, obstructions: &[Obstruction], waited: Option<Duration>) -> String {
+        let what = in_the_way(&self.claims, &self.related, obstructions, self.is_stopped);
+        format!("{what}{}", after(waited))
+    }
+
+    pub(crate) fn cannot_lock(&self, reason: &dyn Display) -> String {
+        format!("cannot lock {}: {reason}", self.names())
+    }
+
+    /// `outcome` says what happens to the command, such as [`NOT_STARTED`].
+    pub(crate) fn lost(&self, outcome: &str) -> String {
+        format!("lost: {}{outcome}", self.taken_away())
+    }
+
+    pub(crate) fn taken_away(&self) -> String {
+        let by = match self.has_leases {
+            true => "by 'rlock break', a failover, lost data or a step of the server's clock",
+            false => "as 'rlock break' does",
+        };
+        let were = if resources(&self.claims).len() == 1 { "was" } else { "were" };
+        format!("{} {were} taken away, {by}", self.names())
+    }
+
+    pub(crate) fn overdue(&self, trouble: Option<&str>, outcome: &str) -> String {
+        format!("lost: {}{outcome}", self.not_renewed(trouble))
+    }
+
+    /// `trouble` is the reason why the store did not answer, if that reason is known.
+    pub(crate) fn not_renewed(&self, trouble: Option<&str>) -> String {
+        let reason = trouble.map(|trouble| format!(": {trouble}")).unwrap_or_default();
+        format!("the lease on {} was not renewed in time{reason}", self.names())
+    }
+
+    pub(crate) fn not_released(&self, reason: &dyn Display) -> String {
+        let end = if self.has_leases { "the lease ends" } else { "rlock has ended" };
+        format!("could not release {}, held until {end}: {reason}", self.names())
+    }
+
+    /// The store has not answered the release of a server that goes on. It may have made the
+    /// release, or may still make it.
+    pub(crate) fn not_confirmed(&self, reason: &dyn Display) -> String {
+        let end = if self.has_leases { "its lease" } else { "the server" };
+        format!("the release of {} is not confirmed, it may be held until {end} ends: {reason}", self.names())
+    }
+
+    /// Describes a deadlock in one line, and in another the one request to make instead.
+    pub(crate) fn deadlock(&self, reading: &Reading, deadlock: &Deadlock) -> [String; 2] {
+        let above = self.related.iter().filter_map(|id| reading.get(id)).filter(|session| session.is_holder());
+        let held = above.flat_map(|session| session.claims.iter().map(|record| &record.claim));
+        let options: Vec<_> = held.chain(&self.claims).map(as_option).collect();
+        let count = if options.len() == 2 { "both" } else { "all" };
+        let instead = format!("ask for {count} in one request: rlock exec {} -- COMMAND", options.join(" "));
+        [format!("refused: {}", circle(reading, deadlock)), instead]
+    }
+
+    /// The first session that blocks the request.
+    pub(crate) fn first_in_the_way(&self, obstructions: &[Obstruction]) -> Option<SessionId> {
+        first_in_the_way(&self.claims, &self.related, obstructions)
+    }
+
+    /// The resources of the request, each once.
+    pub(crate) fn names(&self) -> String {
+        let names = resources(&self.claims);
+        let shown = names.iter().take(NAMES_MAX).map(|name| format!("'{name}'"));
+        let others = (names.len() > NAMES_MAX).then(|| format!("{} others", names.len() - NAMES_MAX));
+        shown.chain(others).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The command exceeded its maximum run time.
+pub(crate) fn timeout(max_runtime: Option<Duration>) -> String {
+    let limit = max_runtime.map(|limit| format!(" {}", words::duration(limit))).unwrap_or_default();
+    format!("timeout: the command has run for longer than --max-runtime{limit}{STOPPED}")
+}
+
+fn after(waited: Option<Duration>) -> String {
+    waited.map(|wait| format!("; waited {}", words::duration(wait))).unwrap_or_default()
+}
+
+fn in_a_row(streak: Option<&Streak>) -> String {
+    streak.map(|streak| format!("; {}", skipped(streak))).unwrap_or_default()
+}
+
+/// How often a job was skipped in a row, and since when.
+pub(crate) fn skipped(streak: &Streak) -> String {
+    let times = if streak.count == 1 { "once".to_owned() } else { format!("{} times", streak.count) };
+    format!("skipped {times} since {}", time(streak.since))
+}
+
+/// What rlock says where it cannot see the command's processes.
+pub(crate) const NO_PROCESSES: &str = "warning: /proc does not show the processes of this container: if the command is killed, its descendants in \
+                                       other process groups go on: mount a /proc";
+
+/// What rlock says where the kernel does not make it the parent of orphans.
+pub(crate) fn no_orphans(error: &(dyn Error + 'static)) -> String {
+    let why = reason(error);
+    format!(
+        "warning: the kernel does not make rlock the parent of orphans ({why}): if the command is killed, they go on: \
+         permit prctl(2)"
+    )
+}
+
+pub(crate) fn spare_exited(code: u8) -> String {
+    format!("the work of --meanwhile exited with {code}")
+}
+
+pub(crate) fn spare_killed(signal: i32) -> String {
+    format!("the work of --meanwhile was ended by signal {signal}")
+}
+
+/// The outcomes for a command whose grant is lost. The message about the loss ends with one of
+/// them.
+pub(crate) const NOT_STARTED: &str = "; the command was not started";
+/// The outcome for `acquire`, which runs no command.
+pub(crate) const NOT_PRINTED: &str = "; nothing was printed";
+pub(crate) const STOPPED: &str = "; the command is stopped";
+pub(crate) const ENDED_LATE: &str = "; the command has ended, but maybe too late";
+/// The outcome for a wait while its store is out of reach.
+pub(crate) const WAIT_GOES_ON: &str = "; the wait goes on";
+
+/// Describes a deadlock in one line.
+pub(crate) fn circle(reading: &Reading, deadlock: &Deadlock) -> String {
+    // A holder's own link has no claims: the request below it waits.
+    let next = deadlock.links.iter().cycle().skip(1);
+    let blocks = deadlock.links.iter().zip(next).filter_map(|(link, next)| Some((link.blocked.as_ref()?, next)));
+    let mut blocks: Vec<_> = blocks.collect();
+    // The line begins with what the ancestor of this request holds.
+    let first = 1.min(blocks.len());
+    blocks.rotate_right(first);
+    let waits_for = blocks.iter().cycle().skip(1).map(|((claim, _), _)| &claim.claim);
+    let lines = blocks.iter().zip(waits_for).map(|(((_, blocker), next), wanted)| {
+        let doing = if blocker.rank.is_held() { "held for" } else { "waited for in mode" };
+        let Claim { resource, span, mode, .. } = &blocker.claim;
+        let who = reading.get(&next.session).map(|session| process(&session.process)).unwrap_or_default();
+        let wanted = part(wanted.resource.as_str(), &wanted.span);
+        format!("{} is {doing} {mode} by {who}, which waits for {wanted}", part(resource.as_str(), span))
+    });
+    let lines: Vec<_> = lines.collect();
+    format!("deadlock: {}", lines.join("; "))
+}
+
+/// What blocks `claims`: the first holder and the first waiter that are in the way, and the number
+/// of all holders in the way. `related` are the sessions that cannot be in the way.
+struct Blocked<'o> {
+    holder: Option<(&'o Obstruction, &'o HolderListing)>,
+    waiter: Option<(&'o Obstruction, &'o WaiterListing)>,
+    holders: usize,
+}
+
+impl<'o> Blocked<'o> {
+    fn find(claims: &[Claim], related: &[SessionId], obstructions: &'o [Obstruction]) -> Self {
+        let stranger = |session: &SessionId| !related.contains(session);
+        let listed: HashMap<_, _> =
+            obstructions.iter().map(|obstruction| (&obstruction.listing.name, obstruction)).collect();
+        let mut holders = HashSet::new();
+        let (mut holder, mut waiter) = (None, None);
+        for claim in claims {
+            let Some(obstruction) = listed.get(&claim.resource) else { continue };
+            let listing = &obstruction.listing;
+            for it in listing.holders.iter().filter(|it| stranger(&it.session) && may_block(claim, it.mode, &it.span)) {
+                holders.insert(it.session);
+                holder.get_or_insert((*obstruction, it));
+            }
+            let mut waiters = listing.waiters.iter();
+            if let Some(it) = waiters.find(|it| stranger(&it.session) && may_block(claim, it.mode, &it.span)) {
+                waiter.get_or_insert((*obstruction, it));
+            }
+        }
+        Self { holder, waiter, holders: holders.len() }
+    }
+}
+
+/// On the embedded store, an ancestor of another user counts as a stranger. If nobody else is in
+/// the way, these are the only sessions that are not.
+fn without_ancestors(related: &[SessionId]) -> Option<&[SessionId]> {
+    related.split_last().filter(|(_, above)| !above.is_empty()).map(|(own, _)| std::slice::from_ref(own))
+}
+
+fn first_in_the_way(claims: &[Claim], related: &[SessionId], obstructions: &[Obstruction]) -> Option<SessionId> {
+    let found = Blocked::find(claims, related, obstructions);
+    let first = found.holder.map(|(_, it)| it.session).or(found.waiter.map(|(_, it)| it.session));
+    first.or_else(|| first_in_the_way(claims, without_ancestors(related)?, obstructions))
+}
+
+/// Describes in one line what blocks `claims`: the held part, its holder, the time since then, and
+/// the numbers of other holders and of waiters. `related` are the sessions that cannot be in the
+/// way.
+fn in_the_way(
+    claims: &[Claim],
+    related: &[SessionId],
+    obstructions: &[Obstruction],
+    is_stopped: fn(&Process) -> bool,
+) -> String {
+    let line = |obstruction: &Obstruction, claim: String, who: String, since, rest: &str| {
+        format!("{claim} by {who}, since {}{rest}; {}", time(since), waiting(obstruction, related))
+    };
+    let stopped = |process| if is_stopped(process) { ", its process is stopped" } else { "" };
+    let found = Blocked::find(claims, related, obstructions);
+    if let Some((obstruction, it)) = found.holder {
+        let (what, others) = (part(obstruction.listing.name.as_str(), &it.span), others(found.holders - 1));
+        return match it.kept {
+            true => {
+                let until = kept_until(it).map_or("without an end".to_owned(), |end| format!("until {}", time(end)));
+                let claim = format!("{what} is kept {until} for {}", it.mode);
+                line(obstruction, claim, without_pid(&it.process), it.since, &others)
+            }
+            false => {
+                let (claim, rest) =
+                    (format!("{what} is held for {}", it.mode), stopped(&it.process).to_owned() + &others);
+                line(obstruction, claim, process(&it.process), it.since, &rest)
+            }
+        };
+    }
+    if let Some((obstruction, it)) = found.waiter {
+        let what = part(obstruction.listing.name.as_str(), &it.span);
+        let (claim, rest) = (format!("{what} is waited for in mode {}", it.mode), stopped(&it.process));
+        return line(obstruction, claim, process(&it.process), it.since, rest);
+    }
+    if let Some(own) = without_ancestors(related) {
+        return in_the_way(claims, own, obstructions, is_stopped);
+    }
+    let names: Vec<_> = resources(claims).iter().map(|name| format!("'{name}'")).collect();
+    format!("{} {} held a moment ago", names.join(", "), if names.len() == 1 { "was" } else { "were" })
+}
+
+/// Claims in the words of the busy line.
+fn held_all(claims: &[Claim]) -> String {
+    let shown = claims.iter().take(NAMES_MAX).map(|claim| held(&claim.resource, &claim.span, claim.mode));
+    let others = (claims.len() > NAMES_MAX).then(|| format!("{} others", claims.len() - NAMES_MAX));
+    shown.chain(others).collect::<Vec<_>>().join(", ")
+}
+
+/// `claims` are those of the resource before those that contain `span` shrink to it.
+pub(crate) fn shrinks(claims: &[Claim], span: &Span) -> String {
+    let shrunk: Vec<_> = claims.iter().filter(|claim| claim.shrinks_to(span)).cloned().collect();
+    format!("shrinks {} to {span}", held_all(&shrunk))
+}
+
+/// `claims` are those of a kept hold that lasts for another `length`.
+pub(crate) fn renews(claims: &[Claim], length: Duration) -> String {
+    format!("renews {} for at least {}", held_all(claims), words::duration(length))
+}
+
+/// `claims` are those of the resource before the downgrade to `mode`.
+pub(crate) fn downgrades(claims: &[Claim], mode: Mode) -> String {
+    let lowered: Vec<_> = claims.iter().filter(|claim| claim.mode.lowers_to(mode)).cloned().collect();
+    format!("downgrades {} to {mode}", held_all(&lowered))
+}
+
+/// A claim in the words of the busy line: `[1.2,1.8] of 'tree' for write`.
+pub(crate) fn held(resource: &Resource, span: &Span, mode: Mode) -> String {
+    format!("{} for {mode}", part(resource.as_str(), span))
+}
+
+/// A claim as an option of `rlock exec`, for a shell.
+fn as_option(Claim { resource, mode, span, slots }: &Claim) -> String {
+    let quoted = |text: &str| shlex::try_quote(text).map_or_else(|_| text.to_owned(), Into::into);
+    match slots {
+        Some(slots) => format!("--slot {}", quoted(&format!("{resource}={slots}"))),
+        None if span.is_whole() => format!("--{mode} {}", quoted(resource.as_str())),
+        None => format!("--range-{mode} {} {}", quoted(resource.as_str()), quoted(&span.to_string())),
+    }
+}
+
+/// The number of other holders. A server lists only some of many holders, so the exact number ends
+/// where both kinds of store know it.
+fn others(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        1..OTHERS_MAX => format!(", and {count} more"),
+        _ => format!(", and {OTHERS_MAX} or more others"),
+    }
+}
+
+fn part(name: &str, span: &Span) -> String {
+    if span.is_whole() { format!("'{name}'") } else { format!("{span} of '{name}'") }
+}
+
+fn waiting(obstruction: &Obstruction, related: &[SessionId]) -> String {
+    let listed: HashSet<_> = obstruction.listing.waiters.iter().map(|waiter| waiter.session).collect();
+    let own = listed.iter().filter(|session| related.contains(session)).count();
+    match obstruction.waiting.saturating_sub(own as u64) {
+        0 => "nobody waits".to_owned(),
+        1 => "1 waits".to_owned(),
+        n => format!("{n} wait"),
+    }
+}
+
+/// One line about a process: `owner (reason), user@host, pid 7, 'the command'`.
+pub(crate) fn process(process: &Process) -> String {
+    let Process { host, pid, user, .. } = process;
+    format!("{}{user}@{host}, pid {pid}, '{}'", owner_and_reason(process), shortened(&process.command.join(" ")))
+}
+
+/// The same about the process of a kept hold. That process is gone, so its number would mislead.
+fn without_pid(process: &Process) -> String {
+    let Process { host, user, .. } = process;
+    format!("{}{user}@{host}, '{}'", owner_and_reason(process), shortened(&process.command.join(" ")))
+}
+
+/// When a kept hold ends; `None` for any other hold.
+pub(crate) fn kept_until(holder: &HolderListing) -> Option<StoreTime> {
+    holder.expiry.filter(|_| holder.kept)
+}
+
+/// The owner of a process, if it is known, and its user: `owner, user@host`.
+pub(crate) fn who(process: &Process) -> String {
+    let owner = process.owner.as_deref().map(|owner| format!("{}, ", shortened(owner))).unwrap_or_default();
+    format!("{owner}{}@{}", process.user, process.host)
+}
+
+/// The owner and the reason of a process, as far as they are known: `owner (reason), `.
+pub(crate) fn owner_and_reason(process: &Process) -> String {
+    let [owner, reason] = [&process.owner, &process.reason].map(|text| text.as_deref().map(shortened));
+    match (owner, reason) {
+        (Some(owner), Some(reason)) => format!("{owner} ({reason}), "),
+        (Some(owner), None) => format!("{owner}, "),
+        (None, Some(reason)) => format!("({reason}), "),
+        (None, None) => String::new(),
+    }
+}
+
+/// An instant of the store's clock in RFC 3339, UTC, to the millisecond. An instant that RFC 3339
+/// cannot express is shown as the last one that it can: a server may send any number.
+pub(crate) fn time(instant: StoreTime) -> String {
+    let written = UNIX_EPOCH + Duration::from_micros(instant.as_micros().min(YEAR_10000 - 1));
+    humantime::format_rfc3339_millis(written).to_string()
+}
+
+/// The first instant that RFC 3339 cannot express, in microseconds since the Unix epoch.
+const YEAR_10000: u64 = 253_402_300_800_000_000;
+
+/// A length of time in its two largest units: `1h 3m`, `5s`, `0s`.
+pub(crate) fn duration(length: Duration) -> String {
+    let text = humantime::format_duration(Duration::from_secs(length.as_secs())).to_string();
+    text.split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_holders_are_counted_up_to_the_limit_of_a_servers_list() {
+        let shown = [0, 1, 9, 10, 300].map(others);
+        assert_eq!(shown, ["", ", and 1 more", ", and 9 more", ", and 10 or more others", ", and 10 or more others"]);
+    }
+
+    #[test]
+    fn every_instant_can_be_formatted() {
+        assert_eq!(time(StoreTime::default()), "1970-01-01T00:00:00.000Z");
+        assert_eq!(time(StoreTime::from_micros(YEAR_10000 - 1)), "9999-12-31T23:59:59.999Z");
+        assert_eq!(time(StoreTime::from_micros(u64::MAX)), time(StoreTime::from_micros(YEAR_10000 - 1)));
+        assert!(!duration(Duration::MAX).is_empty());
+    }
+}

@@ -1,0 +1,335 @@
+//! Implements the store for many machines: the lock table is in a Redis or Valkey server, and
+//! scripts that follow [`crate::lock::table::LockTable`] change it.
+//!
+//! The store has two parts, which meet in `interface`:
+//! - `transport` moves bytes: sockets, TLS, the wire protocol, finding the server. It knows no
+//!   lock.
+//! - `conversation` decides: what to send, when to retry, reconnect, redirect and release. It has
+//!   no clock and no socket.
+//!
+//! Both use `target`, the meaning of the URL, and `failure`, the reasons why a server can't be
+//! used. `keys`, `scripts` and `codec` translate between the lock model and the server.
+//!
+//! The two parts are put together four times. `hold` runs a conversation in the poll loop of
+//! `exec`. `sessions` runs many in the poll loop of `rlock serve`, in one conversation or, in a
+//! Cluster, in one for each. `client` blocks until a question is answered, and `survey` uses
+//! `client` to ask about a whole server.
+
+mod client;
+pub mod codec;
+mod conversation;
+mod credentials;
+mod examine;
+mod failure;
+pub mod findings;
+mod hold;
+mod interface;
+pub mod keys;
+mod nodes;
+mod order;
+mod reading;
+mod rights;
+mod scripts;
+mod secrets;
+mod sessions;
+mod survey;
+mod target;
+mod transport;
+
+/// Here it reaches the conversations, which only this module sees.
+#[cfg(test)]
+#[path = "../../tests/simulation/mod.rs"]
+mod simulation;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::Client;
+use codec::{Call, ScriptReply, Setting, Wake};
+use failure::{ErrorKind, Failure};
+use findings::Findings;
+use hold::RedisHold;
+use keys::Keyspace;
+pub use secrets::Secrets;
+use sessions::{ClusterSessions, RedisSessions};
+use target::Kind;
+pub(super) use target::{SCHEMES, Target};
+
+use super::facts::Facts;
+use super::sessions::Sessions;
+use super::{AcquireOptions, Changed, Error, Handle, Inspection, Released, Store, Unusable};
+use crate::lock::deadlock::Reading;
+use crate::lock::mode::Mode;
+use crate::lock::past::{End, Ended, Remembered};
+use crate::lock::records::Session;
+use crate::lock::request::{Request, SessionId};
+use crate::lock::resource::Resource;
+use crate::lock::span::Span;
+
+/// After how many claims a call ends that reads expired sessions for a dry run of `cleanup`, so
+/// that the server soon serves other clients.
+const EXPIRED_AT_ONCE: usize = 200;
+
+/// A server, or the nodes of a Cluster.
+pub(super) struct Redis {
+    target: Arc<Target>,
+    namespace: String,
+    connect_timeout: Duration,
+    /// What an inspect or cleanup had to skip.
+    unusable: Vec<Unusable>,
+}
+
+impl Redis {
+    /// The store at `target`, without a connection yet.
+    pub(super) fn new(target: Target, namespace: &str, connect_timeout: Duration) -> Self {
+        let host = rustix::system::uname();
+        let target = target.named(&host.nodename().to_string_lossy(), std::process::id());
+        Self { target: Arc::new(target), namespace: namespace.to_owned(), connect_timeout, unusable: Vec::new() }
+    }
+
+    fn is_cluster(&self) -> bool {
+        self.target.kind == Kind::Cluster
+    }
+
+    fn setting(&self) -> Setting {
+        let wake = if self.is_cluster() { Wake::ShardPublish } else { Wake::Publish };
+        Setting { keyspace: Keyspace::new(&self.namespace), wake, now: None }
+    }
+
+    fn client(&self) -> Client {
+        Client::new(Arc::clone(&self.target), self.setting(), self.connect_timeout)
+    }
+
+    /// Calls a script for a resource. `None` if the resource can't be used, which is noted.
+    fn call(&mut self, client: &mut Client, resource: &Resource, call: Call) -> Result<Option<ScriptReply>, Failure> {
+        match client.call(call) {
+            Err(failure) if failure.concerns_one_resource() => {
+                self.note_unusable(resource, &failure);
+                Ok(None)
+            }
+            result => result.map(Some),
+        }
+    }
+
+    /// Removes the sessions that a survey has found expired, or only reports them. `expired` gets
+    /// them, also if a later call fails.
+    fn expire(
+        &mut self,
+        seen: &Findings,
+        dry_run: bool,
+        expired: &mut Vec<(SessionId, Session)>,
+    ) -> Result<(), Failure> {
+        let mut over: BTreeMap<&Resource, Vec<SessionId>> = BTreeMap::new();
+        for (id, session) in &seen.sessions {
+            if session.expiry.is_some_and(|expiry| expiry <= seen.now) {
+                session.resources().into_iter().for_each(|name| over.entry(name).or_default().push(*id));
+            }
+        }
+        let mut client = self.client();
+        let mut told = BTreeSet::new();
+        for (name, mut ids) in over {
+            if !dry_run {
+                let call = Call::expire(vec![name.clone()]);
+                // One call removes a limited number of sessions.
+                while let Some(ScriptReply::Expired(sessions)) = self.call(&mut client, name, call.clone())? {
+                    if sessions.is_empty() {
+                        break;
+                    }
+                    expired.extend(sessions);
+                }
+                continue;
+            }
+            // A session with claims on several resources is reported once.
+            ids.retain(|id| !told.contains(id));
+            let claims = |id: &SessionId| seen.sessions.get(id).map_or(1, |session| session.claims.len());
+            let mut rest = ids.as_slice();
+            while !rest.is_empty() {
+                let (now, later) = rest.split_at(portion(rest.iter().map(claims)));
+                rest = later;
+                let reply = self.call(&mut client, name, Call::expired(name.clone(), now))?;
+                let Some(ScriptReply::Expired(sessions)) = reply else { break };
+                told.extend(sessions.iter().map(|(id, _)| *id));
+                expired.extend(sessions);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes grants on a resource away, or only reports them. `broken` gets the holders, also if a
+    /// later call fails.
+    fn break_all(
+        &mut self,
+        resource: &Resource,
+        only: Option<SessionId>,
+        dry_run: bool,
+        broken: &mut Vec<(SessionId, Session)>,
+    ) -> Result<(), Failure> {
+        let call = if dry_run { Call::breakable } else { Call::break_grants };
+        let mut client = self.client();
+        let (mut told, mut from) = (BTreeSet::new(), Vec::new());
+        loop {
+            match self.call(&mut client, resource, call(resource.clone(), only, from.clone()))? {
+                None => return Ok(()),
+                Some(ScriptReply::Broken { next, sessions }) if next.is_empty() || next != from => {
+                    // A dry run lists a session twice that lowers its mode between two calls.
+                    broken.extend(sessions.into_iter().filter(|(id, _)| told.insert(*id)));
+                    if next.is_empty() {
+                        return Ok(());
+                    }
+                    from = next;
+                }
+                Some(_) => return Err(client.failure(ErrorKind::UnexpectedReply)),
+            }
+        }
+    }
+
+    /// Calls a script that changes a hold.
+    fn changed(&self, call: Call) -> Result<Changed, Error> {
+        match self.client().retry_while_down().call(call)? {
+            ScriptReply::Done | ScriptReply::Granted { .. } => Ok(Changed::Done),
+            ScriptReply::Refused(refusal) => Ok(Changed::Refused(refusal)),
+            _ => Ok(Changed::Lost),
+        }
+    }
+
+    /// Notes that the keys of a resource have foreign values.
+    fn note_unusable(&mut self, resource: &Resource, failure: &Failure) {
+        let words = failure.words().behind(format_args!("'{resource}' cannot be used: "));
+        self.unusable.push(Unusable { resource: Some(resource.clone()), words });
+    }
+}
+
+/// How many sessions with these numbers of claims one call reads.
+fn portion(claims: impl Iterator<Item = usize>) -> usize {
+    let sums = claims.scan(0, |sum, count| {
+        *sum += count;
+        Some(*sum)
+    });
+    sums.take_while(|sum| *sum <= EXPIRED_AT_ONCE).count().max(1)
+}
+
+impl Store for Redis {
+    fn url(&self) -> String {
+        self.target.url()
+    }
+
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    fn leases(&self) -> bool {
+        true
+    }
+
+    fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Handle>, Error> {
+        let setting = self.setting();
+        Ok(Box::new(RedisHold::new(self.target, setting, request, options, self.connect_timeout)?))
+    }
+
+    fn sessions(self: Box<Self>) -> Result<Box<dyn Sessions>, Error> {
+        let setting = self.setting();
+        if self.is_cluster() {
+            return Ok(Box::new(ClusterSessions::new(self.target, setting, self.connect_timeout)));
+        }
+        Ok(Box::new(RedisSessions::new(self.target, setting, self.connect_timeout)))
+    }
+
+    fn session(&mut self, id: SessionId, resources: &[Resource]) -> Result<Option<Session>, Error> {
+        // Without a resource, a survey would look at all of them.
+        let found = if resources.is_empty() { None } else { self.survey(resources)?.sessions.remove(&id) };
+        match self.unusable.pop() {
+            Some(found) => Err(Error::Unavailable(found.words)),
+            None => Ok(found),
+        }
+    }
+
+    fn shrink(&mut self, session: SessionId, resource: &Resource, span: Span) -> Result<Changed, Error> {
+        self.changed(Call::shrink(session, vec![resource.clone()], &span))
+    }
+
+    fn downgrade(&mut self, session: SessionId, resource: &Resource, mode: Mode) -> Result<Changed, Error> {
+        self.changed(Call::downgrade(session, vec![resource.clone()], mode))
+    }
+
+    fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error> {
+        let seen = self.survey(resources)?;
+        let mut listings = seen.resources();
+        if resources.is_empty() {
+            listings.retain(|listing| !listing.holders.is_empty() || !listing.waiters.is_empty());
+            listings.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        }
+        Ok(Inspection { now: seen.now, resources: listings, sessions: seen.sessions })
+    }
+
+    fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
+        reading::read(self.client(), resources)
+    }
+
+    fn cleanup(&mut self, resources: &[Resource], dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {
+        let seen = self.survey(resources)?;
+        let mut expired = Vec::new();
+        match self.expire(&seen, dry_run, &mut expired) {
+            // The sessions that are gone have to be reported too.
+            Err(failure) if !expired.is_empty() => {
+                self.unusable.push(Unusable { resource: None, words: failure.words() });
+            }
+            result => result?,
+        }
+        Ok(expired)
+    }
+
+    fn break_grants(
+        &mut self,
+        resource: &Resource,
+        only: Option<SessionId>,
+        dry_run: bool,
+    ) -> Result<Vec<(SessionId, Session)>, Error> {
+        let mut broken = Vec::new();
+        match self.break_all(resource, only, dry_run, &mut broken) {
+            // The grants that are gone have to be reported too.
+            Err(failure) if !broken.is_empty() => self.note_unusable(resource, &failure),
+            result => result?,
+        }
+        Ok(broken)
+    }
+
+    fn extend(&mut self, id: SessionId, resources: &[Resource], by: Option<Duration>) -> Result<Changed, Error> {
+        self.changed(Call::extend_hold(id, resources.to_vec(), by))
+    }
+
+    fn release(&mut self, id: SessionId, session: &Session, end: Option<End>) -> Result<Released, Error> {
+        let resources = session.resources().into_iter().cloned().collect();
+        let call = Call::release_after(id, resources, end, &session.job);
+        match self.client().retry_while_down().call(call)? {
+            ScriptReply::Unknown => Ok(Released::Lost),
+            _ => Ok(Released::Done),
+        }
+    }
+
+    fn history(&mut self, resources: &[Resource], entries: u32) -> Result<Vec<Remembered>, Error> {
+        Ok(self.survey_past(resources, entries)?)
+    }
+
+    fn unrecorded(&mut self, resources: &[Resource]) -> Result<Vec<(Session, Ended)>, Error> {
+        let seen = self.survey(resources)?;
+        let mut expired = Vec::new();
+        self.expire(&seen, true, &mut expired)?;
+        let ended = |(_, session): (_, Session)| session.expiry.map(|expiry| (session, Ended::At(expiry)));
+        Ok(expired.into_iter().filter_map(ended).filter(|(session, _)| session.is_holder()).collect())
+    }
+
+    fn forget(&mut self, resource: &Resource) -> Result<(), Error> {
+        self.client().call(Call::forget(resource.clone()))?;
+        Ok(())
+    }
+
+    fn examine(&mut self) -> Result<Facts, Error> {
+        Ok(Facts::Server(self.gather()?))
+    }
+
+    fn take_unusable(&mut self) -> Vec<Unusable> {
+        let mut told = HashSet::new();
+        std::mem::take(&mut self.unusable).into_iter().filter(|found| told.insert(found.clone())).collect()
+    }
+}
