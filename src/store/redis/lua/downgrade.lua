@@ -41,6 +41,7 @@ for i = 1, #lowered do
   count(r, capital(mode), 1)
   claim[MODE] = mode
 end
+fill(r)
 change('ZREM', r.l, los)
 change('ZREM', r.u, his)
 put(r, session, known)

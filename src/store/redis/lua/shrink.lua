@@ -41,6 +41,7 @@ for i = 1, #shrunk do
   freed[i] = { r, claim[LO], claim[HI], FREED[claim[MODE]] }
   claim[LO], claim[HI], claim[TEXT] = lo, hi, text
 end
+fill(r)
 change('ZREM', r.l, los)
 change('ZREM', r.u, his)
 put(r, session, known)

@@ -89,6 +89,15 @@ local function grant(id, at, kin, waited)
   end
 end
 
+-- Keeps l and u of a resource in place until `finish` if its only session changes or leaves.
+local function fill(r)
+  if r.count.sessions == 1 then
+    r.is_filled = true
+    call('ZADD', r.l, r.epoch, '')
+    call('ZADD', r.u, r.epoch, '')
+  end
+end
+
 -- Turns a share into a slot of its own if no ancestor of its session has a slot any more: the share
 -- outlives the slot.
 local function unshare_one(r, id)
@@ -116,6 +125,7 @@ local function unshare_one(r, id)
       count(r, held and 'S' or 's', 1)
     end
   end
+  fill(r)
   change('ZREM', r.l, los)
   change('ZREM', r.u, his)
   put(r, id, known)
@@ -217,10 +227,8 @@ local function leave(ids, hint, freed, leaving, run)
         end
         unqueue(r, id, known)
       end
-      if resources.adds and r.count.sessions == 1 then
-        r.is_filled = true
-        call('ZADD', r.l, r.epoch, '')
-        call('ZADD', r.u, r.epoch, '')
+      if resources.adds then
+        fill(r)
       end
       change('ZREM', r.l, los)
       change('ZREM', r.u, his)

@@ -272,16 +272,16 @@ local function spread_all()
   end
 end
 
--- Removes what has kept q, l and u in place for a session that might be added.
+-- Removes what has kept l, u and q in place while they had no member.
 local function empty(r)
   if r.is_filled then
-    r.is_filled = nil
     call('ZREM', r.l, '')
     call('ZREM', r.u, '')
-    if not r.count.waiters then
-      call('ZREM', r.q, r.epoch)
-    end
   end
+  if r.is_drained and not r.count.waiters then
+    call('ZREM', r.q, r.epoch)
+  end
+  r.is_filled, r.is_drained = nil, nil
 end
 
 -- Removes the keys of a resource that no session uses any more, apart from s and h.
@@ -362,11 +362,11 @@ end
 local function remember_entries(r)
   now = r.now
   if r.forgets then
-    redis.pcall('LTRIM', r.h, 1, 0)
     if r.epoch then
       redis.pcall('LPUSH', r.h, '')
       redis.pcall('PEXPIRE', r.h, IDLE_MS)
     end
+    redis.pcall('LTRIM', r.h, r.epoch and 0 or 1, 0)
   end
   local entries = r.entries or {}
   for j = math.max(1, #entries - (r.keeps or 1) + 1), #entries do

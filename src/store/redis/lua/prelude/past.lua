@@ -64,10 +64,14 @@ end
 -- can't be written is no reason to fail. The first entry in an hour sets the TTL. So does the first
 -- of all: the history may have had an empty entry, which lives for an hour.
 local function remember(h, limit, ended, entry)
-  -- Servers take longer for a number than for a text.
-  local first, last = limit > 1 and '0' or '1', limit > 1 and string.format('%d', limit - 2) or '0'
-  if not redis.pcall('LTRIM', h, first, last).err then
+  -- Servers take longer for a number than for a text. A migrating slot would not find the key again
+  -- if it became empty in between.
+  local last = limit > 1 and string.format('%d', limit - 2) or '0'
+  if not redis.pcall('LTRIM', h, '0', last).err then
     local size = redis.pcall('LPUSH', h, entry)
+    if limit == 1 then
+      redis.pcall('LTRIM', h, '0', '0')
+    end
     if size == 1 or size == 2 or ended < now - now % IDLE then
       redis.pcall('PEXPIRE', h, KEEP_MS)
     end

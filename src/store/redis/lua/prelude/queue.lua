@@ -27,7 +27,7 @@ local function unqueue(r, id, known)
     count(r, id, -1)
   end
   if not r.count.waiters and resources.adds then
-    r.is_filled = true
+    r.is_drained = true
   elseif not r.count.waiters then
     call('ZREM', r.q, r.epoch)
   end
