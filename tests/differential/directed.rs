@@ -10,6 +10,7 @@ mod kept;
 mod locale;
 mod lost_key;
 mod memory;
+mod migration;
 mod parts;
 mod passing_over;
 mod rights;

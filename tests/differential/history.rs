@@ -12,7 +12,7 @@ use rlock::system::clock::StoreTime;
 
 use crate::both::Both;
 use crate::histories::{History, Profile, Stage};
-use crate::side::Side;
+use crate::side::{Migrating, Side};
 use crate::support::random::Random;
 use crate::support::servers::Server;
 
@@ -31,19 +31,38 @@ const MODES: [&[Mode]; 5] = [
 /// Plays a history in a fresh namespace. Half of the histories do without the fast paths of the
 /// scripts. In a third, each call does little at a time.
 pub(crate) fn play(history: &History, server: &Server) -> Result<(), String> {
-    static PLAYED: AtomicU64 = AtomicU64::new(0);
-    let number = PLAYED.fetch_add(1, Ordering::Relaxed);
-    let mut side = Side::new(server, &format!("history {number}"), Wake::Nobody);
+    let mut side = fresh(server);
     side.variant = Variant { is_general: history.seed % 2 == 1, is_bounded: history.seed % 3 == 1 };
     play_on(history, side)
 }
 
+/// A namespace that no other history uses.
+fn fresh(server: &Server) -> Side {
+    static PLAYED: AtomicU64 = AtomicU64::new(0);
+    let number = PLAYED.fetch_add(1, Ordering::Relaxed);
+    Side::new(server, &format!("history {number}"), Wake::Nobody)
+}
+
+/// Plays a history in a fresh namespace of a node of a Cluster, whose slot of `tag` migrates.
+pub(crate) fn play_migrating(history: &History, node: &Server, tag: &str, migrating: Migrating) -> Result<(), String> {
+    let mut side = fresh(node);
+    side.variant = Variant { is_general: false, is_bounded: history.seed % 3 == 1 };
+    side.migrating = Some(migrating);
+    let names: Vec<_> = NAMES.iter().enumerate().map(|(index, _)| format!("{{{tag}}}{index}")).collect();
+    play_with(history, side, &names.iter().map(String::as_str).collect::<Vec<_>>(), false)
+}
+
 /// Plays a history in an empty namespace.
 pub(crate) fn play_on(history: &History, side: Side) -> Result<(), String> {
+    let all_named = Random::seeded(!history.seed).chance(50);
+    play_with(history, side, &NAMES, all_named)
+}
+
+fn play_with(history: &History, side: Side, all: &[&str], all_named: bool) -> Result<(), String> {
     let mut random = Random::seeded(history.seed);
     let count = 3 + random.below(5) as usize;
-    let from = random.below(NAMES.len() as u64) as usize;
-    let names = NAMES.iter().cycle().skip(from).take(count);
+    let from = random.below(all.len() as u64) as usize;
+    let names = all.iter().cycle().skip(from).take(count);
     let resources: Vec<_> = names.map(|name| Resource::new(name).unwrap()).collect();
     // With few resources the queues are long.
     let used = if random.chance(30) { 1 + random.below(2) as usize } else { count };
@@ -60,7 +79,7 @@ pub(crate) fn play_on(history: &History, side: Side) -> Result<(), String> {
         is_entangled: random.chance(50),
         is_free: false,
     };
-    history.play(profile, &mut Both::new(side, resources, random.chance(50)))
+    history.play(profile, &mut Both::new(side, resources, all_named))
 }
 
 impl Stage for Both {

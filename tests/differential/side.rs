@@ -1,6 +1,9 @@
 //! The server's side of a comparison: sends a call, repeats it if the server needs more resources,
 //! and reads the reply.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use redis::{Connection, ServerError, Value};
 use rlock::lock::records::Session;
 use rlock::lock::request::SessionId;
@@ -9,7 +12,7 @@ use rlock::store::redis::codec::{Call, ScriptReply, Setting, Variant, Wake};
 use rlock::store::redis::keys::{KINDS_LEN, Keyspace};
 use rlock::system::clock::StoreTime;
 
-use crate::support::servers::Server;
+use crate::support::servers::{Server, ask};
 
 /// A namespace on a server.
 pub(crate) struct Side {
@@ -17,12 +20,23 @@ pub(crate) struct Side {
     pub(crate) setting: Setting,
     /// The variant of the scripts that the calls use.
     pub(crate) variant: Variant,
+    /// The slot of all keys, if it migrates during each script that the server then runs.
+    pub(crate) migrating: Option<Migrating>,
+}
+
+/// A slot that never arrives.
+pub(crate) struct Migrating {
+    pub(crate) slot: String,
+    /// The id of the node to which the slot goes.
+    pub(crate) to: String,
+    /// How many scripts have run meanwhile.
+    pub(crate) scripts: Arc<AtomicU64>,
 }
 
 impl Side {
     pub(crate) fn new(server: &Server, namespace: &str, wake: Wake) -> Self {
         let setting = Setting { keyspace: Keyspace::new(namespace), wake, now: None };
-        Self { connection: server.client(), setting, variant: Variant::default() }
+        Self { connection: server.client(), setting, variant: Variant::default(), migrating: None }
     }
 
     /// Drops all expired sessions and lets the scripts finish what they have put off, at an
@@ -59,10 +73,15 @@ impl Side {
             let is_variant = is_general || is_bounded;
             let first =
                 if is_variant { call.eval_variant(self.variant, &self.setting) } else { call.evalsha(&self.setting) };
+            let migrates = self.begin_migration(call.resources());
             let reply = match self.send(&first) {
                 Err(error) if error.code() == "NOSCRIPT" => self.send(&call.eval(&self.setting)),
                 reply => reply,
-            }?;
+            };
+            if migrates {
+                self.end_migration();
+            }
+            let reply = reply?;
             let ScriptReply::Need(more) = reply else { return Ok(reply) };
             let known = call.resources().len();
             call.declare(more.clone());
@@ -73,6 +92,25 @@ impl Side {
             );
         }
         panic!("the script asks for more without end: {:?}", call.resources());
+    }
+
+    /// Lets the slot migrate if all keys of these resources exist, because the server runs no other
+    /// script meanwhile.
+    fn begin_migration(&mut self, resources: &[Resource]) -> bool {
+        let keys: Vec<_> = resources.iter().flat_map(|resource| self.keys(resource)).collect();
+        let Some(Migrating { slot, to, scripts }) = &self.migrating else { return false };
+        let existing: usize = redis::cmd("EXISTS").arg(&keys).query(&mut self.connection).expect("EXISTS counts");
+        let migrates = !keys.is_empty() && existing == keys.len();
+        if migrates {
+            scripts.fetch_add(1, Ordering::Relaxed);
+            ask::<()>(&mut self.connection, &["CLUSTER", "SETSLOT", slot, "MIGRATING", to]);
+        }
+        migrates
+    }
+
+    fn end_migration(&mut self) {
+        let Some(Migrating { slot, .. }) = &self.migrating else { return };
+        ask::<()>(&mut self.connection, &["CLUSTER", "SETSLOT", slot, "STABLE"]);
     }
 
     fn send(&mut self, command: &redis::Cmd) -> Result<ScriptReply, ServerError> {

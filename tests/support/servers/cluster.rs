@@ -114,7 +114,8 @@ impl Cluster {
         Migration { cluster: self, slot: number, from, to }
     }
 
-    fn id(&self, node: usize) -> String {
+    /// The id of a node.
+    pub(crate) fn id(&self, node: usize) -> String {
         self.nodes[node].ask(&["CLUSTER", "MYID"])
     }
 
