@@ -361,14 +361,15 @@ end
 -- only those entries are added that the history keeps. A resource that is not quiet keeps an h.
 local function remember_entries(r)
   now = r.now
+  local entries = r.entries or {}
   if r.forgets then
-    if r.epoch then
+    local keeps = r.epoch or #entries > 0
+    if keeps then
       redis.pcall('LPUSH', r.h, '')
       redis.pcall('PEXPIRE', r.h, IDLE_MS)
     end
-    redis.pcall('LTRIM', r.h, r.epoch and 0 or 1, 0)
+    redis.pcall('LTRIM', r.h, keeps and 0 or 1, 0)
   end
-  local entries = r.entries or {}
   for j = math.max(1, #entries - (r.keeps or 1) + 1), #entries do
     local h, limit, ended, entry, index = unpack(entries[j], 1, 5)
     if index then
