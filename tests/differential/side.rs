@@ -97,8 +97,8 @@ impl Side {
     /// Lets the slot migrate if all keys of these resources exist, because the server runs no other
     /// script meanwhile.
     fn begin_migration(&mut self, resources: &[Resource]) -> bool {
-        let keys: Vec<_> = resources.iter().flat_map(|resource| self.keys(resource)).collect();
         let Some(Migrating { slot, to, scripts }) = &self.migrating else { return false };
+        let keys: Vec<_> = resources.iter().flat_map(|resource| self.keys(resource)).collect();
         let existing: usize = redis::cmd("EXISTS").arg(&keys).query(&mut self.connection).expect("EXISTS counts");
         let migrates = !keys.is_empty() && existing == keys.len();
         if migrates {

@@ -81,10 +81,11 @@ impl Checkers {
         let Run { job, granted, kept_until, .. } = &mut self.runs[run];
         let length = job.keep_for.or(job.hold_at_least).unwrap_or_default();
         let expected = kept_until.clone().unwrap_or(*granted + length..=*granted + length);
-        if !expiry.is_some_and(|expiry| expected.contains(&expiry)) && !is_uncovered {
+        let right = expiry.filter(|expiry| expected.contains(expiry));
+        if right.is_none() && !is_uncovered {
             self.violations.push(format!("the hold of run {run} is kept until {expiry:?}, and not {expected:?}"));
         }
-        *kept_until = Some(expiry.map_or(expected, |expiry| expiry..=expiry));
+        *kept_until = Some(right.map_or(expected, |expiry| expiry..=expiry));
         self.kept.keep(run, ends, ahead);
     }
 

@@ -4,8 +4,8 @@
 //! A check never waits for the lock on the state. The other calls wait for it, each with a limit.
 //!
 //! A check follows
-//! - as soon as the lock is free, or trouble begins, while the gate waits for the lock: then nothing
-//!   else counts;
+//! - as soon as the lock is free or trouble begins, while the gate waits for the lock, and then
+//!   nothing else counts;
 //! - else a wake-up, the end of a watched holder, and the next end of a lease;
 //! - the end of a holder that a line on the terminal names, and a change of its name: if the change
 //!   concerns another session of that process, the check is noise and has nothing new;

@@ -1,6 +1,6 @@
-//! The scripts while the hash slot of their keys migrates. The server then runs a script only if all
-//! its keys exist, and fails a command on a key that the script has emptied. What the script has
-//! written by then stays.
+//! The scripts while the hash slot of their keys migrates. The server then runs a script only if
+//! all its keys exist, and fails a command on a key that the script has emptied. What the script
+//! has written by then stays.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

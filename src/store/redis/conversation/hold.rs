@@ -68,8 +68,8 @@ impl HoldConversation {
         Ok(Self { exchange, negotiation, resources, request, terms, connect_timeout, piecemeal: None })
     }
 
-    /// How long a look at the holders may take. Nothing else happens meanwhile, so a grant that comes
-    /// in this time is claimed only afterwards.
+    /// How long a look at the holders may take. Nothing else happens meanwhile, so a grant that
+    /// comes in this time is claimed only afterwards.
     pub(in crate::store::redis) fn inspect_limit(&self) -> Duration {
         INSPECT_LIMIT.min(self.terms.ttl / 4)
     }

@@ -38,10 +38,10 @@
 -- keys of the resource (`mend`).
 --
 -- Migration. While a hash slot of a Cluster migrates, a script runs only if all its keys exist, and
--- fails if it uses a key that it has emptied: what it has written by then stays, and the resource is
--- damaged. So a resource that is not quiet has an h, and no script uses a key that it may have
--- emptied. Where the only session leaves and the script may add another one, or where it changes, q,
--- l and u stay until `finish`.
+-- fails if it uses a key that it has emptied: what it has written by then stays, and the resource
+-- is damaged. So a resource that is not quiet has an h, and no script uses a key that it may have
+-- emptied. Where the only session changes, or leaves a resource to which the script may add another
+-- one, `fill` and the epoch keep l, u and q until `finish`.
 --
 -- A script may give a number to redis.call directly, which writes the number with 17 digits. The
 -- operator `..` would write only 14 digits.
