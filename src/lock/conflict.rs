@@ -95,7 +95,8 @@ pub(super) fn blockers<R: Records>(
 ///
 /// The search covers the held claims and the waiting claims with a rank below `before`. A waiter
 /// that the session overtakes does not count. Whom a nested claim overtakes depends on the waiters
-/// ahead, so it looks at them from the first on.
+/// ahead, so it looks at them from the first on. A session that waits already overtakes nobody
+/// unless it is noted in the queue.
 pub(super) fn search<R: Records>(
     records: &R,
     claim: &Claim,
@@ -108,7 +109,8 @@ pub(super) fn search<R: Records>(
     let Some(state) = records.resource(&claim.resource)? else { return Ok(found) };
     // A claim without ancestors heeds every waiter ahead of it, so one search finds holders and
     // waiters.
-    let heeds_all = asker.ancestors.is_empty();
+    let is_noted = || state.overtakers.contains(&asker.session);
+    let heeds_all = asker.ancestors.is_empty() || !is_noted() && records.session(asker.session)?.is_some();
     let heeded = |modes| if heeds_all { modes } else { Modes::EMPTY };
     let clashing = claim.mode.clashing();
     let query = Query { span: &claim.span, held: clashing, waiting: heeded(clashing), before };

@@ -5,10 +5,12 @@
 //! too, unless the ancestor is around it.
 //!
 //! A walk along a queue skips the waiters whose modes a waiter ahead has ruled out. So the table
-//! notes the waiters that may overtake, and the walk tries these all the same. A waiter's claims
-//! stay as they are, and the holds of its ancestors only become less. So the table decides
-//! whether one waiter may overtake another when the second of the two joins the queue, behind the
-//! other or ahead of it.
+//! notes the waiters that may overtake, and the walk tries these all the same. The others overtake
+//! nobody. A waiter's claims stay as they are, and the holds of its ancestors only become less. So
+//! the table decides whether one waiter may overtake another when the second of the two joins the
+//! queue, behind the other or ahead of it. A third waiter that returns ahead of both, and that the
+//! first of them heeds from then on, changes nothing for them: to find them costs the product of
+//! the lengths of two queues.
 
 use std::ops::ControlFlow;
 

@@ -617,7 +617,7 @@ impl Oracle {
 
     /// Whether a nested request overtakes the next waiter of a resource: one that waits for an
     /// ancestor of the request, or one behind a waiter that is overtaken, unless the ancestor is
-    /// around it.
+    /// around it. A request that waits already overtakes only where it is noted.
     fn overtakes(
         &self,
         below: &Member,
@@ -625,6 +625,9 @@ impl Oracle {
         resource: &Resource,
         overtaken: &mut Vec<(Claim, SessionId)>,
     ) -> bool {
+        if !below.overtakes_on.contains(resource) && self.member(below.id()).is_some() {
+            return false;
+        }
         let claims = waiter.request.claims.iter().filter(|claim| claim.resource == *resource);
         let claims: Vec<_> = claims.cloned().collect();
         let is_behind = |(ahead, ancestor): &&(Claim, SessionId)| {

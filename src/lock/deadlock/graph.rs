@@ -180,12 +180,15 @@ pub struct Claims<'r> {
     table: LockTable,
     /// The same table, with all nested waiters noted as overtakers.
     cautious: OnceCell<LockTable>,
+    /// The same table, with no waiter noted as an overtaker.
+    strict: OnceCell<LockTable>,
 }
 
 impl<'r> Claims<'r> {
     /// The claims of a reading.
     pub fn new(reading: &'r Reading) -> Self {
-        Self { reading, table: LockTable::of(reading, CLAIMS_MAX), cautious: OnceCell::new() }
+        let table = LockTable::of(reading, CLAIMS_MAX);
+        Self { reading, table, cautious: OnceCell::new(), strict: OnceCell::new() }
     }
 
     /// The sessions that block a waiting claim of a session. They block it as the table decides,
@@ -207,11 +210,17 @@ impl<'r> Claims<'r> {
     /// the note when the waiter's ancestor or the overtaken waiter has left. A request overtakes a
     /// noted waiter only if that waiter itself waits for an ancestor of the request, and not
     /// because of the waiters ahead. A reading does not have the notes. So if a nested session
-    /// waits and nobody here blocks the session, it waits as if all nested waiters were noted.
+    /// waits and nobody here blocks the session, it waits as if all nested waiters were noted. If
+    /// nobody blocks it then either, it is not noted itself: a waiter has returned ahead of it.
     fn seen_by(&self, id: SessionId, session: &Session) -> &LockTable {
-        let is_exact =
-            session.ancestors.is_empty() || wait(&self.table, (id, session), |_| true).blockers().next().is_some();
-        if is_exact { &self.table } else { self.cautious.get_or_init(|| self.table.with_all_noted(self.reading)) }
+        let is_blocked = |table: &&LockTable| wait(table, (id, session), |_| true).blockers().next().is_some();
+        if session.ancestors.is_empty() || is_blocked(&&self.table) {
+            return &self.table;
+        }
+        let cautious =
+            self.cautious.get_or_init(|| self.table.with_noted(self.reading, |waiter| !waiter.ancestors.is_empty()));
+        let strict = || self.strict.get_or_init(|| self.table.with_noted(self.reading, |_| false));
+        if is_blocked(&cautious) { cautious } else { strict() }
     }
 }
 

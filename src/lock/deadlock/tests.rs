@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::mode::Mode;
 use super::super::op::{Op, Reply};
 use super::super::records::Records as _;
-use super::super::request::{Claim, Request};
+use super::super::request::{Claim, Place, Request};
 use super::super::samples::{id, name, request, span};
 use super::super::table::LockTable;
 use super::*;
@@ -332,6 +332,26 @@ fn waiter_that_no_longer_overtakes_anybody_closes_a_circle() {
     world.apply(Op::Release { session: id(1), end: None });
     world.apply(Op::Release { session: id(3), end: None });
     assert_eq!(world.circle(12), Some((vec![12, 11, 5, 2], 12)));
+}
+
+/// When 7 returns ahead of 8, 8 heeds it, and 7 waits for 1. But 11 came while 8 did not, so it is
+/// not noted as an overtaker of 8, and waits for it.
+#[test]
+fn waiter_that_returns_ahead_of_two_others_closes_a_circle() {
+    let mut world = World::default();
+    for (session, parent, claims) in [(1, 0, "p:a[0,1]"), (2, 0, "s:a=1")] {
+        assert!(world.asks(session, parent, claims));
+    }
+    assert!(!world.asks(7, 0, "a[0,1]"));
+    let Ok(Some(left)) = world.table.records().session(id(7)) else { panic!("7 waits") };
+    let place = Some(Place { number: left.place(), asked: left.asked });
+    world.apply(Op::Release { session: id(7), end: None });
+    assert!(!world.asks(8, 0, "s:a=1"));
+    assert!(!world.asks(11, 1, "a[4,5]"));
+    world.apply(Op::Acquire { request: request(7, &[], &[claim("a[0,1]")]), place });
+    assert_eq!(world.circle(11), None);
+    world.apply(Op::Release { session: id(2), end: None });
+    assert_eq!(world.circle(11), Some((vec![11, 8, 7, 1], 11)));
 }
 
 /// A waiter in between that waits for another waiter is not overtaken.

@@ -22,14 +22,22 @@ impl LockTable {
         table
     }
 
-    /// The same table, with each of these waiters noted as an overtaker if it is nested.
-    pub(in crate::lock) fn with_all_noted(&self, sessions: &BTreeMap<SessionId, Session>) -> Self {
+    /// The same table, with those of its waiters noted as overtakers that `is_noted` tells.
+    pub(in crate::lock) fn with_noted(
+        &self,
+        sessions: &BTreeMap<SessionId, Session>,
+        is_noted: impl Fn(&Session) -> bool,
+    ) -> Self {
         let mut records = self.records.clone();
-        for (id, session) in sessions.iter().filter(|(_, session)| !session.ancestors.is_empty()) {
+        for (id, session) in sessions {
             for name in session.resources() {
                 let Ok(state) = records.take_resource(name);
                 let mut state = state.unwrap_or_default();
-                state.overtakers.insert(*id);
+                if is_noted(session) {
+                    state.overtakers.insert(*id);
+                } else {
+                    state.overtakers.remove(id);
+                }
                 let Ok(()) = records.put_resource(name, state);
             }
         }

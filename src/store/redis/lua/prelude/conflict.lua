@@ -112,9 +112,13 @@ end
 -- Whether a nested request overtakes the next waiter of a walk from the head of the queue: a waiter
 -- that waits for an ancestor of the request, or one that heeds an overtaken one, unless the
 -- ancestor is around it. `overtaken` has the claims of the overtaken waiters so far: mode, cuts,
--- the ancestor that has to end before, and the number of slots.
+-- the ancestor that has to end before, and the number of slots. A session that waits already
+-- overtakes nobody unless it is noted in the queue.
 local function overtakes(r, entry, kin, overtaken)
   local own, ancestor = nil, nil
+  if not r.count[kin[1]] and record(r, kin[1]) then
+    return nil
+  end
   for i = 1, r.count[entry.id] and 0 or #overtaken, 5 do
     local its, lo, hi, above, slots = unpack(overtaken, i, i + 4)
     for j = 1, ancestor and 0 or #entry, 3 do
