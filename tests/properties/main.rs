@@ -47,8 +47,7 @@ fn play(profile: &Profile, length: u32, histories: u64) {
     History::play_all("properties", Random::seed(), histories, length, |history| {
         let mut world = World::new(profile.resources.clone());
         history.play(profile.clone(), &mut world)?;
-        world.release_all(history.seed as usize % 7);
-        Ok(())
+        world.release_all(history.seed as usize % 7)
     });
 }
 

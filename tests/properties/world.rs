@@ -47,7 +47,11 @@ impl World {
     }
 
     /// Releases all sessions in an order that `order` selects, and asserts that the table is empty.
-    pub(crate) fn release_all(&mut self, order: usize) {
+    pub(crate) fn release_all(&mut self, order: usize) -> Result<(), String> {
+        caught(|| self.release_and_forget(order))
+    }
+
+    fn release_and_forget(&mut self, order: usize) {
         while !self.oracle.members.is_empty() {
             let session = self.oracle.members[order % self.oracle.members.len()].id();
             self.now += Duration::from_micros(1);
@@ -178,13 +182,17 @@ impl Stage for World {
 
     fn apply(&mut self, now: StoreTime, op: Op, _claimed: &[Resource]) -> Result<(), String> {
         self.now = now;
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
+        caught(|| {
             self.compare(op);
             self.check();
-        }));
-        outcome.map_err(|panic| match panic.downcast_ref::<String>() {
-            Some(message) => message.clone(),
-            None => format!("{:?}", panic.downcast_ref::<&str>()),
         })
     }
+}
+
+/// Runs a part of a history, and returns the message of a panic.
+fn caught(part: impl FnOnce()) -> Result<(), String> {
+    catch_unwind(AssertUnwindSafe(part)).map_err(|panic| match panic.downcast_ref::<String>() {
+        Some(message) => message.clone(),
+        None => format!("{:?}", panic.downcast_ref::<&str>()),
+    })
 }

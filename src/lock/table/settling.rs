@@ -30,12 +30,17 @@ impl<R: Records> LockTable<R> {
         let Freed { resource, span, modes } = freed;
         // Modes in which no later waiter can be granted here, unless it may overtake.
         let mut closed = Modes::EMPTY;
+        // Whether no later waiter can be granted here that needs a slot. A share needs none.
+        let mut is_full = false;
         let mut after = Rank::HELD;
         let mut batch = 2;
         loop {
             let Some(state) = self.records.resource(resource)?.filter(|state| state.waiting > 0) else {
                 return Ok(Vec::new());
             };
+            if is_full && state.shared_slots == 0 {
+                closed.insert(Mode::Slot);
+            }
             let open = if state.overtakers.is_empty() { closed.complement() } else { Modes::ALL };
             let query = Query { span, held: Modes::EMPTY, waiting: open.intersection(*modes), before: Rank::LAST };
             let candidates = state.tree.waiting_after(&self.records, resource, query, after, batch)?;
@@ -45,7 +50,9 @@ impl<R: Records> LockTable<R> {
             }
             for candidate in candidates {
                 after = candidate.rank;
-                if closed.contains(candidate.mode) && !overtakers.contains(&candidate.session) {
+                let is_closed =
+                    closed.contains(candidate.mode) || is_full && candidate.mode == Mode::Slot && !candidate.shares;
+                if is_closed && !overtakers.contains(&candidate.session) {
                     continue;
                 }
                 let outcome = match self.try_grant(now, candidate.session, granted)? {
@@ -54,9 +61,7 @@ impl<R: Records> LockTable<R> {
                 };
                 if candidate.lower <= *span.lower() && *span.upper() <= candidate.upper {
                     closed = closed.union(candidate.mode.clashing());
-                    if outcome == Tried::OutOfSlots {
-                        closed.insert(Mode::Slot);
-                    }
+                    is_full |= outcome == Tried::OutOfSlots;
                 }
             }
             // Each batch searches from the root again. The batches double, so together they cost no
@@ -95,7 +100,7 @@ enum Tried {
     Waits,
     /// The session has left the queue because its job is done. These are its claims.
     IsDone(Vec<Freed>),
-    /// The session still waits, and a slot is all that it asked for. Every later waiter for a slot
-    /// therefore waits as well.
+    /// The session still waits, and slots are all that it asked for. Every later waiter that needs
+    /// a slot therefore waits as well.
     OutOfSlots,
 }

@@ -221,6 +221,20 @@ fn share_is_granted_at_once_even_if_other_shares_outlived_the_ancestor() {
     assert!(granted(&table.ask(5, &[2, 1], &[slot(1)])));
 }
 
+/// 4 waits for both slots of `r` and can't get them. 3 needs none, and comes before 5, which asked
+/// later.
+#[test]
+fn share_behind_a_waiter_without_slots_is_granted_in_its_turn() {
+    let mut table = Table::default();
+    let other = |mode| Claim { resource: name("o"), ..claim(mode, "") };
+    table.ask(1, &[], &[slot(2)]);
+    table.ask(2, &[], &[slot(2), other(Mode::Write)]);
+    assert_eq!(table.ask(4, &[], &[slot(2), slot(2)]), Reply::Waiting);
+    assert_eq!(table.ask(5, &[], &[other(Mode::Read)]), Reply::Waiting);
+    assert_eq!(table.ask(3, &[1], &[slot(2), other(Mode::Read)]), Reply::Waiting);
+    assert_eq!(table.apply(release(2)).granted, [id(3), id(5)]);
+}
+
 #[test]
 fn lease_of_maximum_length_does_not_overflow() {
     let terms = Terms { ttl: Duration::MAX, claim: Duration::MAX, heartbeat: Duration::MAX };
