@@ -1,47 +1,151 @@
-//! Parses the command line into an [`Invocation`], and generates help, man pages and completions
-//! from the same definitions.
+//! The command line: one file for each subcommand, with its options, its reader and its run. Help,
+//! man pages and completions are generated from the same definitions.
 //!
-//! This module reads words only: no environment, no clock, no files. clap alone asks the terminal
-//! for its width, and only to wrap help. The subcommands apply variables such as `RLOCK_STORE`, and
-//! check whether a store supports the request.
-//!
-//! The modules:
-//! - [`invocation`]: the typed result, plain data.
+//! The modules beside the subcommands:
 //! - `table`: one entry for each subcommand.
-//! - `args`: the arguments that clap parses by and that all generated text is made from.
-//! - `numbers`: lets `-3` and `-inf` stand unquoted.
-//! - `values`: converts the text of one word into its type. `claims` and `read`: convert matched
-//!   words into an [`Invocation`].
-//! - `lines`: parses the lines of clients of `rlock serve`.
-//! - `usage`: reports each mistake in one line; `hints`: answers the habits of other programs.
-//! - `help`: notes and examples at the end of each help.
-//! - [`completions`] and [`pages`]: the generated reference. [`stdout`]: prints it.
+//! - `look`: asks the terminal how listings and help may look. [`stdout`]: prints them.
+//! - `replaced`: writes a file that the user names.
+//! - `start`: what has to be done before anything else.
+//! - [`pages`]: the man pages.
 
-mod args;
-mod claims;
+mod acquire;
+mod cleanup;
 pub mod completions;
-mod help;
-mod hints;
-pub mod invocation;
-pub(crate) mod lines;
-mod numbers;
+mod doctor;
+mod downgrade;
+mod exec;
+mod held;
+mod history;
+mod inspect;
+mod look;
+mod man;
 pub mod pages;
-mod read;
-pub mod stdout;
+mod release;
+mod renew;
+mod replaced;
+mod serve;
+mod shrink;
+pub(crate) mod start;
+mod stdout;
 mod table;
-mod usage;
-mod values;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use std::ffi::OsString;
+use std::io;
 
 use clap::builder::StyledStr;
 use clap::error::ErrorKind;
-pub use invocation::Invocation;
-pub use usage::Usage;
-pub(crate) use values::{
-    connect_timeout as parse_connect_timeout, duration as parse_duration, history as parse_history,
-    replicas as parse_replicas, ttl as parse_ttl,
-};
+use clap_complete::Shell;
+
+use crate::arguments::usage::Usage;
+use crate::arguments::{help, numbers};
+use crate::environment::{say, variables};
+use crate::show::failure::Failure;
+use crate::system::{exit, streams};
+use crate::words::reason;
+
+/// A parsed command line. Each subcommand has one variant, except that `exec` and the `range-*`
+/// share one: they differ only in their claims.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Invocation {
+    /// Run a command while claims are held.
+    Exec(Box<exec::Exec>),
+    /// Acquire a lock that outlives the subcommand.
+    Acquire(acquire::Acquire),
+    /// Let a kept hold last longer.
+    Renew(renew::Renew),
+    /// Give back what `acquire` has locked.
+    Release(release::Release),
+    /// Tell whether this process runs below a hold.
+    Held(held::HeldBy),
+    /// Show holders and waiters.
+    Inspect(inspect::Inspect),
+    /// Check the store.
+    Doctor(doctor::Doctor),
+    /// Show ended requests.
+    History(history::History),
+    /// Remove expired and dead sessions, or break grants.
+    Cleanup(cleanup::Cleanup),
+    /// Give up a part of a held span.
+    Shrink(shrink::Shrink),
+    /// Lower the mode of a hold.
+    Downgrade(downgrade::Downgrade),
+    /// Serve locks to clients that speak lines.
+    Serve(serve::Serve),
+    /// Print a completion script.
+    Completions(Shell),
+    /// Print a man page, or write all of them.
+    Man(man::Man),
+}
+
+/// Runs a command line and returns the exit code. All messages have been printed when it returns.
+pub(crate) fn main(words: &[OsString]) -> u8 {
+    let caller = std::process::id();
+    let code = answer(words);
+    // `eval` of nothing succeeds, so a failure must print a command that fails. A keeper that has
+    // failed leaves that to its caller.
+    if code != 0 && is_for_eval(words) && std::process::id() == caller {
+        // If standard output cannot be written, the caller still gets the exit code.
+        let _ = stdout::print_whole(variables::failed(code).as_bytes());
+    }
+    code
+}
+
+fn answer(words: &[OsString]) -> u8 {
+    let invocation = match parse(words.iter().cloned()) {
+        Ok(invocation) => invocation,
+        Err(Usage::Information(text)) => {
+            let text = look::styled(&text, &io::stdout());
+            return stdout::print(text.as_bytes()).map_or_else(
+                |error| {
+                    say(&format!("can't write to standard output: {}", reason(&error)));
+                    exit::FAILURE
+                },
+                |()| 0,
+            );
+        }
+        Err(Usage::Bare(help)) => {
+            // If standard error cannot be written, the caller still gets the exit code. This holds
+            // for the writes below too.
+            let help = look::styled(&help, &io::stderr());
+            streams::say(help.trim_end_matches('\n'));
+            return exit::USAGE;
+        }
+        Err(Usage::Mistake(text)) => {
+            say(&text);
+            return exit::USAGE;
+        }
+    };
+    run(invocation, words).unwrap_or_else(|error| {
+        if let Some(failure) = error.downcast_ref::<Failure>() {
+            say(&failure.to_string());
+            return failure.code;
+        }
+        let causes: Vec<_> = error.chain().map(reason).collect();
+        say(&causes.join(": "));
+        exit::FAILURE
+    })
+}
+
+fn run(invocation: Invocation, words: &[OsString]) -> anyhow::Result<u8> {
+    match invocation {
+        Invocation::Exec(exec) => exec::run(*exec),
+        Invocation::Acquire(acquire) => acquire::run(&acquire, words),
+        Invocation::Renew(renew) => renew::run(&renew),
+        Invocation::Release(release) => release::run(&release),
+        Invocation::Held(held) => held::run(&held),
+        Invocation::Inspect(inspect) => inspect::run(&inspect),
+        Invocation::Doctor(doctor) => doctor::run(&doctor),
+        Invocation::History(history) => history::run(&history),
+        Invocation::Cleanup(cleanup) => cleanup::run(&cleanup),
+        Invocation::Shrink(shrink) => shrink::run(shrink),
+        Invocation::Downgrade(downgrade) => downgrade::run(&downgrade),
+        Invocation::Serve(serve) => serve::run(&serve),
+        Invocation::Completions(shell) => completions::run(shell),
+        Invocation::Man(man) => man::run(&man),
+    }
+}
 
 /// Parses the words of a command line as the C library gives them: the first word is the
 /// program's own name.
@@ -49,7 +153,7 @@ pub(crate) use values::{
 /// # Errors
 /// The words are not an invocation: they ask for help or the version, or have a mistake (see
 /// [`Usage`]).
-pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, Usage> {
+pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, Usage> {
     let mut words: Vec<OsString> = args.skip(1).collect();
     if words.is_empty() {
         return Err(Usage::Bare(table::command(None).render_help()));
@@ -87,66 +191,7 @@ fn with_exec(words: &[OsString]) -> impl Iterator<Item = OsString> {
 
 /// Whether a shell evaluates what these words print, even if they have a mistake. The words are
 /// those of [`parse`].
-#[must_use]
-pub fn is_for_eval(words: &[OsString]) -> bool {
+fn is_for_eval(words: &[OsString]) -> bool {
     let is_export = |word: &OsString| word == "--export" || word.as_encoded_bytes().starts_with(b"--export=");
     words.iter().take_while(|word| *word != "--").any(is_export)
-}
-
-#[cfg(test)]
-pub(crate) mod tests {
-    use std::ffi::OsString;
-
-    use super::{Invocation, Usage, parse};
-
-    /// Parses words that are separated by spaces. `_` stands for a space within a word.
-    pub(crate) fn parsed(line: &str) -> Result<Invocation, Usage> {
-        parse(["rlock"].into_iter().chain(line.split_whitespace()).map(|word| OsString::from(word.replace('_', " "))))
-    }
-
-    /// The one-line message for a command line with a mistake.
-    pub(crate) fn mistake(line: &str) -> String {
-        match parsed(line) {
-            Err(Usage::Mistake(text)) => text,
-            other => panic!("'{line}' should be a mistake, not {other:?}"),
-        }
-    }
-
-    #[test]
-    fn nothing_at_all_gets_the_short_help() {
-        let Err(Usage::Bare(help)) = parsed("") else { panic!("no words should give the short help") };
-        let help = help.to_string();
-        assert!(help.contains("Usage: rlock") && help.contains("range-prewrite"), "{help}");
-    }
-
-    #[test]
-    fn help_and_version_are_not_mistakes() {
-        for line in
-            ["--help", "-h", "help", "help exec", "exec --help", "range-read -h", "help shrink", "--version", "-V"]
-        {
-            let Err(Usage::Information(text)) = parsed(line) else { panic!("'{line}' should print something") };
-            let text = text.to_string();
-            assert!(text.contains("rlock") && text.ends_with('\n'), "{line}: {text}");
-        }
-        assert_eq!(parsed("-V").unwrap_err().to_string(), concat!("rlock ", env!("CARGO_PKG_VERSION"), "\n"));
-    }
-
-    #[test]
-    fn help_is_the_same_text_whichever_way_it_is_asked_for() {
-        for name in super::table::SUBCOMMANDS.iter().map(|subcommand| subcommand.name) {
-            let texts =
-                [format!("{name} --help"), format!("help {name}")].map(|line| parsed(&line).unwrap_err().to_string());
-            assert_eq!(texts[0], texts[1], "{name}");
-        }
-    }
-
-    #[test]
-    fn help_fits_a_terminal() {
-        let subcommands = super::table::SUBCOMMANDS.iter().map(|subcommand| subcommand.name);
-        for name in subcommands.chain([""]) {
-            let text = parsed(&format!("{name} --help")).unwrap_err().to_string();
-            let wide = text.lines().find(|line| line.chars().count() > 80);
-            assert_eq!(wide, None, "help of {name}");
-        }
-    }
 }

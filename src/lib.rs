@@ -16,10 +16,11 @@
 //! | `words` | formats and sanitises text |
 //! | [`store`] | where the lock table lives: liveness, wake-ups, time |
 //! | `show` | what people read: messages, listings, histories, pictures, `rlock doctor` |
-//! | [`cli`] | the command line: parser, help, man pages and completions from one source |
+//! | `arguments` | the words that subcommands and the lines of serve's clients have in common |
 //! | `supervise` | runs the command, and keeps a grant for `acquire`; pure machines decide |
 //! | `serve` | the lock server: one poll loop, a pure machine for each client |
-//! | `cmd` | the subcommands: options in, wiring, exit code out |
+//! | `environment` | what a run takes from variables, the configuration file and the locks above |
+//! | [`cli`] | the subcommands: options, reader and run of each; help, man pages and completions |
 
 // The printing macros panic if standard error is closed.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
@@ -29,7 +30,8 @@ pub mod lock;
 pub mod store;
 pub mod system;
 
-mod cmd;
+mod arguments;
+mod environment;
 mod serve;
 mod show;
 mod supervise;
@@ -59,6 +61,6 @@ pub fn main(words: Vec<OsString>) -> u8 {
     if let Some(name) = words.first() {
         supervise::guardian::program::run_if_called(name);
     }
-    cmd::start::prepare();
-    cmd::main(&words)
+    cli::start::prepare();
+    cli::main(&words)
 }

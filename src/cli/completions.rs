@@ -1,13 +1,54 @@
-//! Generates the completion scripts from the definitions that clap parses by.
+//! `rlock completions`: generates a completion script from the definitions that clap parses by, and
+//! prints it.
 //!
 //! clap_complete knows options and their fixed values. The files in completions/ beside this one
 //! add what a shell finds out only while it completes: live names, and commands after `--`.
 
-use clap::{Arg, Command};
+use anyhow::Context as _;
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgMatches, Command};
 use clap_complete::Shell;
 
-use super::args::id;
-use super::table;
+use super::table::{self, Subcommand};
+use super::{Invocation, stdout};
+use crate::arguments::help::notes;
+use crate::arguments::options::{id, word};
+use crate::arguments::usage::Mistake;
+
+pub(super) const COMPLETIONS: Subcommand = Subcommand {
+    name: "completions",
+    page: "rlock-completions",
+    section: 1,
+    about: "Print a completion script for a shell",
+    texts: &[include_str!("pages/completions.txt")],
+    define,
+    read,
+    has_numbers: false,
+    runs_command: false,
+};
+
+/// The definition of its words.
+fn define(command: Command) -> Command {
+    command
+        .override_usage("rlock completions SHELL")
+        .after_help(notes("", &["rlock completions bash > /etc/bash_completion.d/rlock"]))
+        .arg(word(id::SHELL, PossibleValuesParser::new(["bash", "zsh", "fish"]), "The shell").required(true))
+}
+
+/// Reads the matched words.
+fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    let name: String = matches.remove_one(id::SHELL).expect("clap requires a shell");
+    Ok(Invocation::Completions(name.parse().expect("clap takes only the shells of the list")))
+}
+
+/// Prints the script for `shell` and returns the exit code.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub(super) fn run(shell: Shell) -> anyhow::Result<u8> {
+    stdout::print(&script(shell)).context("cannot write the completions to standard output")?;
+    Ok(0)
+}
 
 /// The script for one shell.
 #[must_use]

@@ -12,8 +12,8 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 
-use super::help::in_full;
 use super::table;
+use crate::arguments::help::in_full;
 
 /// One man page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

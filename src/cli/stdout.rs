@@ -11,7 +11,7 @@ use crate::system::streams::{self, StandardStream};
 ///
 /// # Errors
 /// Standard output cannot be written: it is closed, or the disk under it is full.
-pub fn print(bytes: &[u8]) -> io::Result<()> {
+pub(super) fn print(bytes: &[u8]) -> io::Result<()> {
     print_to(&mut io::stdout().lock(), bytes)
 }
 
@@ -20,7 +20,7 @@ pub fn print(bytes: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 /// Standard output cannot be written within a second, or was closed when rlock started.
-pub fn print_whole(bytes: &[u8]) -> io::Result<()> {
+pub(super) fn print_whole(bytes: &[u8]) -> io::Result<()> {
     let stdout = io::stdout();
     // rlock inherits no descriptor with this flag, but opens /dev/null with it in place of a
     // closed one.

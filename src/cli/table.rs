@@ -1,21 +1,20 @@
-//! Lists the subcommands, each with its definition, its reader and its manual page.
+//! Lists the subcommands. Each has its entry in its own file, with its definition, its reader and
+//! its manual page.
 //!
 //! rlock must start quickly. So a subcommand's arguments are defined only on demand, and
-//! [`command`] omits the other subcommands if the words name one. `cmd` selects the function of a
-//! subcommand by the [`Invocation`].
+//! [`command`] omits the other subcommands if the words name one.
 
 use std::ffi::OsString;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, StyledStr};
-use clap::{ArgMatches, Command, ValueHint, value_parser};
+use clap::builder::StyledStr;
+use clap::{ArgMatches, Command};
 
-use super::args::{self, id};
-use super::help::{self, notes};
-use super::invocation::Invocation;
-use super::pages;
-use super::read;
-use super::usage::Mistake;
-use crate::lock::mode::Mode;
+use super::{
+    Invocation, acquire, cleanup, completions, doctor, downgrade, exec, held, history, inspect, man, release, renew,
+    serve, shrink,
+};
+use crate::arguments::usage::Mistake;
+use crate::arguments::{help, options};
 
 /// One subcommand.
 pub(super) struct Subcommand {
@@ -30,9 +29,9 @@ pub(super) struct Subcommand {
     /// The texts of its manual page, in order; none for a subcommand of the page about `range-*`.
     pub(super) texts: &'static [&'static str],
     /// Adds its arguments to the definition.
-    define: fn(Command) -> Command,
+    pub(super) define: fn(Command) -> Command,
     /// Converts its matched words.
-    read: fn(ArgMatches) -> Result<Invocation, Mistake>,
+    pub(super) read: fn(ArgMatches) -> Result<Invocation, Mistake>,
     /// Whether its words include numbers, which may start with a minus sign.
     pub(super) has_numbers: bool,
     /// Whether a command follows its words after `--`.
@@ -54,204 +53,24 @@ const LONG_VERSION: &str = concat!(
 
 /// Every subcommand, in the order of the help.
 pub(super) static SUBCOMMANDS: [Subcommand; 18] = [
-    Subcommand {
-        name: "exec",
-        page: "rlock-exec",
-        section: 1,
-        about: "Run a command while holding locks on whole resources",
-        texts: &[include_str!("pages/exec.txt")],
-        define: args::exec,
-        read: read::exec,
-        has_numbers: false,
-        runs_command: true,
-    },
-    Subcommand {
-        name: "range-read",
-        page: "rlock-range-read",
-        section: 1,
-        about: "Run a command while holding a read lock on an interval",
-        texts: &[],
-        define: args::range,
-        read: |matches| read::range(Mode::Read, matches),
-        has_numbers: true,
-        runs_command: true,
-    },
-    Subcommand {
-        name: "range-prewrite",
-        page: "rlock-range-prewrite",
-        section: 1,
-        about: "Run a command while holding a prewrite lock on an interval",
-        texts: &[],
-        define: args::range,
-        read: |matches| read::range(Mode::Prewrite, matches),
-        has_numbers: true,
-        runs_command: true,
-    },
-    Subcommand {
-        name: "range-write",
-        page: "rlock-range-write",
-        section: 1,
-        about: "Run a command while holding a write lock on an interval",
-        texts: &[],
-        define: args::range,
-        read: |matches| read::range(Mode::Write, matches),
-        has_numbers: true,
-        runs_command: true,
-    },
-    Subcommand {
-        name: "acquire",
-        page: "rlock-acquire",
-        section: 1,
-        about: "Acquire a lock that lasts for a time, or as long as a process",
-        texts: &[include_str!("pages/acquire.txt")],
-        define: args::acquire,
-        read: read::acquire,
-        has_numbers: false,
-        runs_command: false,
-    },
-    Subcommand {
-        name: "renew",
-        page: "rlock-renew",
-        section: 1,
-        about: "Let a lock of rlock acquire last longer",
-        texts: &[include_str!("pages/renew.txt")],
-        define: args::renew,
-        read: read::renew,
-        has_numbers: false,
-        runs_command: false,
-    },
-    Subcommand {
-        name: "release",
-        page: "rlock-release",
-        section: 1,
-        about: "Give back a lock of rlock acquire",
-        texts: &[include_str!("pages/release.txt")],
-        define: args::release,
-        read: read::release,
-        has_numbers: false,
-        runs_command: false,
-    },
-    Subcommand {
-        name: "held",
-        page: "rlock-held",
-        section: 1,
-        about: "Tell by the exit status whether this runs below a lock",
-        texts: &[include_str!("pages/held.txt")],
-        define: args::held,
-        read: read::held,
-        has_numbers: false,
-        runs_command: false,
-    },
-    Subcommand {
-        name: "inspect",
-        page: "rlock-inspect",
-        section: 1,
-        about: "Show who holds what and who waits",
-        texts: &[include_str!("pages/inspect.txt")],
-        define: args::inspect,
-        read: read::inspect,
-        has_numbers: false,
-        runs_command: false,
-    },
-    Subcommand {
-        name: "doctor",
-        page: "rlock-doctor",
-        section: 1,
-        about: "Check the store, and say what to do",
-        texts: &[include_str!("pages/doctor.txt")],
-        define: args::doctor,
-        read: read::doctor,
-        has_numbers: false,
-        runs_command: false,
-    },
-    Subcommand {
-        name: "history",
-        page: "rlock-history",
-        section: 1,
-        about: "Show what ran under a lock, when, and how it ended",
-        texts: &[include_str!("pages/history.txt")],
-        define: args::history_of_keys,
-        read: read::history,
-        has_numbers: false,
-        runs_command: false,
-    },
-    Subcommand {
-        name: "cleanup",
-        page: "rlock-cleanup",
-        section: 1,
-        about: "Remove what is expired or dead",
-        texts: &[include_str!("pages/cleanup.txt")],
-        define: args::cleanup,
-        read: read::cleanup,
-        has_numbers: false,
-        runs_command: false,
-    },
-    Subcommand {
-        name: "break",
-        page: "rlock-break",
-        section: 1,
-        about: "Take live locks away, and have their commands stopped",
-        texts: &[include_str!("pages/break.txt")],
-        define: args::break_locks,
-        read: read::break_locks,
-        has_numbers: false,
-        runs_command: false,
-    },
-    Subcommand {
-        name: "shrink",
-        page: "rlock-shrink",
-        section: 1,
-        about: "Inside a hold: give up part of the interval",
-        texts: &[include_str!("pages/shrink.txt")],
-        define: args::shrink,
-        read: read::shrink,
-        has_numbers: true,
-        runs_command: false,
-    },
-    Subcommand {
-        name: "downgrade",
-        page: "rlock-downgrade",
-        section: 1,
-        about: "Inside a hold: lower its mode",
-        texts: &[include_str!("pages/downgrade.txt")],
-        define: args::downgrade,
-        read: read::downgrade,
-        has_numbers: false,
-        runs_command: false,
-    },
-    Subcommand {
-        name: "serve",
-        page: "rlock-serve",
-        section: 8,
-        about: "Serve locks to any program that speaks lines",
-        texts: &[include_str!("pages/serve.txt")],
-        define: args::serve,
-        read: read::serve,
-        has_numbers: false,
-        runs_command: false,
-    },
-    Subcommand {
-        name: "completions",
-        page: "rlock-completions",
-        section: 1,
-        about: "Print a completion script for a shell",
-        texts: &[include_str!("pages/completions.txt")],
-        define: args::completions,
-        read: read::completions,
-        has_numbers: false,
-        runs_command: false,
-    },
-    Subcommand {
-        name: "man",
-        page: "rlock-man",
-        section: 1,
-        about: "Print a man page, or write them all",
-        texts: &[include_str!("pages/man.txt")],
-        define: man,
-        read: read::man,
-        has_numbers: false,
-        runs_command: false,
-    },
+    exec::EXEC,
+    exec::RANGE_READ,
+    exec::RANGE_PREWRITE,
+    exec::RANGE_WRITE,
+    acquire::ACQUIRE,
+    renew::RENEW,
+    release::RELEASE,
+    held::HELD,
+    inspect::INSPECT,
+    doctor::DOCTOR,
+    history::HISTORY,
+    cleanup::CLEANUP,
+    cleanup::BREAK,
+    shrink::SHRINK,
+    downgrade::DOWNGRADE,
+    serve::SERVE,
+    completions::COMPLETIONS,
+    man::MAN,
 ];
 
 impl Subcommand {
@@ -297,7 +116,7 @@ pub(super) fn command(only: Option<&Subcommand>) -> Command {
         .subcommand_required(true)
         .subcommand_value_name("SUBCOMMAND")
         .subcommand_help_heading("Subcommands")
-        .args(args::store_options())
+        .args(options::store_options())
         .subcommands(wanted.map(|subcommand| {
             Command::new(subcommand.name).about(subcommand.about).args_override_self(true).defer(subcommand.define)
         }))
@@ -316,27 +135,6 @@ pub(super) fn invocation(mut matches: ArgMatches) -> Result<Invocation, Mistake>
     let (name, matches) = matches.remove_subcommand().expect("clap requires a subcommand");
     let subcommand = Subcommand::named(&name).expect("clap takes only subcommands of the table");
     (subcommand.read)(matches)
-}
-
-fn man(command: Command) -> Command {
-    let pages = pages::all().map(|page| PossibleValue::new(page.name).alias(page.word));
-    command
-        .override_usage("rlock man [PAGE]\n       rlock man --dir DIR")
-        .after_help(notes("", &["rlock man exec | man -l -", "rlock man --dir /usr/local/share/man"]))
-        .arg(
-            args::word(id::PAGE, PossibleValuesParser::new(pages), "The page: rlock, exec, redis and so on")
-                .conflicts_with(id::DIR)
-                .hide_possible_values(true),
-        )
-        .arg(
-            args::option(
-                id::DIR,
-                "DIR",
-                value_parser!(std::path::PathBuf),
-                "Write all pages below DIR, in man1, man7 and man8",
-            )
-            .value_hint(ValueHint::DirPath),
-        )
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cli::lines::{LineParser, Lock};
+use crate::arguments::lines::{LineParser, Lock};
 use crate::lock::mode::Mode;
 use crate::lock::request::Claim;
 use crate::lock::resource::Resource;

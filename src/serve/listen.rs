@@ -16,7 +16,7 @@ use rustix::net::{
 };
 
 use super::peer::{self, is_beyond_loopback};
-use crate::cli::invocation::Address;
+use crate::arguments::values::Address;
 use crate::show::failure::Failure;
 use crate::system::exit;
 use crate::words::reason;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use glob::Pattern;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -14,14 +15,32 @@ use super::listen;
 use super::rules::Rules;
 use super::server::{Limits, Server};
 use super::worker::{Open, Worker};
-use crate::cli::invocation::Serve;
+use crate::arguments::values::Address;
 use crate::lock::request::Terms;
-use crate::store::Store;
-use crate::store::identity;
+use crate::store::{Store, identity};
 use crate::system::alarm::Alarm;
 use crate::system::background::Bell;
 use crate::system::clock::Boottime;
 use crate::system::exit;
+
+/// What the options of `rlock serve` say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// Where to listen. If empty, the sockets of systemd or the default address.
+    pub(crate) listen: Vec<Address>,
+    /// Serve one client on standard input and output.
+    pub(crate) stdio: bool,
+    /// Listen beyond this machine without a token.
+    pub(crate) insecure: bool,
+    /// How many clients may be connected.
+    pub(crate) max_connections: usize,
+    /// How many requests may wait.
+    pub(crate) max_waiting: usize,
+    /// The patterns of the names that clients may lock. If empty, all names.
+    pub(crate) only: Vec<Pattern>,
+    /// Log connections, locks and unlocks.
+    pub(crate) verbose: bool,
+}
 
 /// Serves until all clients of a drained server are gone, or until the client on standard input and
 /// output is gone. Returns the exit code.
@@ -29,28 +48,28 @@ use crate::system::exit;
 /// # Errors
 /// The server cannot listen, or the kernel fails it.
 pub(crate) fn run(
-    serve: &Serve,
+    options: &Options,
     token: Option<String>,
     (terms, grace, history): (Option<Terms>, Duration, u32),
     store: Box<dyn Store>,
     open: Arc<Open>,
 ) -> anyhow::Result<u8> {
-    let is_guarded = token.is_some() || serve.insecure;
+    let is_guarded = token.is_some() || options.insecure;
     let has_leases = store.leases();
     let rules =
-        Arc::new(Rules { token, only: serve.only.clone(), has_leases, grace, is_stopped: identity::is_stopped });
-    let listeners = if serve.stdio { Vec::new() } else { listen::open(&serve.listen, is_guarded)? };
+        Arc::new(Rules { token, only: options.only.clone(), has_leases, grace, is_stopped: identity::is_stopped });
+    let listeners = if options.stdio { Vec::new() } else { listen::open(&options.listen, is_guarded)? };
     let signals = signals()?;
     raise_descriptor_limit();
     let worker = Worker::new(open, Arc::clone(&rules)).context("can't prepare the worker")?;
     let sessions = store.sessions().map_err(crate::show::failure::Failure::from)?;
-    let limits = Limits { connections: serve.max_connections, waiting: serve.max_waiting };
-    let server = Server::new(rules, limits, (terms, history), serve.verbose, sessions, worker);
+    let limits = Limits { connections: options.max_connections, waiting: options.max_waiting };
+    let server = Server::new(rules, limits, (terms, history), options.verbose, sessions, worker);
     let mut server = server.context("can't prepare the server")?;
     for listener in listeners {
         server.listen(listener).context("can't listen")?;
     }
-    if serve.stdio {
+    if options.stdio {
         server.serve_stdio().context("can't use standard input and output")?;
     }
     // A service manager that does not answer does not matter.
@@ -61,8 +80,8 @@ pub(crate) fn run(
     let mut stops_at = None;
     loop {
         server.settle();
-        if (is_draining || serve.stdio) && server.is_empty() {
-            return Ok(if serve.stdio && server.has_lost { exit::LOST } else { 0 });
+        if (is_draining || options.stdio) && server.is_empty() {
+            return Ok(if options.stdio && server.has_lost { exit::LOST } else { 0 });
         }
         let is_ringing = wait(&server, &signals, &alarm, stops_at).context("cannot wait for clients and the store")?;
         // A bell that could not be read rings on, and would count twice.

@@ -19,7 +19,7 @@ use super::listen::Listener;
 use super::peer;
 use super::rules::Rules;
 use super::worker::Worker;
-use crate::cli::lines::LineParser;
+use crate::arguments::lines::LineParser;
 use crate::lock::request::{Job, Process, Request, SessionId, Terms};
 use crate::store::identity;
 use crate::store::sessions::{Event as Report, Sessions};

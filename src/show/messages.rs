@@ -1,6 +1,6 @@
 //! Writes the messages about requests, holders and waiters, one line each.
 //!
-//! `cli::usage` has the text of mistakes on the command line. The text of a store's own failure
+//! `arguments::usage` has the text of mistakes on the command line. The text of a store's own failure
 //! comes with [`crate::store::Error`].
 
 use std::collections::{HashMap, HashSet};

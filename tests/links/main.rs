@@ -103,7 +103,7 @@ fn link_path_or_citation_without_a_target_is_reported() {
                  [f](https://example.com/x) <img src=\"nowhere.svg\">\n```\n[g](nowhere.md)\n```\n";
     assert_eq!(broken_links(page, links).len(), 3);
     let paths =
-        "`src/lock/table.rs` `src/nowhere.rs` `src/cmd/NAME.rs` `tests/run --test x` `nowhere/NAME` `src/nowhere/NAME`";
+        "`src/lock/table.rs` `src/nowhere.rs` `src/cli/NAME.rs` `tests/run --test x` `nowhere/NAME` `src/nowhere/NAME`";
     assert_eq!(broken_paths(page, paths).len(), 2);
     let citations = "docs/design.md docs/design.md#nesting, docs/nowhere.md (docs/design.md#nowhere).";
     assert_eq!(broken_citations(Path::new("src/lib.rs"), citations).len(), 2);

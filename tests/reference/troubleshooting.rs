@@ -52,7 +52,7 @@ const OTHERS: [(&str, &[&str]); 11] = [
             "STOPPED",
         ],
     ),
-    ("src/cmd/context.rs", &["NOTHING_HELD"]),
+    ("src/environment/context.rs", &["NOTHING_HELD"]),
     (
         "src/serve/client.rs",
         &["change", "end_deadlock", "on", "on_line", "on_tick", "unlock", "upgrade", "LATE", "NO_PREWRITE", "UNKNOWN"],

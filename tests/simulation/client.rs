@@ -317,7 +317,7 @@ impl<'s> Supervision<'s> {
         Some(Event::Started)
     }
 
-    /// Whether the locks above cover the grant, where the plan asks for that, as `cmd::nested`
+    /// Whether the locks above cover the grant, where the plan asks for that, as `cli::exec::nested`
     /// checks it. The store is asked for the lock around an upgrade; the answer takes no time here.
     fn is_covered(&self) -> bool {
         let Some(nested) = &self.plan.nested else { return true };

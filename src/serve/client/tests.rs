@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::super::listing::Unread;
 use super::*;
-use crate::cli::lines::LineParser;
+use crate::arguments::lines::LineParser;
 use crate::lock::index::Rank;
 use crate::lock::op::{Refusal, ResourceListing};
 use crate::lock::records::{ClaimRecord, Phase, Session};

@@ -1,0 +1,24 @@
+//! The words that several subcommands, and the lines of clients of `rlock serve`, have in common:
+//! their definitions for clap, their readers and their mistakes.
+//!
+//! This module reads words only: no environment, no clock, no files. clap alone asks the terminal
+//! for its width, and only to wrap help.
+//!
+//! - `options`: options of several subcommands. `request`: those of a request. `claims`: the claims.
+//!   `narrowing`: the words of `shrink` and `downgrade`.
+//! - `values`: converts the text of one word into its type. `numbers`: lets `-3` and `-inf` stand
+//!   unquoted.
+//! - `lines`: parses the lines of clients of `rlock serve`.
+//! - `usage`: reports each mistake in one line; `hints`: answers the habits of other programs.
+//! - `help`: notes and examples at the end of each help.
+
+pub(crate) mod claims;
+pub(crate) mod help;
+pub(crate) mod hints;
+pub(crate) mod lines;
+pub(crate) mod narrowing;
+pub(crate) mod numbers;
+pub(crate) mod options;
+pub(crate) mod request;
+pub(crate) mod usage;
+pub(crate) mod values;

@@ -1,0 +1,256 @@
+//! `rlock acquire`: acquires a lock that outlives this process, and prints the variables by which
+//! other rlocks find the lock.
+
+use std::ffi::OsString;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{ArgMatches, Command};
+use rustix::process::Pid;
+
+use super::table::Subcommand;
+use super::{Invocation, stdout};
+use crate::arguments::help::{advanced, notes};
+use crate::arguments::options::{given, id, option, switch};
+use crate::arguments::request::{RequestOptions, read_request, run_options};
+use crate::arguments::usage::Mistake;
+use crate::arguments::values::LostSignal;
+use crate::arguments::{claims, values};
+use crate::environment::context::Named;
+use crate::environment::request::{self, Prepared};
+use crate::environment::variables::{self, Form, Held};
+use crate::lock::past::{Ending, Entry, Event, HISTORY_MAX};
+use crate::lock::request::Request;
+use crate::show::failure::Failure;
+use crate::store::{Grant, Handle, Store};
+use crate::supervise::keeper::process::{self, Side, Watched};
+use crate::supervise::signals::ignore_all;
+use crate::supervise::{keeper, run};
+use crate::system::exit;
+use crate::system::streams::StandardStream;
+use crate::words::reason;
+
+pub(super) const ACQUIRE: Subcommand = Subcommand {
+    name: "acquire",
+    page: "rlock-acquire",
+    section: 1,
+    about: "Acquire a lock that lasts for a time, or as long as a process",
+    texts: &[include_str!("pages/acquire.txt")],
+    define,
+    read,
+    has_numbers: false,
+    runs_command: false,
+};
+
+/// `rlock acquire`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Acquire {
+    /// The request for the lock.
+    pub(super) request: RequestOptions,
+    /// When the hold ends.
+    pub(super) until: Until,
+    /// Print commands for a shell instead of lines for a file.
+    pub(super) export: bool,
+}
+
+/// When a hold of `rlock acquire` ends, unless it is released or broken before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// The hold is kept for this long from its grant.
+    For(Duration),
+    /// The hold ends with a process.
+    End {
+        /// The process.
+        pid: Pid,
+        /// The signal that tells the process that the hold is lost.
+        signal: LostSignal,
+    },
+}
+
+/// The definition of its words.
+fn define(command: Command) -> Command {
+    command
+        .override_usage(
+            "rlock acquire CLAIM... --for DUR [OPTIONS]\n       \
+             rlock acquire CLAIM... --pid PID [OPTIONS]\n       \
+             CLAIM: --write KEY | --read KEY | --prewrite KEY | --slot KEY=N |\n              \
+             --range-write KEY INTERVAL | --range-read KEY INTERVAL |\n              \
+             --range-prewrite KEY INTERVAL\n       \
+             One CLAIM may be a bare KEY, which means --write KEY.",
+        )
+        .after_help(notes(
+            "Prints the variables by which 'rlock exec', 'rlock renew' and 'rlock release' find the lock.\n\
+             Exit: 0 locked; the other codes are those of rlock exec. More: rlock man acquire | man -l -",
+            &[
+                "lock=$(rlock acquire deploy --for 30m --export) || exit; eval \"$lock\"",
+                "rlock acquire deploy --pid $$",
+            ],
+        ))
+        .args(claims::claims())
+        .arg(option(id::FOR, "DUR", values::hold, "Hold the lock for DUR, at most 7 days, or for ever"))
+        .arg(option(id::PID, "PID", values::pid, "Hold the lock until the process PID ends").conflicts_with(id::FOR))
+        .arg(advanced(
+            option(id::LOST_SIGNAL, "SIG", values::lost_signal, "Send PID this signal when the lock is lost, or none")
+                .default_value("TERM")
+                .conflicts_with(id::FOR),
+        ))
+        .arg(switch(id::EXPORT, "Print commands for eval; on failure (exit N)"))
+        .args(run_options().filter(|arg| OF_ACQUIRE.contains(&arg.get_id().as_str())))
+        .mut_arg(id::VERBOSE, |arg| arg.help("Say what is done"))
+        .mut_arg(id::JOB, |arg| arg.help("Name of the job in the store [default: derived from user and words]"))
+        .mut_arg(id::GRACE, |arg| arg.help("Time before the end of a lease at which PID is told [default: 5s]"))
+}
+
+/// The options of `exec` that `acquire` has, too. The others are about a command.
+const OF_ACQUIRE: [&str; 16] = [
+    id::NO_WAIT,
+    id::WAIT,
+    id::OWNER,
+    id::REASON,
+    id::CONFLICT_EXIT_CODE,
+    id::TTL,
+    id::GRACE,
+    id::CONNECT_TIMEOUT,
+    id::REPLICAS,
+    id::DEADLOCK_TIMEOUT,
+    id::QUIET,
+    id::VERBOSE,
+    id::MAX_WAITING,
+    id::JOB,
+    id::HISTORY,
+    id::NO_DEFAULT_STORE,
+];
+
+/// Reads the matched words.
+fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    let claims = claims::of_acquire(&matches)?;
+    let until = match (matches.remove_one(id::FOR), matches.remove_one(id::PID)) {
+        (Some(length), _) => Until::For(length),
+        (None, Some(pid)) => Until::End { pid, signal: given(&mut matches, id::LOST_SIGNAL) },
+        (None, None) => {
+            let text = "no end: write --for DUR for a lock that ends by itself, or --pid PID for one with a process";
+            return Err(Mistake::plain(text));
+        }
+    };
+    Ok(Invocation::Acquire(Acquire {
+        until,
+        export: matches.get_flag(id::EXPORT),
+        request: read_request(claims, &mut matches)?,
+    }))
+}
+
+/// Acquires the lock and returns the exit code. `words` is the command line.
+pub(super) fn run(acquire: &Acquire, words: &[OsString]) -> anyhow::Result<u8> {
+    match acquire.until {
+        Until::For(length) => lock(acquire, words, Some(length), print).map(|(code, _)| code),
+        Until::End { pid, signal: LostSignal(signal) } => keep(acquire, words, pid, signal),
+    }
+}
+
+/// Leaves a keeper behind that holds the lock until the process ends.
+fn keep(acquire: &Acquire, words: &[OsString], pid: Pid, signal: Option<i32>) -> anyhow::Result<u8> {
+    let inherited = process::inherited();
+    let process = Watched::open(pid, signal)?;
+    let keeper = match process::split(inherited).context("cannot start the keeper")? {
+        Side::Caller(caller) => return caller.wait(),
+        Side::Keeper(keeper) => keeper,
+    };
+    let mut is_detached = false;
+    let detach = |text: &str| {
+        let failed = |error: io::Error| {
+            let text = format!("cannot leave the keeper behind, so the lock is released again: {}", reason(&error));
+            Failure::new(exit::FAILURE, text)
+        };
+        keeper.outlive_caller().map_err(failed)?;
+        print(text)?;
+        keeper.detach().map_err(failed)?;
+        is_detached = true;
+        Ok(())
+    };
+    // The keeper asks this store how its grant ended. It is opened now, because the keeper gives up
+    // the descriptors and the folder that the user's words may mean.
+    let mut history = Named::find(&acquire.request.store)?.open(acquire.request.connect_timeout)?;
+    let (code, Asked { request, mut handle, tokens, grace }) = lock(acquire, words, None, detach)?;
+    if !is_detached {
+        return Ok(code);
+    }
+    ignore_all().context("cannot ignore signals")?;
+    let was_released = || was_released(history.as_mut(), &request, &tokens);
+    keeper::keep(handle.as_mut(), &process, grace, was_released).context("cannot wait")?;
+    Ok(code)
+}
+
+/// Whether the grant of a request ended by a release. A store that cannot tell counts as one that
+/// took the grant away.
+fn was_released(store: &mut dyn Store, request: &Request, tokens: &[u64]) -> bool {
+    let name = &request.claims[0].resource;
+    let own = request.claims.iter().zip(tokens).filter(|(claim, _)| claim.resource == *name);
+    let token = own.map(|(_, token)| *token).max();
+    let is_own = |entry: &&Entry| {
+        entry.token == token && entry.process.pid == request.process.pid && entry.process.host == request.process.host
+    };
+    let remembered = store.history(std::slice::from_ref(name), HISTORY_MAX).unwrap_or_default();
+    if request.job.history == 0 {
+        // There is no entry, and few holds can have ended since.
+        let mut last = remembered.iter().filter_map(|found| found.past.last);
+        return last.any(|(ending, _)| ending == Ending::Kept);
+    }
+    let entry = remembered.iter().flat_map(|found| &found.entries).rfind(is_own);
+    entry.is_some_and(|entry| entry.event == Event::Ended(Ending::Kept))
+}
+
+/// A request that was made, and what belongs to it.
+struct Asked {
+    request: Request,
+    handle: ManuallyDrop<Box<dyn Handle>>,
+    /// The tokens of the claims, once they are granted.
+    tokens: Vec<u64>,
+    /// See [`Settings::grace`](crate::supervise::machine::Settings::grace).
+    grace: Duration,
+}
+
+/// Requests the lock, and gives the text to print to `hand_over` once the lock is granted. Returns
+/// the exit code. With `keep_for`, the lock is a kept hold.
+fn lock(
+    acquire: &Acquire,
+    words: &[OsString],
+    keep_for: Option<Duration>,
+    hand_over: impl FnOnce(&str) -> Result<(), Failure>,
+) -> anyhow::Result<(u8, Asked)> {
+    let prepared = request::prepare(&acquire.request, words)?;
+    let Prepared { named, store, signals, mut request, options, mut settings, detector, messages } = prepared;
+    request.job.is_acquire = true;
+    request.job.keep_for = keep_for;
+    if keep_for.is_some() {
+        // Nobody is told before the end of a kept hold.
+        settings.grace = Duration::ZERO;
+    }
+    let place = named.exported(store.as_ref(), Form::Lines);
+    let handle = store.acquire(request.clone(), options).map_err(Failure::from)?;
+    // The handle is not dropped, for the reason that `exec` has.
+    let mut handle = ManuallyDrop::new(handle);
+    let mut tokens = Vec::new();
+    let hand_over = |grant: &Grant| {
+        tokens.clone_from(&grant.tokens);
+        let held = Held { claims: &request.claims, tokens: &grant.tokens, slots: &grant.slots };
+        let lines = variables::of(Form::Lines, &request.chain(), Some(held), &request.job.held_above, place);
+        hand_over(&variables::text(&lines, acquire.export))
+    };
+    let code = run::acquire(
+        handle.as_mut(),
+        (messages, settings, detector),
+        hand_over,
+        signals,
+        &mut StandardStream::stderr(),
+    )?;
+    Ok((code, Asked { request, handle, tokens, grace: settings.grace }))
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    stdout::print_whole(text.as_bytes()).map_err(|error| {
+        let text = format!("can't write to standard output, so the lock is released again: {}", reason(&error));
+        Failure::new(exit::FAILURE, text)
+    })
+}

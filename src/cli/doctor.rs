@@ -1,0 +1,233 @@
+//! `rlock doctor`: checks whether the store can be used, and says what to do where it cannot.
+
+use std::time::Duration;
+
+use anstream::ColorChoice;
+use anyhow::Context;
+use clap::{ArgMatches, Command};
+use rustix::event::{PollFd, Timespec, poll};
+use serde_json::json;
+
+use super::look::look;
+use super::table::Subcommand;
+use super::{Invocation, stdout};
+use crate::arguments::help::notes;
+use crate::arguments::options::{StoreOptions, color, id, read_color, read_store, switch, ttl};
+use crate::arguments::usage::Mistake;
+use crate::environment::context::{self, Named};
+use crate::lock::lease::Lease;
+use crate::lock::mode::Mode;
+use crate::lock::request::{Claim, Job, Request};
+use crate::lock::resource::Resource;
+use crate::lock::span::Span;
+use crate::show::doctor::{Check, Verdict, audience, checks, cost, failed, names, no_names};
+use crate::store::{self, AcquireOptions, Handle, Standing, Store, identity};
+use crate::system::clock::Boottime;
+use crate::system::exit;
+use crate::words::{self, Explained};
+
+pub(super) const DOCTOR: Subcommand = Subcommand {
+    name: "doctor",
+    page: "rlock-doctor",
+    section: 1,
+    about: "Check the store, and say what to do",
+    texts: &[include_str!("pages/doctor.txt")],
+    define,
+    read,
+    has_numbers: false,
+    runs_command: false,
+};
+
+/// `rlock doctor`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Doctor {
+    /// The store to check.
+    pub(super) store: StoreOptions,
+    /// Print JSON instead of lines.
+    pub(super) json: bool,
+    /// The ttl to compare with; `None` for the default.
+    pub(super) ttl: Option<Duration>,
+    /// When to use colours.
+    pub(super) color: ColorChoice,
+}
+
+/// The definition of its words.
+fn define(command: Command) -> Command {
+    command
+        .override_usage("rlock doctor [OPTIONS]")
+        .after_help(notes(
+            "Exit: 0, or 69 if something makes rlock unusable.",
+            &["rlock doctor --store redis://locks.example"],
+        ))
+        .arg(switch(id::JSON, "Print JSON"))
+        .arg(ttl())
+        .arg(color())
+}
+
+/// Reads the matched words.
+fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    Ok(Invocation::Doctor(Doctor {
+        json: matches.get_flag(id::JSON),
+        ttl: matches.remove_one(id::TTL),
+        color: read_color(&mut matches),
+        store: read_store(&mut matches),
+    }))
+}
+
+/// How long each step of the self-test may take.
+const STEP: Duration = Duration::from_secs(10);
+
+/// Prints a line for each check and returns the exit code.
+pub(super) fn run(doctor: &Doctor) -> anyhow::Result<u8> {
+    let checks = examine(doctor)?;
+    let is_usable = checks.iter().all(|check| check.verdict != Verdict::Fail);
+    let text = if doctor.json { as_json(&checks, is_usable) } else { lines(doctor, &checks) };
+    stdout::print(text.as_bytes()).context("can't write to standard output")?;
+    Ok(if is_usable { 0 } else { exit::UNAVAILABLE })
+}
+
+fn examine(doctor: &Doctor) -> anyhow::Result<Vec<Check>> {
+    let source = context::source(&doctor.store);
+    let named = match Named::find(&doctor.store) {
+        Ok(named) => named,
+        Err(failure) => return Ok(vec![failed("store", &failure.words)]),
+    };
+    let ttl = named.defaults.ttl(doctor.ttl)?;
+    let mut store = match named.open(None) {
+        Ok(store) => store,
+        Err(failure) => return Ok(vec![failed("store", &failure.words)]),
+    };
+    context::warn_of_password(&doctor.store);
+    let (url, namespace) = (store.url(), store.namespace().to_owned());
+    let mut found = vec![Check::ok("store", format!("{url}, namespace '{namespace}', chosen by {source}"))];
+    match store.examine() {
+        Ok(facts) => {
+            found.extend(checks(&facts, ttl));
+            found.extend(audience(&facts, &namespace, &store.elsewhere()));
+        }
+        Err(error) => {
+            found.push(failed("connection", error.words()));
+            return Ok(found);
+        }
+    }
+    found.push(in_use(store.as_mut()).unwrap_or_else(|error| no_names(&error.to_string())));
+    drop(store);
+    let begun = Boottime::now();
+    let locked = locks(doctor, ttl);
+    if locked.is_ok() {
+        found.push(cost(Boottime::now() - begun));
+    }
+    found.push(match locked {
+        Ok(found) => Check::ok("locks", found),
+        Err(words) => failed("locks", &words),
+    });
+    Ok(found)
+}
+
+/// The check of the names that are held or waited for.
+fn in_use(store: &mut dyn Store) -> Result<Check, store::Error> {
+    let inspection = store.inspect(&[])?;
+    let pasts = store.pasts(&inspection)?;
+    Ok(names(&inspection, &pasts, store.take_unusable().len()))
+}
+
+/// Takes and releases a lock on a name of its own, which the store then forgets. On a server, a
+/// second request waits meanwhile and has to be woken: that needs other rights.
+fn locks(doctor: &Doctor, ttl: Duration) -> Result<&'static str, Explained> {
+    let open = || context::open_store_quietly(&doctor.store).map_err(|failure| failure.words);
+    let new_session =
+        || identity::new_session().map_err(|error| format!("no random numbers: {}", words::reason(&error)));
+    let random = new_session()?;
+    let resource = Resource::new(&format!("rlock-doctor-{random}")).map_err(|error| error.to_string())?;
+    let request = |store: &dyn Store, wait| -> Result<Request, Explained> {
+        Ok(Request {
+            session: new_session()?,
+            ancestors: Vec::new(),
+            claims: vec![Claim { resource: resource.clone(), mode: Mode::Write, span: Span::Whole, slots: None }],
+            wait,
+            terms: store.leases().then(|| Lease::new(ttl).terms()),
+            // Nobody wants to read of this later.
+            job: Job { name: "rlock doctor".to_owned(), history: 0, ..Job::default() },
+            process: identity::process(
+                rustix::process::geteuid().as_raw(),
+                std::process::id(),
+                vec!["rlock".to_owned(), "doctor".to_owned()],
+            ),
+        })
+    };
+    let words = |error: store::Error| error.words().clone();
+    let store = open()?;
+    let has_leases = store.leases();
+    let first = request(store.as_ref(), false)?;
+    let mut first = store.acquire(first, AcquireOptions::default()).map_err(words)?;
+    until(first.as_mut(), |standing| matches!(standing, Standing::Granted(_)))?;
+    let mut second = None;
+    // LMDB does not allow one process to open a table twice.
+    if has_leases {
+        let store = open()?;
+        let request = request(store.as_ref(), true)?;
+        let mut waiter = store.acquire(request, AcquireOptions::default()).map_err(words)?;
+        until(waiter.as_mut(), |standing| matches!(standing, Standing::Waiting))?;
+        second = Some(waiter);
+    }
+    first.release(None).map_err(words)?;
+    drop(first);
+    let mut found = "a lock was taken and released";
+    if let Some(mut waiter) = second {
+        until(waiter.as_mut(), |standing| matches!(standing, Standing::Granted(_)))?;
+        waiter.release(None).map_err(words)?;
+        found = "a lock was taken, waited for, handed over and released";
+    }
+    open()?.forget(&resource).map_err(words)?;
+    Ok(found)
+}
+
+/// Drives a request until the store says what is expected of it.
+fn until(handle: &mut dyn Handle, is_expected: fn(&Standing) -> bool) -> Result<(), Explained> {
+    let deadline = Boottime::now() + STEP;
+    loop {
+        match handle.check().map_err(|error| error.words().clone())? {
+            standing if is_expected(&standing) => return Ok(()),
+            Standing::Asking | Standing::Waiting => {}
+            standing => {
+                let cure = format!("run this again ({standing:?})");
+                return Err(Explained::new("the store gave an unexpected answer", cure));
+            }
+        }
+        let now = Boottime::now();
+        if now >= deadline {
+            let trouble = handle.trouble().map(|trouble| format!("{trouble}; ")).unwrap_or_default();
+            let what = format!("{trouble}the store did not answer in time");
+            return Err(Explained::new(what, "see its log, its network and its load"));
+        }
+        let due = handle.timeout().map_or(deadline, |timeout| timeout.min(deadline));
+        let left = Timespec::try_from(due - now).ok();
+        let descriptors = handle.descriptors();
+        let mut polled: Vec<_> =
+            descriptors.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)).collect();
+        // A signal ends the wait early, which does no harm.
+        let _ = poll(&mut polled, left.as_ref());
+    }
+}
+
+fn lines(doctor: &Doctor, checks: &[Check]) -> String {
+    let palette = look(doctor.color, false).palette;
+    let mut text = String::new();
+    for check in checks {
+        let style = match check.verdict {
+            Verdict::Ok => palette.holder,
+            Verdict::Warn => palette.waiter,
+            Verdict::Fail => palette.alarm,
+            Verdict::Unknown => palette.dim,
+        };
+        let cure = check.cure.as_deref().map(|cure| format!(": {cure}")).unwrap_or_default();
+        text += &format!("{style}{:<8}{style:#}{:<12} {}{cure}\n", check.verdict.as_str(), check.name, check.found);
+    }
+    text
+}
+
+fn as_json(checks: &[Check], is_usable: bool) -> String {
+    let check = |check: &Check| json!({ "name": check.name, "verdict": check.verdict.as_str(), "found": check.found, "cure": check.cure });
+    let value = json!({ "usable": is_usable, "checks": checks.iter().map(check).collect::<Vec<_>>() });
+    words::json(&value) + "\n"
+}

@@ -1,0 +1,353 @@
+//! `rlock exec` and `rlock range-*`: acquires the lock, runs the command, and releases the lock.
+
+mod calendar;
+mod nested;
+mod status;
+
+use std::ffi::OsString;
+use std::mem::ManuallyDrop;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::builder::ValueParser;
+use clap::{Arg, ArgMatches, Command, ValueHint};
+
+use super::Invocation;
+use super::table::Subcommand;
+use crate::arguments::claims::{self, range_claim};
+use crate::arguments::help::{advanced, notes};
+use crate::arguments::options::{id, no_blank_before_value};
+use crate::arguments::request::{RequestOptions, read_request, run_options};
+use crate::arguments::usage::Mistake;
+use crate::arguments::values::Period;
+use crate::environment::context::{self, Named};
+use crate::environment::request::{self, Prepared};
+use crate::environment::room::{self, Limits};
+use crate::environment::say;
+use crate::environment::variables::{self, Form, Held};
+use crate::lock::mode::Mode;
+use crate::lock::request::{Claim, Job, OncePer, distinct};
+use crate::lock::resource::Resource;
+use crate::show::failure::Failure;
+use crate::store::{AcquireOptions, Grant, identity};
+use crate::supervise::machine::{Settings, Skip};
+use crate::supervise::notify::NotifySocket;
+use crate::supervise::report::{Outcome, Report};
+use crate::supervise::run::{self, CommandSpec, Task};
+use crate::system::clock::Boottime;
+use crate::system::exit;
+use crate::system::streams::StandardStream;
+use crate::words;
+use nested::Cover;
+use status::StatusFile;
+
+pub(super) const EXEC: Subcommand = Subcommand {
+    name: "exec",
+    page: "rlock-exec",
+    section: 1,
+    about: "Run a command while holding locks on whole resources",
+    texts: &[include_str!("pages/exec.txt")],
+    define,
+    read,
+    has_numbers: false,
+    runs_command: true,
+};
+
+pub(super) const RANGE_READ: Subcommand = Subcommand {
+    name: "range-read",
+    page: "rlock-range-read",
+    section: 1,
+    about: "Run a command while holding a read lock on an interval",
+    texts: &[],
+    define: define_range,
+    read: |matches| read_range(Mode::Read, matches),
+    has_numbers: true,
+    runs_command: true,
+};
+
+pub(super) const RANGE_PREWRITE: Subcommand = Subcommand {
+    name: "range-prewrite",
+    page: "rlock-range-prewrite",
+    section: 1,
+    about: "Run a command while holding a prewrite lock on an interval",
+    texts: &[],
+    define: define_range,
+    read: |matches| read_range(Mode::Prewrite, matches),
+    has_numbers: true,
+    runs_command: true,
+};
+
+pub(super) const RANGE_WRITE: Subcommand = Subcommand {
+    name: "range-write",
+    page: "rlock-range-write",
+    section: 1,
+    about: "Run a command while holding a write lock on an interval",
+    texts: &[],
+    define: define_range,
+    read: |matches| read_range(Mode::Write, matches),
+    has_numbers: true,
+    runs_command: true,
+};
+
+/// `rlock exec` and `rlock range-*`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Exec {
+    /// The request for the lock.
+    pub(super) request: RequestOptions,
+    /// The words to execute: never empty; the first names the program.
+    pub(super) command: Vec<OsString>,
+    /// End a busy request with 0 and without a message: `Some(None)` always, `Some(Some(time))` as
+    /// long as the job has been skipped in a row for less than this time.
+    pub(super) skip_ok: Option<Option<Duration>>,
+    /// Run nothing if a run began so lately and succeeded. The request then has one write claim on
+    /// a whole resource.
+    pub(super) once_per: Option<Period>,
+    /// The exit codes of a success besides 0.
+    pub(super) success_codes: Vec<u8>,
+    /// How long the hold lasts from its grant even if the command ends sooner.
+    pub(super) hold_at_least: Option<Duration>,
+    /// The maximum run time of the command.
+    pub(super) max_runtime: Option<Duration>,
+    /// Whether the lock is given back once the command says that it is ready.
+    pub(super) until_ready: bool,
+    /// Whether the waiting requests of the same job end.
+    pub(super) supersede: bool,
+    /// Sleep for a random part of this time before the request is made.
+    pub(super) splay: Duration,
+    /// Run nothing unless live holds above cover the claims.
+    pub(super) nested: bool,
+    /// The file to write the status to.
+    pub(super) status_file: Option<PathBuf>,
+    /// The spare work, for /bin/sh: it runs beside the wait or after the release.
+    pub(super) meanwhile: Option<OsString>,
+    /// The work for /bin/sh in place of the busy line and the exit code.
+    pub(super) otherwise: Option<OsString>,
+}
+
+/// The definition of its words.
+fn define(command: Command) -> Command {
+    command
+        .override_usage(
+            "rlock exec CLAIM... [OPTIONS] -- COMMAND [ARG]...\n       \
+             rlock exec CLAIM... [OPTIONS] -c STRING\n       \
+             CLAIM: --write KEY | --read KEY | --prewrite KEY | --slot KEY=N |\n              \
+             --range-write KEY INTERVAL | --range-read KEY INTERVAL |\n              \
+             --range-prewrite KEY INTERVAL\n       \
+             One CLAIM may be a bare KEY, which means --write KEY.",
+        )
+        .after_help(notes(
+            "Several CLAIMs are granted together or not at all. Exit: the command's own code; 75 busy, 64 usage, \
+             65 refused, 69 no store, 76 lost, 124 too long, 126 or 127 not run. More: rlock man exec | man -l -",
+            &["rlock exec backup -- ./backup.sh", "rlock exec -n --read db --slot gpu=4 -- ./train.sh"],
+        ))
+        .args(claims::claims())
+        .args(run_options())
+        .arg(command_words())
+}
+
+/// The definition of its words.
+fn define_range(command: Command) -> Command {
+    let name = command.get_name();
+    let interval = format!("rlock {name} -w 5m ledger '[2024,2025)' -- ./report.sh");
+    let ends = format!("rlock {name} disk.img 0 4095 -- ./check-header.sh");
+    let usage = format!(
+        "rlock {name} KEY LO HI [OPTIONS] -- COMMAND [ARG]...\n       \
+         rlock {name} KEY '[LO,HI)' [OPTIONS] -- COMMAND [ARG]..."
+    );
+    command
+        .override_usage(usage)
+        .after_help(notes(
+            "LO and HI are exact: 1.2, -3e-9, 22/7, -inf or inf. LO HI has both its ends; '[LO,HI)', '(LO,HI]' \
+             say which they have. Negative numbers need no quotes. Exit codes are those of rlock exec.",
+            &[interval.as_str(), ends.as_str()],
+        ))
+        .args(range_claim())
+        .args(run_options())
+        // It needs a claim on a whole KEY.
+        .mut_arg(id::ONCE_PER, advanced)
+        .arg(command_words())
+}
+
+/// The command to run: all words after `--`, with any bytes.
+fn command_words() -> Arg {
+    Arg::new(id::COMMAND)
+        .value_parser(ValueParser::os_string())
+        .num_args(1..)
+        .last(true)
+        .value_hint(ValueHint::CommandWithArguments)
+        .help("The command and its arguments, run as they are, without a shell")
+}
+
+/// Reads the matched words.
+fn read(matches: ArgMatches) -> Result<Invocation, Mistake> {
+    no_blank_before_value(&matches, id::SKIP_OK)?;
+    read_with(claims::of_exec(&matches)?, matches)
+}
+
+/// Reads the matched words.
+fn read_range(mode: Mode, matches: ArgMatches) -> Result<Invocation, Mistake> {
+    no_blank_before_value(&matches, id::SKIP_OK)?;
+    read_with(vec![claims::of_range(&matches, mode)?], matches)
+}
+
+/// The part that `exec` and `range-*` share.
+fn read_with(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    let command = command(&mut matches)?;
+    let is_whole_write = matches!(&claims[..], [claim] if claim.mode == Mode::Write && claim.span.is_whole());
+    if matches.contains_id(id::ONCE_PER) && !is_whole_write {
+        return Err(Mistake::plain(
+            "--once-per needs one write claim on one whole KEY: give each job a KEY of its own",
+        ));
+    }
+    let request = read_request(claims, &mut matches)?;
+    let supersede = matches.get_flag(id::SUPERSEDE);
+    // The next request of the job with that option supersedes this one.
+    let may_be_busy = request.wait.is_some() || request.max_waiting.is_some() || supersede;
+    let needs_limit = [id::SKIP_OK, id::ELSE].into_iter().find(|id| matches.contains_id(id));
+    if let Some(option) = needs_limit.filter(|_| !may_be_busy) {
+        return Err(Mistake::plain(format!(
+            "--{option} needs -n, -w DUR or --max-waiting N: without one of them, the request waits for ever"
+        )));
+    }
+    Ok(Invocation::Exec(Box::new(Exec {
+        request,
+        command,
+        skip_ok: matches.remove_one(id::SKIP_OK),
+        once_per: matches.remove_one(id::ONCE_PER),
+        success_codes: matches.remove_many(id::SUCCESS_CODES).into_iter().flatten().collect(),
+        hold_at_least: matches.remove_one(id::HOLD_AT_LEAST),
+        max_runtime: matches.remove_one(id::MAX_RUNTIME),
+        until_ready: matches.get_flag(id::UNTIL_READY),
+        supersede,
+        splay: matches.remove_one(id::SPLAY).unwrap_or_default(),
+        nested: matches.get_flag(id::NESTED),
+        status_file: matches.remove_one(id::STATUS_FILE),
+        meanwhile: matches.remove_one(id::MEANWHILE),
+        otherwise: matches.remove_one(id::ELSE),
+    })))
+}
+
+/// The words to execute.
+fn command(matches: &mut ArgMatches) -> Result<Vec<OsString>, Mistake> {
+    // Words after `sh -c STRING` are arguments of the shell, and users would expect the same here.
+    if matches.index_of(id::KEY) > matches.index_of(id::SHELL_COMMAND).or(Some(usize::MAX)) {
+        let key: &Resource = matches.get_one(id::KEY).expect("KEY has a place among the words");
+        return Err(Mistake::plain(format!(
+            "KEY '{key}' stands after -c: put KEY before -c STRING, which takes no arguments"
+        )));
+    }
+    if let Some(string) = matches.remove_one::<OsString>(id::SHELL_COMMAND) {
+        return Ok(vec!["/bin/sh".into(), "-c".into(), string]);
+    }
+    let words =
+        matches.remove_many(id::COMMAND).ok_or_else(|| Mistake::plain("no command: write -- COMMAND, or -c STRING"))?;
+    Ok(words.collect())
+}
+
+/// Maximum time to connect to a server again while a grant is held and nobody renews it.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Runs the command under its claims and returns the exit code.
+pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
+    let status = exec.status_file.as_deref().map(|path| StatusFile::prepare(path, &exec.request.claims)).transpose()?;
+    let result = supervise(exec, status.as_ref());
+    if let (Some(status), Err(error)) = (&status, &result)
+        && let Some(outcome) = error.downcast_ref().and_then(outcome_of)
+        && let Some(warning) = status.write(&Report::failed(outcome, Boottime::now()), None)
+    {
+        say(&format!("warning: {warning}"));
+    }
+    result
+}
+
+/// The outcome of a request that failed before it was made. A usage error has none.
+fn outcome_of(failure: &Failure) -> Option<Outcome> {
+    match failure.code {
+        exit::REFUSED => Some(Outcome::Refused),
+        exit::UNAVAILABLE => Some(Outcome::Unavailable),
+        exit::LOST => Some(Outcome::Lost),
+        _ => None,
+    }
+}
+
+fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
+    let prepared = request::prepare(&exec.request, &exec.command)?;
+    let Prepared { named, mut store, signals, mut request, options, settings, detector, messages } = prepared;
+    let (chain, session) = (request.chain(), request.session);
+    let notify = exec.until_ready.then(|| NotifySocket::open(&session.to_string())).transpose()?;
+    let place = named.exported(store.as_ref(), Form::Environment);
+    let (claims, held_above) = (exec.request.claims, request.job.held_above.clone());
+    let asked = [
+        (context::TTL, exec.request.ttl.map(words::duration)),
+        (context::VERBOSE, exec.request.verbose.then(|| "1".to_owned())),
+    ];
+    let of_notify = notify.as_ref().map(NotifySocket::variable);
+    // The variables for the command; before the grant, those that are known by then.
+    let variables = move |grant: Option<&Grant>| {
+        let (tokens, slots) = grant.map_or((&[][..], &[][..]), |grant| (&grant.tokens, &grant.slots));
+        let held = Held { claims: &claims, tokens, slots };
+        let variables = variables::of(Form::Environment, &chain, Some(held), &held_above, place.clone());
+        let last = (context::LAST, grant.and_then(|grant| last(grant, &claims)));
+        let options = asked.clone().into_iter().filter(|(_, value)| value.is_some());
+        let variables = variables.into_iter().chain(options).chain(Some(last).filter(variables::is_due));
+        [variables::environment(variables), of_notify.clone().into_iter().collect()].concat()
+    };
+    let added = variables(None);
+    if let Some(complaint) = room::complaint(&exec.command, std::env::vars_os(), &added, Limits::of_this_process()) {
+        return Err(Failure::usage(format!("the names do not fit into the command's environment: {complaint}")).into());
+    }
+    let cover = exec.nested.then(|| Cover::find(store.as_mut(), &request.ancestors, &request.claims)).transpose()?;
+    request.job = Job {
+        is_named: exec.request.job.is_some(),
+        once_per: exec.once_per.map(once_per).transpose()?,
+        skips: exec.skip_ok.is_some(),
+        supersedes: exec.supersede,
+        hold_at_least: exec.hold_at_least,
+        ..request.job
+    };
+    let mut asks_at = Boottime::now();
+    if !exec.splay.is_zero() {
+        asks_at = asks_at + identity::random_part(exec.splay).context("can't get random numbers")?;
+    }
+    let options = AcquireOptions { from: asks_at, ..options };
+    let handle = store.acquire(request, options).map_err(Failure::from)?;
+    // The handle is not dropped: rlock ends when this function returns, and the kernel frees the
+    // table's map and all other memory faster.
+    let mut handle = ManuallyDrop::new(handle);
+    let settings = Settings {
+        max_runtime: exec.max_runtime,
+        skip: exec.skip_ok.map_or(Skip::Never, |limit| limit.map_or(Skip::Always, Skip::For)),
+        has_spare: exec.meanwhile.is_some(),
+        has_else: exec.otherwise.is_some(),
+        ..settings
+    };
+    let store_options = exec.request.store;
+    let start_with = move |grant: &Grant| {
+        let open = || Named::find(&store_options)?.open(Some(LOOK_TIMEOUT));
+        cover.map_or(Ok(()), |cover| cover.check(grant, open))?;
+        Ok(variables(Some(grant)))
+    };
+    let conclude = |report: &Report, grant: Option<&Grant>| status.and_then(|status| status.write(report, grant));
+    let command = CommandSpec { argv: exec.command, session: session.to_string() };
+    let (spare, otherwise) = (exec.meanwhile.unwrap_or_default(), exec.otherwise.unwrap_or_default());
+    let report = Report::new(asks_at, exec.success_codes);
+    let task = Task { command, messages, settings, spare, otherwise, report, detector, notify };
+    run::run(handle.as_mut(), task, start_with, conclude, signals, &mut StandardStream::stderr())
+}
+
+/// What a request for one run in a period asks for.
+fn once_per(period: Period) -> Result<OncePer, Failure> {
+    let (period, calendar) = match period {
+        Period::Within(length) => (length, None),
+        Period::Calendar(unit) => (unit.upper_bound(), Some(calendar::now(unit)?)),
+    };
+    Ok(OncePer { period, calendar })
+}
+
+/// How the last hold of the resource ended, if the request is for one whole resource.
+fn last(grant: &Grant, claims: &[Claim]) -> Option<String> {
+    let mut claims = distinct(claims);
+    let is_whole = claims.next().is_some_and(|claim| claim.span.is_whole()) && claims.next().is_none();
+    is_whole.then(|| grant.last.map_or_else(|| "none".to_owned(), |last| last.to_string()))
+}

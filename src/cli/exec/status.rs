@@ -1,0 +1,54 @@
+//! Writes how a request went into the file of `--status-file`.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::cli::replaced::Replaced;
+use crate::lock::request::{self, Claim};
+use crate::show::failure::Failure;
+use crate::store::Grant;
+use crate::supervise::event::Ended;
+use crate::supervise::report::Report;
+use crate::system::clock::Boottime;
+use crate::words::{self, reason};
+
+/// The file of `--status-file`.
+pub(super) struct StatusFile {
+    file: Replaced,
+    resources: Vec<String>,
+}
+
+impl StatusFile {
+    /// Tries whether the file can be written. Changes nothing that is there.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn prepare(path: &Path, claims: &[Claim]) -> Result<Self, Failure> {
+        let file = Replaced::prepare(path).map_err(|error| error.of_option("--status-file"))?;
+        let resources = request::resources(claims).iter().map(|name| name.as_str().to_owned()).collect();
+        Ok(Self { file, resources })
+    }
+
+    /// Writes the status. Returns a warning if that fails.
+    pub(super) fn write(&self, report: &Report, grant: Option<&Grant>) -> Option<String> {
+        let now = Boottime::now();
+        let (exit, signal) = match report.ended() {
+            Some(Ended::Code(code)) => (Some(code), None),
+            Some(Ended::Signal(number)) => (None, Some(number)),
+            None => (None, None),
+        };
+        let millis = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let status = json!({
+            "outcome": report.outcome().as_str(),
+            "exit": exit,
+            "signal": signal,
+            "waited_ms": millis(report.waited(now)),
+            "ran_ms": report.ran(now).map(millis),
+            "token": grant.and_then(|grant| grant.tokens.iter().max()),
+            "resources": self.resources,
+        });
+        let error = self.file.write(&(words::json(&status) + "\n")).err()?;
+        Some(format!("can't write the status to '{}': {}", self.file.path().display(), reason(&error)))
+    }
+}

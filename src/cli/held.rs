@@ -1,0 +1,107 @@
+//! `rlock held`: tells whether this process runs below a live hold of a resource.
+
+use clap::{ArgGroup, ArgMatches, Command};
+
+use super::Invocation;
+use super::table::Subcommand;
+use crate::arguments::help::notes;
+use crate::arguments::options::{StoreOptions, given, id, read_store, switch, verbose, word};
+use crate::arguments::usage::Mistake;
+use crate::arguments::values;
+use crate::environment::{after_all_but, context, say};
+use crate::lock::mode::{Mode, Nesting};
+use crate::lock::op::HolderListing;
+use crate::lock::resource::Resource;
+use crate::lock::span::Span;
+use crate::show::failure::Failure;
+use crate::system::exit;
+
+pub(super) const HELD: Subcommand = Subcommand {
+    name: "held",
+    page: "rlock-held",
+    section: 1,
+    about: "Tell by the exit status whether this runs below a lock",
+    texts: &[include_str!("pages/held.txt")],
+    define,
+    read,
+    has_numbers: false,
+    runs_command: false,
+};
+
+/// `rlock held`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct HeldBy {
+    /// The store to ask.
+    pub(super) store: StoreOptions,
+    /// The resource.
+    pub(super) resource: Resource,
+    /// The mode in which it has to be held, or a stronger one.
+    pub(super) mode: Mode,
+    /// Say in words what the exit code tells.
+    pub(super) verbose: bool,
+}
+
+/// The definition of its words.
+fn define(command: Command) -> Command {
+    let mode = |id, help| switch(id, help).group(id::MODE);
+    command
+        .override_usage("rlock held [--read|--prewrite|--write|--slot] KEY")
+        .after_help(notes(
+            "Exit: 0 held; 1 not held; 69 no store.",
+            &["rlock held backup || echo 'start this by rlock exec backup'"],
+        ))
+        .group(ArgGroup::new(id::MODE))
+        .arg(word(id::KEY, values::resource, "What has to be held").required(true))
+        .arg(mode(id::READ, "For reading, or in any stronger mode"))
+        .arg(mode(id::PREWRITE, "For reading now and writing later, or for writing"))
+        .arg(mode(id::WRITE, "For writing, as without an option"))
+        .arg(mode(id::SLOT, "One of its slots, or for writing"))
+        .arg(verbose("Say in words what the exit status tells"))
+}
+
+/// Reads the matched words.
+fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    let modes = [(id::READ, Mode::Read), (id::PREWRITE, Mode::Prewrite), (id::SLOT, Mode::Slot)];
+    let asked = modes.into_iter().find(|(id, _)| matches.get_flag(id)).map(|(_, mode)| mode);
+    Ok(Invocation::Held(HeldBy {
+        resource: given(&mut matches, id::KEY),
+        mode: asked.unwrap_or(Mode::Write),
+        verbose: matches.get_flag(id::VERBOSE),
+        store: read_store(&mut matches),
+    }))
+}
+
+/// Asks the store and returns the exit code.
+pub(super) fn run(held: &HeldBy) -> anyhow::Result<u8> {
+    let verbose = context::verbose(held.verbose);
+    let above = context::sessions_above()?;
+    if above.is_empty() {
+        if verbose {
+            say(&format!("not below any rlock: {} is not set", context::SESSION));
+        }
+        return Ok(exit::NOT_HELD);
+    }
+    let mut store = context::open_store(&held.store)?;
+    let seen = store.inspect(std::slice::from_ref(&held.resource)).map_err(Failure::from)?;
+    let unusable = store.take_unusable();
+    if !unusable.is_empty() {
+        return Ok(after_all_but(&unusable));
+    }
+    let mut holders = seen.resources.iter().flat_map(|listing| &listing.holders);
+    let is_held = holders.any(|holder| {
+        // A server lists a lease that has ended until something removes it.
+        let is_live = !holder.is_over(seen.now);
+        is_live && above.contains(&holder.session) && satisfies(holder, held.mode)
+    });
+    if verbose {
+        let (name, mode) = (&held.resource, held.mode);
+        let not = if is_held { "a live" } else { "no live" };
+        say(&format!("below {not} lock of '{name}' that allows {mode}"));
+    }
+    Ok(if is_held { 0 } else { exit::NOT_HELD })
+}
+
+/// Whether a hold allows all that a claim on the whole resource in this mode would allow.
+fn satisfies(holder: &HolderListing, mode: Mode) -> bool {
+    holder.span.covers(&Span::Whole) && mode.below(holder.mode) == Nesting::AtOnce
+}

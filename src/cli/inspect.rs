@@ -1,0 +1,275 @@
+//! `rlock inspect`: shows the holders and waiters of each resource, and since when they hold or
+//! wait.
+
+mod checks;
+mod prometheus;
+mod watch;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anstream::ColorChoice;
+use anyhow::Context;
+use clap::{Arg, ArgGroup, ArgMatches, Command, ValueHint, value_parser};
+
+use super::look::look;
+use super::table::Subcommand;
+use super::{Invocation, stdout};
+use crate::arguments::help::notes;
+use crate::arguments::options::{
+    StoreOptions, color, id, keys, no_blank_before_value, option, optional, read_color, read_keys, read_store, switch,
+    verbose,
+};
+use crate::arguments::usage::Mistake;
+use crate::arguments::values;
+use crate::environment::{after_all_but, context};
+use crate::lock::op::ResourceListing;
+use crate::lock::past::Remembered;
+use crate::lock::request::Process;
+use crate::lock::resource::Resource;
+use crate::show::dot::dot;
+use crate::show::failure::Failure;
+use crate::show::listing::{places as from, table};
+use crate::show::tree::tree;
+use crate::show::{Look, json, messages};
+use crate::store::{Inspection, Store, identity};
+use crate::words::one_line;
+
+pub(super) const INSPECT: Subcommand = Subcommand {
+    name: "inspect",
+    page: "rlock-inspect",
+    section: 1,
+    about: "Show who holds what and who waits",
+    texts: &[include_str!("pages/inspect.txt")],
+    define,
+    read,
+    has_numbers: false,
+    runs_command: false,
+};
+
+/// `rlock inspect`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Inspect {
+    /// The store to inspect.
+    pub(super) store: StoreOptions,
+    /// The resources to show, none twice. If empty, all resources with holders or waiters are
+    /// shown.
+    pub(super) resources: Vec<Resource>,
+    /// What to print.
+    pub(super) form: Form,
+    /// Go on with each change, and ask a store that cannot tell of changes at these intervals.
+    pub(super) watch: Option<Duration>,
+    /// Show instants instead of ages, and session ids.
+    pub(super) verbose: bool,
+    /// Cut nothing, even if lines are longer than those of the terminal.
+    pub(super) wide: bool,
+    /// When to use colours.
+    pub(super) color: ColorChoice,
+    /// Show only holds that have lasted for longer than this time.
+    pub(super) held_longer_than: Option<Duration>,
+    /// Report the resources without a successful run in this time. Then some are named, or a job.
+    pub(super) no_success_for: Option<Duration>,
+    /// Only the runs of this job count as successful.
+    pub(super) job: Option<String>,
+    /// Print metrics for Prometheus instead of a table.
+    pub(super) prometheus: bool,
+    /// The file for the metrics, in place of standard output.
+    pub(super) output: Option<PathBuf>,
+}
+
+/// What `rlock inspect` prints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// A table for people.
+    #[default]
+    Table,
+    /// One JSON object.
+    Json,
+    /// The names alone.
+    Names,
+    /// A tree of sessions below resources.
+    Tree,
+    /// A graph in the language of Graphviz.
+    Dot,
+}
+
+/// The definition of its words.
+fn define(command: Command) -> Command {
+    let form = |id, help| switch(id, help).group(id::FORM);
+    command
+        .override_usage(
+            "rlock inspect [KEY]... [--json] [--held-longer-than DUR]\n       \
+             rlock inspect [KEY]... --watch | --tree | --dot | --names\n       \
+             rlock inspect --no-success-for DUR KEY... | --job NAME\n       \
+             rlock inspect [KEY]... --prometheus [-o FILE]",
+        )
+        .after_help(notes(
+            "On a terminal, --watch redraws the table until q or Ctrl-C.",
+            &["rlock inspect --watch", "rlock inspect --no-success-for 25h backup"],
+        ))
+        .arg(keys("What to show [default: all that is held or waited for]"))
+        .group(ArgGroup::new(id::FORM))
+        .arg(form(id::JSON, "Print JSON"))
+        .arg(form(id::NAMES, "Print the names alone").conflicts_with(id::WATCH))
+        .arg(form(id::TREE, "Show as a tree who holds, what runs below, and who waits for what"))
+        .arg(
+            form(id::DOT, "Print a graph for Graphviz, as in: rlock inspect --dot | dot -Tsvg")
+                .conflicts_with(id::WATCH),
+        )
+        .arg(
+            optional(id::WATCH, values::interval, "Go on with each change; a server is asked each DUR [1s]")
+                .conflicts_with_all([id::HELD_LONGER_THAN, id::NO_SUCCESS_FOR, id::PROMETHEUS]),
+        )
+        .arg(verbose("Show times of day instead of ages, and session ids"))
+        .arg(switch(id::WIDE, "Cut nothing, even beyond the width of the terminal").conflicts_with(id::WATCH))
+        .arg(color())
+        .args(checks())
+        .arg(switch(id::PROMETHEUS, "Print metrics for Prometheus").conflicts_with_all([
+            id::FORM,
+            id::HELD_LONGER_THAN,
+            id::NO_SUCCESS_FOR,
+        ]))
+        .arg(
+            option(id::OUTPUT, "FILE", value_parser!(PathBuf), "Write the metrics to FILE")
+                .short('o')
+                .requires(id::PROMETHEUS)
+                .value_hint(ValueHint::FilePath),
+        )
+}
+
+/// The options of `inspect` that check something, and tell the result by the exit code.
+fn checks() -> [Arg; 3] {
+    [
+        option(id::HELD_LONGER_THAN, "DUR", values::duration, "Only what is held for longer; exit 1 if there is any")
+            .conflicts_with(id::NO_SUCCESS_FOR),
+        option(id::NO_SUCCESS_FOR, "DUR", values::period, "Exit 1 and name each KEY without a successful run in DUR")
+            .conflicts_with(id::FORM),
+        option(id::JOB, "NAME", values::job, "Only successful runs with this --job count").requires(id::NO_SUCCESS_FOR),
+    ]
+}
+
+/// Reads the matched words.
+fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    no_blank_before_value(&matches, id::WATCH)?;
+    let inspect = Inspect {
+        resources: read_keys(&mut matches),
+        form: match [id::JSON, id::NAMES, id::TREE, id::DOT].map(|id| matches.get_flag(id)) {
+            [true, ..] => Form::Json,
+            [_, true, ..] => Form::Names,
+            [.., true, _] => Form::Tree,
+            [.., true] => Form::Dot,
+            _ => Form::Table,
+        },
+        watch: matches.remove_one::<Option<Duration>>(id::WATCH).map(|every| every.unwrap_or(WATCH_EVERY)),
+        verbose: matches.get_flag(id::VERBOSE),
+        wide: matches.get_flag(id::WIDE),
+        color: read_color(&mut matches),
+        held_longer_than: matches.remove_one(id::HELD_LONGER_THAN),
+        no_success_for: matches.remove_one(id::NO_SUCCESS_FOR),
+        job: matches.remove_one(id::JOB),
+        prometheus: matches.get_flag(id::PROMETHEUS),
+        output: matches.remove_one(id::OUTPUT),
+        store: read_store(&mut matches),
+    };
+    if inspect.no_success_for.is_some() && inspect.resources.is_empty() && inspect.job.is_none() {
+        return Err(Mistake::plain("--no-success-for needs a KEY: name what has to run"));
+    }
+    Ok(Invocation::Inspect(inspect))
+}
+
+/// How often `--watch` asks a server, unless it is told.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+
+/// Prints the listing and returns the exit code.
+pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
+    if inspect.prometheus {
+        return prometheus::run(inspect);
+    }
+    if let Some(limit) = inspect.no_success_for {
+        return checks::no_success_for(inspect, limit);
+    }
+    let mut store = context::open_store(&inspect.store)?;
+    let look = Look { wide: inspect.wide, ..look(inspect.color, inspect.verbose) };
+    if let Some(every) = inspect.watch {
+        return watch::run(inspect, store, every, look);
+    }
+    let mut inspection = store.inspect(&inspect.resources).map_err(Failure::from)?;
+    let unusable = store.take_unusable();
+    let checked = inspect.held_longer_than.map(|limit| checks::held_longer_than(&mut inspection, limit));
+    let is_busy = |listing: &&ResourceListing| !listing.holders.is_empty() || !listing.waiters.is_empty();
+    let text = match inspect.form {
+        Form::Names => {
+            inspection.resources.iter().filter(is_busy).flat_map(|listing| [listing.name.as_str(), "\n"]).collect()
+        }
+        Form::Dot => dot(&inspection),
+        // The listing would say that nobody holds, which is unknown for unusable resources.
+        Form::Table | Form::Tree if inspection.resources.is_empty() && !unusable.is_empty() => String::new(),
+        // A check is silent if there is nothing to report.
+        Form::Table | Form::Tree if checked == Some(0) => String::new(),
+        form => {
+            let pasts = store.pasts(&inspection).map_err(Failure::from)?;
+            match form {
+                Form::Json => json::as_text(&store.url(), &inspection, &pasts) + "\n",
+                form => {
+                    let shown: String =
+                        listing(form, &inspection, &look).iter().flat_map(|line| [line, "\n"]).collect();
+                    let unknown = unknown(&inspection, &pasts);
+                    shown + &skips(&inspection, &pasts) + &places(store.as_ref(), &unknown, &look)
+                }
+            }
+        }
+    };
+    stdout::print(text.as_bytes()).context("can't write to standard output")?;
+    let code = after_all_but(&unusable);
+    Ok(checked.filter(|checked| *checked > 0).unwrap_or(code))
+}
+
+/// The lines of the tree or of the table.
+pub(super) fn listing(form: Form, inspection: &Inspection, look: &Look) -> Vec<String> {
+    if inspection.resources.is_empty() {
+        return vec!["nobody holds or waits".to_owned()];
+    }
+    let mut known = HashMap::new();
+    let mut is_stopped = |process: &Process| {
+        *known.entry((process.host.clone(), process.pid)).or_insert_with(|| identity::is_stopped(process))
+    };
+    match form {
+        Form::Tree => tree(inspection, look, &mut is_stopped),
+        _ => table(&inspection.resources, inspection.now, look, &mut is_stopped),
+    }
+}
+
+/// The lines that tell where the listing comes from, and that nothing is known of these names
+/// there.
+pub(super) fn places(store: &dyn Store, unknown: &[&str], look: &Look) -> String {
+    let (dim, text) = (look.palette.dim, from(&store.url(), store.namespace(), unknown, &store.elsewhere()));
+    format!("{dim}{text}{dim:#}\n")
+}
+
+/// The listed names of which the store knows nothing. They may have typing errors, or be names of
+/// another store.
+fn unknown<'i>(inspection: &'i Inspection, pasts: &[Remembered]) -> Vec<&'i str> {
+    let is_unknown = |listing: &&ResourceListing| {
+        let is_free = listing.holders.is_empty() && listing.waiters.is_empty();
+        is_free && pasts.iter().all(|past| past.name != listing.name)
+    };
+    inspection.resources.iter().filter(is_unknown).map(|listing| listing.name.as_str()).collect()
+}
+
+/// A line below the table for each job that was skipped in a row.
+fn skips(inspection: &Inspection, pasts: &[Remembered]) -> String {
+    let mut text = String::new();
+    for listing in &inspection.resources {
+        for (job, streak) in json::streaks(listing, pasts, inspection.now) {
+            let line = format!(
+                "'{}': job {job}, '{}', was {}",
+                listing.name,
+                streak.command.join(" "),
+                messages::skipped(streak)
+            );
+            text.extend(["\n", &one_line(&line)]);
+        }
+    }
+    if text.is_empty() { text } else { text + "\n" }
+}

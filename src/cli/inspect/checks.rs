@@ -1,0 +1,66 @@
+//! The checks of `rlock inspect`, which tell their result by the exit code: 1 if there is something
+//! to report.
+
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::Inspect;
+use crate::cli::stdout;
+use crate::environment::{after_all_but, context};
+use crate::lock::past::Past;
+use crate::lock::resource::Resource;
+use crate::show::failure::Failure;
+use crate::show::messages;
+use crate::store::Inspection;
+use crate::system::clock::StoreTime;
+use crate::words::{self, one_line};
+
+/// The exit code of a check that has something to report.
+const FOUND: u8 = 1;
+
+/// Removes all but the sessions that have held for longer than this. Returns the exit code.
+pub(super) fn held_longer_than(inspection: &mut Inspection, limit: Duration) -> u8 {
+    let now = inspection.now;
+    for listing in &mut inspection.resources {
+        listing.holders.retain(|holder| !holder.is_over(now) && now - holder.since > limit);
+        listing.waiters.clear();
+    }
+    inspection.resources.retain(|listing| !listing.holders.is_empty());
+    if inspection.resources.is_empty() { 0 } else { FOUND }
+}
+
+/// Prints a line for each KEY without a successful run in this time, and returns the exit code.
+pub(super) fn no_success_for(inspect: &Inspect, limit: Duration) -> anyhow::Result<u8> {
+    let mut store = context::open_store(&inspect.store)?;
+    let found = store.history(&inspect.resources, 0).map_err(Failure::from)?;
+    let now = store.inspect(&inspect.resources).map_err(Failure::from)?.now;
+    let unusable = store.take_unusable();
+    let of_job = inspect.job.as_ref().map(|job| format!(" of job '{job}'")).unwrap_or_default();
+    let last_of = |past: &Past| match &inspect.job {
+        None => past.last_success,
+        Some(job) => past.jobs.get(job).and_then(|job| job.ended),
+    };
+    let known = |name: &Resource| found.iter().find(|known| known.name == *name);
+    let asked =
+        inspect.resources.iter().map(|name| (format!("'{name}'"), known(name).map(|known| last_of(&known.past))));
+    let mut checked: Vec<_> = asked.map(|(name, last)| (name, last.flatten())).collect();
+    if checked.is_empty() {
+        let last = found.iter().filter_map(|known| last_of(&known.past)).max();
+        checked.push(("the store".to_owned(), last));
+    }
+    let mut text = String::new();
+    for (name, last) in checked.into_iter().filter(|(_, last)| last.is_none_or(|last| last + limit <= now)) {
+        text.push_str(&one_line(&format!("{name} {}", without_success(limit, &of_job, last))));
+        text.push('\n');
+    }
+    stdout::print(text.as_bytes()).context("can't write to standard output")?;
+    let code = after_all_but(&unusable);
+    Ok(if text.is_empty() { code } else { FOUND })
+}
+
+fn without_success(limit: Duration, of_job: &str, last: Option<StoreTime>) -> String {
+    let last =
+        last.map_or_else(|| "none is known".to_owned(), |last| format!("the last ended at {}", messages::time(last)));
+    format!("had no successful run{of_job} for {}: {last}", words::duration(limit))
+}

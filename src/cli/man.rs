@@ -1,0 +1,124 @@
+//! `rlock man`: prints a man page, or writes them all below a directory.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::{ArgMatches, Command, ValueHint, value_parser};
+
+use super::pages::{self, Page};
+use super::table::Subcommand;
+use super::{Invocation, stdout};
+use crate::arguments::help::notes;
+use crate::arguments::options::{id, option, word};
+use crate::arguments::usage::Mistake;
+
+pub(super) const MAN: Subcommand = Subcommand {
+    name: "man",
+    page: "rlock-man",
+    section: 1,
+    about: "Print a man page, or write them all",
+    texts: &[include_str!("pages/man.txt")],
+    define,
+    read,
+    has_numbers: false,
+    runs_command: false,
+};
+
+/// `rlock man`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Man {
+    /// Print this page to standard output.
+    Print(Page),
+    /// Write all pages below this directory.
+    WriteAll(PathBuf),
+}
+
+/// The definition of its words.
+fn define(command: Command) -> Command {
+    let pages = pages::all().map(|page| PossibleValue::new(page.name).alias(page.word));
+    command
+        .override_usage("rlock man [PAGE]\n       rlock man --dir DIR")
+        .after_help(notes("", &["rlock man exec | man -l -", "rlock man --dir /usr/local/share/man"]))
+        .arg(
+            word(id::PAGE, PossibleValuesParser::new(pages), "The page: rlock, exec, redis and so on")
+                .conflicts_with(id::DIR)
+                .hide_possible_values(true),
+        )
+        .arg(
+            option(
+                id::DIR,
+                "DIR",
+                value_parser!(std::path::PathBuf),
+                "Write all pages below DIR, in man1, man7 and man8",
+            )
+            .value_hint(ValueHint::DirPath),
+        )
+}
+
+/// Reads the matched words.
+fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    if let Some(dir) = matches.remove_one::<PathBuf>(id::DIR) {
+        return Ok(Invocation::Man(Man::WriteAll(dir)));
+    }
+    let name: String = matches.remove_one(id::PAGE).unwrap_or_else(|| "rlock".to_owned());
+    Ok(Invocation::Man(Man::Print(Page::find(&name).expect("clap takes only the pages of the table"))))
+}
+
+/// Prints or writes the requested pages and returns the exit code.
+///
+/// # Errors
+/// Standard output, the directory or a file in it cannot be written.
+pub(super) fn run(man: &Man) -> anyhow::Result<u8> {
+    match man {
+        Man::Print(page) => {
+            stdout::print(&page.with_text().roff()).context("cannot write the page to standard output")?
+        }
+        Man::WriteAll(dir) => write_all(dir)?,
+    }
+    Ok(0)
+}
+
+/// Writes every page to the file where man(1) looks for the page, below a directory such as
+/// /usr/share/man.
+fn write_all(dir: &Path) -> anyhow::Result<()> {
+    for page in pages::all() {
+        let section = dir.join(format!("man{}", page.section));
+        fs::create_dir_all(&section).with_context(|| format!("cannot create '{}'", section.display()))?;
+        let path = section.join(page.file_name());
+        fs::write(&path, page.roff()).with_context(|| format!("cannot write '{}'", path.display()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::{Man, run};
+    use crate::cli::pages;
+
+    #[test]
+    fn every_page_is_written_and_directories_are_created() {
+        let dir = tempfile::tempdir().unwrap();
+        let man = dir.path().join("share/man");
+        assert_eq!(run(&Man::WriteAll(man.clone())).unwrap(), 0);
+        let count = |section| fs::read_dir(man.join(section)).unwrap().count();
+        assert_eq!(count("man1") + count("man7") + count("man8"), pages::all().count());
+        for (file, word) in
+            [("man1/rlock-exec.1", "exec"), ("man7/rlock-redis.7", "redis"), ("man8/rlock-serve.8", "serve")]
+        {
+            assert_eq!(fs::read(man.join(file)).unwrap(), pages::Page::find(word).unwrap().roff());
+        }
+    }
+
+    #[test]
+    fn path_that_cannot_be_written_is_named_in_the_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = run(&Man::WriteAll(file.clone())).unwrap_err();
+        assert_eq!(error.to_string(), format!("cannot create '{}'", file.join("man1").display()));
+    }
+}

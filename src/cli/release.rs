@@ -1,0 +1,118 @@
+//! `rlock release`: gives back locks of `rlock acquire`.
+
+use anyhow::Context;
+use clap::{ArgAction, ArgMatches, Command};
+
+use super::table::Subcommand;
+use super::{Invocation, stdout};
+use crate::arguments::help::notes;
+use crate::arguments::options::{StoreOptions, each_once, id, read_store, switch, verbose, word};
+use crate::arguments::usage::Mistake;
+use crate::arguments::values;
+use crate::environment::context::Named;
+use crate::environment::variables::{self, Form, Held};
+use crate::environment::{acquired, context, say};
+use crate::lock::past::End;
+use crate::lock::request::SessionId;
+use crate::show::failure::Failure;
+use crate::show::messages::Messages;
+use crate::store::{Released, Store};
+use crate::system::exit;
+
+pub(super) const RELEASE: Subcommand = Subcommand {
+    name: "release",
+    page: "rlock-release",
+    section: 1,
+    about: "Give back a lock of rlock acquire",
+    texts: &[include_str!("pages/release.txt")],
+    define,
+    read,
+    has_numbers: false,
+    runs_command: false,
+};
+
+/// `rlock release`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Release {
+    /// The store to use.
+    pub(super) store: StoreOptions,
+    /// The sessions, none twice. If empty, the innermost of `acquire`.
+    pub(super) sessions: Vec<SessionId>,
+    /// Print the variables of the session around.
+    pub(super) export: bool,
+    /// Report what was released.
+    pub(super) verbose: bool,
+}
+
+/// The definition of its words.
+fn define(command: Command) -> Command {
+    command
+        .override_usage("rlock release [SESSION]... [--export]")
+        .after_help(notes(
+            "Exit: 0 given back; 76 not held any more; 64 not a lock of 'rlock acquire'.",
+            &["eval \"$(rlock release --export)\""],
+        ))
+        .arg(
+            word(id::SESSION, values::session, "The sessions [default: the innermost of rlock acquire around]")
+                .action(ArgAction::Append)
+                .num_args(1..),
+        )
+        .arg(switch(id::EXPORT, "Print the variables of the session around, for a shell's eval; on failure (exit N)"))
+        .arg(verbose("Say what was released"))
+}
+
+/// Reads the matched words.
+fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    Ok(Invocation::Release(Release {
+        sessions: each_once(&mut matches, id::SESSION),
+        verbose: matches.get_flag(id::VERBOSE),
+        export: matches.get_flag(id::EXPORT),
+        store: read_store(&mut matches),
+    }))
+}
+
+/// Releases the sessions and returns the exit code.
+pub(super) fn run(release: &Release) -> anyhow::Result<u8> {
+    let (named, mut store) = context::open_named(&release.store)?;
+    let store = store.as_mut();
+    let ids = match release.sessions.as_slice() {
+        [] => vec![acquired::innermost(store)?],
+        ids => ids.to_vec(),
+    };
+    // A mistake in any of the sessions leaves all of them as they are.
+    let sessions = ids.iter().map(|id| Ok((*id, acquired::held(store, *id)?))).collect::<Result<Vec<_>, Failure>>()?;
+    let verbose = context::verbose(release.verbose);
+    let mut code = 0;
+    for (id, session) in sessions {
+        let claims = session.as_ref().map(|session| variables::parts(session).0).unwrap_or_default();
+        let released = match session {
+            Some(session) => store.release(id, &session, Some(End::KEPT)).map_err(Failure::from)?,
+            None => Released::Lost,
+        };
+        if released == Released::Lost {
+            say(&acquired::not_held(id).to_string());
+            code = exit::LOST;
+        } else if verbose {
+            say(&Messages::releases(&claims, false));
+        }
+    }
+    if release.export {
+        print_around(store, &named, &ids)?;
+    }
+    Ok(code)
+}
+
+/// Prints the variables for a shell that has released these sessions.
+fn print_around(store: &mut dyn Store, named: &Named, released: &[SessionId]) -> anyhow::Result<()> {
+    let mut chain = context::sessions_above()?;
+    chain.retain(|id| !released.contains(id));
+    let around = chain.first().map(|id| acquired::find(store, *id)).transpose()?.flatten();
+    let parts = around.filter(|session| session.is_holder()).map(|session| variables::parts(&session));
+    let held = parts.as_ref().map(|(claims, tokens, slots)| Held { claims, tokens, slots });
+    let place = named.exported(store, Form::Lines);
+    // The innermost session has variables of its own.
+    let above = if chain.len() > 1 { context::held_above()? } else { Vec::new() };
+    let lines = variables::of(Form::Lines, &chain, held, &above, place);
+    let text = variables::text(&lines, true);
+    stdout::print_whole(text.as_bytes()).context("can't write to standard output")
+}

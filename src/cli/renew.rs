@@ -1,0 +1,95 @@
+//! `rlock renew`: lets a kept hold of `rlock acquire` last longer.
+
+use std::time::Duration;
+
+use clap::{ArgMatches, Command};
+
+use super::Invocation;
+use super::table::Subcommand;
+use crate::arguments::help::notes;
+use crate::arguments::options::{StoreOptions, id, option, read_store, switch, verbose, word};
+use crate::arguments::usage::Mistake;
+use crate::arguments::values;
+use crate::environment::{acquired, context, say, variables};
+use crate::lock::op::Refusal;
+use crate::lock::request::SessionId;
+use crate::show::failure::Failure;
+use crate::show::messages;
+use crate::store::Changed;
+
+pub(super) const RENEW: Subcommand = Subcommand {
+    name: "renew",
+    page: "rlock-renew",
+    section: 1,
+    about: "Let a lock of rlock acquire last longer",
+    texts: &[include_str!("pages/renew.txt")],
+    define,
+    read,
+    has_numbers: false,
+    runs_command: false,
+};
+
+/// `rlock renew`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Renew {
+    /// The store to use.
+    pub(super) store: StoreOptions,
+    /// How long the hold lasts from now. If `None`, as long as `acquire` was told.
+    pub(super) length: Option<Duration>,
+    /// The session, if not the innermost of `acquire`.
+    pub(super) session: Option<SessionId>,
+    /// Report what was renewed.
+    pub(super) verbose: bool,
+}
+
+/// The definition of its words.
+fn define(command: Command) -> Command {
+    command
+        .override_usage("rlock renew [--for DUR] [SESSION] [--export]")
+        .after_help(notes(
+            "Exit: 0 renewed; 76 not held any more; 64 not a lock of 'rlock acquire --for'.",
+            &["rlock renew --for 1h"],
+        ))
+        .arg(word(id::SESSION, values::session, "The session [default: the innermost of rlock acquire around]"))
+        .arg(option(
+            id::FOR,
+            "DUR",
+            values::hold,
+            "Hold for DUR from now, or 'ever' [default: as acquire]; never shorter",
+        ))
+        .arg(switch(id::EXPORT, "Print nothing, or on failure (exit N), for a shell's eval"))
+        .arg(verbose("Say what was renewed"))
+}
+
+/// Reads the matched words.
+fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    Ok(Invocation::Renew(Renew {
+        length: matches.remove_one(id::FOR),
+        session: matches.remove_one(id::SESSION),
+        verbose: matches.get_flag(id::VERBOSE),
+        store: read_store(&mut matches),
+    }))
+}
+
+/// Renews the hold and returns the exit code.
+pub(super) fn run(renew: &Renew) -> anyhow::Result<u8> {
+    let mut store = context::open_store(&renew.store)?;
+    let id = renew.session.map_or_else(|| acquired::innermost(store.as_mut()), Ok)?;
+    let Some(session) = acquired::held(store.as_mut(), id)? else { return Err(acquired::not_held(id).into()) };
+    let without_end = || Failure::usage(format!("session {id} ends with its process: there is nothing to renew"));
+    if session.job.keep_for.is_none() {
+        return Err(without_end().into());
+    }
+    match store.extend(id, &acquired::resources(&session), renew.length).map_err(Failure::from)? {
+        Changed::Done => {
+            if context::verbose(renew.verbose) {
+                let length = renew.length.or(session.job.keep_for).unwrap_or_default();
+                say(&messages::renews(&variables::parts(&session).0, length));
+            }
+            Ok(0)
+        }
+        Changed::Lost => Err(acquired::not_held(id).into()),
+        Changed::Refused(Refusal::NotKept) => Err(without_end().into()),
+        Changed::Refused(refusal) => Err(Failure::refused(&refusal).into()),
+    }
+}

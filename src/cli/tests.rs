@@ -1,0 +1,401 @@
+//! Tests command lines: what each subcommand reads, and the mistakes.
+
+mod claims;
+mod help;
+mod hints;
+mod usage;
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anstream::ColorChoice;
+use clap_complete::Shell;
+use rustix::process::Pid;
+
+use super::acquire::Until;
+use super::cleanup::{Cleanup, Holder};
+use super::downgrade::Downgrade;
+use super::exec::Exec;
+use super::held::HeldBy;
+use super::history::History;
+use super::inspect::{Form, Inspect};
+use super::man::Man;
+use super::pages::Page;
+use super::release::Release;
+use super::renew::Renew;
+use super::shrink::Shrink;
+use super::{Invocation, Usage, parse};
+use crate::arguments::options::StoreOptions;
+use crate::arguments::values::{LostSignal, Period, Unit};
+use crate::lock::mode::Mode;
+use crate::lock::request::SessionId;
+use crate::lock::resource::Resource;
+use crate::lock::span::Span;
+
+/// Parses words that are separated by spaces. `_` stands for a space within a word.
+pub(crate) fn parsed(line: &str) -> Result<Invocation, Usage> {
+    parse(["rlock"].into_iter().chain(line.split_whitespace()).map(|word| OsString::from(word.replace('_', " "))))
+}
+
+/// The one-line message for a command line with a mistake.
+pub(crate) fn mistake(line: &str) -> String {
+    match parsed(line) {
+        Err(Usage::Mistake(text)) => text,
+        other => panic!("'{line}' should be a mistake, not {other:?}"),
+    }
+}
+
+#[test]
+fn nothing_at_all_gets_the_short_help() {
+    let Err(Usage::Bare(help)) = parsed("") else { panic!("no words should give the short help") };
+    let help = help.to_string();
+    assert!(help.contains("Usage: rlock") && help.contains("range-prewrite"), "{help}");
+}
+
+#[test]
+fn help_and_version_are_not_mistakes() {
+    for line in ["--help", "-h", "help", "help exec", "exec --help", "range-read -h", "help shrink", "--version", "-V"]
+    {
+        let Err(Usage::Information(text)) = parsed(line) else { panic!("'{line}' should print something") };
+        let text = text.to_string();
+        assert!(text.contains("rlock") && text.ends_with('\n'), "{line}: {text}");
+    }
+    assert_eq!(parsed("-V").unwrap_err().to_string(), concat!("rlock ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn help_is_the_same_text_whichever_way_it_is_asked_for() {
+    for name in super::table::SUBCOMMANDS.iter().map(|subcommand| subcommand.name) {
+        let texts =
+            [format!("{name} --help"), format!("help {name}")].map(|line| parsed(&line).unwrap_err().to_string());
+        assert_eq!(texts[0], texts[1], "{name}");
+    }
+}
+
+#[test]
+fn help_fits_a_terminal() {
+    let subcommands = super::table::SUBCOMMANDS.iter().map(|subcommand| subcommand.name);
+    for name in subcommands.chain([""]) {
+        let text = parsed(&format!("{name} --help")).unwrap_err().to_string();
+        let wide = text.lines().find(|line| line.chars().count() > 80);
+        assert_eq!(wide, None, "help of {name}");
+    }
+}
+
+fn exec(line: &str) -> Exec {
+    match parsed(line) {
+        Ok(Invocation::Exec(exec)) => *exec,
+        other => panic!("'{line}' should run a command, not {other:?}"),
+    }
+}
+
+fn names(names: &[&str]) -> Vec<Resource> {
+    names.iter().map(|name| Resource::new(name).unwrap()).collect()
+}
+
+#[test]
+fn exec_without_options_has_the_documented_defaults() {
+    let exec = exec("exec k -- make -j 2 --all");
+    assert_eq!(exec.command, ["make", "-j", "2", "--all"]);
+    assert_eq!((exec.request.wait, exec.request.conflict_exit_code, exec.request.replicas), (None, 75, None));
+    assert_eq!((exec.request.ttl, exec.request.grace, exec.request.connect_timeout), (None, None, None));
+    assert_eq!((exec.request.quiet, exec.request.verbose, exec.request.store), (false, false, StoreOptions::default()));
+}
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+#[test]
+fn every_option_of_exec_and_range_is_parsed() {
+    let options =
+        "-w 90s -E 3 --ttl 1m --grace 20s --connect-timeout 500ms --replicas 2 -q --store file:///d --namespace n";
+    for start in ["exec k", "range-read k 1 2", "range-prewrite k [1,2)", "range-write k -1 2"] {
+        for line in [format!("{start} {options} -- c"), format!("{start} {options} -c c")] {
+            let exec = exec(&line);
+            assert_eq!(
+                (exec.request.wait, exec.request.conflict_exit_code, exec.request.replicas.map(|it| it.count)),
+                (Some(secs(90)), 3, Some(2)),
+                "{line}"
+            );
+            assert_eq!(
+                (exec.request.ttl, exec.request.grace, exec.request.connect_timeout),
+                (Some(secs(60)), Some(secs(20)), Some(Duration::from_millis(500)))
+            );
+            assert_eq!((exec.request.quiet, exec.request.verbose), (true, false));
+            assert_eq!(
+                exec.request.store,
+                StoreOptions { store: Some("file:///d".into()), namespace: Some("n".into()) }
+            );
+        }
+    }
+    let long = exec("exec --wait=90s --conflict-exit-code=3 --quiet k -- c");
+    assert_eq!((long.request.wait, long.request.conflict_exit_code, long.request.quiet), (Some(secs(90)), 3, true));
+    let whose = exec("exec k --owner a_b --reason=c_d -- c").request.whose;
+    assert_eq!((whose.owner.as_deref(), whose.reason.as_deref()), (Some("a b"), Some("c d")));
+    let both = exec("exec -n k --meanwhile a_b --else c_d -- c");
+    assert_eq!((both.meanwhile, both.otherwise), (Some("a b".into()), Some("c d".into())));
+    assert!(mistake("exec k -E 0 --else a -- c").contains("--conflict-exit-code"));
+    assert!(
+        exec("exec k --no-default-store -- c").request.no_default_store
+            && !exec("exec k -- c").request.no_default_store
+    );
+    let cron = exec("exec k -n --skip-ok --success-codes 3,5 --splay 1m --nested --status-file f -- c");
+    assert_eq!((cron.skip_ok, cron.success_codes, cron.splay), (Some(None), vec![3, 5], secs(60)));
+    assert_eq!((cron.nested, cron.status_file), (true, Some(PathBuf::from("f"))));
+    assert!(exec("exec --supersede --skip-ok k -- c").supersede && !exec("exec k -- c").supersede);
+    let cron = exec("exec --skip-ok=1h --once-per 2h --hold-at-least 3s --max-runtime 4s --max-waiting 5 k -- c");
+    assert_eq!((cron.skip_ok, cron.once_per), (Some(Some(secs(3600))), Some(Period::Within(secs(7200)))));
+    assert_eq!(
+        (cron.hold_at_least, cron.max_runtime, cron.request.max_waiting),
+        (Some(secs(3)), Some(secs(4)), Some(5))
+    );
+    let calendar =
+        ["hour", "day", "week", "month"].map(|word| exec(&format!("exec --once-per {word} k -- c")).once_per);
+    assert_eq!(calendar, [Unit::Hour, Unit::Day, Unit::Week, Unit::Month].map(|unit| Some(Period::Calendar(unit))));
+    let timeouts = ["exec k -- c", "exec --deadlock-timeout 0 k -- c"].map(|line| exec(line).request.deadlock_timeout);
+    assert_eq!(timeouts, [secs(1), secs(0)]);
+    assert!(exec("exec -v k -- c").request.verbose && exec("exec --verbose k -- c").request.verbose);
+}
+
+#[test]
+fn store_options_stand_before_or_after_the_subcommand() {
+    for line in ["--store file:///d --namespace n exec k -- c", "--namespace=n exec --store=file:///d k -- c"] {
+        let store = exec(line).request.store;
+        assert_eq!(store, StoreOptions { store: Some("file:///d".into()), namespace: Some("n".into()) }, "{line}");
+    }
+    assert_eq!(exec("--store exec exec k -- c").request.store.store.as_deref(), Some("exec"));
+}
+
+#[test]
+fn string_of_c_runs_by_the_shell() {
+    assert_eq!(exec("exec k -c a_&&_b").command, ["/bin/sh", "-c", "a && b"]);
+    assert_eq!(exec("range-write k 1 2 --shell -5").command, ["/bin/sh", "-c", "-5"]);
+}
+
+#[test]
+fn no_wait_is_a_wait_of_zero() {
+    for line in
+        ["exec -n k -- c", "exec --no-wait k -- c", "exec -w 0 k -- c", "exec -n -w 0s k -- c", "exec -w0 k -n -- c"]
+    {
+        assert_eq!(exec(line).request.wait, Some(Duration::ZERO), "{line}");
+    }
+    let text = "--no-wait and --wait 1m30s exclude each other: give one of them";
+    assert_eq!(mistake("exec -n -w 90 k -- c"), text);
+}
+
+#[test]
+fn last_of_repeated_options_counts() {
+    let exec = exec("exec -n -n -E 1 --ttl 9s -E 2 --ttl 60s k -- c");
+    assert_eq!((exec.request.conflict_exit_code, exec.request.ttl), (2, Some(secs(60))));
+}
+
+#[test]
+fn command_may_have_any_bytes() {
+    let odd = OsString::from_vec(vec![0xff, b'x']);
+    let words = ["rlock", "exec", "k", "--"].map(OsString::from).into_iter().chain([odd.clone(), odd.clone()]);
+    let Ok(Invocation::Exec(exec)) = parse(words) else { panic!("bytes after -- are allowed") };
+    assert_eq!(exec.command, [odd.clone(), odd.clone()]);
+    let words = ["rlock", "exec", "k", "-c"].map(OsString::from).into_iter().chain([odd.clone()]);
+    let Ok(Invocation::Exec(exec)) = parse(words) else { panic!("bytes in a string are allowed") };
+    assert_eq!(exec.command[2], odd);
+}
+
+#[test]
+fn other_subcommands_are_parsed() {
+    let store = StoreOptions::default();
+    let inspect = |resources, form, verbose, color| {
+        Invocation::Inspect(Inspect { resources, form, verbose, color, ..Inspect::default() })
+    };
+    assert_eq!(parsed("inspect").unwrap(), inspect(vec![], Form::Table, false, ColorChoice::Auto));
+    let json = inspect(names(&["b", "a"]), Form::Json, false, ColorChoice::Never);
+    assert_eq!(parsed("inspect b --json a b --color never").unwrap(), json);
+    assert_eq!(parsed("inspect -v --color=always").unwrap(), inspect(vec![], Form::Table, true, ColorChoice::Always));
+    for (word, form) in [("--names", Form::Names), ("--tree", Form::Tree), ("--dot", Form::Dot)] {
+        assert_eq!(parsed(&format!("inspect {word}")).unwrap(), inspect(vec![], form, false, ColorChoice::Auto));
+    }
+    for (line, every) in [("--watch", 1000), ("--watch=100ms", 100), ("--watch --json", 1000)] {
+        let Ok(Invocation::Inspect(inspect)) = parsed(&format!("inspect {line} k")) else { panic!("{line}") };
+        assert_eq!((inspect.watch, inspect.resources), (Some(Duration::from_millis(every)), names(&["k"])));
+    }
+    assert!(mistake("inspect --json --names").contains(" exclude each other"));
+    assert!(mistake("inspect --watch --dot").contains(" exclude each other"));
+    assert_eq!(mistake("inspect --watch=0"), "--watch: '0' is too short: ask a server at most every 100ms");
+    let checks = Inspect { held_longer_than: Some(secs(60)), form: Form::Json, ..Inspect::default() };
+    assert_eq!(parsed("inspect --held-longer-than 1m --json").unwrap(), Invocation::Inspect(checks));
+    let checks = Inspect { resources: names(&["k"]), no_success_for: Some(secs(60)), ..Inspect::default() };
+    assert_eq!(parsed("inspect --no-success-for 1m k").unwrap(), Invocation::Inspect(checks));
+    let checks = Inspect { no_success_for: Some(secs(60)), job: Some("j".to_owned()), ..Inspect::default() };
+    assert_eq!(parsed("inspect --no-success-for 1m --job j").unwrap(), Invocation::Inspect(checks));
+    assert!(mistake("inspect --job j").starts_with("--no-success-for is missing"), "{}", mistake("inspect --job j"));
+    assert_eq!(parsed("inspect --wide").unwrap(), Invocation::Inspect(Inspect { wide: true, ..Inspect::default() }));
+    let metrics = Inspect { prometheus: true, output: Some(PathBuf::from("f")), ..Inspect::default() };
+    assert_eq!(parsed("inspect --prometheus -o f").unwrap(), Invocation::Inspect(metrics));
+    let history = History { resources: names(&["k"]), last: Some(3), failed: true, json: true, ..History::default() };
+    assert_eq!(parsed("history k -n 3 --failed --json").unwrap(), Invocation::History(history));
+    let history = History { since: Some(secs(60)), stats: true, ..History::default() };
+    assert_eq!(parsed("history --since 1m --stats").unwrap(), Invocation::History(history));
+    let cleanup = |resources, dry_run, break_grants| {
+        let (store, only) = (StoreOptions::default(), None);
+        Invocation::Cleanup(Cleanup { store, resources, dry_run, break_grants, only })
+    };
+    assert_eq!(parsed("cleanup").unwrap(), cleanup(vec![], false, false));
+    assert_eq!(parsed("cleanup --break a b --dry-run").unwrap(), cleanup(names(&["a", "b"]), true, true));
+    assert_eq!(parsed("break a b --dry-run").unwrap(), cleanup(names(&["a", "b"]), true, true));
+    for line in ["cleanup --break k --pid 7", "break k --pid 7"] {
+        let Ok(Invocation::Cleanup(one)) = parsed(line) else { panic!("--pid is an option of {line}") };
+        assert!(matches!(one.only, Some(Holder::Process(pid)) if pid.as_raw_nonzero().get() == 7));
+    }
+    assert_eq!(mistake("break"), "KEY is missing; see 'rlock break --help'");
+    assert!(mistake("cleanup k --pid 7").contains("--break"), "{}", mistake("cleanup k --pid 7"));
+    let resource = names(&["k"]).pop();
+    assert_eq!(
+        parsed("downgrade --resource k prewrite").unwrap(),
+        Invocation::Downgrade(Downgrade {
+            store: store.clone(),
+            mode: Mode::Prewrite,
+            resource: resource.clone(),
+            verbose: false
+        })
+    );
+    assert_eq!(
+        parsed("downgrade read").unwrap(),
+        Invocation::Downgrade(Downgrade { store: store.clone(), mode: Mode::Read, resource: None, verbose: false })
+    );
+    for line in [
+        "shrink -3 -1 --resource k",
+        "shrink --resource k -3 -1",
+        "shrink -3 --resource=k -1",
+        "shrink [-3,-1] --resource k",
+    ] {
+        let span = Span::parse("[-3,-1]").unwrap();
+        assert_eq!(
+            parsed(line).unwrap(),
+            Invocation::Shrink(Shrink { store: store.clone(), span, resource: resource.clone(), verbose: false })
+        );
+    }
+}
+
+#[test]
+fn acquire_renew_and_release_are_parsed() {
+    let acquire = |line: &str| match parsed(line) {
+        Ok(Invocation::Acquire(acquire)) => acquire,
+        other => panic!("'{line}' should acquire, not {other:?}"),
+    };
+    let kept = acquire("acquire k --read r --range-write t [1,2) --for 1h -w 9s --owner me --export");
+    assert_eq!((kept.request.claims.len(), kept.until, kept.export), (3, Until::For(secs(3600)), true));
+    assert_eq!(
+        (kept.request.wait, kept.request.whose.owner.as_deref(), kept.request.conflict_exit_code),
+        (Some(secs(9)), Some("me"), 75)
+    );
+    let pid = Pid::from_raw(7).unwrap();
+    for (words, number) in [("", Some(15)), ("--lost-signal usr1", Some(10)), ("--lost-signal SIGINT", Some(2))] {
+        let until = Until::End { pid, signal: LostSignal(number) };
+        assert_eq!(acquire(&format!("acquire k --pid 7 {words}")).until, until);
+    }
+    for (words, number) in [("--lost-signal 34", Some(34)), ("--lost-signal none", None)] {
+        let until = Until::End { pid, signal: LostSignal(number) };
+        assert_eq!(acquire(&format!("acquire k --pid 7 {words}")).until, until);
+    }
+    let id = "0123456789abcdef0123456789abcdef";
+    let session: SessionId = id.parse().unwrap();
+    let store = StoreOptions::default();
+    let renew =
+        |length, session| Invocation::Renew(Renew { length, session, verbose: false, store: StoreOptions::default() });
+    assert_eq!(parsed("renew").unwrap(), renew(None, None));
+    assert_eq!(parsed(&format!("renew {id} --for 2m")).unwrap(), renew(Some(secs(120)), Some(session)));
+    let release = Release { store, sessions: vec![session], export: true, verbose: true };
+    assert_eq!(parsed(&format!("release {id} --export -v {id}")).unwrap(), Invocation::Release(release));
+}
+
+#[test]
+fn held_means_writing_unless_it_names_another_mode() {
+    let held = |mode| {
+        let resource = Resource::new("k").unwrap();
+        Ok(Invocation::Held(HeldBy { store: StoreOptions::default(), resource, mode, verbose: false }))
+    };
+    assert_eq!(parsed("held k"), held(Mode::Write));
+    assert_eq!(parsed("held --write k"), held(Mode::Write));
+    assert_eq!(parsed("held --read k"), held(Mode::Read));
+    assert_eq!(parsed("held k --prewrite"), held(Mode::Prewrite));
+    assert_eq!(parsed("held --slot k"), held(Mode::Slot));
+    assert_eq!(mistake("held --read --write k"), "--read and --write exclude each other: give one of them");
+    assert_eq!(mistake("held"), "KEY is missing; see 'rlock held --help'");
+}
+
+#[test]
+fn completions_and_man_are_parsed() {
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+        assert_eq!(parsed(&format!("completions {}", shell)).unwrap(), Invocation::Completions(shell));
+    }
+    let print = |name| Invocation::Man(Man::Print(Page::find(name).unwrap()));
+    assert_eq!(parsed("man").unwrap(), print("rlock"));
+    assert_eq!(parsed("man rlock").unwrap(), print("rlock"));
+    assert_eq!(parsed("man rlock-exec").unwrap(), print("rlock-exec"));
+    assert_eq!(parsed("man range-read").unwrap(), print("rlock-range-read"));
+    assert_eq!(parsed("man --dir d").unwrap(), Invocation::Man(Man::WriteAll(PathBuf::from("d"))));
+}
+
+/// Of several words that read as a duration, only the one directly after the option can be
+/// meant.
+#[test]
+fn blank_in_place_of_the_equals_sign_is_a_mistake() {
+    for line in [
+        "exec -n --skip-ok 6h backup -- c",
+        "exec -n backup --skip-ok 6h -- c",
+        "exec --read r -n --skip-ok 6h -c c",
+        "exec --skip-ok 6h -- c",
+        "range-read -n --skip-ok 6h 1 2 -- c",
+    ] {
+        let text = "'6h' after --skip-ok is a KEY and not its DUR: write --skip-ok=6h, or put the KEY '6h' first";
+        assert_eq!(mistake(line), text, "{line}");
+    }
+    for line in ["inspect --watch 5s", "inspect k --watch 5s j", "inspect --json --watch 5s"] {
+        let text = "'5s' after --watch is a KEY and not its DUR: write --watch=5s, or put the KEY '5s' first";
+        assert_eq!(mistake(line), text, "{line}");
+    }
+    for line in [
+        "exec 6h -n --skip-ok -- c",
+        "exec -n --skip-ok --write 6h -- c",
+        "exec --skip-ok -w 6h k -- c",
+        "exec -n --skip-ok=1h 6h -- c",
+        "range-read k -n --skip-ok 1 2 -- c",
+        "range-read 1 -n --skip-ok 1 2 -- c",
+    ] {
+        assert!(exec(line).skip_ok.is_some(), "{line}");
+    }
+    for line in ["inspect 5s --watch", "inspect --watch k 5s", "inspect --watch=1s 5s"] {
+        assert!(parsed(line).is_ok(), "{line}");
+    }
+}
+
+/// "`--skip-ok` and `--else` need `-n`, `-w` or `--max-waiting`".
+#[test]
+fn option_for_busy_requests_needs_a_limit_of_the_wait() {
+    for (line, option) in [
+        ("exec k --skip-ok -- c", "--skip-ok"),
+        ("exec k --skip-ok=1h -- c", "--skip-ok"),
+        ("exec k --else a -- c", "--else"),
+        ("range-write k 1 2 --else a -- c", "--else"),
+    ] {
+        let text = "needs -n, -w DUR or --max-waiting N: without one of them, the request waits for ever";
+        assert_eq!(mistake(line), format!("{option} {text}"));
+        for limit in ["-n", "-w 1h", "--max-waiting 3"] {
+            exec(&line.replacen(" --", &format!(" {limit} --"), 1));
+        }
+    }
+}
+
+#[test]
+fn violated_rule_is_named_in_the_message() {
+    for (line, text) in [
+        ("exec k", "no command: write -- COMMAND, or -c STRING"),
+        ("range-read k 1 2", "no command: write -- COMMAND, or -c STRING"),
+        ("cleanup --break", "--break needs a KEY: name the locks to take away"),
+        ("shrink 1", "the interval from '1' lacks its end: write LO HI or '[LO,HI)'"),
+    ] {
+        assert_eq!(mistake(line), text, "{line}");
+    }
+}

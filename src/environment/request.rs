@@ -1,0 +1,96 @@
+//! Prepares a request of `exec` or `acquire`: opens the store, and joins what the options, the
+//! environment and the configuration file say.
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal};
+
+use anyhow::Context;
+
+use super::context::{self, Named};
+use super::defaults::Chosen;
+use super::{caller, ci};
+use crate::arguments::request::RequestOptions;
+use crate::lock::deadlock::Detector;
+use crate::lock::request::{Job, Request};
+use crate::show::messages::Messages;
+use crate::store::{AcquireOptions, Store, identity};
+use crate::supervise::machine::{Notice, Settings, Skip};
+use crate::supervise::signals::Signals;
+use crate::supervise::terminal::group_for_command;
+
+/// A request that nobody has made yet, and what its supervision needs.
+pub(crate) struct Prepared {
+    pub(crate) named: Named,
+    pub(crate) store: Box<dyn Store>,
+    pub(crate) signals: Signals,
+    pub(crate) request: Request,
+    pub(crate) options: AcquireOptions,
+    pub(crate) settings: Settings,
+    pub(crate) detector: Option<Detector>,
+    pub(crate) messages: Messages,
+}
+
+/// Prepares the request of a process with this command.
+pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow::Result<Prepared> {
+    // Opening a store reads files. While their file system does not answer, signals end rlock as
+    // they end any program.
+    let named = Named::find_for_request(&options.store, options.no_default_store, options.quiet)?;
+    let store = named.open(options.connect_timeout)?;
+    if !options.quiet {
+        context::warn_of_password(&options.store);
+    }
+    // The signals are installed before the request is made, so that no signal that cancels it is
+    // lost.
+    let signals = Signals::install().context("can't receive signals")?;
+    let ancestors = context::sessions_above()?;
+    let session = identity::new_session().context("can't get random numbers")?;
+    let held_above = context::held_above()?;
+    let has_leases = store.leases();
+    let Chosen { terms, grace, history } =
+        named.defaults.choose(options.ttl, options.grace, options.history, has_leases)?;
+    let ci = ci::run();
+    let verbose = context::verbose(options.verbose) && !options.quiet;
+    let settings = Settings {
+        group: group_for_command(),
+        grace,
+        wait: options.wait,
+        busy_code: options.conflict_exit_code,
+        notice: match io::stderr().is_terminal() {
+            _ if options.quiet => Notice::Never,
+            true => Notice::Line,
+            false if verbose || ci.is_some() => Notice::Log,
+            false => Notice::Never,
+        },
+        quiet: options.quiet,
+        verbose,
+        max_runtime: None,
+        skip: Skip::Never,
+        has_spare: false,
+        has_else: false,
+        // A request that is not nested is in no circle.
+        deadlock_timeout: Some(options.deadlock_timeout).filter(|timeout| !ancestors.is_empty() && !timeout.is_zero()),
+    };
+    let names = options.claims.iter().map(|claim| &claim.resource).chain(&held_above).cloned();
+    let detector = settings.deadlock_timeout.map(|_| Detector::new(session, names));
+    let related = ancestors.iter().copied().chain([session]).collect();
+    let messages = Messages { claims: options.claims.clone(), related, has_leases, is_stopped: identity::is_stopped };
+    let process = caller::process(&options.whose, ci.as_ref(), command);
+    let request = Request {
+        session,
+        ancestors,
+        claims: options.claims.clone(),
+        wait: !options.wait.is_some_and(|wait| wait.is_zero()) && options.max_waiting != Some(0),
+        terms,
+        job: Job {
+            name: caller::job(options.job.clone(), &process.user, command),
+            max_waiting: options.max_waiting,
+            held_above,
+            history,
+            ..Job::default()
+        },
+        process,
+    };
+    let replicas = named.defaults.replicas(options.replicas, has_leases);
+    let options = AcquireOptions { replicas, ..AcquireOptions::default() };
+    Ok(Prepared { named, store, signals, request, options, settings, detector, messages })
+}

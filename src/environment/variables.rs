@@ -1,0 +1,179 @@
+//! Builds the variables by which an rlock finds the session that it runs below, for the command of
+//! `exec` and as the lines of `acquire` and `release`.
+
+use std::env;
+use std::ffi::OsString;
+use std::fmt::Write;
+
+use super::context;
+use crate::lock::records::Session;
+use crate::lock::request::{self, Claim, SessionId};
+use crate::lock::resource::Resource;
+
+/// A variable and its value, or none for a variable from outside that must not stay behind.
+pub(crate) type Line = (&'static str, Option<String>);
+
+/// Where the variables go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Into the environment of a command. A value has a line for each claim.
+    Environment,
+    /// To standard output, for a file with one line for each variable. So only a single claim has
+    /// variables of its own, and several are named in [`context::HELD`]. Several slots of a
+    /// resource are one claim here.
+    Lines,
+}
+
+/// What a session holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held<'a> {
+    pub(crate) claims: &'a [Claim],
+    /// The tokens, claim by claim; none before the grant.
+    pub(crate) tokens: &'a [u64],
+    /// The numbers of the slots, in the order of the claims on slots.
+    pub(crate) slots: &'a [u32],
+}
+
+/// The variables for what runs below these sessions, innermost first. `held` is what the innermost
+/// session holds, if it still holds something, and `held_above` the resources of the others.
+/// `place` are the variables that name the store.
+pub(crate) fn of(
+    form: Form,
+    chain: &[SessionId],
+    held: Option<Held<'_>>,
+    held_above: &[Resource],
+    place: Vec<Line>,
+) -> Vec<Line> {
+    let Held { claims, tokens, slots } = held.unwrap_or(Held { claims: &[], tokens: &[], slots: &[] });
+    let claims: Vec<_> = request::distinct(claims).collect();
+    let has_own = form == Form::Environment || claims.len() == 1;
+    let (own, slots, others) = if has_own { (&claims[..], slots, &[][..]) } else { (&[][..], &[][..], &claims[..]) };
+    let ids: Vec<_> = chain.iter().map(SessionId::to_string).collect();
+    let above = ids.get(1..).map(|above| above.join(","));
+    let names: Vec<_> = others.iter().map(|claim| &claim.resource).chain(held_above).collect();
+    let mut variables = vec![
+        (context::SESSION, ids.first().cloned()),
+        (context::ANCESTORS, above.filter(|above| form == Form::Lines || !above.is_empty())),
+        (context::HELD, (!names.is_empty()).then(|| context::as_held(names))),
+        (context::TOKEN, tokens.iter().max().map(u64::to_string)),
+        (context::RESOURCE, lines(own.iter().map(|claim| &claim.resource))),
+        (context::MODE, lines(own.iter().map(|claim| claim.mode))),
+        (context::SLOT, lines(slots)),
+    ];
+    variables.retain(is_due);
+    if !chain.is_empty() {
+        variables.extend(place);
+    }
+    variables
+}
+
+/// Whether a variable has a value, or a value from outside that would tell of another session.
+pub(crate) fn is_due((name, value): &Line) -> bool {
+    value.is_some() || env::var_os(name).is_some()
+}
+
+/// The values, one on each line.
+fn lines<T: ToString>(values: impl IntoIterator<Item = T>) -> Option<String> {
+    let values: Vec<_> = values.into_iter().map(|value| value.to_string()).collect();
+    (!values.is_empty()).then(|| values.join("\n"))
+}
+
+/// The variables for execve(2). A variable that must not stay behind is empty.
+pub(crate) fn environment(variables: impl IntoIterator<Item = Line>) -> Vec<(OsString, OsString)> {
+    variables.into_iter().map(|(name, value)| (name.into(), value.unwrap_or_default().into())).collect()
+}
+
+/// What a session of the store holds, in the parts of [`Held`].
+pub(crate) fn parts(session: &Session) -> (Vec<Claim>, Vec<u64>, Vec<u32>) {
+    let claims = session.claims.iter().map(|record| record.claim.clone()).collect();
+    (claims, session.tokens(), session.slots())
+}
+
+/// The lines for a file of variables, or with `export` for the `eval` of a shell.
+pub(crate) fn text(lines: &[Line], export: bool) -> String {
+    let mut text = String::new();
+    for (name, value) in lines {
+        // Writing to a String cannot fail.
+        let _ = match (export, value) {
+            (true, Some(value)) => writeln!(text, "export {name}='{}'", value.replace('\'', "'\\''")),
+            (true, None) => writeln!(text, "unset {name}"),
+            // Several numbers of slots have one line in a file.
+            (false, value) => writeln!(text, "{name}={}", value.as_deref().unwrap_or_default().replace('\n', " ")),
+        };
+    }
+    text
+}
+
+/// The text for the `eval` of a shell after a failure: a command that fails with this code.
+pub(crate) fn failed(code: u8) -> String {
+    format!("(exit {code})\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::mode::Mode;
+    use crate::lock::span::Span;
+
+    /// "RLOCK_STORE unless it is the default": then there is no place.
+    #[test]
+    fn single_claim_has_its_resource_and_the_default_store_has_no_line() {
+        let session = SessionId([7; 16]);
+        let claim =
+            Claim { resource: Resource::new("k").unwrap(), mode: Mode::Slot, span: Span::Whole, slots: Some(3) };
+        let one = Held { claims: std::slice::from_ref(&claim), tokens: &[9], slots: &[2] };
+        let place = || vec![("RLOCK_NAMESPACE", Some("n".to_owned()))];
+        let lines = of(Form::Lines, &[session, session], Some(one), &[], place());
+        let expected = format!(
+            "RLOCK_SESSION={session}\nRLOCK_ANCESTORS={session}\nRLOCK_TOKEN=9\nRLOCK_RESOURCE=k\nRLOCK_MODE=slot\n\
+             RLOCK_SLOT=2\nRLOCK_NAMESPACE=n\n"
+        );
+        assert_eq!(text(&lines, false), expected);
+        let slots = [claim.clone(), claim.clone()];
+        let both = Held { claims: &slots, tokens: &[9, 9], slots: &[0, 2] };
+        let lines = of(Form::Lines, &[session, session], Some(both), &[], place());
+        assert_eq!(text(&lines, false), expected.replace("RLOCK_SLOT=2", "RLOCK_SLOT=0 2"));
+        assert!(text(&lines, true).contains("export RLOCK_SLOT='0\n2'\n"));
+        let claims = [claim.clone(), Claim { resource: Resource::new("m").unwrap(), ..claim }];
+        let two = Held { claims: &claims, tokens: &[9, 11], slots: &[2, 0] };
+        let store = [("RLOCK_STORE", Some("file:///d".to_owned()))];
+        let lines = of(Form::Lines, &[session], Some(two), &[], place().into_iter().chain(store).collect());
+        let expected = format!(
+            "RLOCK_SESSION={session}\nRLOCK_ANCESTORS=\nRLOCK_HELD=k,m\nRLOCK_TOKEN=11\nRLOCK_NAMESPACE=n\nRLOCK_STORE=file:///d\n"
+        );
+        assert_eq!(text(&lines, false), expected);
+    }
+
+    /// "The resource; of several claims one on each line."
+    #[test]
+    fn command_has_a_line_for_each_claim_and_ancestors_only_if_it_is_nested() {
+        let session = SessionId([7; 16]);
+        let claim = |name, mode| Claim { resource: Resource::new(name).unwrap(), mode, span: Span::Whole, slots: None };
+        let claims = [claim("a", Mode::Slot), claim("a", Mode::Slot), claim("b", Mode::Read), claim("c", Mode::Slot)];
+        let held = Held { claims: &claims, tokens: &[9, 9, 11, 10], slots: &[1, 2, 0] };
+        let value = |chain: &[SessionId], above: &[Resource], name| {
+            let variables = environment(of(Form::Environment, chain, Some(held), above, Vec::new()));
+            variables.into_iter().find(|(found, _)| found == name).map(|(_, value)| value.into_string().unwrap())
+        };
+        for (name, expected) in [
+            ("RLOCK_RESOURCE", Some("a\nb\nc")),
+            ("RLOCK_MODE", Some("slot\nread\nslot")),
+            ("RLOCK_SLOT", Some("1\n2\n0")),
+            ("RLOCK_TOKEN", Some("11")),
+            ("RLOCK_ANCESTORS", None),
+            ("RLOCK_HELD", None),
+        ] {
+            assert_eq!(value(&[session], &[], name).as_deref(), expected, "{name}");
+        }
+        let above = [Resource::new("x,y").unwrap()];
+        assert_eq!(value(&[session, session], &above, "RLOCK_ANCESTORS"), Some(session.to_string()));
+        assert_eq!(value(&[session, session], &above, "RLOCK_HELD").as_deref(), Some("x%2Cy"));
+    }
+
+    #[test]
+    fn shell_gets_any_value_and_a_file_gets_one_line_each() {
+        let lines = [("A", Some("it's; $(x)".to_owned())), ("B", None), ("C", Some(String::new()))];
+        assert_eq!(text(&lines, true), "export A='it'\\''s; $(x)'\nunset B\nexport C=''\n");
+        assert_eq!(text(&lines, false), "A=it's; $(x)\nB=\nC=\n");
+    }
+}
