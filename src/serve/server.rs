@@ -1,16 +1,20 @@
 //! The clients of a server, with their connections, their sessions and their timers.
+//!
+//! - `entry`: a client with its connection; `listeners`: the listening sockets and their pauses.
+//! - `log`: lines on standard error.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::event::PollFlags;
-use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 
+use self::entry::Entry;
+use self::listeners::Listeners;
+use self::log::say;
 use super::client::Client;
 use super::connection::{Connection, Received};
 use super::event::{Action, Event};
@@ -24,9 +28,11 @@ use crate::lock::request::{Job, Process, Request, SessionId, Terms};
 use crate::store::identity;
 use crate::store::sessions::{Event as Report, Sessions};
 use crate::system::clock::Boottime;
-use crate::system::streams;
 use crate::system::timers::Timers;
-use crate::words::{one_line, reason};
+
+mod entry;
+mod listeners;
+mod log;
 
 /// How many lines of one client are taken in before it is the turn of the others.
 const LINES_PER_TURN: usize = 64;
@@ -34,11 +40,6 @@ const LINES_PER_TURN: usize = 64;
 const ACCEPTED_PER_TURN: usize = 64;
 /// How many ready connections are taken from the kernel at once.
 const EVENTS_PER_TURN: usize = 256;
-/// How many descriptors the connections leave to the store, or a quarter of the limit if that is
-/// less. Without a descriptor the store can neither look at other processes nor wake them.
-const RESERVED_DESCRIPTORS: u64 = 64;
-/// How long no connection is accepted after the process ran out of descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// The limits of a server, which refuse and never evict. A client counts until the store has given
 /// back what it held, so that clients who come and go cannot pile up work at a store that hangs.
@@ -61,9 +62,7 @@ pub(super) struct Server {
     worker: Worker,
     /// The descriptors of the connections and listeners.
     epoll: OwnedFd,
-    listeners: HashMap<u64, Listener>,
-    /// When the listeners accept again.
-    paused_until: Option<Boottime>,
+    listeners: Listeners,
     parser: LineParser,
     clients: HashMap<u64, Entry>,
     /// The client of each session.
@@ -75,25 +74,6 @@ pub(super) struct Server {
     next_id: u64,
     /// Whether a client lost a lock.
     pub(super) has_lost: bool,
-}
-
-/// A client with its connection.
-struct Entry {
-    client: Client,
-    connection: Option<Connection>,
-    /// The client's name in the log.
-    name: String,
-    process: Process,
-    /// The events for which the descriptors are registered, those for reading and those for
-    /// writing.
-    interest: [EventFlags; 2],
-    /// Whether the client has closed its end. It may have sent lines before that.
-    has_ended: bool,
-    /// Whether the kernel cannot report when there is something to read, as for a regular file.
-    is_plain: bool,
-    /// Until when the client has to take its output.
-    taken_until: Option<Boottime>,
-    waits: bool,
 }
 
 impl Server {
@@ -115,8 +95,7 @@ impl Server {
             sessions,
             worker,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            listeners: HashMap::new(),
-            paused_until: None,
+            listeners: Listeners::default(),
             parser: LineParser::default(),
             clients: HashMap::new(),
             owners: HashMap::new(),
@@ -132,9 +111,7 @@ impl Server {
     pub(super) fn listen(&mut self, listener: Listener) -> io::Result<()> {
         let id = self.new_id();
         self.log(&format!("listening on {}", listener.address));
-        epoll::add(&self.epoll, &listener, EventData::new_u64(id), EventFlags::IN)?;
-        self.listeners.insert(id, listener);
-        Ok(())
+        self.listeners.add(&self.epoll, id, listener)
     }
 
     /// Serves the client on standard input and output.
@@ -154,7 +131,7 @@ impl Server {
         if !self.backlog.is_empty() {
             return Some(Boottime::default());
         }
-        self.timers.first().into_iter().chain(self.paused_until).min()
+        self.timers.first().into_iter().chain(self.listeners.timeout()).min()
     }
 
     /// The descriptors to poll besides those of the store.
@@ -164,8 +141,7 @@ impl Server {
 
     /// Accepts no more clients, and ends those that hold nothing.
     pub(super) fn drain(&mut self) {
-        self.listeners.clear();
-        self.paused_until = None;
+        self.listeners.close();
         self.each_client(|| Event::Drain);
     }
 
@@ -189,7 +165,7 @@ impl Server {
         };
         for event in events {
             let (id, flags) = (event.data.u64(), event.flags);
-            if self.listeners.contains_key(&id) {
+            if self.listeners.contains(id) {
                 self.accept(id);
                 continue;
             }
@@ -210,58 +186,25 @@ impl Server {
 
     fn accept(&mut self, listener: u64) {
         for _ in 0..ACCEPTED_PER_TURN {
-            let Some(found) = self.listeners.get(&listener) else { return };
-            match if self.has_descriptors() { found.accept() } else { Err(Errno::MFILE) } {
-                Ok(socket) => {
-                    let (name, process) = peer::of_socket(&socket, &found.address, self.next_id);
-                    let mut connection = Connection::of_socket(socket);
-                    if self.clients.len() >= self.limits.connections {
-                        connection.say("error full");
-                        connection.close();
-                        self.log(&format!("{name}: refused, there are {} clients", self.clients.len()));
-                        continue;
-                    }
-                    self.add_client(connection, name, process, false);
-                }
-                Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(Errno::AGAIN) => return,
-                Err(error) => {
-                    say(&format!("warning: cannot accept a client, pausing for a second: {}", reason(&error)));
-                    self.paused_until = Some(Boottime::now() + ACCEPT_PAUSE);
-                    for listener in self.listeners.values() {
-                        // The listener is registered, so the call cannot fail.
-                        let _ = epoll::delete(&self.epoll, listener);
-                    }
-                    return;
-                }
+            let Ok(accepted) = self.listeners.accept(&self.epoll, listener) else { return };
+            let Some((socket, address)) = accepted else { continue };
+            let (name, process) = peer::of_socket(&socket, address, self.next_id);
+            let mut connection = Connection::of_socket(socket);
+            if self.clients.len() >= self.limits.connections {
+                connection.say("error full");
+                connection.close();
+                self.log(&format!("{name}: refused, there are {} clients", self.clients.len()));
+                continue;
             }
+            self.add_client(connection, name, process, false);
         }
-    }
-
-    /// Whether a connection leaves enough descriptors to the store.
-    fn has_descriptors(&self) -> bool {
-        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        // The kernel gives out the lowest number that is free.
-        let lowest = rustix::io::fcntl_dupfd_cloexec(&self.epoll, 0).map(|next| next.as_raw_fd().unsigned_abs());
-        lowest.is_ok_and(|lowest| u64::from(lowest) + RESERVED_DESCRIPTORS.min(limit / 4) < limit)
     }
 
     fn add_client(&mut self, connection: Connection, name: String, process: Process, has_time: bool) {
         let id = self.new_id();
         self.log(&format!("{name}: accepted"));
         let client = Client::new(&self.rules, Boottime::now(), has_time);
-        let entry = Entry {
-            client,
-            connection: Some(connection),
-            name,
-            process,
-            interest: [EventFlags::empty(); 2],
-            has_ended: false,
-            is_plain: false,
-            taken_until: None,
-            waits: false,
-        };
-        self.clients.insert(id, entry);
+        self.clients.insert(id, Entry::new(client, connection, name, process));
         self.refresh(id);
     }
 
@@ -272,8 +215,9 @@ impl Server {
             if entry.must_end() {
                 return self.feed(id, Event::End);
             }
+            let takes_lines = entry.takes_lines();
             let Some(connection) = &mut entry.connection else { return };
-            if !entry.client.takes_lines() || connection.has_output() {
+            if !takes_lines {
                 return self.refresh(id);
             }
             let event = match connection.next_line() {
@@ -391,13 +335,7 @@ impl Server {
             let is_deaf = entry.taken_until.is_some_and(|until| until <= now);
             self.feed(id, if is_deaf { Event::End } else { Event::Tick });
         }
-        if self.paused_until.is_some_and(|until| until <= now) {
-            self.paused_until = None;
-            for (id, listener) in &self.listeners {
-                epoll::add(&self.epoll, listener, EventData::new_u64(*id), EventFlags::IN)?;
-            }
-        }
-        Ok(())
+        self.listeners.resume(&self.epoll, now)
     }
 
     /// Brings the timer, the counters and the registered descriptors of a client up to date.
@@ -416,16 +354,10 @@ impl Server {
         }
         self.has_lost |= entry.client.has_lost();
         entry.register(&self.epoll, id);
-        match &entry.connection {
-            None if entry.client.is_over() => drop(self.clients.remove(&id)),
-            None => {}
-            Some(connection) => {
-                let takes_lines = entry.client.takes_lines() && !connection.has_output();
-                let is_ready = connection.has_input() || entry.has_ended || entry.is_plain;
-                if (takes_lines && is_ready) || entry.must_end() {
-                    self.backlog.insert(id);
-                }
-            }
+        if entry.is_ready() {
+            self.backlog.insert(id);
+        } else if entry.connection.is_none() && entry.client.is_over() {
+            self.clients.remove(&id);
         }
     }
 
@@ -439,59 +371,6 @@ impl Server {
             say(text);
         }
     }
-}
-
-impl Entry {
-    /// Whether the connection is over for this client in its present state. A client that has
-    /// closed its end still gets the answers to its lines, but neither waits nor holds for them.
-    fn must_end(&self) -> bool {
-        let Some(connection) = &self.connection else { return false };
-        let is_late = self.client.is_queued() || (self.client.holds() && connection.has_output());
-        connection.is_broken() || (self.has_ended && is_late)
-    }
-
-    /// Registers the descriptors for the events that matter now. A client that is not ready for
-    /// another line is not read, and its end still matters.
-    fn register(&mut self, epoll: &OwnedFd, id: u64) {
-        let Some(connection) = &self.connection else { return };
-        let mut reading = EventFlags::empty();
-        if !self.has_ended && !self.is_plain {
-            reading |= EventFlags::RDHUP;
-            if self.client.takes_lines() && !connection.has_output() {
-                reading |= EventFlags::IN;
-            }
-        }
-        let mut writing = if connection.has_output() { EventFlags::OUT } else { EventFlags::empty() };
-        if connection.is_socket() {
-            reading |= writing;
-            writing = EventFlags::empty();
-        }
-        let ends = [(connection.input(), reading), (connection.output(), writing)];
-        for ((descriptor, wanted), registered) in ends.into_iter().zip(&mut self.interest) {
-            if wanted == *registered {
-                continue;
-            }
-            let data = EventData::new_u64(id);
-            let done = if registered.is_empty() {
-                epoll::add(epoll, descriptor, data, wanted)
-            } else if wanted.is_empty() {
-                epoll::delete(epoll, descriptor)
-            } else {
-                epoll::modify(epoll, descriptor, data, wanted)
-            };
-            match done {
-                Ok(()) => *registered = wanted,
-                // A regular file can always be read and written.
-                Err(_) => self.is_plain = true,
-            }
-        }
-    }
-}
-
-/// Prints a line on standard error as far as it fits. A write that blocks would keep the loop from
-/// its renewals.
-pub(super) fn say(text: &str) {
-    streams::say_what_fits(&format!("rlock: {}", one_line(text)));
 }
 
 fn new_id() -> SessionId {

@@ -31,7 +31,7 @@ const ERROR_TYPES: [&str; 2] = ["src/lock/op.rs", "src/store/"];
 
 /// Functions and constants whose texts go to a maker elsewhere, belong to an exit code that the
 /// supervision chooses, or are answers of the lock server.
-const OTHERS: [(&str, &[&str]); 11] = [
+const OTHERS: [(&str, &[&str]); 15] = [
     (
         "src/show/messages.rs",
         &[
@@ -53,10 +53,11 @@ const OTHERS: [(&str, &[&str]); 11] = [
         ],
     ),
     ("src/environment/context.rs", &["NOTHING_HELD"]),
-    (
-        "src/serve/client.rs",
-        &["change", "end_deadlock", "on", "on_line", "on_tick", "unlock", "upgrade", "LATE", "NO_PREWRITE", "UNKNOWN"],
-    ),
+    ("src/serve/client.rs", &["on"]),
+    ("src/serve/client/answers.rs", &["end_deadlock"]),
+    ("src/serve/client/ending.rs", &["LATE"]),
+    ("src/serve/client/lines.rs", &["change", "on_line", "upgrade", "NO_LOCK", "NO_PREWRITE", "UNKNOWN"]),
+    ("src/serve/client/timeouts.rs", &["on_tick"]),
     ("src/serve/rules.rs", &["refusal"]),
     ("src/store/embedded/fault.rs", &["LINE", "SLOW_LINE"]),
     ("src/store/embedded/records.rs", &["from"]),

@@ -1,7 +1,7 @@
 //! Looks for a deadlock on behalf of an upgrade that waits.
 //!
 //! An upgrade waits for readers, whose clients may wait for upgrades of their own. Nothing else
-//! would end such a circle.
+//! would end such a cycle.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ impl Look {
         })
     }
 
-    /// Takes in a reading, or `None` if the store could not tell. Returns the deadlock that this
+    /// Takes in a reading, or `None` if the store failed. Returns the deadlock that this
     /// request has to end.
     pub(super) fn on_reading(&mut self, reading: Option<&Reading>, now: Boottime) -> Option<Deadlock> {
         if !self.reads() {
