@@ -12,16 +12,18 @@ use anyhow::Context;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal as Kernel;
 
+use super::child::Child;
 pub(crate) use super::child::CommandSpec;
-use super::child::{self, Child};
 use super::event::{Action, Consequence, Ended, Event};
 use super::machine::{Machine, NOTICE_AFTER, Settings};
 use super::notify::NotifySocket;
 use super::outbox::Outbox;
+use super::reaping::reap_inherited;
 use super::report::Report;
 use super::signals::{Arrival, Signals};
 use super::spare::{SHELL, SpareWork};
 use super::spawn;
+use super::start_failure::start_failure;
 use super::terminal::StatusLine;
 use crate::lock::deadlock::Detector;
 use crate::lock::past::Streak;
@@ -152,7 +154,7 @@ where
         exit: None,
     };
     // Processes that ended before the signals were installed raised no SIGCHLD.
-    child::reap_inherited(None);
+    reap_inherited(None);
     supervision.ask()?;
     loop {
         if let Some(code) = supervision.exit {
@@ -350,7 +352,7 @@ where
 
     fn look_at_child(&mut self) -> anyhow::Result<()> {
         if self.child.is_none() {
-            child::reap_inherited(self.spare_work.as_ref().map(SpareWork::ids));
+            reap_inherited(self.spare_work.as_ref().map(|work| work.ids().shell));
         }
         let Some(child) = &mut self.child else { return Ok(()) };
         // The loop takes one look for each SIGCHLD. A later change raises another SIGCHLD, and the
@@ -391,7 +393,7 @@ where
         let busy = one_line(&self.busy_line());
         let argv: [OsString; 3] = [SHELL.into(), "-c".into(), self.otherwise.clone()];
         let error = spawn::execute(&argv, &[(BUSY.into(), busy.into())]);
-        let failure = child::start_error(SHELL.as_ref(), &error, Duration::ZERO);
+        let failure = start_failure(SHELL.as_ref(), &error, Duration::ZERO);
         self.unsaid.push(format!("rlock: {}", one_line(&failure.to_string())));
         self.say_the_rest();
         Ok(failure.code)
