@@ -196,7 +196,7 @@ pub(crate) enum Event {
     SpareEnded(Ended),
     /// The spare work could not be started.
     SpareFailed,
-    /// The grant or the place in the queue was given back. A release that finds the grant gone
+    /// The grant or the place in the queue was released. A release that finds the grant gone
     /// reports [`Event::Lost`] instead.
     Released,
     /// Time has passed and nothing else has happened.
@@ -240,22 +240,22 @@ pub(crate) enum Action {
     /// Wait until the processes that the command has started have ended. The loop answers with
     /// [`Event::RestEnded`].
     AwaitRest,
-    /// Give back the grant or the place in the queue, whichever the session has by now. The loop
+    /// Release the grant or the place in the queue, whichever the session has by now. The loop
     /// answers with [`Event::Released`] or [`Event::Lost`].
     Release,
-    /// Give back the grant while the command goes on. The loop answers with [`Event::Released`] or
+    /// Release the grant while the command goes on. The loop answers with [`Event::Released`] or
     /// [`Event::Lost`].
     ReleaseEarly,
-    /// Tell the guardian to end, because the command has ended and the grant was given back before.
+    /// Tell the guardian to end, because the command has ended and the grant was released before.
     Dismiss,
     /// Show on the terminal the holders that the request waits for.
     ShowWaiting,
     /// Erase the line that [`Action::ShowWaiting`] has written.
     HideWaiting,
     /// Print the holders that the request waits for, as a line of its own.
-    TellWaiting,
+    ReportWaiting,
     /// Do so if the first in the way is another one than at the last time.
-    TellChange,
+    ReportChange,
     /// Look whether the request waits for itself. The loop answers with [`Event::Deadlock`] if it
     /// does, and if it is the one to end.
     Look,
@@ -277,7 +277,7 @@ pub(crate) enum Action {
     Warn,
     /// Print the failure as a warning: the wait goes on.
     WarnWaiting,
-    /// Print that the store took the grant away.
+    /// Print that the store revoked the grant.
     ReportLost(Consequence),
     /// Print that the command exceeded its maximum run time.
     ReportTimeout,

@@ -33,7 +33,9 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Access, Mode, OFlags, RawDir};
 use rustix::io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd};
-use rustix::process::{Pid, PidfdFlags, Signal as Kernel, WaitOptions, kill_process, pidfd_open, setpgid, waitpid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal as Kernel, WaitOptions, getpid, kill_process, pidfd_open, setpgid, waitpid,
+};
 
 use super::spawn::{pointers, stack};
 use crate::system::processes;
@@ -69,6 +71,14 @@ pub(super) struct Ward {
     pub(super) group: Option<Pid>,
     /// Whether the command is not started yet.
     pub(super) is_first: bool,
+}
+
+impl Ward {
+    /// What a guardian watches that starts just before the command of this session.
+    pub(super) fn first(session: &str) -> Self {
+        let outer = processes::own_group();
+        Self { rlock: getpid(), session: session.to_owned(), outer, group: None, is_first: true }
+    }
 }
 
 /// What the guardian reads while it shares rlock's memory. It is never freed.

@@ -72,7 +72,7 @@ pub(crate) const NOTICE_AFTER: Duration = Duration::from_secs(1);
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// How often a log tells that a wait goes on.
-pub(crate) const TELL_EVERY: Duration = Duration::from_secs(300);
+pub(crate) const REPORT_EVERY: Duration = Duration::from_secs(300);
 
 /// How long the store of a wait may be out of reach before that is said. A failover or a new start
 /// of a server is no news.

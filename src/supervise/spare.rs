@@ -8,17 +8,18 @@ use std::io;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, open};
-use rustix::process::{Pid, Signal as Kernel, WaitId, WaitIdOptions, getpid, kill_process_group, waitid};
+use rustix::process::{Pid, Signal as Kernel, WaitIdOptions, kill_process_group};
 use rustix::stdio::dup2_stdin;
 
-use super::child::{ended, prepare, start_error};
 use super::event::Ended;
+use super::guarded;
 use super::guardian::{self, Ward};
+use super::reaping::{ended, seen};
 use super::signals::Signals;
 use super::spawn::spawn;
+use super::start_failure::start_failure;
 use crate::show::failure::Failure;
 use crate::system::exit;
-use crate::system::processes::own_group;
 use crate::words::reason;
 
 /// The shell that runs the work.
@@ -60,20 +61,14 @@ impl SpareWork {
             Failure::new(exit::FAILURE, text)
         })?;
         let started = || -> io::Result<Self> {
-            let _blocked = signals.hold_back()?;
-            let ward =
-                Ward { rlock: getpid(), session: session.to_owned(), outer: own_group(), group: None, is_first: true };
-            let leader = guardian::start(&ward, &[])?;
-            let prepare = prepare(signals, Some(leader));
-            let in_child = || dup2_stdin(&nothing).map_err(io::Error::from).and_then(|()| prepare());
-            let started = spawn(&argv, &[(VARIABLE.into(), session.into())], &in_child, START_LIMIT)
-                .map(|pid| Self { pid, leader });
-            if started.is_err() {
-                guardian::end(leader)?;
-            }
-            started
+            let (leader, pid) = guarded::start(&Ward::first(session), &[], signals, |leader| {
+                let prepare = guarded::prepare(signals, Some(leader));
+                let in_child = || dup2_stdin(&nothing).map_err(io::Error::from).and_then(|()| prepare());
+                spawn(&argv, &[(VARIABLE.into(), session.into())], &in_child, START_LIMIT)
+            })?;
+            Ok(Self { pid, leader })
         };
-        started().map_err(|error| start_error(argv[0].as_os_str(), &error, START_LIMIT))
+        started().map_err(|error| start_failure(argv[0].as_os_str(), &error, START_LIMIT))
     }
 
     /// The shell and the process group of the work.
@@ -92,10 +87,9 @@ impl SpareWork {
     /// # Errors
     /// An error of the kernel; none is expected.
     pub(crate) fn look(&self) -> io::Result<Option<Ended>> {
-        let ended_only = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        let Some(status) = waitid(WaitId::Pid(self.pid), ended_only)? else { return Ok(None) };
+        let Some(status) = seen(self.pid, WaitIdOptions::EXITED)? else { return Ok(None) };
         // The guardian may have been killed and reaped already.
-        if waitid(WaitId::Pid(self.leader), ended_only | WaitIdOptions::NOWAIT).is_ok() {
+        if seen(self.leader, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).is_ok() {
             guardian::end(self.leader)?;
         }
         Ok(Some(ended(&status)))

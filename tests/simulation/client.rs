@@ -275,7 +275,7 @@ impl<'s> Supervision<'s> {
             },
             Action::PassSpare(signal) => self.site.world().signal_spare(task, signal.kernel().as_raw()),
             Action::KillSpare => self.site.world().signal_spare(task, Kernel::KILL.as_raw()),
-            Action::ShowWaiting | Action::TellWaiting | Action::TellChange => drop(Box::pin(self.inspect()).await),
+            Action::ShowWaiting | Action::ReportWaiting | Action::ReportChange => drop(Box::pin(self.inspect()).await),
             Action::Look => return Box::pin(self.look()).await,
             Action::RunElse => self.exit = Some(0),
             Action::Exit(code) => self.exit = Some(code),
@@ -352,7 +352,7 @@ impl<'s> Supervision<'s> {
         }
     }
 
-    /// As `Supervision::give_up` of `supervise::run` does.
+    /// As `give_up` of `supervise::run::request` does.
     async fn give_up(&mut self) -> Option<Event> {
         if !self.inspect().await {
             self.asks = false;
@@ -395,7 +395,7 @@ impl<'s> Supervision<'s> {
         self.list(Call::inspect(self.conversation.resources.clone(), 0)).await.is_some()
     }
 
-    /// Looks for a deadlock as `Supervision::look` of `supervise::run` does.
+    /// Looks for a deadlock as `look` of `supervise::run::request` does.
     ///
     /// What this reading and the one before have seen was so in between, and thus now.
     async fn look(&mut self) -> Option<Event> {

@@ -4,8 +4,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use super::super::signals::one_test_at_a_time;
+use rustix::process::{Signal as Kernel, kill_process};
 
+use super::super::event::{Ended, Event, Signal, Stop};
+use super::super::signals::one_test_at_a_time;
 use super::*;
 use crate::system::alarm::Alarm;
 
@@ -231,8 +233,6 @@ fn rest_of_the_tree_is_awaited_until_all_processes_have_ended() {
     child.reap_guardian().unwrap();
 }
 
-/// The command starts with the dispositions and the mask that rlock was started with: no handler,
-/// and no signal blocked or ignored.
 #[test]
 fn shell_of_the_spare_work_is_left_alone_until_it_is_forgotten() {
     let _one = one_test_at_a_time();
@@ -255,6 +255,8 @@ fn shell_of_the_spare_work_is_left_alone_until_it_is_forgotten() {
     child.reap_guardian().unwrap();
 }
 
+/// The command starts with the dispositions and the mask that rlock was started with: no handler,
+/// and no signal blocked or ignored.
 #[test]
 fn command_inherits_no_signal_setting_of_rlock() {
     let _one = one_test_at_a_time();

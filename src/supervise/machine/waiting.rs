@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::super::event::{Action, Consequence, Event, Signal, Stop};
 use super::{
-    LOOK_EVERY, NOTICE_AFTER, Next, Notice, Settings, Skip, Starting, State, TELL_EVERY, TROUBLE_AFTER, cancel, is_over,
+    LOOK_EVERY, NOTICE_AFTER, Next, Notice, REPORT_EVERY, Settings, Skip, Starting, State, TROUBLE_AFTER, cancel,
+    is_over,
 };
 use crate::system::clock::Boottime;
 use crate::system::exit;
@@ -132,8 +133,8 @@ impl Wait {
         let next = match event {
             Event::Queued => {
                 self.reach = Reach::Answers;
-                let is_told = matches!(self.shown, Shown::LogAgain(_));
-                return Next::Stay(if is_told { vec![Action::TellChange] } else { show() });
+                let is_reported = matches!(self.shown, Shown::LogAgain(_));
+                return Next::Stay(if is_reported { vec![Action::ReportChange] } else { show() });
             }
             Event::OutOfReach => {
                 if self.reach == Reach::Answers {
@@ -172,8 +173,8 @@ impl Wait {
                 vec![Action::ShowWaiting]
             }
             (_, Shown::LogFrom(at) | Shown::LogAgain(at)) if at <= now => {
-                self.shown = Shown::LogAgain(now + TELL_EVERY);
-                vec![Action::TellWaiting]
+                self.shown = Shown::LogAgain(now + REPORT_EVERY);
+                vec![Action::ReportWaiting]
             }
             _ => vec![],
         }

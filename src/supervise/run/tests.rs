@@ -20,6 +20,7 @@ use crate::lock::past::End;
 use crate::lock::request::{Claim, Process};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
+use crate::store::{self, Obstruction, Released, Standing};
 
 /// A fake store. It reports `first`, and then the states that a test writes to a pipe: `w`aiting,
 /// `g`ranted or `l`ost. At the end of the pipe, the store fails.
@@ -28,7 +29,7 @@ struct Fake {
     news: PipeReader,
     releases: usize,
     release_fails: bool,
-    /// Whether a release finds that the grant was taken away.
+    /// Whether a release finds that the grant was revoked.
     is_gone: bool,
     lease: Option<Lease>,
     trouble: Option<String>,

@@ -42,10 +42,10 @@ fn log_tells_of_a_wait_after_a_second_on_change_and_every_five_minutes() {
     let mut machine = Machine::new(Settings { notice: Notice::Log, wait: None, ..settings(Group::Own) });
     assert_eq!(machine.on(Event::Queued, START), []);
     assert_eq!(machine.on(Event::Queued, START), [], "a short wait is not told");
-    let tell = |at| (at, Action::TellWaiting);
-    let expected = [tell(NOTICE_AFTER), tell(NOTICE_AFTER + TELL_EVERY), tell(NOTICE_AFTER + TELL_EVERY * 2)];
-    assert_eq!(pass_time(&mut machine, START + NOTICE_AFTER + TELL_EVERY * 2), expected);
-    assert_eq!(machine.on(Event::Queued, LATE), [Action::TellChange]);
+    let tell = |at| (at, Action::ReportWaiting);
+    let expected = [tell(NOTICE_AFTER), tell(NOTICE_AFTER + REPORT_EVERY), tell(NOTICE_AFTER + REPORT_EVERY * 2)];
+    assert_eq!(pass_time(&mut machine, START + NOTICE_AFTER + REPORT_EVERY * 2), expected);
+    assert_eq!(machine.on(Event::Queued, LATE), [Action::ReportChange]);
     assert_eq!(machine.on(signal(Signal::Cont, Sender::Other), LATE), []);
     assert_eq!(machine.on(granted(None), LATE), [Action::Start]);
     assert_eq!(machine.next_timeout(), None);

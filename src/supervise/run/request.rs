@@ -1,0 +1,172 @@
+//! Speaks to the store about the request, from the first question to the release, and makes events
+//! of the answers.
+
+use std::os::fd::BorrowedFd;
+
+use rustix::event::PollFlags;
+
+use super::super::event::Event;
+use super::voice::Voice;
+use crate::lock::deadlock::Detector;
+use crate::lock::past::{End, Streak};
+use crate::lock::request::Claim;
+use crate::show::failure::Failure;
+use crate::show::messages::Messages;
+use crate::store::{self, Grant, Handle, Obstruction, Released, Standing};
+use crate::system::clock::Boottime;
+
+pub(super) struct Request<'a> {
+    handle: &'a mut dyn Handle,
+    /// Whether the store may still report something.
+    asks: bool,
+    /// What the request was granted, if it was.
+    grant: Option<Grant>,
+    detector: Option<Detector>,
+}
+
+impl<'a> Request<'a> {
+    pub(super) fn new(handle: &'a mut dyn Handle, detector: Option<Detector>) -> Self {
+        Self { handle, asks: true, grant: None, detector }
+    }
+
+    pub(super) fn grant(&self) -> Option<&Grant> {
+        self.grant.as_ref()
+    }
+
+    /// The descriptors to poll for news from the store, and when to ask it without any.
+    pub(super) fn awaited(&self) -> (Vec<(BorrowedFd<'_>, PollFlags)>, Option<Boottime>) {
+        if self.asks { (self.handle.descriptors(), self.handle.timeout()) } else { (Vec::new(), None) }
+    }
+
+    /// The descriptors that a guardian is to keep open.
+    pub(super) fn kept(&self) -> Vec<BorrowedFd<'_>> {
+        self.handle.kept()
+    }
+
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.handle.trouble()
+    }
+
+    /// Lists the sessions that the request conflicts with.
+    pub(super) fn inspect(&mut self) -> Result<Vec<Obstruction>, store::Error> {
+        self.handle.inspect()
+    }
+
+    /// Asks the store for the state of the request, as long as that may change.
+    pub(super) fn ask(&mut self, voice: &mut Voice<'_>) -> Option<Event> {
+        if !self.asks {
+            return None;
+        }
+        let standing = self.handle.check();
+        self.follow(standing, voice)
+    }
+
+    fn follow(&mut self, standing: Result<Standing, store::Error>, voice: &mut Voice<'_>) -> Option<Event> {
+        // The descriptors of a finished request may stay ready for ever, and the loop would spin.
+        self.asks = standing.as_ref().is_ok_and(|standing| !standing.is_over());
+        Some(match standing {
+            Ok(Standing::Asking) => return None,
+            Ok(Standing::Waiting) => self.waiting(voice),
+            Ok(Standing::Granted(grant)) => {
+                let deadline = grant.deadline;
+                self.grant = Some(grant);
+                Event::Granted { deadline }
+            }
+            Ok(Standing::Busy { obstructions, streak }) => {
+                let event = busy(streak.as_ref());
+                voice.note_busy(obstructions, streak);
+                event
+            }
+            Ok(Standing::Superseded { by, streak }) => {
+                let event = busy(streak.as_ref());
+                voice.note_superseded(by, streak);
+                event
+            }
+            Ok(Standing::Refused(refusal)) => denied(&Failure::from(&refusal), voice),
+            Ok(Standing::AlreadyDone) => Event::AlreadyDone,
+            Ok(Standing::Lost) => Event::Lost,
+            Err(store::Error::Unavailable(reason)) => {
+                voice.note_store_failure(&reason);
+                Event::StoreFailed
+            }
+            Err(error) => denied(&error.into(), voice),
+        })
+    }
+
+    fn waiting(&self, voice: &mut Voice<'_>) -> Event {
+        voice.note_waiting();
+        match self.handle.trouble() {
+            Some(trouble) => {
+                voice.note_store_failure(&trouble);
+                Event::OutOfReach
+            }
+            None => Event::Queued,
+        }
+    }
+
+    /// Looks whether the request waits for itself and is the one to end.
+    pub(super) fn look(&mut self, voice: &mut Voice<'_>) -> Option<Event> {
+        let detector = self.detector.as_mut()?;
+        // A store that cannot list the requests now may do so at the next look.
+        let reading = self.handle.read(detector.names()).ok().flatten()?;
+        let deadlock = detector.read(&reading).filter(|deadlock| deadlock.ends == detector.session())?;
+        voice.note_deadlock(voice.messages.deadlock(&reading, &deadlock));
+        Some(Event::Deadlock)
+    }
+
+    /// Leaves the queue. The request may be granted in the meantime.
+    pub(super) fn give_up(&mut self, voice: &mut Voice<'_>) -> Option<Event> {
+        // The holders are those of the last moment of the wait.
+        let seen = self.handle.inspect();
+        let given_up = seen.and_then(|seen| {
+            let standing = self.handle.give_up()?;
+            Ok(match standing {
+                Standing::Busy { streak, .. } => Standing::Busy { obstructions: seen, streak },
+                standing => standing,
+            })
+        });
+        match given_up {
+            Err(error) => {
+                voice.note_store_failure(&error);
+                Some(Event::StoreFailed)
+            }
+            standing => self.follow(standing, voice),
+        }
+    }
+
+    /// Releases the grant or the place in the queue.
+    pub(super) fn release(&mut self, end: Option<End>, voice: &mut Voice<'_>) -> Event {
+        // Spare work and a command that is ready may outlast the release. Another renewal would put
+        // the request back into the queue.
+        self.asks = false;
+        let held = if voice.settings.verbose && self.grant.is_some() { self.held(&voice.messages) } else { Vec::new() };
+        match self.handle.release(end) {
+            Ok(released @ (Released::Done | Released::Kept)) => {
+                if !held.is_empty() {
+                    voice.say(&Messages::releases(&held, released == Released::Kept));
+                }
+                Event::Released
+            }
+            Ok(Released::Lost) => Event::Lost,
+            Err(error) => {
+                voice.say(&format!("warning: {}", voice.messages.not_released(&error)));
+                Event::Released
+            }
+        }
+    }
+
+    /// The claims that the session holds. The command may have released a part of the granted ones.
+    fn held(&mut self, messages: &Messages) -> Vec<Claim> {
+        let listed = self.handle.inspect().map(|listed| messages.listed(&listed)).unwrap_or_default();
+        if listed.is_empty() { messages.claims.clone() } else { listed }
+    }
+}
+
+fn busy(streak: Option<&Streak>) -> Event {
+    Event::Busy { skipped_for: streak.map(|streak| streak.last - streak.since) }
+}
+
+fn denied(failure: &Failure, voice: &mut Voice<'_>) -> Event {
+    voice.note_failure(failure);
+    Event::Denied(failure.code)
+}

@@ -1,0 +1,231 @@
+//! Speaks to the user: keeps what the store and the processes have answered until the machine asks
+//! for a report, and prints no line while the command runs.
+
+use std::fmt::Display;
+use std::io::Write;
+use std::time::Duration;
+
+use super::super::child::CommandSpec;
+use super::super::event::{Consequence, Ended};
+use super::super::machine::{NOTICE_AFTER, Settings};
+use super::super::outbox::Outbox;
+use super::super::terminal::StatusLine;
+use crate::lock::past::Streak;
+use crate::lock::request::{Process, SessionId};
+use crate::show::messages::{self, Messages};
+use crate::store::Obstruction;
+use crate::system::clock::{StoreTime, micros};
+use crate::words::one_line;
+
+pub(super) struct Voice<'a> {
+    pub(super) messages: Messages,
+    pub(super) settings: Settings,
+    pub(super) outbox: Outbox<'a>,
+    line: StatusLine,
+    /// The lines to print when the lock is free, from the start of the command on.
+    unsaid: Option<Vec<String>>,
+    /// Whether the request has been in the queue.
+    has_waited: bool,
+    /// The first session in the way at the last line about the wait, if there was such a line.
+    reported: Option<Option<SessionId>>,
+    /// The sessions that were in the way at the store's last answer.
+    obstructions: Vec<Obstruction>,
+    /// The process whose newer request has superseded this one.
+    superseded_by: Option<Box<Process>>,
+    /// The skips of the job in a row, if this request is one of them.
+    streak: Option<Streak>,
+    /// The message about the last failure, if there is one.
+    failure: Option<String>,
+    /// The lines about the deadlock, if there is one.
+    deadlock: Option<[String; 2]>,
+    /// What a loss before the start of the command has kept from happening.
+    not_started: &'static str,
+}
+
+impl<'a> Voice<'a> {
+    pub(super) fn new(
+        messages: Messages,
+        settings: Settings,
+        command: &CommandSpec,
+        output: &'a mut dyn Write,
+    ) -> Self {
+        let not_started = if command.argv.is_empty() { messages::NOT_PRINTED } else { messages::NOT_STARTED };
+        Self {
+            messages,
+            settings,
+            outbox: Outbox::new(output),
+            line: StatusLine::default(),
+            unsaid: None,
+            has_waited: false,
+            reported: None,
+            obstructions: Vec::new(),
+            superseded_by: None,
+            streak: None,
+            failure: None,
+            deadlock: None,
+            not_started,
+        }
+    }
+
+    /// Prints a line. While the command runs, the lines are kept until its end.
+    pub(super) fn say(&mut self, text: &str) {
+        let line = format!("rlock: {}", one_line(text));
+        match &mut self.unsaid {
+            None => self.outbox.put(&(line + "\n")),
+            Some(unsaid) => unsaid.push(line),
+        }
+    }
+
+    /// Keeps all further lines, because the command has started.
+    pub(super) fn keep_lines(&mut self) {
+        self.unsaid.get_or_insert_default();
+    }
+
+    /// Prints all that is still to say, before rlock ends.
+    pub(super) fn finish(&mut self) {
+        self.outbox.finish(self.unsaid.iter_mut().flat_map(std::mem::take));
+    }
+
+    /// Notes that the request is in the queue.
+    pub(super) fn note_waiting(&mut self) {
+        if !std::mem::replace(&mut self.has_waited, true) && self.settings.verbose {
+            self.say(&self.messages.waits());
+        }
+    }
+
+    /// Notes which sessions keep the request from being granted.
+    pub(super) fn note_busy(&mut self, obstructions: Vec<Obstruction>, streak: Option<Streak>) {
+        (self.obstructions, self.streak) = (obstructions, streak);
+    }
+
+    /// Notes that a newer request of this process has superseded the request.
+    pub(super) fn note_superseded(&mut self, by: Box<Process>, streak: Option<Streak>) {
+        (self.superseded_by, self.streak) = (Some(by), streak);
+    }
+
+    /// Notes a failure.
+    pub(super) fn note_failure(&mut self, failure: &dyn Display) {
+        self.failure = Some(failure.to_string());
+    }
+
+    /// Notes that the store has failed.
+    pub(super) fn note_store_failure(&mut self, reason: &dyn Display) {
+        self.failure = Some(self.messages.cannot_lock(reason));
+    }
+
+    /// Notes the lines about a deadlock.
+    pub(super) fn note_deadlock(&mut self, lines: [String; 2]) {
+        self.deadlock = Some(lines);
+    }
+
+    /// Shows on the terminal what the request waits for.
+    pub(super) fn show_waiting(&mut self, obstructions: &[Obstruction], waited: Duration) {
+        let asked = StoreTime::of_machine().as_micros().saturating_sub(micros(waited));
+        let text = format!("rlock: {}", self.messages.status(obstructions, StoreTime::from_micros(asked)));
+        self.line.show(&text, &mut self.outbox);
+    }
+
+    pub(super) fn hide_waiting(&mut self) {
+        self.line.hide(&mut self.outbox);
+    }
+
+    /// Prints what the request waits for, if the first in the way has changed or the line `is_due`
+    /// anyway.
+    pub(super) fn report_waiting(&mut self, obstructions: &[Obstruction], is_due: bool) {
+        let first = self.messages.first_in_the_way(obstructions);
+        // Nobody is in the way for as long as the grant is on its way.
+        if is_due || first.is_some() && self.reported != Some(first) {
+            self.reported = Some(first);
+            self.say(&self.messages.waiting(obstructions));
+        }
+    }
+
+    /// Prints that the request is granted, if its wait was reported or the user wants to know.
+    pub(super) fn report_grant(&mut self, waited: Duration) {
+        if self.settings.verbose || self.reported.is_some() {
+            let shown = Some(waited).filter(|waited| self.has_waited && *waited >= NOTICE_AFTER);
+            self.say(&self.messages.holds(shown));
+        }
+    }
+
+    pub(super) fn report_busy(&mut self) {
+        if !self.settings.quiet {
+            self.say(&self.busy_line());
+        }
+    }
+
+    pub(super) fn report_skip(&mut self) {
+        self.say(&self.messages.skip(&self.why_busy(), self.streak.as_ref()));
+    }
+
+    pub(super) fn busy_line(&self) -> String {
+        self.messages.busy(&self.why_busy(), self.streak.as_ref())
+    }
+
+    fn why_busy(&self) -> String {
+        // The length of the wait that is over, if there was one.
+        let waited = self.settings.wait.filter(|_| self.has_waited);
+        match &self.superseded_by {
+            Some(by) => self.messages.superseded(by, waited),
+            None => self.messages.in_the_way(&self.obstructions, waited),
+        }
+    }
+
+    pub(super) fn report_done(&mut self) {
+        self.say(&self.messages.done());
+    }
+
+    pub(super) fn report_spare(&mut self, ended: Ended) {
+        self.say(&match ended {
+            Ended::Code(code) => messages::spare_exited(code),
+            Ended::Signal(number) => messages::spare_killed(number),
+        });
+    }
+
+    pub(super) fn report_deadlock(&mut self) {
+        self.deadlock.take().into_iter().flatten().for_each(|line| self.say(&line));
+    }
+
+    pub(super) fn report_failure(&mut self) {
+        self.say_failure("", "");
+    }
+
+    /// Prints the last failure as a warning.
+    pub(super) fn warn(&mut self) {
+        self.say_failure("warning: ", "");
+    }
+
+    /// Prints the last failure as a warning that the wait goes on.
+    pub(super) fn warn_waiting(&mut self) {
+        if !self.settings.quiet {
+            self.say_failure("warning: ", messages::WAIT_GOES_ON);
+        }
+    }
+
+    fn say_failure(&mut self, kind: &str, addition: &str) {
+        if let Some(failure) = &self.failure {
+            self.say(&format!("{kind}{failure}{addition}"));
+        }
+    }
+
+    pub(super) fn report_lost(&mut self, consequence: Consequence) {
+        self.say(&self.messages.lost(self.outcome(consequence)));
+    }
+
+    /// Prints that the lease was not renewed in time, because the store has this `trouble`.
+    pub(super) fn report_overdue(&mut self, trouble: Option<&str>, consequence: Consequence) {
+        self.say(&self.messages.overdue(trouble, self.outcome(consequence)));
+    }
+
+    fn outcome(&self, consequence: Consequence) -> &'static str {
+        match consequence {
+            Consequence::NotStarted => self.not_started,
+            Consequence::Stopped => messages::STOPPED,
+            Consequence::EndedLate => messages::ENDED_LATE,
+        }
+    }
+
+    pub(super) fn report_timeout(&mut self) {
+        self.say(&messages::timeout(self.settings.max_runtime));
+    }
+}
