@@ -3,7 +3,7 @@
 //!
 //! The modules beside the subcommands:
 //! - `table`: one entry for each subcommand.
-//! - `look`: asks the terminal how listings and help may look. [`stdout`]: prints them.
+//! - `look`: asks the terminal how listings and help may look. `stdout`: prints them.
 //! - `replaced`: writes a file that the user names.
 //! - `start`: what has to be done before anything else.
 //! - [`pages`]: the man pages.

@@ -21,6 +21,7 @@
 //! | `serve` | the lock server: one poll loop, a pure machine for each client |
 //! | `environment` | what a run takes from variables, the configuration file and the locks above |
 //! | [`cli`] | the subcommands: options, reader and run of each; help, man pages and completions |
+//! | `simulation` | the whole system in virtual time; only the tests have it |
 
 // The printing macros panic if standard error is closed.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
@@ -34,6 +35,8 @@ mod arguments;
 mod environment;
 mod serve;
 mod show;
+#[cfg(test)]
+mod simulation;
 mod supervise;
 mod tables;
 mod words;

@@ -13,22 +13,17 @@
 //! One thread serves all clients. The requests of all clients go through one
 //! [`Sessions`](crate::store::sessions::Sessions), so they share its connection or beacon.
 
-mod client;
+pub(crate) mod client;
 mod connection;
-mod event;
+pub(crate) mod event;
 mod input;
-mod line;
+pub(crate) mod line;
 mod listen;
 mod listing;
 mod peer;
 mod questions;
-mod rules;
+pub(crate) mod rules;
 pub(crate) mod run;
 mod server;
 pub(crate) mod token;
 mod worker;
-
-/// Drives the machines of clients for the simulation of the whole system.
-#[cfg(test)]
-#[path = "../tests/simulation/desk.rs"]
-pub(crate) mod desk;

@@ -10,7 +10,7 @@
 //! - `lines`: what the client sends; `reports`: what the store reports about its sessions;
 //!   `answers`: what the store answers to its questions.
 
-pub(super) use self::state::Client;
+pub(crate) use self::state::Client;
 use self::state::State;
 use self::turn::Turn;
 use super::event::{Action, Event};
@@ -33,7 +33,7 @@ mod tests;
 impl Client {
     /// Takes in an event that happened at `now`. `new_id` makes the id of a new session, and
     /// `may_wait` says whether one more request may wait.
-    pub(super) fn on(
+    pub(crate) fn on(
         &mut self,
         event: Event,
         now: Boottime,

@@ -18,7 +18,7 @@ use crate::store::{self, Changed, Obstruction};
 
 /// What happens to a client.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(crate) enum Event {
     /// The client has sent a line. Only a client that [`takes_lines`](super::client::Client::takes_lines) gets it.
     Line(Line),
     /// The client has sent a line that is too long.
@@ -39,7 +39,7 @@ pub(super) enum Event {
 
 /// What the server has to do.
 #[derive(Debug)]
-pub(super) enum Action {
+pub(crate) enum Action {
     /// Send a line.
     Say(String),
     /// Send a listing.
@@ -69,7 +69,7 @@ pub(super) enum Action {
 
 /// A question that may take long.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Question {
+pub(crate) enum Question {
     /// The holders and waiters of one resource, or of all resources that the client may see.
     Inspect(Option<Resource>),
     /// The holders and waiters of these resources.
@@ -82,7 +82,7 @@ pub(super) enum Question {
 
 /// The answer to a [`Question`].
 #[derive(Clone, Debug)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     Listing(Arc<Listing>),
     Obstructions(Arc<[Obstruction]>),
     Reading(Arc<Reading>),

@@ -10,7 +10,7 @@ use crate::lock::span::Span;
 
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Line {
+pub(crate) enum Line {
     Lock {
         claims: Vec<Claim>,
         /// The maximum wait: `None` for no limit, zero for no wait.

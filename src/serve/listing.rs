@@ -32,7 +32,7 @@ impl Unread {
 
 /// A line with its end.
 #[derive(Debug)]
-pub(super) struct Listing {
+pub(crate) struct Listing {
     text: String,
     unread: Unread,
 }

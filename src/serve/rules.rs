@@ -9,33 +9,33 @@ use crate::lock::resource::Resource;
 use crate::system::clock::Boottime;
 
 #[derive(Debug)]
-pub(super) struct Rules {
+pub(crate) struct Rules {
     /// The token that clients must send.
-    pub(super) token: Option<String>,
+    pub(crate) token: Option<String>,
     /// The patterns of the names that clients may lock. If empty, all names.
-    pub(super) only: Vec<Pattern>,
-    pub(super) has_leases: bool,
+    pub(crate) only: Vec<Pattern>,
+    pub(crate) has_leases: bool,
     /// How long before its deadline a hold counts as lost unless it is renewed.
-    pub(super) grace: Duration,
+    pub(crate) grace: Duration,
     /// See [`Messages::is_stopped`](crate::show::messages::Messages::is_stopped).
-    pub(super) is_stopped: fn(&Process) -> bool,
+    pub(crate) is_stopped: fn(&Process) -> bool,
 }
 
 impl Rules {
     /// Whether clients may lock and see this resource.
-    pub(super) fn serves(&self, resource: &Resource) -> bool {
+    pub(crate) fn serves(&self, resource: &Resource) -> bool {
         self.only.is_empty() || self.only.iter().any(|pattern| pattern.matches(resource.as_str()))
     }
 
     /// The answer about a resource that clients may not lock.
-    pub(super) fn refusal(&self, resource: &Resource) -> String {
+    pub(crate) fn refusal(&self, resource: &Resource) -> String {
         let patterns: Vec<_> = self.only.iter().map(Pattern::as_str).collect();
         format!("refused this server does not serve '{resource}': name a KEY that matches {}", patterns.join(" or "))
     }
 
     /// The instant at which a hold with this deadline counts as lost. A client needs time to stop
     /// its work, because nobody kills it.
-    pub(super) fn overdue_at(&self, deadline: Option<Boottime>) -> Option<Boottime> {
+    pub(crate) fn overdue_at(&self, deadline: Option<Boottime>) -> Option<Boottime> {
         deadline.map(|deadline| deadline - self.grace)
     }
 }

@@ -17,29 +17,24 @@
 
 mod client;
 pub mod codec;
-mod conversation;
+pub(crate) mod conversation;
 mod credentials;
 mod examine;
-mod failure;
+pub(crate) mod failure;
 pub mod findings;
 mod hold;
-mod interface;
+pub(crate) mod interface;
 pub mod keys;
 mod nodes;
 mod order;
 mod reading;
 mod rights;
-mod scripts;
+pub(crate) mod scripts;
 mod secrets;
 mod sessions;
 mod survey;
-mod target;
+pub(crate) mod target;
 mod transport;
-
-/// Here it reaches the conversations, which only this module sees.
-#[cfg(test)]
-#[path = "../../tests/simulation/mod.rs"]
-mod simulation;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;

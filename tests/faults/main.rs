@@ -13,10 +13,6 @@
 //! but not its timing. RLOCK_SECONDS sets the length of a scenario, and RLOCK_LOGS names a folder
 //! for the logs.
 
-#[path = "../support/claims.rs"]
-mod claims;
-#[path = "../support/rules.rs"]
-mod rules;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -37,6 +33,8 @@ mod stage;
 mod workloads;
 
 use std::time::Duration;
+
+use support::{claims, rules};
 
 use scenario::Scenario;
 use support::random::Random;

@@ -6,9 +6,11 @@
 
 #![allow(dead_code, reason = "each test crate that includes this module uses a part of it")]
 
+pub(crate) mod claims;
 pub(crate) mod hung_disk;
 pub(crate) mod needs;
 pub(crate) mod random;
+pub(crate) mod rules;
 pub(crate) mod serve;
 pub(crate) mod servers;
 pub(crate) mod share;

@@ -13,7 +13,7 @@ const GREETING_LIMIT: Duration = Duration::from_secs(10);
 
 /// One client.
 #[derive(Debug)]
-pub(in crate::serve) struct Client {
+pub(crate) struct Client {
     pub(super) state: State,
     /// The locks that the client holds: none, one, or a prewrite lock and its upgrade.
     pub(super) holds: Vec<Hold>,
@@ -98,7 +98,7 @@ pub(super) struct Pending {
 impl Client {
     /// A client that connected at `now`. `has_time` is false for a client that must say something
     /// soon.
-    pub(in crate::serve) fn new(rules: &Rules, now: Boottime, has_time: bool) -> Self {
+    pub(crate) fn new(rules: &Rules, now: Boottime, has_time: bool) -> Self {
         Self {
             state: State::Idle,
             holds: Vec::new(),
@@ -112,12 +112,12 @@ impl Client {
     }
 
     /// Whether the client's next line can be taken in now.
-    pub(in crate::serve) fn takes_lines(&self) -> bool {
+    pub(crate) fn takes_lines(&self) -> bool {
         matches!(self.state, State::Idle)
     }
 
     /// Whether the client waits for the answer to a question.
-    pub(in crate::serve) fn asks(&self) -> bool {
+    pub(crate) fn asks(&self) -> bool {
         match &self.state {
             State::Explaining { .. } | State::Asking { .. } => true,
             State::Requesting(pending) => pending.look.as_ref().is_some_and(Look::reads),
@@ -131,12 +131,12 @@ impl Client {
     }
 
     /// Whether the store has queued the client's request.
-    pub(in crate::serve) fn is_queued(&self) -> bool {
+    pub(crate) fn is_queued(&self) -> bool {
         matches!(&self.state, State::Requesting(pending) if pending.is_queued)
     }
 
     /// Whether the connection is closed and the store has no session of this client any more.
-    pub(in crate::serve) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         matches!(self.state, State::Closed) && self.releasing.is_empty()
     }
 

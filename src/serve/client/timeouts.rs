@@ -11,7 +11,7 @@ use crate::system::clock::Boottime;
 
 impl Client {
     /// The instant at which [`Event::Tick`] is due.
-    pub(in crate::serve) fn timeout(&self, rules: &Rules) -> Option<Boottime> {
+    pub(crate) fn timeout(&self, rules: &Rules) -> Option<Boottime> {
         let of_state = match &self.state {
             State::Closed => return None,
             State::Requesting(pending) => {

@@ -26,11 +26,11 @@ mod shared;
 mod testing;
 mod verdict;
 
-pub(super) use exchange::Exchange;
-pub(super) use hold::HoldConversation;
-pub(super) use question::{Answer, Question};
-pub(super) use retry::Retry;
-pub(super) use separate::SeparateConversations;
+pub(crate) use exchange::Exchange;
+pub(crate) use hold::HoldConversation;
+pub(crate) use question::{Answer, Question};
+pub(crate) use retry::Retry;
+pub(crate) use separate::SeparateConversations;
 #[cfg(test)]
-pub(super) use separate::SessionConversation;
-pub(super) use shared::SharedConversation;
+pub(crate) use separate::SessionConversation;
+pub(crate) use shared::SharedConversation;

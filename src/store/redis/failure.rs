@@ -12,14 +12,14 @@ mod reply;
 
 /// Why a server can't be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Failure {
+pub(crate) struct Failure {
     /// The server as messages name it.
     server: String,
     kind: ErrorKind,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ErrorKind {
+pub(crate) enum ErrorKind {
     /// The host name can't be resolved, with the reason.
     Unresolved(String),
     /// Nothing listens at the address.
@@ -130,7 +130,7 @@ pub(super) enum ErrorKind {
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(crate) enum Stage {
     /// The server has not accepted the connection.
     Connecting,
     /// The TLS handshake is not over.
@@ -143,7 +143,7 @@ pub(super) enum Stage {
 
 /// A right that a user may lack.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Right {
+pub(crate) enum Right {
     /// To run a command, with its name if the server gives it.
     Command(Option<String>),
     /// To access the keys.
@@ -154,7 +154,7 @@ pub(super) enum Right {
 
 impl ErrorKind {
     /// The failure of this kind of a server.
-    pub(super) fn of(self, server: &str) -> Failure {
+    pub(crate) fn of(self, server: &str) -> Failure {
         Failure { server: server.to_owned(), kind: self }
     }
 

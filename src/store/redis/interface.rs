@@ -13,7 +13,7 @@ use super::target::Node;
 use crate::system::clock::Boottime;
 
 /// Decides what happens on a connection.
-pub(super) trait Conversation {
+pub(crate) trait Conversation {
     /// Takes in an event that arrived at `now`.
     fn on(&mut self, event: Event, now: Boottime);
 
@@ -31,7 +31,7 @@ pub(super) trait Conversation {
 }
 
 /// Acts for a conversation, on a connection to a server or on a simulated one.
-pub(super) trait Transport {
+pub(crate) trait Transport {
     /// Carries out an action, and reports what comes of it at once.
     fn perform(&mut self, action: Action, conversation: &mut impl Conversation, now: Boottime);
 
@@ -63,7 +63,7 @@ pub(super) trait Transport {
 }
 
 /// What the transport has to do.
-pub(super) enum Action {
+pub(crate) enum Action {
     /// Find a server and connect to it. [`Event::Connecting`] or [`Event::Failed`] follows.
     Open(Seek),
     /// Close the connection; nothing more arrives on it.
@@ -88,7 +88,7 @@ pub(super) enum Action {
 
 /// What the transport reports.
 #[derive(Debug, PartialEq)]
-pub(super) enum Event {
+pub(crate) enum Event {
     /// The address of the server is known, and commands leave for this node from now on.
     Connecting(Node),
     /// The reply to the oldest command without one.
@@ -107,7 +107,7 @@ pub(super) enum Event {
 
 /// Which server to find.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Seek {
+pub(crate) enum Seek {
     /// The server of the URL, or any node of the Cluster. Each attempt begins with another node, so
     /// that a useless one is left behind.
     Start(usize),
@@ -117,9 +117,9 @@ pub(super) enum Seek {
 
 /// Where in a Cluster the resources are, as MOVED and ASK tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Redirect {
+pub(crate) struct Redirect {
     /// The node.
-    pub(super) node: Node,
+    pub(crate) node: Node,
     /// Whether the slot still migrates, so that each command needs ASKING before it.
-    pub(super) asking: bool,
+    pub(crate) asking: bool,
 }

@@ -20,7 +20,7 @@ pub const KINDS_LEN: usize = KINDS.len();
 
 /// The kinds of keys of a resource, in the order of the KEYS of a script: the state, the hash of
 /// records, the expiries, the queue, the lower and the upper ends, and the history.
-pub(super) const KINDS: [&str; 7] = [":s", ":d", ":e", ":q", ":l", ":u", ":h"];
+pub(crate) const KINDS: [&str; 7] = [":s", ":d", ":e", ":q", ":l", ":u", ":h"];
 
 /// The bytes that need no escape.
 const PLAIN: &[u8] = b"._-~/@+=,";

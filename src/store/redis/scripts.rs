@@ -17,7 +17,7 @@ const BOUNDS: &str = "local work, crowd, long, heads = ";
 
 /// A script with its SHA-1, by which a server knows it.
 #[derive(Debug)]
-pub(super) struct Script {
+pub(crate) struct Script {
     pieces: &'static [Piece],
     sha1: &'static str,
 }
@@ -32,17 +32,17 @@ enum Piece {
 
 impl Script {
     /// The SHA-1 of the source.
-    pub(super) fn sha1(&self) -> &'static str {
+    pub(crate) fn sha1(&self) -> &'static str {
         self.sha1
     }
 
     /// The source.
-    pub(super) fn source(&self) -> String {
+    pub(crate) fn source(&self) -> String {
         self.variant(Variant::default())
     }
 
     /// The source of a variant, which has the same effect.
-    pub(super) fn variant(&self, variant: Variant) -> String {
+    pub(crate) fn variant(&self, variant: Variant) -> String {
         let text = |piece: &Piece| match *piece {
             Piece::Fast(_) if variant.is_general => "",
             Piece::Always(text) | Piece::Fast(text) => text,

@@ -29,7 +29,7 @@ pub(in crate::store) const SCHEMES: &str = "redis://host:6379, rediss:// for TLS
 
 /// The kind of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::store) enum Kind {
+pub(crate) enum Kind {
     /// One server.
     Single,
     /// The master that the Sentinels name.
@@ -40,7 +40,7 @@ pub(in crate::store) enum Kind {
 
 /// Where a server, a Sentinel or a node of a Cluster listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::store) enum Node {
+pub(crate) enum Node {
     /// A host and a port.
     Tcp {
         /// The host name, or its address without brackets.
@@ -93,10 +93,10 @@ pub(in crate::store) struct Login {
 
 /// The meaning of a URL.
 #[derive(Clone, Debug)]
-pub(in crate::store) struct Target {
-    pub(super) kind: Kind,
+pub(crate) struct Target {
+    pub(crate) kind: Kind,
     /// The server, or the nodes where to look for it: at least one.
-    pub(super) nodes: Vec<Node>,
+    pub(crate) nodes: Vec<Node>,
     /// The nodes of a Cluster that were heard of.
     pub(super) known: Arc<Known>,
     /// The order in which the addresses of a name are tried.

@@ -31,7 +31,7 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
 const CHECK_LIMIT: Duration = Duration::from_millis(500);
 
 /// One connection at a time, and what is in flight on it.
-pub(in crate::store::redis) struct Exchange {
+pub(crate) struct Exchange {
     pub(in crate::store::redis) target: Arc<Target>,
     pub(in crate::store::redis) setting: Setting,
     /// The number of failed connections, which chooses the node to begin with.
@@ -114,7 +114,7 @@ pub(super) enum Outcome {
 }
 
 impl Exchange {
-    pub(in crate::store::redis) fn new(target: Arc<Target>, setting: Setting) -> Self {
+    pub(crate) fn new(target: Arc<Target>, setting: Setting) -> Self {
         Self {
             target,
             setting,
@@ -139,7 +139,7 @@ impl Exchange {
     }
 
     /// An exchange with the same server over a connection of its own.
-    pub(in crate::store::redis) fn another(&self) -> Self {
+    pub(crate) fn another(&self) -> Self {
         let (target, setting) = (Arc::clone(&self.target), self.setting.clone());
         Self { attempt: self.attempt, redirect: self.redirect.clone(), ..Self::new(target, setting) }
     }
@@ -155,7 +155,7 @@ impl Exchange {
     }
 
     /// The failure that says most, while the server does not answer.
-    pub(in crate::store::redis) fn outage(&self) -> Option<&Failure> {
+    pub(crate) fn outage(&self) -> Option<&Failure> {
         self.outage.as_ref().map(|outage| &outage.failure)
     }
 
@@ -185,7 +185,7 @@ impl Exchange {
 
     /// The name of the state, for tests that count what they reach.
     #[cfg(test)]
-    pub(in crate::store::redis) fn state_name(&self) -> &'static str {
+    pub(crate) fn state_name(&self) -> &'static str {
         match self.connection {
             Connection::Closed { .. } => "closed",
             Connection::Locating => "locating",

@@ -30,13 +30,13 @@ use crate::words::Explained;
 const INSPECT_LIMIT: Duration = Duration::from_secs(1);
 
 /// The conversation about one request.
-pub(in crate::store::redis) struct HoldConversation {
-    pub(in crate::store::redis) exchange: Exchange,
+pub(crate) struct HoldConversation {
+    pub(crate) exchange: Exchange,
     negotiation: Negotiation,
     request: Request,
     terms: Terms,
     /// The resources of the request, each once.
-    pub(in crate::store::redis) resources: Vec<Resource>,
+    pub(crate) resources: Vec<Resource>,
     connect_timeout: Duration,
     /// The renewal under way while the slot of a held lock migrates.
     piecemeal: Option<Piecemeal>,
@@ -48,7 +48,7 @@ impl HoldConversation {
     /// # Errors
     /// The request has no terms, and a lease needs them, or its resources have several slots of a
     /// Cluster.
-    pub(in crate::store::redis) fn new(
+    pub(crate) fn new(
         exchange: Exchange,
         request: Request,
         replicas: Replicas,
@@ -70,7 +70,7 @@ impl HoldConversation {
 
     /// How long a look at the holders may take. Nothing else happens meanwhile, so a grant that
     /// comes in this time is claimed only afterwards.
-    pub(in crate::store::redis) fn inspect_limit(&self) -> Duration {
+    pub(crate) fn inspect_limit(&self) -> Duration {
         INSPECT_LIMIT.min(self.terms.ttl / 4)
     }
 
@@ -83,13 +83,13 @@ impl HoldConversation {
     ///
     /// # Errors
     /// The server can't be used, or the grant has too few copies.
-    pub(in crate::store::redis) fn standing(&self) -> Result<Standing, Error> {
+    pub(crate) fn standing(&self) -> Result<Standing, Error> {
         self.negotiation.standing(&self.exchange.target)
     }
 
     /// Begins to give back whatever the server may keep for this request; nothing is left to do
     /// where it can't keep anything. `end` tells how the command ended, if it ran.
-    pub(in crate::store::redis) fn release(
+    pub(crate) fn release(
         &mut self,
         end: Option<End>,
         now: Boottime,
@@ -108,18 +108,18 @@ impl HoldConversation {
     }
 
     /// Begins to give up the place in the queue, which counts the request as busy.
-    pub(in crate::store::redis) fn give_up(&mut self, now: Boottime) -> Release<&mut Exchange> {
+    pub(crate) fn give_up(&mut self, now: Boottime) -> Release<&mut Exchange> {
         self.part_by(Call::give_up(self.request.session, self.resources.clone()), now)
     }
 
     /// Begins to make the request again without a wait, after it has left the queue.
-    pub(in crate::store::redis) fn ask_once_more(&mut self, now: Boottime) -> Release<&mut Exchange> {
+    pub(crate) fn ask_once_more(&mut self, now: Boottime) -> Release<&mut Exchange> {
         self.part_by(Call::acquire(&Request { wait: false, ..self.request.clone() }, 0, false), now)
     }
 
     /// Begins to claim a grant at once. The conversation is over when its standing is known, or at
     /// the limit of a connection.
-    pub(in crate::store::redis) fn claim(&mut self, now: Boottime) -> Claiming<'_> {
+    pub(crate) fn claim(&mut self, now: Boottime) -> Claiming<'_> {
         let commands = self.negotiation.claim();
         self.send_all(commands, now);
         Claiming { until: now + self.connect_timeout, now, hold: self }
@@ -139,7 +139,7 @@ impl HoldConversation {
 
     /// The name of the negotiation's state, for tests that count what they reach.
     #[cfg(test)]
-    pub(in crate::store::redis) fn state_name(&self) -> &'static str {
+    pub(crate) fn state_name(&self) -> &'static str {
         self.negotiation.state().name()
     }
 
@@ -291,7 +291,7 @@ impl HoldConversation {
 }
 
 /// The conversation until it is known whether a grant is claimed.
-pub(in crate::store::redis) struct Claiming<'h> {
+pub(crate) struct Claiming<'h> {
     hold: &'h mut HoldConversation,
     until: Boottime,
     now: Boottime,

@@ -16,7 +16,7 @@ use crate::system::clock::Boottime;
 const RETRY_AFTER: Duration = Duration::from_millis(50);
 
 /// A question, idempotent if it is a call. It borrows or owns its exchange.
-pub(in crate::store::redis) struct Question<E> {
+pub(crate) struct Question<E> {
     exchange: E,
     text: Text,
     retry: Retry,
@@ -38,7 +38,7 @@ enum Text {
 
 /// The answer to a question.
 #[derive(Debug, PartialEq)]
-pub(in crate::store::redis) enum Answer {
+pub(crate) enum Answer {
     /// The reply of a script.
     Reply(ScriptReply),
     /// The reply to a plain command.
@@ -59,7 +59,7 @@ enum OldConnection {
 
 impl<E: DerefMut<Target = Exchange>> Question<E> {
     /// Calls a script.
-    pub(in crate::store::redis) fn call(exchange: E, call: Call, retry: Retry, until: Boottime) -> Self {
+    pub(crate) fn call(exchange: E, call: Call, retry: Retry, until: Boottime) -> Self {
         Self::new(exchange, Text::Call(Box::new(call)), retry, until)
     }
 
@@ -96,7 +96,7 @@ impl<E: DerefMut<Target = Exchange>> Question<E> {
 
     /// The answer of the probe and that of the question. A failure names the keys of the call that
     /// it may be about.
-    pub(in crate::store::redis) fn into_result(self) -> Result<(Option<Value>, Answer), Failure> {
+    pub(crate) fn into_result(self) -> Result<(Option<Value>, Answer), Failure> {
         let Self { exchange, text, probed, result, .. } = self;
         match (result, text) {
             (Some(Ok(answer)), _) => Ok((probed, answer)),
@@ -111,7 +111,7 @@ impl<E: DerefMut<Target = Exchange>> Question<E> {
     /// The names of the states of the question and its exchange, for tests that count what they
     /// reach.
     #[cfg(test)]
-    pub(in crate::store::redis) fn state_names(&self) -> [&'static str; 2] {
+    pub(crate) fn state_names(&self) -> [&'static str; 2] {
         let own = match self.old {
             _ if self.is_over() => "over",
             OldConnection::None => "asking",

@@ -20,9 +20,9 @@ use crate::system::clock::Boottime;
 const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
 
 /// A release under way. It borrows or owns its exchange.
-pub(in crate::store::redis) struct Release<E> {
+pub(crate) struct Release<E> {
     /// The call of the script, for the transport to carry out.
-    pub(in crate::store::redis) question: Question<E>,
+    pub(crate) question: Question<E>,
     parting: Parting,
 }
 
@@ -40,7 +40,7 @@ impl<E: DerefMut<Target = Exchange>> Release<E> {
     ///
     /// # Errors
     /// The server can't be used.
-    pub(in crate::store::redis) fn reply(mut self) -> Result<Option<ScriptReply>, Failure> {
+    pub(crate) fn reply(mut self) -> Result<Option<ScriptReply>, Failure> {
         let late = self.question.late_reply();
         let reply = told(self.question.into_result().map(|(_, answer)| answer), late)?;
         Ok(if let Answer::Reply(reply) = reply { Some(reply) } else { None })
@@ -50,7 +50,7 @@ impl<E: DerefMut<Target = Exchange>> Release<E> {
     ///
     /// # Errors
     /// The server can't be used, and the lock is held until its lease ends.
-    pub(in crate::store::redis) fn result(mut self, now: Boottime) -> Result<Released, Failure> {
+    pub(crate) fn result(mut self, now: Boottime) -> Result<Released, Failure> {
         let late = self.question.late_reply();
         let in_doubt = self.question.is_in_doubt();
         let reply = self.question.into_result().map(|(_, answer)| answer);

@@ -8,7 +8,7 @@ use crate::store::redis::target::Kind;
 
 /// How persistently an exchange retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store::redis) enum Retry {
+pub(crate) enum Retry {
     /// Not at all.
     Never,
     /// While the failure may pass and does not suggest that the URL names the wrong server.

@@ -17,19 +17,19 @@ use crate::store::{Error, Replicas, Standing, sessions};
 use crate::system::clock::Boottime;
 
 /// The conversations about many sessions. A route of type `R` carries each of them.
-pub(in crate::store::redis) struct SeparateConversations<R> {
+pub(crate) struct SeparateConversations<R> {
     connect_timeout: Duration,
     sessions: BTreeMap<SessionId, (SessionConversation, R)>,
     reports: VecDeque<(SessionId, sessions::Event)>,
 }
 
 impl<R> SeparateConversations<R> {
-    pub(in crate::store::redis) fn new(connect_timeout: Duration) -> Self {
+    pub(crate) fn new(connect_timeout: Duration) -> Self {
         Self { connect_timeout, sessions: BTreeMap::new(), reports: VecDeque::new() }
     }
 
     /// Begins to make a request at `now`, over an exchange and a route of its own.
-    pub(in crate::store::redis) fn acquire(&mut self, request: Request, exchange: Exchange, route: R, now: Boottime) {
+    pub(crate) fn acquire(&mut self, request: Request, exchange: Exchange, route: R, now: Boottime) {
         let id = request.session;
         match HoldConversation::new(exchange, request, Replicas::default(), self.connect_timeout, now) {
             Ok(hold) => drop(self.sessions.insert(id, (SessionConversation::new(hold), route))),
@@ -38,7 +38,7 @@ impl<R> SeparateConversations<R> {
     }
 
     /// Begins to give back whatever the server may keep for a session.
-    pub(in crate::store::redis) fn release(&mut self, id: SessionId, now: Boottime) {
+    pub(crate) fn release(&mut self, id: SessionId, now: Boottime) {
         let released = take_back(&mut self.reports, id);
         let session = self.sessions.get_mut(&id);
         if !session.is_some_and(|(conversation, _)| conversation.release(now)) {
@@ -48,7 +48,7 @@ impl<R> SeparateConversations<R> {
 
     /// Lets all sessions go on at `now`. `drive` carries out the conversation of a session by its
     /// route.
-    pub(in crate::store::redis) fn advance(
+    pub(crate) fn advance(
         &mut self,
         now: Boottime,
         mut drive: impl FnMut(SessionId, &mut SessionConversation, &mut R),
@@ -64,22 +64,22 @@ impl<R> SeparateConversations<R> {
     }
 
     /// Hands out the next report.
-    pub(in crate::store::redis) fn next_report(&mut self) -> Option<(SessionId, sessions::Event)> {
+    pub(crate) fn next_report(&mut self) -> Option<(SessionId, sessions::Event)> {
         self.reports.pop_front()
     }
 
-    pub(in crate::store::redis) fn routes(&self) -> impl Iterator<Item = &R> {
+    pub(crate) fn routes(&self) -> impl Iterator<Item = &R> {
         self.sessions.values().map(|(_, route)| route)
     }
 
     /// The instant at which [`advance`](Self::advance) is due even if nothing arrives.
-    pub(in crate::store::redis) fn timeout(&self) -> Option<Boottime> {
+    pub(crate) fn timeout(&self) -> Option<Boottime> {
         self.sessions.values().filter_map(|(conversation, _)| conversation.timeout()).min()
     }
 }
 
 /// The conversation about one session, from its request to the end of its release.
-pub(in crate::store::redis) struct SessionConversation {
+pub(crate) struct SessionConversation {
     stage: Stage,
 }
 
@@ -122,13 +122,13 @@ impl SessionConversation {
     }
 
     /// Whether nothing is left to say.
-    pub(in crate::store::redis) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         matches!(self.stage, Stage::Ended)
     }
 
     /// The request or the release, for tests that count what they reach.
     #[cfg(test)]
-    pub(in crate::store::redis) fn parts(&self) -> (Option<&HoldConversation>, Option<&Question<Box<Exchange>>>) {
+    pub(crate) fn parts(&self) -> (Option<&HoldConversation>, Option<&Question<Box<Exchange>>>) {
         match &self.stage {
             Stage::Request { hold, .. } => (Some(hold), None),
             Stage::Release { release, .. } => (None, Some(&release.question)),

@@ -32,7 +32,7 @@ mod session;
 const TRUSTED: Duration = Duration::from_secs(60);
 
 /// The conversation about the requests of many sessions.
-pub(in crate::store::redis) struct SharedConversation {
+pub(crate) struct SharedConversation {
     exchange: Exchange,
     connect_timeout: Duration,
     sessions: BTreeMap<SessionId, Session>,
@@ -44,7 +44,7 @@ pub(in crate::store::redis) struct SharedConversation {
 }
 
 impl SharedConversation {
-    pub(in crate::store::redis) fn new(exchange: Exchange, connect_timeout: Duration) -> Self {
+    pub(crate) fn new(exchange: Exchange, connect_timeout: Duration) -> Self {
         Self {
             exchange,
             connect_timeout,
@@ -57,12 +57,12 @@ impl SharedConversation {
 
     /// The state of the exchange in a word, for tables of tests.
     #[cfg(test)]
-    pub(in crate::store::redis) fn exchange_state_name(&self) -> &'static str {
+    pub(crate) fn exchange_state_name(&self) -> &'static str {
         self.exchange.state_name()
     }
 
     /// Begins to make a request at `now`.
-    pub(in crate::store::redis) fn acquire(&mut self, request: Request, now: Boottime) {
+    pub(crate) fn acquire(&mut self, request: Request, now: Boottime) {
         let id = request.session;
         let Some(terms) = request.terms else {
             let error = Error::Usage("a request to this store needs a ttl".into());
@@ -81,7 +81,7 @@ impl SharedConversation {
     }
 
     /// Begins to give back whatever the server may keep for a session.
-    pub(in crate::store::redis) fn release(&mut self, id: SessionId, now: Boottime) {
+    pub(crate) fn release(&mut self, id: SessionId, now: Boottime) {
         let mut released = take_back(&mut self.reports, id);
         if let Some(session) = self.sessions.get(&id).filter(|session| session.farewell.is_none()) {
             // A command that waits for the address of the server leaves, too.
@@ -95,7 +95,7 @@ impl SharedConversation {
     }
 
     /// Hands out the next report.
-    pub(in crate::store::redis) fn next_report(&mut self) -> Option<(SessionId, sessions::Event)> {
+    pub(crate) fn next_report(&mut self) -> Option<(SessionId, sessions::Event)> {
         self.reports.pop_front()
     }
 

@@ -118,7 +118,7 @@ pub(super) fn module() -> String {
         }
         let sha1 = sha1_smol::Sha1::from(script.source).digest().to_string();
         let (name, pieces) = (operation.to_uppercase(), script.pieces.join(", "));
-        writeln!(module, "pub(super) static {name}: Script = Script {{ sha1: {sha1:?}, pieces: &[{pieces}] }};")
+        writeln!(module, "pub(crate) static {name}: Script = Script {{ sha1: {sha1:?}, pieces: &[{pieces}] }};")
             .expect(WRITTEN);
     }
     module

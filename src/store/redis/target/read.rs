@@ -62,7 +62,7 @@ impl Node {
 
 impl Target {
     /// Parses a URL; `None` if its scheme belongs to another kind of store.
-    pub(in crate::store) fn parse(url: &str) -> Option<Result<Self, Error>> {
+    pub(crate) fn parse(url: &str) -> Option<Result<Self, Error>> {
         let (scheme, rest) = url.split_once("://")?;
         let scheme = scheme.to_ascii_lowercase();
         let (family, suffix) = scheme.split_once('+').unwrap_or((&scheme, ""));

@@ -4,13 +4,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::desk::{Ask, End};
 use super::plan::{claim, part, some_claims};
 use super::processes::Process;
 use super::random::Random;
 use super::world::World;
 use crate::lock::mode::Mode;
 use crate::lock::request::Claim;
-use crate::serve::desk::{Ask, End};
 use crate::supervise::event::Ended;
 use crate::system::clock::Boottime;
 use crate::system::exit;

@@ -27,7 +27,7 @@
 //! | `serve` | a lock server, with the real machines of its clients |
 //! | `sessions` | the real conversations of a lock server about its sessions |
 //! | `customer` | a client of a lock server |
-//! | `desk` | the real machines of such clients; `src/serve` includes this module |
+//! | `desk` | the real machines of such clients |
 //! | `route` | carries out the actions of a conversation |
 //! | `script` | a script that locks by `rlock acquire` and runs its steps under that lock |
 //! | `plan` | what a session asks for, and how its command behaves |
@@ -46,8 +46,6 @@
 
 mod change;
 mod checkers;
-#[path = "../support/claims.rs"]
-mod claims;
 mod client;
 mod clocks;
 mod cluster;
@@ -56,6 +54,7 @@ mod customer;
 mod data;
 mod database;
 mod deadlocks;
+mod desk;
 mod episode;
 mod faults;
 mod jobs;
@@ -70,8 +69,6 @@ mod processes;
 mod replication;
 mod report;
 mod route;
-#[path = "../support/rules.rs"]
-mod rules;
 mod script;
 mod serve;
 mod server;
@@ -97,6 +94,7 @@ use setup::{Options, Setup};
 use crate::support::random::{self, Random};
 use crate::support::servers::Kind;
 use crate::support::share;
+use crate::support::{claims, rules};
 
 /// How long the test plays unless it is asked for minutes.
 fn ordinary() -> Duration {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::customer::{Customer, FromDesk, ToDesk};
 use super::deadlocks;
+use super::desk::{Asker, Deed, Desk, Replies, Timers};
 use super::random::Random;
 use super::route;
 use super::sessions::Sessions;
@@ -15,7 +16,6 @@ use super::task::Site;
 use super::world::Shared;
 use crate::lock::request::SessionId;
 use crate::lock::table::LockTable;
-use crate::serve::desk::{Asker, Deed, Desk, Replies, Timers};
 use crate::store::redis::codec::Call;
 use crate::store::redis::conversation::Retry;
 use crate::store::sessions::Event as Report;
