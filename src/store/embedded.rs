@@ -11,8 +11,8 @@
 //!   holders whose processes go on; `ending`: waits until the command of a dead holder is sure to
 //!   die.
 //! - `fate`: tells whether the process of a session lives.
-//! - `transaction`: one operation from lock to wake-up; `snapshot`: builds an answer after the
-//!   transaction has released the lock.
+//! - `transaction`: one operation from lock to wake-up; `wakeups`: its messages to other processes;
+//!   `snapshot`: builds an answer after the transaction has released the lock.
 //! - `boot`: opens the table, and carries it over a boot of the machine.
 //! - `sessions`: the requests of one process; `handle`: the only request of a process;
 //!   `stuck`: notices that the lock is not free for too long.
