@@ -1,6 +1,6 @@
 //! The embedded store: the lock table in an LMDB file, shared by the processes of one machine.
 //!
-//! - `directory`: the place of the files, who may use them, and the lock on the state; `lock_file`:
+//! - `directory`: the files, their place, who may use them, and the lock on the state; `lock_file`:
 //!   the text of the file that is locked.
 //! - `gate`: the wait for that lock.
 //! - `file`: the table's file; `records`, `codec`: the table's records; `lmdb`: the calls into
@@ -10,9 +10,10 @@
 //! - `beacon`: tells which sessions live, and wakes and watches them; `names`: notices releases of
 //!   holders whose processes go on; `ending`: waits until the command of a dead holder is sure to
 //!   die.
-//! - `transaction`: one operation from lock to wake-up; `snapshot`: builds an answer after the
-//!   transaction has given up the lock.
-//! - `boot`: carries the table over a boot of the machine.
+//! - `fate`: tells whether the process of a session lives.
+//! - `transaction`: one operation from lock to wake-up; `wakeups`: its messages to other processes;
+//!   `snapshot`: builds an answer after the transaction has released the lock.
+//! - `boot`: opens the table, and carries it over a boot of the machine.
 //! - `sessions`: the requests of one process; `handle`: the only request of a process;
 //!   `stuck`: notices that the lock is not free for too long.
 //!
@@ -47,6 +48,7 @@ mod boot;
 mod codec;
 mod directory;
 mod ending;
+mod fate;
 mod fault;
 mod file;
 mod gate;
@@ -78,21 +80,18 @@ use self::handle::{EmbeddedHandle, LEAVE_LIMIT};
 use self::records::Raw;
 use self::sessions::EmbeddedSessions;
 use self::snapshot::{Answer, Interest};
-use self::transaction::{View, Work};
+use self::transaction::Work;
 use self::wakeups::Missed;
 use super::facts::Facts;
 use super::sessions::Sessions;
-use super::{
-    AcquireOptions, Changed, Elsewhere, Error, Handle, Inspection, Notices, Obstruction, Released, Replicas, Standing,
-    Store,
-};
+use super::{AcquireOptions, Changed, Elsewhere, Error, Handle, Inspection, Notices, Released, Replicas, Store};
 use crate::lock::deadlock::Reading;
 use crate::lock::index::Rank;
 use crate::lock::mode::Mode;
 use crate::lock::op::{Op, Reply};
 use crate::lock::past::{End, Ended, Remembered};
 use crate::lock::records::{Records, Session};
-use crate::lock::request::{Place, Request, SessionId};
+use crate::lock::request::{Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::words::Explained;
@@ -128,7 +127,7 @@ pub struct Embedded {
     /// The wake-ups of other processes that failed after a commit.
     missed: Missed,
     /// Whether this process serves clients. It gives the trees of killed holders no time to end
-    /// before it tells that a request is busy, and tells of trouble instead of waiting for its end.
+    /// before it reports that a request is busy, and reports trouble instead of waiting for its end.
     serves: bool,
     /// Whether this process adds nothing to the past any more, because a change of the table
     /// failed.
@@ -156,43 +155,6 @@ impl Embedded {
 }
 
 impl Embedded {
-    /// Returns the state of a new request, or of one that returns to its place.
-    fn ask(work: &mut Work<'_>, request: Request, place: Option<Place>) -> Result<View, records::Error> {
-        // Dead ancestors are reaped first; their descendants then count as roots.
-        work.reap_dead(&request.ancestors)?;
-        loop {
-            if !request.wait || request.job.max_waiting.is_some() {
-                // The reply of the table counts, so it is asked only once.
-                work.clear_the_way(&request)?;
-            }
-            match work.apply(Op::Acquire { request: request.clone(), place })? {
-                Reply::Busy { blockers, streak } => {
-                    work.await_trees(&blockers)?;
-                    let resources = request.claims.iter().map(|claim| claim.resource.clone()).collect();
-                    let listings = work.inspect(resources)?;
-                    let obstructions = listings.into_iter().map(Obstruction::from).collect();
-                    return Ok(View::settled(Standing::Busy { obstructions, streak }));
-                }
-                Reply::Superseded { by, streak } => {
-                    return Ok(View::settled(Standing::Superseded { by: by.into(), streak }));
-                }
-                Reply::AlreadyDone => return Ok(View::settled(Standing::AlreadyDone)),
-                Reply::Refused(refusal) => {
-                    // The sessions that cause the refusal may be dead.
-                    let mut suspects = request.ancestors.clone();
-                    for claim in &request.claims {
-                        suspects.extend(work.sessions_of(&claim.resource, |_| true)?);
-                    }
-                    work.await_trees(&suspects)?;
-                    if !work.reap_dead(&suspects)? {
-                        return Ok(View::settled(Standing::Refused(refusal)));
-                    }
-                }
-                _ => return work.stand(request.session),
-            }
-        }
-    }
-
     /// Lists the holders and waiters. Only the copying of the records runs under the lock, because
     /// building an answer with many claims takes long.
     fn listings(
@@ -243,7 +205,7 @@ impl Embedded {
         self.act_for(session, Some(session), |work| {
             let changed = changed(work.apply(op.clone())?);
             if changed == Changed::Done {
-                work.wake_waiters_of([resource])?;
+                work.call_waiters_of([resource])?;
                 // The waiters do not watch this process. They are woken before the transaction
                 // ends, so that the death of this process cannot lose the wake-up.
                 work.wake_now()?;
@@ -444,7 +406,7 @@ impl Store for Embedded {
                 work.wake_later(&holders)?;
                 work.apply(Op::Break { resource: resource.clone(), only })?;
                 let freed: BTreeSet<_> = broken.iter().flat_map(|(_, session)| session.resources()).collect();
-                work.wake_waiters_of(freed)?;
+                work.call_waiters_of(freed)?;
                 work.wake_now()?;
             }
             Ok(broken)

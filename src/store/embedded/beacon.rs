@@ -20,6 +20,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat};
 use rustix::io::Errno;
@@ -28,7 +29,6 @@ use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
 use super::directory::Directory;
-use super::records::time_namespace;
 use super::{ending, lock_file};
 use crate::lock::request::SessionId;
 use crate::system::clock::Boottime;
@@ -64,6 +64,9 @@ pub(super) struct Identity {
     /// The id of the boot; 0 if it is not known.
     pub(super) boot: u128,
 }
+
+/// A session of another process, and its beacon.
+pub(super) type Watched = (SessionId, OwnedFd);
 
 /// The state of another session, as its beacon shows it.
 #[derive(Debug)]
@@ -265,6 +268,12 @@ fn namespace(kind: &str) -> u64 {
     rustix::fs::stat(format!("/proc/self/ns/{kind}")).map_or(0, |stat| stat.st_ino)
 }
 
+/// The inode of this process's time namespace, which decides what the time since the boot is.
+pub(super) fn time_namespace() -> u64 {
+    static INODE: OnceLock<u64> = OnceLock::new();
+    *INODE.get_or_init(|| rustix::fs::stat("/proc/self/ns/time").map_or(0, |stat| stat.st_ino))
+}
+
 /// The id of this boot as a number; 0 if it cannot be read.
 fn boot() -> u128 {
     u128::from_str_radix(&lock_file::boot().replace('-', ""), 16).unwrap_or(0)
@@ -325,4 +334,22 @@ pub(super) fn wake(
 /// the pipe still see it close with its process.
 pub(super) fn remove(directory: &Directory, session: SessionId) {
     let _ = rustix::fs::unlinkat(directory, session.to_string(), AtFlags::empty());
+}
+
+/// Removes all beacons. None may have a reader.
+pub(super) fn remove_all(directory: &Directory) -> io::Result<()> {
+    for session in directory.beacons()? {
+        remove(directory, session);
+    }
+    Ok(())
+}
+
+/// Whether the process of any session lives.
+pub(super) fn anybody_lives(directory: &Directory) -> io::Result<bool> {
+    for session in directory.beacons()? {
+        if !matches!(look(directory, session, None)?, Peer::Dead | Peer::Missing) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

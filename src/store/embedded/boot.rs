@@ -1,19 +1,95 @@
-//! Carries a table over a boot of the machine: sessions that had a process are removed, and kept
-//! holds, successes, streaks and history stay.
+//! Opens the table, and carries it over a boot of the machine: sessions that had a process are
+//! removed, and kept holds, successes, streaks and history stay.
 
-use super::beacon::Peer;
-use super::directory::Directory;
+use std::io;
+
+use super::beacon::{self, Peer};
+use super::directory::{Directory, Locked, advised_inside, foreign};
+use super::fate::{EXPIRED_MAX, fate};
 use super::file::TableFile;
+use super::lock_file::{self, FORMAT};
 use super::records::{Error, Transaction};
-use super::transaction::{EXPIRED_MAX, fate};
 use crate::lock::lease::CLAIM;
 use crate::lock::op::Op;
 use crate::lock::request::CLAIMS_MAX;
 use crate::lock::table::LockTable;
 use crate::system::clock::{Boottime, StoreTime};
+use crate::words::Explained;
+
+/// The formats that were never released. A state of them is replaced as soon as no session uses it.
+const UNRELEASED: [&[u8]; 2] = [b"1", b"2"];
+
+/// When the state was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Age {
+    ThisBoot,
+    EarlierBoot,
+}
+
+/// Opens the table. The first process of a boot removes the sessions that ended with the last boot.
+pub(super) fn open(locked: &Locked<'_>) -> Result<TableFile, Error> {
+    let directory = locked.directory();
+    let age = prepare(locked)?;
+    let table = TableFile::open(directory)?;
+    if age == Age::EarlierBoot {
+        forget_processes(directory, &table)?;
+        beacon::remove_all(directory)?;
+        put_boot(locked)?;
+        table.seal(directory);
+    }
+    Ok(table)
+}
+
+/// Makes sure that the state has this format. Returns [`Age::EarlierBoot`] for the state of an
+/// earlier boot: none of its processes lives, and its table was written without waiting for the
+/// disk. So its table loses its seal, and is read whole before it is used. The same holds for a
+/// table beside a lock file that somebody has emptied or overwritten.
+fn prepare(locked: &Locked<'_>) -> io::Result<Age> {
+    let directory = locked.directory();
+    let found = lock_file::Text::read(directory.lock_file())?;
+    let boot = lock_file::boot();
+    if found.is_of(boot) {
+        return Ok(Age::ThisBoot);
+    }
+    let format = found.format();
+    let is_new = match format {
+        Some(format) if format == FORMAT.as_bytes() => false,
+        Some(format) if UNRELEASED.contains(&format) && !beacon::anybody_lives(directory)? => true,
+        Some(format) => {
+            let format = String::from_utf8_lossy(format);
+            let what = format!("it has format {format} and this rlock knows format {FORMAT}");
+            return Err(Explained::new(what, "use one version of rlock on a machine").into());
+        }
+        None if found.is_empty() => !directory.has_table()?,
+        None if found.is_overwritten() || beacon::anybody_lives(directory)? => false,
+        None => return Err(foreign()),
+    };
+    // A container may show another boot id than its host, so a different id alone proves nothing. If
+    // a machine shows no boot id, a reboot cannot be noticed.
+    let same_for_all_we_know = boot.is_empty() && format.is_some();
+    if !is_new && (same_for_all_we_know || beacon::anybody_lives(directory)?) {
+        if format.is_none() {
+            put_boot(locked)?;
+        }
+        return Ok(Age::ThisBoot);
+    }
+    if is_new {
+        let cleared = beacon::remove_all(directory).and_then(|()| directory.remove_table(locked));
+        cleared.map_err(advised_inside)?;
+        put_boot(locked)?;
+        return Ok(Age::ThisBoot);
+    }
+    lock_file::remove_seal(directory.lock_file())?;
+    Ok(Age::EarlierBoot)
+}
+
+/// Notes that the state is of this boot, and removes the seal.
+fn put_boot(locked: &Locked<'_>) -> io::Result<()> {
+    lock_file::put_boot(locked.directory().lock_file())
+}
 
 /// Removes the sessions of all namespaces whose processes ended with the boot, in portions.
-pub(super) fn forget_processes(directory: &Directory, table: &TableFile) -> Result<(), Error> {
+fn forget_processes(directory: &Directory, table: &TableFile) -> Result<(), Error> {
     let namespaces = Transaction::new(table.write(directory)?, "", 0).namespaces()?;
     for namespace in namespaces {
         while forget_some(directory, table, &namespace)? {}

@@ -26,7 +26,7 @@ use super::directory::{Directory, Locked};
 use super::lmdb::{Env, Txn};
 use super::lock_file::{self, attributes};
 use super::records::Error;
-use super::{TABLE_BYTES_MAX, verify};
+use super::{TABLE_BYTES_MAX, beacon, verify};
 use crate::system::streams;
 use crate::words;
 
@@ -59,7 +59,7 @@ impl TableFile {
         let found = stat(&file)?;
         if found.st_size == 0 {
             // A live session would have a record in the table that was here.
-            if directory.anybody_lives()? {
+            if beacon::anybody_lives(directory)? {
                 return Err(Error::Damaged);
             }
             // The seal of the table that was here says nothing about the new one.
@@ -180,12 +180,12 @@ pub(super) fn put_aside(locked: &Locked<'_>, table: &mut Option<TableFile>) -> R
         return Ok(Damaged::Replaced);
     }
     // A session whose beacon can't be looked at may live.
-    if directory.anybody_lives().unwrap_or(true) {
+    if beacon::anybody_lives(directory).unwrap_or(true) {
         lock_file::break_seal(directory.lock_file())?;
         return Ok(Damaged::InUse);
     }
     *table = None;
-    match directory.put_aside(locked) {
+    match beacon::remove_all(directory).and_then(|()| directory.put_aside(locked)) {
         Ok(path) => say_put_aside(directory, &path.display().to_string()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error.into()),

@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::beacon::Watched;
 use super::names::Names;
-use super::sessions::EmbeddedSessions;
-use super::stuck::{Stuck, TROUBLE_AFTER};
-use super::transaction::Watched;
+use super::sessions::{EmbeddedSessions, RELEASE_LIMIT};
+use super::stuck::Stuck;
 use super::{Embedded, Error};
 use crate::lock::deadlock::Reading;
 use crate::lock::past::End;
@@ -33,9 +33,6 @@ use crate::system::clock::Boottime;
 /// Maximum wait for the lock for a report on the sessions that block the request. It ends before
 /// the trouble begins, so that the handle can tell of the trouble.
 const REPORT_LIMIT: Duration = Duration::from_secs(3);
-/// Maximum wait of a holder for the lock to release its grant. The end of its process releases the
-/// grant as well.
-pub(super) const RELEASE_LIMIT: Duration = TROUBLE_AFTER;
 /// Maximum wait of a waiter for the lock, to leave the queue or to look for a deadlock. Its place
 /// disturbs no other session, and the end of its process removes the place.
 pub(super) const LEAVE_LIMIT: Duration = Duration::from_millis(100);
@@ -109,11 +106,11 @@ impl EmbeddedHandle {
     fn give_back(&mut self, end: Option<End>) -> Result<Released, Error> {
         let Some(is_granted) = self.sessions.is_granted(self.id) else { return Ok(Released::Done) };
         let limit = if is_granted { RELEASE_LIMIT } else { LEAVE_LIMIT };
-        let mut released = self.sessions.part(self.id, end, limit);
+        let mut released = self.sessions.leave(self.id, end, limit);
         if released.is_err() {
             // The disk may have no room for the history.
             self.sessions.store.forgets = true;
-            released = self.sessions.part(self.id, end, limit);
+            released = self.sessions.leave(self.id, end, limit);
         }
         match released {
             Ok(Some(released)) => Ok(released),

@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{AtFlags, statat};
 
+use super::beacon::Watched;
 use super::directory::Directory;
-use super::transaction::Watched;
 use crate::lock::request::SessionId;
 
 /// The watched names.

@@ -22,14 +22,13 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::TABLE_BYTES_MAX;
-use super::beacon::Identity;
+use super::beacon::{Identity, time_namespace};
 use super::codec::{Damaged, decode, encode};
 use super::file::pages_needed;
 use super::lmdb::Txn;
@@ -67,12 +66,6 @@ fn instant(key: &[u8]) -> Result<(StoreTime, &[u8]), Error> {
 fn resource(name: &[u8]) -> Result<Resource, Error> {
     let name = std::str::from_utf8(name).map_err(|_| Error::Damaged)?;
     Resource::new(name).map_err(|_| Error::Damaged)
-}
-
-/// The inode of this process's time namespace, which decides what the time since the boot is.
-pub(super) fn time_namespace() -> u64 {
-    static INODE: OnceLock<u64> = OnceLock::new();
-    *INODE.get_or_init(|| rustix::fs::stat("/proc/self/ns/time").map_or(0, |stat| stat.st_ino))
 }
 
 /// The clock of the table.

@@ -5,7 +5,7 @@
 //!
 //! The process that holds the lock on the state may be stopped, so nothing here waits for that
 //! lock. A session for which there is something to do is **due**. The due sessions are served in
-//! order, as many in one transaction as [`BATCH_CLAIMS`] allows. An error undoes the transaction.
+//! order, as many in one transaction as [`batch`] allows. An error undoes the transaction.
 //! Then each of the sessions is served in a transaction of its own, so that the error concerns one
 //! session only. If the lock is not free, the sessions stay due until the gate has it.
 //!
@@ -14,22 +14,28 @@
 //! this process grants something, or whose blocker it releases, looks in the same transaction, or
 //! becomes due. So an idle session costs nothing.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+mod batch;
+mod reports;
+mod watches;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use rustix::event::PollFlags;
 
+use self::batch::{Batch, leave, withdraw};
 use self::watches::Watches;
 use super::beacon::{self, Beacon, Wake};
 use super::gate::Gate;
-use super::handle::RELEASE_LIMIT;
 use super::snapshot::{Answer, Interest};
-use super::stuck::Stuck;
+use super::stuck::{Stuck, TROUBLE_AFTER};
 use super::transaction::{View, Work};
-use super::{Directory, Embedded, Error, records};
-use crate::lock::index::Rank;
+use super::{Embedded, Error, records};
 use crate::lock::lease::CLAIM;
 use crate::lock::op::{Op, Reply};
 use crate::lock::past::End;
@@ -40,16 +46,9 @@ use crate::store::{Released, Standing};
 use crate::system::clock::Boottime;
 use crate::system::timers::Timers;
 
-mod watches;
-
-#[cfg(test)]
-mod tests;
-
-/// The pause before a release that failed is tried again.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// The number of claims at which a transaction takes in no further session, because other processes
-/// wait for its end: a millisecond or two.
-const BATCH_CLAIMS: usize = 64;
+/// Maximum wait of a holder for the lock to release its grant. The end of its process releases the
+/// grant as well.
+pub(super) const RELEASE_LIMIT: Duration = TROUBLE_AFTER;
 
 /// The sessions of this process.
 pub(super) struct EmbeddedSessions {
@@ -93,22 +92,6 @@ enum Stage {
     /// The grant is to be given back. The result is reported at this instant at the latest; `None`
     /// if nothing is left to report.
     Releasing(Option<Boottime>),
-}
-
-/// What a transaction found out about a session, or did for it.
-enum Outcome {
-    Stands(View),
-    Left(Reply),
-}
-
-/// What a transaction did for due sessions.
-#[derive(Default)]
-struct Batch {
-    /// The number of due sessions that were served.
-    served: usize,
-    outcomes: Vec<(SessionId, Outcome)>,
-    /// The sessions of this process that have yet to look.
-    concerned: Vec<(SessionId, Wake)>,
 }
 
 /// Whether the lock was free.
@@ -256,25 +239,6 @@ impl EmbeddedSessions {
         done
     }
 
-    /// Notes and reports what a transaction did.
-    fn conclude(&mut self, Batch { outcomes, concerned, .. }: Batch) {
-        for (id, outcome) in outcomes {
-            match outcome {
-                Outcome::Stands(view) => self.settle(id, view),
-                Outcome::Left(reply) => {
-                    let released = self.released(id, &reply);
-                    if let Some(Session { stage: Stage::Releasing(Some(_)), .. }) = self.sessions.remove(&id) {
-                        self.events.push_back((id, Event::Released(Ok(released))));
-                    }
-                }
-            }
-        }
-        self.put_out();
-        for (id, wake) in concerned {
-            self.wake(id, wake);
-        }
-    }
-
     /// Leaves the queue because the wait took too long, and counts the request as busy, if the lock
     /// is free within `limit`. Returns whether it was.
     pub(super) fn give_up_place(&mut self, id: SessionId, limit: Duration) -> Result<bool, Error> {
@@ -299,19 +263,14 @@ impl EmbeddedSessions {
     }
 
     /// Takes a session out of the table, if the lock is free within `limit`.
-    pub(super) fn part(&mut self, id: SessionId, end: Option<End>, limit: Duration) -> Result<Option<Released>, Error> {
+    pub(super) fn leave(
+        &mut self,
+        id: SessionId,
+        end: Option<End>,
+        limit: Duration,
+    ) -> Result<Option<Released>, Error> {
         let reply = self.transact(limit, |work, _, sessions| leave(work, id, end, sessions))?;
         Ok(reply.map(|reply| self.released(id, &reply)))
-    }
-
-    /// The result of a release, after which nobody looks for the beacon of the session.
-    fn released(&self, id: SessionId, reply: &Reply) -> Released {
-        beacon::remove(&self.store.directory, id);
-        match reply {
-            Reply::Unknown => Released::Lost,
-            Reply::KeptUntil(_) => Released::Kept,
-            _ => Released::Done,
-        }
     }
 
     /// Removes the dead sessions among these, if the lock is free within `limit`.
@@ -340,32 +299,6 @@ impl EmbeddedSessions {
         self.watches = Watches::default();
         self.beacon = None;
         self.store.gate = Gate::default();
-    }
-
-    /// Reports a release that failed, and tries it again later: the process goes on, so nothing
-    /// else would end the hold.
-    fn retry(&mut self, id: SessionId, error: Error) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
-        if let Stage::Releasing(limit @ Some(_)) = &mut session.stage {
-            *limit = None;
-            self.events.push_back((id, Event::Released(Err(error))));
-        }
-        if matches!(session.stage, Stage::LeavingQueue) {
-            // A waiter without a beacon counts as dead, and so loses its place.
-            beacon::remove(&self.store.directory, id);
-            self.sessions.remove(&id);
-        } else {
-            self.failed.push(id);
-            self.retry_at.get_or_insert(Boottime::now() + RETRY_AFTER);
-        }
-        let is_over = |session: &Session| matches!(session.stage, Stage::Asking(_) | Stage::Releasing(None));
-        if self.sessions.values().all(is_over) {
-            // The end of the beacon ends these sessions, as the end of the process would.
-            self.sessions.retain(|_, session| matches!(session.stage, Stage::Asking(_)));
-            self.failed.clear();
-            self.retry_at = None;
-            self.put_out();
-        }
     }
 
     /// Runs a transaction if the lock is free within `limit`. The sessions of this process that it
@@ -413,130 +346,6 @@ impl EmbeddedSessions {
         }
     }
 
-    /// Notes the state of a session, and reports it if it is new.
-    fn settle(&mut self, id: SessionId, View { standing, watched, look_at, place }: View) {
-        self.timers.set(id, look_at);
-        let Some(session) = self.sessions.get_mut(&id) else { return };
-        let (stage, is_news) = match (&standing, mem::replace(&mut session.stage, Stage::LeavingQueue)) {
-            (Standing::Waiting, Stage::Asking(request)) => (Some(Stage::Waiting(request)), true),
-            (Standing::Waiting, Stage::Waiting(request)) => (Some(Stage::Waiting(request)), false),
-            (Standing::Granted(_), Stage::Granted) => (Some(Stage::Granted), false),
-            (Standing::Granted(_), stage) => {
-                if let Stage::Asking(request) | Stage::Waiting(request) = stage
-                    && request.job.keep_for.is_some()
-                {
-                    // The kept hold lasts without this process.
-                    beacon::remove(&self.store.directory, id);
-                }
-                (Some(Stage::Granted), true)
-            }
-            // The store returns the state of a request that it contains.
-            (Standing::Asking | Standing::Waiting, stage) => {
-                session.stage = stage;
-                return;
-            }
-            // The request is over.
-            _ => (None, true),
-        };
-        if standing == Standing::Waiting {
-            session.place = place;
-        }
-        let is_over = stage.is_none();
-        session.stage = stage.unwrap_or(Stage::LeavingQueue);
-        if let Err(error) = self.watches.watch(id, watched) {
-            let error = self.store.directory.unusable(&error);
-            return self.fail(id, error);
-        }
-        if is_over {
-            // No process looks for the beacon of a denied or lost request.
-            beacon::remove(&self.store.directory, id);
-            self.sessions.remove(&id);
-        }
-        if is_news {
-            self.events.push_back((id, Event::Standing(Ok(standing))));
-        }
-    }
-
-    /// Reports an error of a session, and gives back what the session has.
-    fn fail(&mut self, id: SessionId, error: Error) {
-        if self.is_cut_off() {
-            return self.cut_off(&error);
-        }
-        match self.sessions.get(&id).map(|session| &session.stage) {
-            Some(Stage::Asking(_)) => drop(self.sessions.remove(&id)),
-            // The command may still run, so the hold lasts until its release.
-            Some(Stage::Granted) if !self.store.serves => {}
-            Some(Stage::Granted) => self.retire(id, Stage::Releasing(None)),
-            Some(Stage::LeavingQueue | Stage::Releasing(_)) => return self.retry(id, error),
-            _ => self.retire(id, Stage::LeavingQueue),
-        }
-        self.events.push_back((id, Event::Standing(Err(error))));
-    }
-
-    /// Begins to give back what a session has.
-    fn retire(&mut self, id: SessionId, stage: Stage) {
-        self.watches.forget(id);
-        if let Some(session) = self.sessions.get_mut(&id) {
-            session.stage = stage;
-            self.call([id]);
-        }
-    }
-
-    /// Drops the beacon when the table contains no session of this process any more.
-    fn put_out(&mut self) {
-        if self.sessions.values().all(|session| matches!(session.stage, Stage::Asking(_))) {
-            self.beacon = None;
-        }
-    }
-
-    /// Whether somebody has replaced the files that this process uses. Then other processes may
-    /// hold the same resources through the new files.
-    fn is_cut_off(&self) -> bool {
-        self.store.directory.is_cut_off()
-    }
-
-    /// Ends all sessions after the files were replaced. The next request opens the new files.
-    fn cut_off(&mut self, error: &Error) {
-        for (id, session) in self.sessions.drain() {
-            self.watches.forget(id);
-            self.events.push_back(match session.stage {
-                Stage::Asking(_) | Stage::Waiting(_) => {
-                    (id, Event::Standing(Err(Error::Unavailable(error.words().clone()))))
-                }
-                Stage::Granted => (id, Event::Standing(Ok(Standing::Lost))),
-                Stage::Releasing(Some(_)) => (id, Event::Released(Ok(Released::Lost))),
-                Stage::Releasing(None) | Stage::LeavingQueue => continue,
-            });
-        }
-        self.due.clear();
-        self.failed.clear();
-        self.retry_at = None;
-        self.beacon = None;
-        self.store.table = None;
-    }
-
-    /// Reports what has been due for too long while the lock is not free. The request of a client
-    /// that is not made yet is over. A release stays due.
-    fn give_up(&mut self) {
-        let now = Boottime::now();
-        let is_trouble = self.store.serves && self.stuck.is_trouble(now);
-        for id in &self.due {
-            let Some(session) = self.sessions.get_mut(id) else { continue };
-            let event = match &mut session.stage {
-                Stage::Asking(_) if is_trouble => {
-                    self.sessions.remove(id);
-                    Event::Standing(Err(Stuck::error(&self.store.directory)))
-                }
-                Stage::Releasing(limit) if limit.is_some_and(|limit| limit <= now) => {
-                    *limit = None;
-                    Event::Released(Err(Stuck::error(&self.store.directory)))
-                }
-                _ => continue,
-            };
-            self.events.push_back((*id, event));
-        }
-    }
-
     /// Makes the sessions due that other processes have woken. If the ids cannot be relied on, any
     /// session may have been meant.
     fn hear(&mut self) {
@@ -555,109 +364,6 @@ impl EmbeddedSessions {
         for (session, wake) in woken {
             self.wake(session, wake);
         }
-    }
-}
-
-impl Batch {
-    /// Serves due sessions, and then those of this process that this concerns, until they have
-    /// [`BATCH_CLAIMS`].
-    fn run(
-        work: &mut Work<'_>,
-        due: &[SessionId],
-        is_alone: bool,
-        beacon: &mut Option<Beacon>,
-        sessions: &HashMap<SessionId, Session>,
-    ) -> Result<Self, records::Error> {
-        let mut batch = Self::default();
-        let mut again = BTreeSet::new();
-        let mut claims = 0;
-        while claims < BATCH_CLAIMS {
-            let (id, outcome) = if let Some(id) = due.get(batch.served) {
-                match serve(work, *id, beacon, sessions) {
-                    // What the others did takes effect, and this session begins anew.
-                    Err(records::Error::Portion) if batch.served > 0 => break,
-                    outcome => (*id, outcome?),
-                }
-            } else if let Some(id) = again.pop_first() {
-                (id, Outcome::Stands(look(work, id, beacon, sessions)?))
-            } else {
-                break;
-            };
-            claims += sessions.get(&id).map_or(1, |session| session.claims);
-            batch.served = due.len().min(batch.served + 1);
-            batch.outcomes.push((id, outcome));
-            for (concerned, wake) in work.take_concerned() {
-                let stage = sessions.get(&concerned).map(|session| &session.stage);
-                let is_leaving = matches!(stage, None | Some(Stage::LeavingQueue | Stage::Releasing(_)));
-                match wake {
-                    // The session has looked after that.
-                    Wake::Now if concerned == id => {}
-                    Wake::Now if !is_alone && !is_leaving => drop(again.insert(concerned)),
-                    wake => batch.concerned.push((concerned, wake)),
-                }
-            }
-        }
-        batch.concerned.extend(again.into_iter().map(|id| (id, Wake::Now)).chain(work.take_concerned()));
-        Ok(batch)
-    }
-}
-
-/// Does what is due for a session.
-fn serve(
-    work: &mut Work<'_>,
-    id: SessionId,
-    beacon: &mut Option<Beacon>,
-    sessions: &HashMap<SessionId, Session>,
-) -> Result<Outcome, records::Error> {
-    match sessions.get(&id).map(|session| &session.stage) {
-        Some(Stage::Asking(request)) => work.enter(Request::clone(request), beacon).map(Outcome::Stands),
-        Some(Stage::LeavingQueue) => leave(work, id, None, sessions).map(Outcome::Left),
-        Some(Stage::Releasing(_)) => leave(work, id, Some(End::KEPT), sessions).map(Outcome::Left),
-        _ => look(work, id, beacon, sessions).map(Outcome::Stands),
-    }
-}
-
-/// Finds out how a session stands that the table may contain.
-fn look(
-    work: &mut Work<'_>,
-    id: SessionId,
-    beacon: &mut Option<Beacon>,
-    sessions: &HashMap<SessionId, Session>,
-) -> Result<View, records::Error> {
-    match (sessions.get(&id), beacon) {
-        (Some(Session { stage: Stage::Waiting(request), place, .. }), Some(beacon)) => {
-            work.stand_or_return(request, *place, beacon, sessions.len() == 1)
-        }
-        _ => work.stand(id),
-    }
-}
-
-/// Takes a session out of the table.
-fn leave(
-    work: &mut Work<'_>,
-    id: SessionId,
-    end: Option<End>,
-    sessions: &HashMap<SessionId, Session>,
-) -> Result<Reply, records::Error> {
-    match sessions.get(&id) {
-        Some(session) if sessions.len() > 1 => work.leave(id, Rank::waiting(session.place.number), end),
-        // The end of the beacon tells the waiters that this session blocked.
-        _ => work.apply(Op::Release { session: id, end }),
-    }
-}
-
-/// Removes the names of the beacons of requests that a transaction did not make.
-fn withdraw(
-    directory: &Directory,
-    due: &[SessionId],
-    sessions: &HashMap<SessionId, Session>,
-    beacon: &mut Option<Beacon>,
-    is_first: bool,
-) {
-    let is_new = |id: &&SessionId| sessions.get(id).is_some_and(|it| matches!(it.stage, Stage::Asking(_)));
-    due.iter().filter(is_new).for_each(|id| beacon::remove(directory, *id));
-    if is_first {
-        *beacon = None;
     }
 }
 

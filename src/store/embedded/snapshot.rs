@@ -2,11 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::beacon::{self, Identity, Peer};
+use super::beacon::{self, Identity, Peer, Watched};
 use super::codec::decode;
 use super::directory::Directory;
 use super::records::{Error, Raw};
-use super::transaction::Watched;
 use crate::lock::deadlock::Reading;
 use crate::lock::index::Node;
 use crate::lock::op::{Op, Reply, ResourceListing};

@@ -11,8 +11,10 @@ use rustix::fs::FlockOperation;
 use tempfile::TempDir;
 
 use super::beacon::{Beacon, Identity, Wake};
+use super::transaction::View;
 use super::*;
 use crate::lock::request::{Claim, Job, Process};
+use crate::store::Standing;
 
 /// A temporary directory for a store.
 struct Lab(TempDir);
@@ -125,7 +127,7 @@ fn transaction_that_fails_before_its_commit_changes_nothing() {
     let lab = Lab::new();
     let mut site = lab.open();
     let failed = site.transact(|work| {
-        Embedded::ask(work, request(1, Mode::Write, None), None)?;
+        work.admit(request(1, Mode::Write, None), None)?;
         Err::<(), _>(records::Error::Full)
     });
     assert!(failed.is_err());
@@ -343,9 +345,7 @@ fn truncated_table_kills_no_process() {
     cut();
     // The remaining pages may suffice or not. In neither case may the store grant a second request
     // beside the holder.
-    if let Ok(View { standing, .. }) =
-        lab.open().transact(|work| Embedded::ask(work, request(2, Mode::Write, None), None))
-    {
+    if let Ok(View { standing, .. }) = lab.open().transact(|work| work.admit(request(2, Mode::Write, None), None)) {
         assert_eq!(standing, Standing::Waiting);
     }
     drop(beacon);

@@ -10,6 +10,7 @@ use rustix::event::{PollFd, Timespec, poll};
 use rustix::fs::FlockOperation;
 use tempfile::TempDir;
 
+use super::batch::BATCH_CLAIMS;
 use super::*;
 use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, Job, Process};

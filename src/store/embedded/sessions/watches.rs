@@ -9,7 +9,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-use super::super::transaction::Watched;
+use super::super::beacon::Watched;
 use crate::lock::request::SessionId;
 
 /// Maximum number of events that one call handles. The others stay in the epoll instance.

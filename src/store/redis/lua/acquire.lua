@@ -152,17 +152,9 @@ end
 
 local kin = kin_of(session, ancestors)
 
-local earlier = {}
-for i = 1, #claims do
-  local r, claim = where[i], claims[i]
-  local how, what, shares = standing(r, claim, kin, earlier[r] or 0)
-  earlier[r] = (earlier[r] or 0) + (COLUMN[claim[MODE]] == 4 and 1 or 0)
-  if how == 'refused' then
-    return finish(what)
-  end
-  if shares then
-    claim[MODE] = 'h'
-  end
+local refusal = refused(claims, where, kin)
+if refusal then
+  return finish(refusal)
 end
 
 local by = done_by(at[1], own)
@@ -212,62 +204,21 @@ if #kin > 1 and is_linked and not are_declared(own[HELD_ABOVE]) then
   return finish({ 'need', unpack(own[HELD_ABOVE]) })
 end
 
--- The waiters that the request supersedes, and how many of them wait for each resource. Looks at
--- the first SUPERSEDED_MAX waiting claims of the resources. If more leave than one call takes away,
--- the client repeats the call.
-local superseded, where_of, leaving, more_leave = {}, {}, {}, false
-local unseen, room = supersedes and SUPERSEDED_MAX or 0, LOAD
-for i = 1, #at do
-  local r, k = at[i], 1
-  local entry = unseen > 0 and r.count.waiters and waiter(r, k)
-  leaving[i] = 0
-  while entry and unseen > 0 do
-    local id = entry.id
-    local known = not r.left[id] and not kin[id] and record(r, id)
-    if known and known[JOB] == own[JOB] then
-      leaving[i] = leaving[i] + 1
-      local cost = not where_of[id] and load_of(id, r)
-      if cost and (#superseded == CROWD or #superseded > 0 and cost > room) then
-        more_leave = true
-      elseif cost then
-        superseded[#superseded + 1], where_of[id], room = id, r, room - cost
-      end
-    end
-    unseen, k = unseen - #entry / 3, k + 1
-    entry = waiter(r, k)
-  end
-end
-need = #superseded > 0 and needed(superseded, true)
+local rivals = rivals_of(at, own, kin, supersedes and SUPERSEDED_MAX or 0)
+need = #rivals > 0 and needed(rivals, true)
 if need then
   return finish(need)
 end
 max_waiting = place_before == 0 and tonumber(max_waiting) or math.huge
 for i = 1, #at do
-  wait = wait and (at[i].count.waiters or 0) - leaving[i] < max_waiting
+  wait = wait and (at[i].count.waiters or 0) - rivals.leaving[i] < max_waiting
 end
 
 -- Other waiters are granted what these waiters and the dead ones free only when this request has
 -- its grant or its place, because its place may be ahead of theirs.
 local freed = {}
 
--- Ends the superseded waiters, which find out when they ask again. Returns the reply if the call
--- has to be repeated.
-local function supersede()
-  for i = 1, #superseded do
-    local id = superseded[i]
-    local known = record(where_of[id], id)
-    if known[LISTENING] == 1 and publish ~= '' then
-      is_heard(known[CHANNEL])
-    end
-    leave({ id }, where_of[id], freed)
-  end
-  if more_leave then
-    settle(freed)
-    return finish({ 'need' })
-  end
-end
-
-local again = wait and supersede()
+local again = wait and supersede(rivals, freed)
 if again then
   return again
 end
@@ -277,169 +228,21 @@ if dead then
   return finish(dead)
 end
 
--- Lists some of the sessions that conflict on a resource: holders first, then waiters, and the
--- number of all waiters. A held claim may surround the span and have no end inside it. Of these
--- claims, the listing looks at the nearest on either side and at the first of all. If few claims
--- are held, these are all of them. All listings of the call share `looks_left`, in claims that the
--- listing reads. A search of a set costs as much as READ_SET claims, and so does a session; a claim
--- that was read and a pair of claims that the listing compares cost less.
-local READ_SET, PAIR = 2, 0.1
-local looks_left = LOAD
-local function listing(r)
-  local reply, seen = { r.name, r.count.waiters or 0 }, {}
-  -- The listing is complete when it has all holders, however many claims the request has.
-  local left = math.min(16, (r.count.sessions or 0) - (r.count.waiters or 0))
-  local function tell(id, expiry, place_of)
-    if not seen[id] and not kin[id] then
-      looks_left = looks_left - READ_SET - 0.5 * #r.records[id][CLAIMS]
-      seen[id] = true
-      reply[#reply + 1] = told(id, { r }, expiry, place_of)
-      left = left - 1
-    end
-  end
-  local function in_way_of(claim, mode, lo, hi)
-    local clash = CLASH[claim[MODE]] .. (COLUMN[claim[MODE]] == 4 and 's' or '')
-    return find(clash, mode, 1, true) and overlaps(lo, hi, claim[LO], claim[HI])
-  end
-  local function look(claim, members)
-    for i = 1, #members do
-      local id = owner(members[i])
-      if left <= 0 or looks_left <= 0 then
-        return
-      end
-      local is_new = r.records[id] == nil
-      local known = not seen[id] and record(r, id)
-      looks_left = looks_left - (is_new and known and 0.5 * #known[CLAIMS] or 0)
-      for j = 1, known and #known[CLAIMS] or 0 do
-        local its = known[CLAIMS][j]
-        looks_left = looks_left - PAIR
-        if known[HELD] > WAITS and in_way_of(claim, its[MODE], its[LO], its[HI]) then
-          tell(id, expiry_of(r, id))
-          break
-        end
-      end
-    end
-  end
-  for i = 1, #lists[r] do
-    local claim = lists[r][i]
-    local lo, hi, modes = claim[LO], claim[HI], CLASH[claim[MODE]] .. (claim[MODE] == 's' and 's' or '')
-    for j = 1, left > 0 and #modes or 0 do
-      local class = capital(sub(modes, j, j))
-      local from, past = '[' .. class, '(' .. char(byte(class) + 1)
-      if r.count[class] and looks_left > 0 then
-        looks_left = looks_left - 4 * READ_SET
-        look(claim, call('ZRANGE', r.l, from .. lo, '(' .. class .. hi, 'BYLEX', 'LIMIT', 0, 16 + #kin))
-        look(claim, call('ZRANGE', r.u, '(' .. class .. lo .. '\255', past, 'BYLEX', 'LIMIT', 0, 64))
-        look(claim, call('ZRANGE', r.l, '(' .. class .. lo, from, 'BYLEX', 'REV', 'LIMIT', 0, 64))
-        look(claim, call('ZRANGE', r.l, from, past, 'BYLEX', 'LIMIT', 0, 64))
-      end
-    end
-  end
-  local waiting, walked = {}, 0
-  left = 16
-  local function blocks(entry)
-    for i = 1, #lists[r] do
-      if looks_left <= 0 then
-        return false
-      end
-      looks_left = looks_left - PAIR * #entry / 3
-      for j = 1, #entry, 3 do
-        if in_way_of(lists[r][i], entry[j], entry[j + 1], entry[j + 2]) then
-          return true
-        end
-      end
-    end
-  end
-  local places_ = number_waiters(r, function(entry)
-    waiting[#waiting + 1] = blocks(entry) and entry.id or nil
-    walked = walked + 1
-    return walked < 64 and looks_left > 0
-  end)
-  for i = 1, #waiting do
-    if left > 0 and looks_left > 0 and record(r, waiting[i]) then
-      tell(waiting[i], 0, places_)
-    end
-  end
-  for i = 2, #kin do
-    local known = r.count.waiters and record(r, kin[i])
-    if known and known[HELD] == WAITS then
-      reply[2] = reply[2] - 1
-    end
-  end
-  return reply
-end
-
 if in_the_way and not wait then
   settle(freed)
   reply = { 'busy', count_busy() }
   for i = 1, #at do
-    reply[i + 2] = listing(at[i])
+    reply[i + 2] = listing(at[i], lists[at[i]], kin)
   end
   return finish(reply)
 end
 
-again = not wait and supersede()
+again = not wait and supersede(rivals, freed)
 if again then
   return again
 end
 for i = 1, supersedes and #at or 0 do
   note_superseded(at[i], own)
-end
-
--- Whether a session waits for a resource that an ancestor of the request holds.
-local function is_awaited()
-  for i = 1, n do
-    for j = 2, resources[i].count.waiters and #kin or 0 do
-      local above = record(resources[i], kin[j])
-      if above and above[HELD] > WAITS then
-        return true
-      end
-    end
-  end
-  return false
-end
-
--- Whether a waiter heeds an entry of the queue that is ahead of it.
-local function heeds(known, entry)
-  for i = 1, entry.score < known[SEQ] and #known[CLAIMS] or 0 do
-    local claim = known[CLAIMS][i]
-    local modes = CLASH[claim[MODE]] .. (claim[MODE] == 's' and 'sh' or '')
-    for j = 1, #entry, 3 do
-      if find(modes, entry[j], 1, true) and overlaps(entry[j + 1], entry[j + 2], claim[LO], claim[HI]) then
-        return true
-      end
-    end
-  end
-  return false
-end
-
--- Notes the waiters of a resource that may overtake another since the request has joined the queue:
--- the request itself, and those behind it. The claims of waiters stay as they are, and the holds of
--- their ancestors only become less, so the answer stays the same. Returns whether one behind it may
--- overtake others.
-local function note_overtakers(r, looks_ahead)
-  local own, is_overtaken = r.records[session], false
-  local looks_behind = (r.count.nested or 0) > (#kin > 1 and #lists[r] or 0) and own[SEQ] < r.seq
-  local member = read_member(queued(session, own), own[SEQ])
-  local place = 1
-  local entry = (looks_ahead or looks_behind) and waiter(r, place)
-  while entry and (looks_behind or looks_ahead and entry.score < own[SEQ]) do
-    local id = entry.id
-    if not r.left[id] and id ~= session then
-      if looks_ahead and heeds(own, entry) and awaited_above(r, id, kin) then
-        count(r, session, 1)
-        looks_ahead = false
-      end
-      local known = looks_behind and entry.is_nested and record(r, id)
-      if known and heeds(known, member) and awaited_above(r, session, kin_of(id, known[ANCESTORS])) then
-        count(r, id, r.count[id] and 0 or 1)
-      end
-      is_overtaken = is_overtaken or entry.score > own[SEQ] and r.count[id] ~= nil
-    end
-    place = place + 1
-    entry = waiter(r, place)
-  end
-  return is_overtaken
 end
 
 local seq = place
@@ -491,42 +294,14 @@ if not in_the_way then
   settle(freed)
   return finish(granted(left, claims, at[1].records[session][LAST]))
 end
-local looks_ahead = #kin > 1 and is_awaited()
+local looks_ahead = #kin > 1 and is_awaited(kin)
 for i = 1, #at do
-  local r = at[i]
-  local known = r.records[session]
-  if ttl > 0 then
-    call('ZADD', r.e, r.now + known[HEARTBEAT], session)
-    count(r, 'leases', 1)
-  end
-  local members = { seq, queued(session, known) }
-  if not r.count.waiters then
-    members[3], members[4] = '-inf', r.epoch
-  end
-  for j = 1, #lists[r] do
-    count_slots(r, lists[r][j], 1)
-    count(r, lists[r][j][MODE], 1)
-  end
-  count(r, 'nested', #kin > 1 and #lists[r] or 0)
-  count(r, 'sessions', 1)
-  count(r, 'waiters', 1)
-  if known[NAMES] then
-    count(r, 'linked', 1)
-  end
-  if seq > r.seq then
-    r.seq = seq
-  end
-  put(r, session, known)
-  local los, his = cuts(session, lists[r], false, r.epoch)
-  change('ZADD', r.l, los)
-  change('ZADD', r.u, his)
-  change('ZADD', r.q, members)
-  reread(r)
+  join(at[i], session, kin)
 end
 -- Those who overtake others may also overtake a waiter that has returned to its place, and those in
 -- between, which wait for it now.
 for i = 1, #at do
-  if note_overtakers(at[i], looks_ahead) then
+  if note_overtakers(at[i], session, kin, looks_ahead) then
     freed[#freed + 1] = { at[i], '\0', '\255', 'rpwsh' }
   end
 end

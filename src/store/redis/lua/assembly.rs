@@ -47,7 +47,10 @@ const WRITTEN: &str = "a text takes what is written";
 /// The operations. Each has the parts that its fast paths need, and those that its general path
 /// needs beside the prelude. An operation without parts needs neither core nor prelude.
 const OPERATIONS: [(&str, Option<Parts>); 13] = [
-    ("acquire", Some(Parts { fast: &["clock", "past"], general: &["tell", "dead"] })),
+    (
+        "acquire",
+        Some(Parts { fast: &["clock", "past"], general: &["tell", "dead", "shares", "supersede", "listing", "join"] }),
+    ),
     ("renew", Some(Parts { fast: &["clock", "several"], general: &["dead"] })),
     ("renew_alone", None),
     ("release", Some(Parts { fast: &["clock", "past", "several"], general: &[] })),

@@ -1,0 +1,102 @@
+//! Removes the sessions whose processes have died.
+
+use super::super::beacon::{self, Peer};
+use super::super::ending;
+use super::super::fate::{EXPIRED_MAX, fate};
+use super::super::records::Error;
+use super::Work;
+use crate::lock::op::Op;
+use crate::lock::records::{Records, Session};
+use crate::lock::request::{Request, SessionId};
+use crate::system::clock::{Boottime, StoreTime};
+
+impl Work<'_> {
+    /// The state of a holder's or waiter's process, see [`fate`].
+    pub(in crate::store::embedded) fn fate(&self, id: SessionId) -> Result<Peer, Error> {
+        fate(self.directory, self.records(), id)
+    }
+
+    /// Removes a dead session from the table, and wakes the sessions that this grants something.
+    pub(in crate::store::embedded) fn reap(&mut self, id: SessionId) -> Result<(), Error> {
+        self.reap_alone(id)?;
+        self.wake_granted()
+    }
+
+    pub(super) fn reap_alone(&mut self, id: SessionId) -> Result<(), Error> {
+        if self.is_patient
+            && let Some(holder) = self.records().session(id)?.filter(Session::is_holder)
+            && let Some(end) = ending::end_of(holder.process.pid)
+        {
+            return Err(Error::Ending(vec![end]));
+        }
+        self.reaped.push(id);
+        let ended = self.tree_end(id)?;
+        self.apply_alone(Op::Reap { session: id, ended }).map(drop)
+    }
+
+    /// The instant at which the process tree of a dead holder ended, if its guardian has noted it.
+    pub(in crate::store::embedded) fn tree_end(&self, id: SessionId) -> Result<Option<StoreTime>, Error> {
+        let Some(session) = self.records().session(id)? else { return Ok(None) };
+        let identity = self.records().beacon(id)?;
+        let Some(end) = identity.and_then(|it| beacon::tree_end(self.directory, id, &it)) else { return Ok(None) };
+        let end = self.time()? - (Boottime::now() - end);
+        Ok(Some(end).filter(|end| *end >= session.since))
+    }
+
+    /// Reaps the dead sessions among `suspects` that hold or wait. Returns whether there were any.
+    pub(in crate::store::embedded) fn reap_dead(&mut self, suspects: &[SessionId]) -> Result<bool, Error> {
+        let mut found = false;
+        let own = self.own;
+        for suspect in suspects.iter().filter(|suspect| !own.has(**suspect)) {
+            if self.records().session(*suspect)?.is_some() && matches!(self.fate(*suspect)?, Peer::Dead) {
+                if self.reaped.len() >= EXPIRED_MAX {
+                    return Err(Error::Portion);
+                }
+                self.reap(*suspect)?;
+                found = true;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Lets the transaction begin anew once the process trees of these killed holders have ended,
+    /// if it may still wait for that.
+    pub(in crate::store::embedded) fn await_trees(&self, holders: &[SessionId]) -> Result<(), Error> {
+        let mut ends = Vec::new();
+        for holder in holders.iter().filter(|holder| self.awaits_trees && !self.own.has(**holder)) {
+            if let Peer::Ending(pipe) = self.fate(*holder)? {
+                ends.push(pipe);
+            }
+        }
+        if ends.is_empty() { Ok(()) } else { Err(Error::Ending(ends)) }
+    }
+
+    /// Reaps the dead sessions that block a new request, or that count against its limit of
+    /// waiters.
+    pub(super) fn clear_the_way(&mut self, request: &Request) -> Result<(), Error> {
+        self.drop_due()?;
+        if request.job.max_waiting.is_some() {
+            for claim in &request.claims {
+                let waiters = self.sessions_of(&claim.resource, |rank| !rank.is_held())?;
+                self.reap_dead(&waiters)?;
+            }
+        }
+        loop {
+            let blockers = self.table.blockers_of_request(request)?;
+            if !self.reap_dead(&blockers)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Removes the beacons of dead processes that have no session in the table.
+    pub(in crate::store::embedded) fn sweep(&mut self) -> Result<(), Error> {
+        let known = self.records().all_session_ids()?;
+        for id in self.directory.beacons()? {
+            if !known.contains(&id) && matches!(beacon::look(self.directory, id, None), Ok(Peer::Dead)) {
+                beacon::remove(self.directory, id);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,156 @@
+//! Notes who has to look at the table again after what a transaction does.
+//!
+//! A waiter watches the beacons of those that block it, so no message reports a death. Everything
+//! else that can matter to a session is reported to it. A session of this process is noted in
+//! `concerned`; any other gets a message, see `wakeups`.
+//!
+//! | what has happened | who looks again | by |
+//! | --- | --- | --- |
+//! | a session was granted its request, or its run is done (1) | this session | `wake_granted` |
+//! | the same, and its process has just let a grant pass (2) | its waiters, too | `wake_granted` |
+//! | the session has to claim the grant | some behind it, later (3) | `appoint_watchers` |
+//! | a session left whose process goes on | those that it may have blocked | `leave` |
+//! | the lease of a session has ended | its waiters, and it if it is own | `apply_alone` |
+//! | an operator revoked a grant (4) | the holder and its waiters | `break_grants` |
+//! | a hold gave up a part of itself (4) | the waiters for the resource | `call_waiters_of` |
+//!
+//! "Its waiters" wait for any resource of the session.
+//!
+//! 1. A dead session is reaped instead, and the next one gets the grant.
+//! 2. The session is reaped, and its process, which may be stopped, gets a message.
+//! 3. When the claim lease ends: the session's process may be stopped.
+//! 4. The messages go out before the commit (`wake_now`), as those of the release of another
+//!    process's session do.
+
+use std::collections::BTreeSet;
+
+use super::super::beacon::{Peer, Wake};
+use super::super::records::Error;
+use super::Work;
+use crate::lock::index::Rank;
+use crate::lock::op::{Op, Reply};
+use crate::lock::past::End;
+use crate::lock::records::{Phase, Records, Session};
+use crate::lock::request::SessionId;
+use crate::lock::resource::Resource;
+
+/// The number of waiters of whom some are asked to look when a claim lease ends.
+const WATCHERS_AMONG: usize = 64;
+
+impl Work<'_> {
+    /// Releases a session whose process goes on. The waiters that it blocked cannot learn this from
+    /// its beacon, so they look again. `queued` is the rank at which the session waited, or
+    /// [`Rank::HELD`] if it did not wait.
+    pub(in crate::store::embedded) fn leave(
+        &mut self,
+        id: SessionId,
+        queued: Rank,
+        end: Option<End>,
+    ) -> Result<Reply, Error> {
+        let claims = self.records().session(id)?.map(|session| session.claims).unwrap_or_default();
+        let reply = self.apply(Op::Release { session: id, end })?;
+        let mut waiters = BTreeSet::new();
+        for record in &claims {
+            waiters.extend(self.table.waiters_behind(&record.claim, queued)?);
+        }
+        waiters.into_iter().try_for_each(|waiter| self.call(waiter, Wake::Now))?;
+        Ok(reply)
+    }
+
+    /// Notes that a session has to look at the table.
+    fn call(&mut self, session: SessionId, wake: Wake) -> Result<(), Error> {
+        if self.own.has(session) {
+            self.concerned.push((session, wake));
+        } else {
+            let identity = self.records().beacon(session)?;
+            self.woken.add(self.directory, session, identity, wake)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the sessions of this process that have to look at the table again: they were granted
+    /// something, or what blocked them has changed.
+    pub(in crate::store::embedded) fn take_concerned(&mut self) -> Vec<(SessionId, Wake)> {
+        std::mem::take(&mut self.concerned)
+    }
+
+    /// Goes through the granted sessions in a loop and not by recursion, because a long queue of
+    /// dead sessions may stand behind a dead one.
+    pub(super) fn wake_granted(&mut self) -> Result<(), Error> {
+        let mut left = BTreeSet::new();
+        while let Some(session) = self.granted.pop_front() {
+            if self.own.has(session) {
+                // This process runs, so the grant need not wait for another transaction.
+                self.apply_alone(Op::Renew(session))?;
+                self.concerned.push((session, Wake::Now));
+                continue;
+            }
+            match self.fate(session)? {
+                Peer::Alive(_) | Peer::Ending(_) => {
+                    self.call(session, Wake::Now)?;
+                    let beacon = self.records().beacon(session)?;
+                    if beacon.is_some_and(|beacon| self.passed_over.contains(&beacon)) {
+                        // Its process has just failed to claim another grant, and may have many
+                        // sessions in the queue.
+                        let passed_over = self.records().session(session)?;
+                        left.extend(passed_over.iter().flat_map(Session::resources).cloned());
+                        self.apply_alone(Op::Reap { session, ended: None })?;
+                    } else {
+                        self.appoint_watchers(session)?;
+                    }
+                }
+                Peer::Dead => self.reap_alone(session)?,
+                Peer::Missing => {}
+            }
+        }
+        self.call_waiters_of(&left)
+    }
+
+    /// Notes that the waiters for these resources have to look. The sessions that they watch may not
+    /// block them any more, and the beacons of these sessions do not show it: their processes go
+    /// on.
+    pub(in crate::store::embedded) fn call_waiters_of<'r>(
+        &mut self,
+        resources: impl IntoIterator<Item = &'r Resource>,
+    ) -> Result<(), Error> {
+        for resource in resources {
+            for waiter in self.sessions_of(resource, |rank| !rank.is_held())? {
+                self.call(waiter, Wake::Now)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks some of the waiters behind a session to look when its claim lease ends. The session's
+    /// process may be stopped, and so may the processes of the waiters behind it. The nearest
+    /// waiters are asked, and then ever fewer, so that a hand-over wakes a handful of processes
+    /// whatever the length of the queue. A waiter that looks sets a timer for the next expiry.
+    fn appoint_watchers(&mut self, granted: SessionId) -> Result<(), Error> {
+        let Some(session) = self.records().session(granted)?.filter(|session| session.phase == Phase::Granted) else {
+            return Ok(());
+        };
+        for resource in session.resources() {
+            let waiters = self.table.first_waiters(resource, WATCHERS_AMONG)?;
+            for (place, waiter) in (1..).zip(&waiters) {
+                // 1, 2, 3, 4, 6, 8, 12, 16 and so on.
+                let is_appointed = usize::is_power_of_two(place) || place % 3 == 0 && (place / 3).is_power_of_two();
+                if is_appointed || place == waiters.len() {
+                    self.call(*waiter, Wake::AtEndOfClaim)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Registers sessions to be woken after the commit. Dead sessions are reaped instead.
+    pub(in crate::store::embedded) fn wake_later(&mut self, sessions: &[SessionId]) -> Result<(), Error> {
+        self.granted.extend(sessions);
+        self.wake_granted()
+    }
+
+    /// Wakes the registered sessions before the commit. They then wait for the lock, and read the
+    /// result.
+    pub(in crate::store::embedded) fn wake_now(&mut self) -> Result<(), Error> {
+        self.woken.send_now(self.directory)
+    }
+}

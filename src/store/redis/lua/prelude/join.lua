@@ -1,0 +1,90 @@
+-- How a request joins the queues of its resources.
+
+-- Puts the session of a request into the queue of a resource. Its record is in place.
+local function join(r, session, kin)
+  local known = r.records[session]
+  local claims, seq = known[CLAIMS], known[SEQ]
+  if expires(known) then
+    call('ZADD', r.e, r.now + known[HEARTBEAT], session)
+    count(r, 'leases', 1)
+  end
+  local members = { seq, queued(session, known) }
+  if not r.count.waiters then
+    members[3], members[4] = '-inf', r.epoch
+  end
+  for j = 1, #claims do
+    count_slots(r, claims[j], 1)
+    count(r, claims[j][MODE], 1)
+  end
+  count(r, 'nested', #kin > 1 and #claims or 0)
+  count(r, 'sessions', 1)
+  count(r, 'waiters', 1)
+  if known[NAMES] then
+    count(r, 'linked', 1)
+  end
+  if seq > r.seq then
+    r.seq = seq
+  end
+  put(r, session, known)
+  local los, his = cuts(session, claims, false, r.epoch)
+  change('ZADD', r.l, los)
+  change('ZADD', r.u, his)
+  change('ZADD', r.q, members)
+  reread(r)
+end
+
+-- Whether a session waits for a resource that an ancestor of the request holds.
+local function is_awaited(kin)
+  for i = 1, n do
+    for j = 2, resources[i].count.waiters and #kin or 0 do
+      local above = record(resources[i], kin[j])
+      if above and above[HELD] > WAITS then
+        return true
+      end
+    end
+  end
+  return false
+end
+
+-- Whether a waiter heeds an entry of the queue that is ahead of it.
+local function heeds(known, entry)
+  for i = 1, entry.score < known[SEQ] and #known[CLAIMS] or 0 do
+    local claim = known[CLAIMS][i]
+    local modes = CLASH[claim[MODE]] .. (claim[MODE] == 's' and 'sh' or '')
+    for j = 1, #entry, 3 do
+      if find(modes, entry[j], 1, true) and overlaps(entry[j + 1], entry[j + 2], claim[LO], claim[HI]) then
+        return true
+      end
+    end
+  end
+  return false
+end
+
+-- Notes the waiters of a resource that may overtake another since the request has joined the queue:
+-- the request itself, and those behind it. The claims of waiters stay as they are, and the holds of
+-- their ancestors only become less, so the answer stays the same. Returns whether one behind it may
+-- overtake others.
+local function note_overtakers(r, session, kin, looks_ahead)
+  local own, is_overtaken = r.records[session], false
+  local looks_behind = (r.count.nested or 0) > (#kin > 1 and #own[CLAIMS] or 0) and own[SEQ] < r.seq
+  local member = read_member(queued(session, own), own[SEQ])
+  local place = 1
+  local entry = (looks_ahead or looks_behind) and waiter(r, place)
+  while entry and (looks_behind or looks_ahead and entry.score < own[SEQ]) do
+    local id = entry.id
+    if not r.left[id] and id ~= session then
+      if looks_ahead and heeds(own, entry) and awaited_above(r, id, kin) then
+        count(r, session, 1)
+        looks_ahead = false
+      end
+      local known = looks_behind and entry.is_nested and record(r, id)
+      if known and heeds(known, member) and awaited_above(r, session, kin_of(id, known[ANCESTORS])) then
+        count(r, id, r.count[id] and 0 or 1)
+      end
+      is_overtaken = is_overtaken or entry.score > own[SEQ] and r.count[id] ~= nil
+    end
+    place = place + 1
+    entry = waiter(r, place)
+  end
+  return is_overtaken
+end
