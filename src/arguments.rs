@@ -9,13 +9,14 @@
 //! - `values`: converts the text of one word into its type. `numbers`: lets `-3` and `-inf` stand
 //!   unquoted.
 //! - `lines`: parses the lines of clients of `rlock serve`.
-//! - `usage`: reports each mistake in one line; `hints`: answers the habits of other programs.
+//! - `mistake`: what is wrong with words. `usage`: finds it in the errors of clap; `hints`: answers the habits of other programs.
 //! - `help`: notes and examples at the end of each help.
 
 pub(crate) mod claims;
 pub(crate) mod help;
 pub(crate) mod hints;
 pub(crate) mod lines;
+pub(crate) mod mistake;
 pub(crate) mod narrowing;
 pub(crate) mod numbers;
 pub(crate) mod options;

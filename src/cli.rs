@@ -2,7 +2,7 @@
 //! man pages and completions are generated from the same definitions.
 //!
 //! The modules beside the subcommands:
-//! - `table`: one entry for each subcommand.
+//! - `table`: all subcommands. `subcommand`: what the table says of each.
 //! - `look`: asks the terminal how listings and help may look. `stdout`: prints them.
 //! - `replaced`: writes a file that the user names.
 //! - `start`: what has to be done before anything else.
@@ -27,6 +27,7 @@ mod serve;
 mod shrink;
 pub(crate) mod start;
 mod stdout;
+mod subcommand;
 mod table;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -38,7 +39,8 @@ use clap::builder::StyledStr;
 use clap::error::ErrorKind;
 use clap_complete::Shell;
 
-use crate::arguments::usage::Usage;
+use self::subcommand::Subcommand;
+use crate::arguments::mistake::Usage;
 use crate::arguments::{help, numbers};
 use crate::environment::{say, variables};
 use crate::show::failure::Failure;
@@ -176,7 +178,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
 }
 
 /// The help of the subcommand that the words ask for, by an option or by `rlock help`.
-fn asked_help(error: &clap::Error, subcommand: Option<&table::Subcommand>, words: &[OsString]) -> Option<StyledStr> {
+fn asked_help(error: &clap::Error, subcommand: Option<&Subcommand>, words: &[OsString]) -> Option<StyledStr> {
     if error.kind() != ErrorKind::DisplayHelp {
         return None;
     }

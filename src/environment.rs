@@ -2,6 +2,7 @@
 //! and the sessions above it.
 //!
 //! - `context`: what the subcommands share: the selected store, and the sessions above.
+//! - `names`: the names of the variables.
 //! - `config`: the configuration file. `defaults`: the settings that it and the environment may
 //!   give.
 //! - `caller`: describes the person and the process that make a request, with the help of `ci`.
@@ -16,6 +17,7 @@ mod ci;
 mod config;
 pub(crate) mod context;
 pub(crate) mod defaults;
+pub(crate) mod names;
 pub(crate) mod request;
 pub(crate) mod room;
 pub(crate) mod variables;

@@ -1,28 +1,17 @@
 //! Formats and sanitises text for one-line messages.
 
-use std::error::Error;
 use std::fmt::Write;
-use std::io;
 use std::time::Duration;
 
-use rustix::io::Errno;
 use serde_json::Value;
 
 use crate::lock::text::is_control_or_format;
 
 mod explained;
+mod reason;
 
 pub(crate) use explained::Explained;
-
-/// The text of an error. The system's own words, which start in upper case, are in lower case, and
-/// their number is left out.
-pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
-    let errno = error.downcast_ref().copied().or_else(|| Errno::from_io_error(error.downcast_ref::<io::Error>()?));
-    let Some(errno) = errno else { return error.to_string() };
-    let text = errno::Errno(errno.raw_os_error()).to_string();
-    let mut letters = text.chars();
-    letters.next().into_iter().flat_map(char::to_lowercase).chain(letters).collect()
-}
+pub(crate) use reason::reason;
 
 /// `text` with `?` for each control or format character. Names and commands are external text, and
 /// a terminal obeys such characters.
@@ -97,9 +86,10 @@ pub(crate) fn duration(length: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
 
     use serde_json::{Value, json as value};
+
+    use std::io;
 
     use super::{json, reason, without_passwords};
 

@@ -3,8 +3,8 @@
 use clap::{Arg, ArgAction, ArgMatches};
 
 use super::help::advanced;
+use super::mistake::Mistake;
 use super::options::{heading, id, option, with_places, word};
-use super::usage::Mistake;
 use super::values::{self, Slots};
 use crate::lock::endpoint::Endpoint;
 use crate::lock::mode::Mode;

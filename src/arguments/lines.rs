@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Command};
 
+use super::mistake::Mistake;
 use super::options::{id, verbose};
 use super::request::{read_wait, wait_options};
-use super::usage::{self, Mistake};
-use super::{claims, narrowing, numbers};
+use super::{claims, narrowing, numbers, usage};
 use crate::lock::mode::Mode;
 use crate::lock::request::Claim;
 use crate::lock::resource::Resource;

@@ -6,7 +6,7 @@ use anstream::ColorChoice;
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, ValueHint};
 
-use super::usage::Mistake;
+use super::mistake::Mistake;
 use super::values;
 use crate::lock::resource::Resource;
 use crate::words::Explained;

@@ -7,10 +7,10 @@ use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Arg, ArgMatches, ValueHint, value_parser};
 
 use super::help::advanced;
+use super::mistake::Mistake;
 use super::options::{
     StoreOptions, given, heading, history, id, job, max_waiting, option, optional, read_store, switch, ttl, verbose,
 };
-use super::usage::Mistake;
 use super::values;
 use crate::lock::request::Claim;
 use crate::store::Replicas;

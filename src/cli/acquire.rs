@@ -10,12 +10,12 @@ use anyhow::Context;
 use clap::{ArgMatches, Command};
 use rustix::process::Pid;
 
-use super::table::Subcommand;
+use super::subcommand::Subcommand;
 use super::{Invocation, stdout};
 use crate::arguments::help::{advanced, notes};
+use crate::arguments::mistake::Mistake;
 use crate::arguments::options::{given, id, option, switch};
 use crate::arguments::request::{RequestOptions, read_request, run_options};
-use crate::arguments::usage::Mistake;
 use crate::arguments::values::LostSignal;
 use crate::arguments::{claims, values};
 use crate::environment::context::Named;

@@ -8,11 +8,11 @@ use anyhow::Context;
 use clap::{Arg, ArgMatches, Command};
 use rustix::process::Pid;
 
-use super::table::Subcommand;
+use super::subcommand::Subcommand;
 use super::{Invocation, stdout};
 use crate::arguments::help::notes;
+use crate::arguments::mistake::Mistake;
 use crate::arguments::options::{StoreOptions, id, keys, option, read_keys, read_store, switch};
-use crate::arguments::usage::Mistake;
 use crate::arguments::values;
 use crate::environment::{after_all_but, context, say};
 use crate::lock::op::HolderListing;

@@ -9,11 +9,11 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgMatches, Command};
 use clap_complete::Shell;
 
-use super::table::{self, Subcommand};
-use super::{Invocation, stdout};
+use super::subcommand::Subcommand;
+use super::{Invocation, stdout, table};
 use crate::arguments::help::notes;
+use crate::arguments::mistake::Mistake;
 use crate::arguments::options::{id, word};
-use crate::arguments::usage::Mistake;
 
 pub(super) const COMPLETIONS: Subcommand = Subcommand {
     name: "completions",

@@ -9,11 +9,11 @@ use rustix::event::{PollFd, Timespec, poll};
 use serde_json::json;
 
 use super::look::look;
-use super::table::Subcommand;
+use super::subcommand::Subcommand;
 use super::{Invocation, stdout};
 use crate::arguments::help::notes;
+use crate::arguments::mistake::Mistake;
 use crate::arguments::options::{StoreOptions, color, id, read_color, read_store, switch, ttl};
-use crate::arguments::usage::Mistake;
 use crate::environment::context::{self, Named};
 use crate::lock::lease::Lease;
 use crate::lock::mode::Mode;

@@ -3,11 +3,11 @@
 use clap::{ArgMatches, Command};
 
 use super::Invocation;
-use super::table::Subcommand;
+use super::subcommand::Subcommand;
 use crate::arguments::help::notes;
+use crate::arguments::mistake::Mistake;
 use crate::arguments::narrowing;
 use crate::arguments::options::{StoreOptions, id, read_store, verbose};
-use crate::arguments::usage::Mistake;
 use crate::environment::context;
 use crate::lock::mode::Mode;
 use crate::lock::resource::Resource;

@@ -14,18 +14,18 @@ use clap::builder::ValueParser;
 use clap::{Arg, ArgMatches, Command, ValueHint};
 
 use super::Invocation;
-use super::table::Subcommand;
+use super::subcommand::Subcommand;
 use crate::arguments::claims::{self, range_claim};
 use crate::arguments::help::{advanced, notes};
+use crate::arguments::mistake::Mistake;
 use crate::arguments::options::{id, no_blank_before_value};
 use crate::arguments::request::{RequestOptions, read_request, run_options};
-use crate::arguments::usage::Mistake;
 use crate::arguments::values::Period;
-use crate::environment::context::{self, Named};
+use crate::environment::context::Named;
 use crate::environment::request::{self, Prepared};
 use crate::environment::room::{self, Limits};
-use crate::environment::say;
 use crate::environment::variables::{self, Form, Held};
+use crate::environment::{names, say};
 use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, Job, OncePer, distinct};
 use crate::lock::resource::Resource;
@@ -279,8 +279,8 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     let place = named.exported(store.as_ref(), Form::Environment);
     let (claims, held_above) = (exec.request.claims, request.job.held_above.clone());
     let asked = [
-        (context::TTL, exec.request.ttl.map(words::duration)),
-        (context::VERBOSE, exec.request.verbose.then(|| "1".to_owned())),
+        (names::TTL, exec.request.ttl.map(words::duration)),
+        (names::VERBOSE, exec.request.verbose.then(|| "1".to_owned())),
     ];
     let of_notify = notify.as_ref().map(NotifySocket::variable);
     // The variables for the command; before the grant, those that are known by then.
@@ -288,7 +288,7 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
         let (tokens, slots) = grant.map_or((&[][..], &[][..]), |grant| (&grant.tokens, &grant.slots));
         let held = Held { claims: &claims, tokens, slots };
         let variables = variables::of(Form::Environment, &chain, Some(held), &held_above, place.clone());
-        let last = (context::LAST, grant.and_then(|grant| last(grant, &claims)));
+        let last = (names::LAST, grant.and_then(|grant| last(grant, &claims)));
         let options = asked.clone().into_iter().filter(|(_, value)| value.is_some());
         let variables = variables.into_iter().chain(options).chain(Some(last).filter(variables::is_due));
         [variables::environment(variables), of_notify.clone().into_iter().collect()].concat()

@@ -3,12 +3,12 @@
 use clap::{ArgGroup, ArgMatches, Command};
 
 use super::Invocation;
-use super::table::Subcommand;
+use super::subcommand::Subcommand;
 use crate::arguments::help::notes;
+use crate::arguments::mistake::Mistake;
 use crate::arguments::options::{StoreOptions, given, id, read_store, switch, verbose, word};
-use crate::arguments::usage::Mistake;
 use crate::arguments::values;
-use crate::environment::{after_all_but, context, say};
+use crate::environment::{after_all_but, context, names, say};
 use crate::lock::mode::{Mode, Nesting};
 use crate::lock::op::HolderListing;
 use crate::lock::resource::Resource;
@@ -77,7 +77,7 @@ pub(super) fn run(held: &HeldBy) -> anyhow::Result<u8> {
     let above = context::sessions_above()?;
     if above.is_empty() {
         if verbose {
-            say(&format!("not below any rlock: {} is not set", context::SESSION));
+            say(&format!("not below any rlock: {} is not set", names::SESSION));
         }
         return Ok(exit::NOT_HELD);
     }

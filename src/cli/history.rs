@@ -7,11 +7,11 @@ use anyhow::Context;
 use clap::{ArgMatches, Command};
 
 use super::look::look;
-use super::table::Subcommand;
+use super::subcommand::Subcommand;
 use super::{Invocation, stdout};
 use crate::arguments::help::notes;
+use crate::arguments::mistake::Mistake;
 use crate::arguments::options::{StoreOptions, color, id, keys, option, read_color, read_keys, read_store, switch};
-use crate::arguments::usage::Mistake;
 use crate::arguments::values;
 use crate::environment::{after_all_but, context};
 use crate::lock::past::{Ended, HISTORY_MAX, Past, Remembered};

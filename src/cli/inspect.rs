@@ -14,14 +14,14 @@ use anyhow::Context;
 use clap::{Arg, ArgGroup, ArgMatches, Command, ValueHint, value_parser};
 
 use super::look::look;
-use super::table::Subcommand;
+use super::subcommand::Subcommand;
 use super::{Invocation, stdout};
 use crate::arguments::help::notes;
+use crate::arguments::mistake::Mistake;
 use crate::arguments::options::{
     StoreOptions, color, id, keys, no_blank_before_value, option, optional, read_color, read_keys, read_store, switch,
     verbose,
 };
-use crate::arguments::usage::Mistake;
 use crate::arguments::values;
 use crate::environment::{after_all_but, context};
 use crate::lock::op::ResourceListing;

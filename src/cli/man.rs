@@ -8,11 +8,11 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{ArgMatches, Command, ValueHint, value_parser};
 
 use super::pages::{self, Page};
-use super::table::Subcommand;
+use super::subcommand::Subcommand;
 use super::{Invocation, stdout};
 use crate::arguments::help::notes;
+use crate::arguments::mistake::Mistake;
 use crate::arguments::options::{id, option, word};
-use crate::arguments::usage::Mistake;
 
 pub(super) const MAN: Subcommand = Subcommand {
     name: "man",

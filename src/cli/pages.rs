@@ -12,6 +12,7 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 
+use super::subcommand::Subcommand;
 use super::table;
 use crate::arguments::help::in_full;
 
@@ -72,7 +73,7 @@ pub fn all() -> impl Iterator<Item = Page> {
 
 fn subcommands() -> impl Iterator<Item = Page> {
     table::SUBCOMMANDS.iter().map(|subcommand| {
-        let table::Subcommand { name, page, section, about, texts, .. } = *subcommand;
+        let Subcommand { name, page, section, about, texts, .. } = *subcommand;
         Page { name: page, word: name, section, about, texts }
     })
 }

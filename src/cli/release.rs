@@ -3,11 +3,11 @@
 use anyhow::Context;
 use clap::{ArgAction, ArgMatches, Command};
 
-use super::table::Subcommand;
+use super::subcommand::Subcommand;
 use super::{Invocation, stdout};
 use crate::arguments::help::notes;
+use crate::arguments::mistake::Mistake;
 use crate::arguments::options::{StoreOptions, each_once, id, read_store, switch, verbose, word};
-use crate::arguments::usage::Mistake;
 use crate::arguments::values;
 use crate::environment::context::Named;
 use crate::environment::variables::{self, Form, Held};

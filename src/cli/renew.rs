@@ -5,10 +5,10 @@ use std::time::Duration;
 use clap::{ArgMatches, Command};
 
 use super::Invocation;
-use super::table::Subcommand;
+use super::subcommand::Subcommand;
 use crate::arguments::help::notes;
+use crate::arguments::mistake::Mistake;
 use crate::arguments::options::{StoreOptions, id, option, read_store, switch, verbose, word};
-use crate::arguments::usage::Mistake;
 use crate::arguments::values;
 use crate::environment::{acquired, context, say, variables};
 use crate::lock::op::Refusal;

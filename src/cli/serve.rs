@@ -7,10 +7,10 @@ use std::time::Duration;
 use clap::{ArgAction, ArgMatches, Command, ValueHint, value_parser};
 
 use super::Invocation;
-use super::table::Subcommand;
+use super::subcommand::Subcommand;
 use crate::arguments::help::notes;
+use crate::arguments::mistake::Mistake;
 use crate::arguments::options::{StoreOptions, given, history, id, option, read_store, switch, ttl, verbose};
-use crate::arguments::usage::Mistake;
 use crate::arguments::values;
 use crate::environment::context;
 use crate::environment::defaults::Chosen;

@@ -3,10 +3,10 @@
 use clap::{ArgMatches, Command};
 
 use super::Invocation;
-use super::table::Subcommand;
+use super::subcommand::Subcommand;
 use crate::arguments::help::notes;
+use crate::arguments::mistake::Mistake;
 use crate::arguments::options::{StoreOptions, id, read_store, verbose};
-use crate::arguments::usage::Mistake;
 use crate::arguments::{claims, narrowing};
 use crate::environment::context;
 use crate::lock::resource::Resource;

@@ -9,34 +9,13 @@ use std::ffi::OsString;
 use clap::builder::StyledStr;
 use clap::{ArgMatches, Command};
 
+use super::subcommand::Subcommand;
 use super::{
     Invocation, acquire, cleanup, completions, doctor, downgrade, exec, held, history, inspect, man, release, renew,
     serve, shrink,
 };
-use crate::arguments::usage::Mistake;
+use crate::arguments::mistake::Mistake;
 use crate::arguments::{help, options};
-
-/// One subcommand.
-pub(super) struct Subcommand {
-    /// The word that selects the subcommand.
-    pub(super) name: &'static str,
-    /// The name of its manual page.
-    pub(super) page: &'static str,
-    /// The section of its manual page: 8 for a daemon, 1 for the others.
-    pub(super) section: u8,
-    /// A summary in one line.
-    pub(super) about: &'static str,
-    /// The texts of its manual page, in order; none for a subcommand of the page about `range-*`.
-    pub(super) texts: &'static [&'static str],
-    /// Adds its arguments to the definition.
-    pub(super) define: fn(Command) -> Command,
-    /// Converts its matched words.
-    pub(super) read: fn(ArgMatches) -> Result<Invocation, Mistake>,
-    /// Whether its words include numbers, which may start with a minus sign.
-    pub(super) has_numbers: bool,
-    /// Whether a command follows its words after `--`.
-    pub(super) runs_command: bool,
-}
 
 /// What rlock does, in one line.
 pub(super) const ABOUT: &str = "Hold a lock while a command runs";
@@ -73,10 +52,9 @@ pub(super) static SUBCOMMANDS: [Subcommand; 18] = [
     man::MAN,
 ];
 
-impl Subcommand {
-    pub(super) fn named(name: &str) -> Option<&'static Self> {
-        SUBCOMMANDS.iter().find(|subcommand| subcommand.name == name)
-    }
+/// The subcommand of this name.
+pub(super) fn named(name: &str) -> Option<&'static Subcommand> {
+    SUBCOMMANDS.iter().find(|subcommand| subcommand.name == name)
 }
 
 /// The subcommand that the words ask for, if it exists. Its name is the first word that is neither
@@ -91,7 +69,7 @@ pub(super) fn named_in(words: &[OsString]) -> Option<&'static Subcommand> {
             break word;
         }
     };
-    Subcommand::named(name.to_str()?)
+    named(name.to_str()?)
 }
 
 /// The whole definition. With `only`, the definition contains no more than what parses words that
@@ -133,7 +111,7 @@ pub(super) fn help(subcommand: &Subcommand, is_short: bool) -> StyledStr {
 /// Converts the words that [`command`] has matched.
 pub(super) fn invocation(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     let (name, matches) = matches.remove_subcommand().expect("clap requires a subcommand");
-    let subcommand = Subcommand::named(&name).expect("clap takes only subcommands of the table");
+    let subcommand = named(&name).expect("clap takes only subcommands of the table");
     (subcommand.read)(matches)
 }
 

@@ -1,6 +1,6 @@
 //! Finds the sessions of `rlock acquire` that `renew` and `release` are about.
 
-use super::context;
+use super::{context, names};
 use crate::lock::records::Session;
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
@@ -17,7 +17,7 @@ pub(crate) fn innermost(store: &mut dyn Store) -> Result<SessionId, Failure> {
     if above.is_empty() {
         return Err(Failure::usage(format!(
             "{} is not set, so it names no lock of 'rlock acquire': name the SESSION, which 'rlock acquire' has printed",
-            context::SESSION
+            names::SESSION
         )));
     }
     for id in above {
@@ -27,7 +27,7 @@ pub(crate) fn innermost(store: &mut dyn Store) -> Result<SessionId, Failure> {
     }
     Err(Failure::usage(format!(
         "{} names no lock of 'rlock acquire': name the SESSION, which 'rlock acquire' has printed",
-        context::SESSION
+        names::SESSION
     )))
 }
 

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use super::ci::Run;
-use super::context;
+use super::names;
 use crate::arguments::request::Whose;
 use crate::lock::request::Process;
 use crate::store::identity;
@@ -24,8 +24,8 @@ const REASON_BYTES: usize = 512;
 pub(crate) fn process(whose: &Whose, run: Option<&Run>, command: &[OsString]) -> Process {
     let of_run = |text: fn(&Run) -> &Option<String>| run.and_then(|run| text(run).clone());
     Process {
-        owner: text(&whose.owner, context::OWNER, of_run(|run| &run.person), OWNER_BYTES),
-        reason: text(&whose.reason, context::REASON, of_run(|run| &run.url), REASON_BYTES),
+        owner: text(&whose.owner, names::OWNER, of_run(|run| &run.person), OWNER_BYTES),
+        reason: text(&whose.reason, names::REASON, of_run(|run| &run.url), REASON_BYTES),
         ..identity::process(rustix::process::geteuid().as_raw(), std::process::id(), words(command))
     }
 }

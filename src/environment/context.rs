@@ -8,6 +8,7 @@ use std::sync::Once;
 use std::time::Duration;
 
 use super::defaults::Defaults;
+use super::names::{ANCESTORS, HELD, NAMESPACE, RESOURCE, SESSION, VERBOSE, variable};
 use super::variables::{Form, Line};
 use super::{ci, config, say};
 use crate::arguments::options::StoreOptions;
@@ -21,48 +22,14 @@ use crate::words::Explained;
 const STORE: &str = "RLOCK_STORE";
 /// The word for the default store, in the place of a URL.
 const EMBEDDED: &str = "embedded";
-pub(crate) const NAMESPACE: &str = "RLOCK_NAMESPACE";
 /// The password for a server. If it is unset, its value is the first line of the file in
 /// `PASSWORD_FILE`.
 const PASSWORD: &str = "RLOCK_PASSWORD";
 const PASSWORD_FILE: &str = "RLOCK_PASSWORD_FILE";
-pub(crate) const SESSION: &str = "RLOCK_SESSION";
-/// The sessions above [`SESSION`], innermost first, separated by commas.
-pub(crate) const ANCESTORS: &str = "RLOCK_ANCESTORS";
-/// The resources that the sessions in [`ANCESTORS`] hold, each percent-encoded, separated by
-/// commas.
-pub(crate) const HELD: &str = "RLOCK_HELD";
-pub(crate) const TOKEN: &str = "RLOCK_TOKEN";
-pub(crate) const RESOURCE: &str = "RLOCK_RESOURCE";
-pub(crate) const MODE: &str = "RLOCK_MODE";
-/// The default of --owner.
-pub(crate) const OWNER: &str = "RLOCK_OWNER";
-/// The default of --reason.
-pub(crate) const REASON: &str = "RLOCK_REASON";
-/// The default of --ttl.
-pub(crate) const TTL: &str = "RLOCK_TTL";
-/// The numbers of the slots.
-pub(crate) const SLOT: &str = "RLOCK_SLOT";
-/// The default of --verbose. Set below an rlock with --verbose.
-pub(crate) const VERBOSE: &str = "RLOCK_VERBOSE";
-/// How the last hold of the resource ended.
-pub(crate) const LAST: &str = "RLOCK_LAST";
 
 /// Whether to say what is being done: by the option, else by the variable.
 pub(crate) fn verbose(option: bool) -> bool {
     option || env::var_os(VERBOSE).is_some_and(|value| !value.is_empty())
-}
-
-/// The value of a variable that is set and not empty.
-pub(crate) fn variable(name: &str) -> Result<Option<String>, Failure> {
-    match env::var_os(name).filter(|value| !value.is_empty()).map(|value| value.into_string()) {
-        None => Ok(None),
-        Some(Ok(value)) => Ok(Some(value)),
-        Some(Err(_)) => {
-            let cure = format!("unset {name}, or set {name} to UTF-8 text");
-            Err(Failure::usage(Explained::new(format!("{name} is not UTF-8 text"), cure)))
-        }
-    }
 }
 
 /// Opens the store that the options, the environment or the defaults name. It warns if the options

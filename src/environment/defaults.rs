@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use super::context::{TTL, variable};
+use super::names::{TTL, variable};
 use crate::arguments::values;
 use crate::lock::lease::Lease;
-use crate::lock::past;
-use crate::lock::request::Terms;
+use crate::lock::request::{self, Terms};
 use crate::show::failure::Failure;
 use crate::store::Replicas;
 use crate::words::{self, Explained};
@@ -67,7 +66,7 @@ impl Defaults {
     /// The number of entries that a history keeps.
     fn history(&self, option: Option<u32>) -> Result<u32, Failure> {
         let history = option.map_or_else(|| of_variable(HISTORY, values::history), |entries| Ok(Some(entries)))?;
-        Ok(history.or(self.history).unwrap_or(past::HISTORY))
+        Ok(history.or(self.history).unwrap_or(request::HISTORY))
     }
 
     /// The time that connecting to a server may take.

@@ -5,7 +5,7 @@ use std::env;
 use std::ffi::OsString;
 use std::fmt::Write;
 
-use super::context;
+use super::{context, names};
 use crate::lock::records::Session;
 use crate::lock::request::{self, Claim, SessionId};
 use crate::lock::resource::Resource;
@@ -19,7 +19,7 @@ pub(crate) enum Form {
     /// Into the environment of a command. A value has a line for each claim.
     Environment,
     /// To standard output, for a file with one line for each variable. So only a single claim has
-    /// variables of its own, and several are named in [`context::HELD`]. Several slots of a
+    /// variables of its own, and several are named in [`names::HELD`]. Several slots of a
     /// resource are one claim here.
     Lines,
 }
@@ -52,13 +52,13 @@ pub(crate) fn of(
     let above = ids.get(1..).map(|above| above.join(","));
     let names: Vec<_> = others.iter().map(|claim| &claim.resource).chain(held_above).collect();
     let mut variables = vec![
-        (context::SESSION, ids.first().cloned()),
-        (context::ANCESTORS, above.filter(|above| form == Form::Lines || !above.is_empty())),
-        (context::HELD, (!names.is_empty()).then(|| context::as_held(names))),
-        (context::TOKEN, tokens.iter().max().map(u64::to_string)),
-        (context::RESOURCE, lines(own.iter().map(|claim| &claim.resource))),
-        (context::MODE, lines(own.iter().map(|claim| claim.mode))),
-        (context::SLOT, lines(slots)),
+        (names::SESSION, ids.first().cloned()),
+        (names::ANCESTORS, above.filter(|above| form == Form::Lines || !above.is_empty())),
+        (names::HELD, (!names.is_empty()).then(|| context::as_held(names))),
+        (names::TOKEN, tokens.iter().max().map(u64::to_string)),
+        (names::RESOURCE, lines(own.iter().map(|claim| &claim.resource))),
+        (names::MODE, lines(own.iter().map(|claim| claim.mode))),
+        (names::SLOT, lines(slots)),
     ];
     variables.retain(is_due);
     if !chain.is_empty() {

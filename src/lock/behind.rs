@@ -20,8 +20,8 @@
 //! A list that names the sessions with slots is full when it has as many as there are slots. A
 //! waiter for a slot names those sessions only if nothing else clashes with it.
 
-use super::conflict::blocked_by;
 use super::index::{Query, Rank};
+use super::mode::blocked_by;
 use super::mode::{Mode, Modes};
 use super::records::Records;
 use super::request::{Claim, SessionId};

@@ -9,7 +9,7 @@
 use std::ops::ControlFlow;
 
 use super::index::{Entry, Query, Rank};
-use super::mode::{Mode, Modes};
+use super::mode::{Mode, Modes, blocked_by};
 use super::overtaking::{self, Overtaken};
 use super::records::{ClaimRecord, Records, ResourceState};
 use super::request::{Claim, SessionId};
@@ -26,15 +26,6 @@ impl Asker<'_> {
     fn is_related_to(self, other: SessionId) -> bool {
         self.session == other || self.ancestors.contains(&other)
     }
-}
-
-/// The modes of the requests that a claim of this mode may block.
-pub(super) fn blocked_by(mode: Mode) -> Modes {
-    let mut modes = mode.clashing();
-    if mode == Mode::Slot {
-        modes.insert(Mode::Slot);
-    }
-    modes
 }
 
 /// Whether a claim of this mode over this span, held or ahead in the queue, may block a claim of

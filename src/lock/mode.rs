@@ -177,6 +177,15 @@ impl Modes {
     }
 }
 
+/// The modes of the requests that a claim of this mode may block.
+pub(super) fn blocked_by(mode: Mode) -> Modes {
+    let mut modes = mode.clashing();
+    if mode == Mode::Slot {
+        modes.insert(Mode::Slot);
+    }
+    modes
+}
+
 #[cfg(test)]
 mod tests {
     use super::Mode::{Prewrite, Read, Slot, Write};

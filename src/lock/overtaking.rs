@@ -14,9 +14,9 @@
 
 use std::ops::ControlFlow;
 
-use super::conflict::blocked_by;
 use super::index::{Query, Rank};
 use super::mode::Modes;
+use super::mode::blocked_by;
 use super::records::{ClaimRecord, Records, Session};
 use super::request::{Claim, SessionId};
 use super::resource::Resource;

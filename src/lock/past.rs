@@ -19,12 +19,8 @@ use crate::tables;
 
 /// How long an idle resource keeps its past, and a job its success and its streak.
 pub const RETENTION: Duration = Duration::from_secs(tables::RETENTION);
-/// The longest period for which a success is kept: more than a month.
-pub const PERIOD_MAX: Duration = Duration::from_secs(tables::PERIOD_MAX);
 /// How long an idle resource keeps a past without a success, a streak or an entry.
 pub const RETENTION_OF_TOTALS: Duration = Duration::from_secs(tables::RETENTION_OF_TOTALS);
-/// The number of entries that a ring keeps unless the request asks for another number.
-pub const HISTORY: u32 = 32;
 /// Maximum number of entries of a ring.
 pub const HISTORY_MAX: u32 = 1000;
 
@@ -115,6 +111,15 @@ pub enum Event {
     Skipped(u32),
     /// So many requests were told that their run is done, since its success.
     Done(u32),
+}
+
+impl Event {
+    /// Whether a request that was granted did not end as it should. The entry does not tell the
+    /// codes of `--success-codes`.
+    pub(crate) fn has_failed(self) -> bool {
+        let was_granted = !matches!(self, Self::Skipped(_) | Self::Done(_));
+        was_granted && !matches!(self, Self::Ended(Ending::Exit(0) | Ending::Kept | Ending::Ready))
+    }
 }
 
 /// When a hold ended.
@@ -225,7 +230,7 @@ pub struct JobPast {
     /// with [`Job::once_per`] and succeeded: mostly its grant.
     pub success: Option<StoreTime>,
     /// The longest period for which a request has asked for one run since then, at most
-    /// [`PERIOD_MAX`]. The success is not forgotten before.
+    /// [`PERIOD_MAX`](super::request::PERIOD_MAX). The success is not forgotten before.
     pub period: Duration,
     /// The requests for which that success has counted.
     pub spared: Option<Spared>,
@@ -368,6 +373,7 @@ impl Past {
 
 #[cfg(test)]
 mod tests {
+    use super::super::request::PERIOD_MAX;
     use super::super::request::{Calendar, OncePer};
     use super::*;
 

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::mode::Mode;
-use super::past::{HISTORY, PERIOD_MAX};
 use super::resource::Resource;
 use super::span::Span;
 use crate::system::clock::{StoreTime, micros};
@@ -21,6 +20,10 @@ use crate::tables;
 pub const NAMES_MAX: usize = 256;
 /// Maximum number of claims of a request.
 pub const CLAIMS_MAX: usize = 1000;
+/// The longest period for which a success is kept: more than a month.
+pub const PERIOD_MAX: Duration = Duration::from_secs(tables::PERIOD_MAX);
+/// The number of entries that a ring keeps unless the request asks for another number.
+pub const HISTORY: u32 = 32;
 
 /// How far the clock of a machine may be ahead of the store's, so that its calendar counts.
 pub const AHEAD_MAX: Duration = Duration::from_secs(tables::AHEAD_MAX);

@@ -10,9 +10,10 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::behind;
-use super::conflict::{self, Asker, blocked_by};
+use super::conflict::{self, Asker};
 use super::index::{Entry, Query, Rank};
 use super::listing;
+use super::mode::blocked_by;
 use super::mode::{Mode, Modes, Nesting};
 use super::nesting::{self, Standing};
 use super::op::{Op, Outcome, Refusal, Reply};

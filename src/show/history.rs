@@ -29,18 +29,11 @@ impl Selection {
     /// Removes all other entries.
     pub(crate) fn apply(&self, entries: &mut Vec<Entry>) {
         entries.retain(|entry| {
-            self.since.is_none_or(|since| entry.ended.latest() >= since) && (!self.failed || has_failed(entry.event))
+            self.since.is_none_or(|since| entry.ended.latest() >= since) && (!self.failed || entry.event.has_failed())
         });
         let surplus = entries.len().saturating_sub(self.last.unwrap_or(usize::MAX));
         entries.drain(..surplus);
     }
-}
-
-/// Whether a request that was granted did not end as it should. The entry does not tell the codes
-/// of `--success-codes`.
-pub(crate) fn has_failed(event: Event) -> bool {
-    let was_granted = !matches!(event, Event::Skipped(_) | Event::Done(_));
-    was_granted && !matches!(event, Event::Ended(Ending::Exit(0) | Ending::Kept | Ending::Ready))
 }
 
 /// The listing of `rlock history --json` for the store at this URL. With `stats`, each resource

@@ -6,7 +6,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-use super::reason;
+use super::reason::reason;
 
 /// The words about a failure. As text they are one line for the user.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,6 +1,6 @@
 //! Who else sees the locks of a store, and who may take and break them.
 
-use super::Check;
+use super::check::Check;
 use crate::lock::text::shortened;
 use crate::store::Elsewhere;
 use crate::store::facts::{DirectoryFacts, Facts};

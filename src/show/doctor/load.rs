@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Check;
+use super::check::Check;
 use crate::lock::op::ResourceListing;
 use crate::lock::past::{JOBS_MAX, Remembered};
 use crate::store::Inspection;

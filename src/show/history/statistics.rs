@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::has_failed;
 use crate::lock::past::{Event, Remembered};
 
 /// What the entries of one resource have in common.
@@ -48,7 +47,7 @@ impl Statistics {
         });
         Self {
             ended: ends().count(),
-            failures: ends().filter(|entry| has_failed(entry.event)).count(),
+            failures: ends().filter(|entry| entry.event.has_failed()).count(),
             // The counts are far below 2^52.
             busy_share: (requests > 0).then(|| totals.busy as f64 / requests as f64),
             longest_queue: lengths.max().unwrap_or_default().unsigned_abs(),

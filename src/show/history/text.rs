@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use anstyle::Style;
 
-use super::has_failed;
 use super::statistics::{Spread, Statistics};
 use crate::lock::past::{Ended, Entry, Event, Remembered};
 use crate::lock::request::Claim;
@@ -53,7 +52,7 @@ fn row(name: &str, entry: &Entry, look: &Look) -> Vec<Cell> {
         Event::Done(1) => "already done".to_owned(),
         Event::Done(count) => format!("already done {count} times"),
     };
-    let style = if has_failed(entry.event) { look.palette.alarm } else { Style::new() };
+    let style = if entry.event.has_failed() { look.palette.alarm } else { Style::new() };
     let process = &entry.process;
     let claims: Vec<_> = entry.claims.iter().map(claim).collect();
     let none = || NONE.to_owned();

@@ -89,11 +89,7 @@ impl HoldConversation {
 
     /// Begins to give back whatever the server may keep for this request; nothing is left to do
     /// where it can't keep anything. `end` tells how the command ended, if it ran.
-    pub(crate) fn release(
-        &mut self,
-        end: Option<End>,
-        now: Boottime,
-    ) -> Option<Release<&mut Exchange>> {
+    pub(crate) fn release(&mut self, end: Option<End>, now: Boottime) -> Option<Release<&mut Exchange>> {
         let (call, held) = self.farewell(end)?;
         // A server that has not answered the request in time gets what is left of the time.
         let is_failed = matches!(self.negotiation.state(), State::Failed { .. });
