@@ -4,12 +4,13 @@
 //! This module reads words only: no environment, no clock, no files. clap alone asks the terminal
 //! for its width, and only to wrap help.
 //!
-//! - `options`: options of several subcommands. `request`: those of a request. `claims`: the claims.
-//!   `narrowing`: the words of `shrink` and `downgrade`.
+//! - `options`: options of several subcommands. `request`: those of a request. `claims`: the
+//!   claims. `narrowing`: the words of `shrink` and `downgrade`.
 //! - `values`: converts the text of one word into its type. `numbers`: lets `-3` and `-inf` stand
 //!   unquoted.
 //! - `lines`: parses the lines of clients of `rlock serve`.
-//! - `mistake`: what is wrong with words. `usage`: finds it in the errors of clap; `hints`: answers the habits of other programs.
+//! - `mistake`: what is wrong with words. `usage`: finds it in the errors of clap; `hints`: answers
+//!   the habits of other programs.
 //! - `help`: notes and examples at the end of each help.
 
 pub(crate) mod claims;

@@ -19,7 +19,7 @@
 //! | `slots` | the numbers of slots |
 //! | `behind` | the waiters that a session may have blocked |
 //! | [`table`] | the lock table |
-//! | [`deadlock`] | the requests that wait for each other in a circle |
+//! | [`deadlock`] | the requests that wait for each other in a cycle |
 
 pub mod deadlock;
 pub mod endpoint;

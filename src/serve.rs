@@ -1,8 +1,8 @@
 //! `rlock serve`: serves locks to any program that speaks lines, over any store.
 //!
 //! - `line`: what a line asks for; `input`: splits bytes into lines.
-//! - `client`: decides everything about one client, by the `rules` of the server, without a clock, a
-//!   socket or randomness; `event`: its vocabulary.
+//! - `client`: decides everything about one client, by the `rules` of the server, without a clock,
+//!   a socket or randomness; `event`: its vocabulary.
 //! - `listen`: the listening sockets; `peer`: describes the client of a connection; `token`: the
 //!   token that clients must send.
 //! - `connection`: the bytes of one connection; `listing`: what clients have not read yet.

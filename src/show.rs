@@ -50,7 +50,7 @@ pub(crate) struct Palette {
     pub(crate) holder: Style,
     /// A waiter.
     pub(crate) waiter: Style,
-    /// What a person may have to mend.
+    /// What a person may have to repair.
     pub(crate) alarm: Style,
     /// What is less important.
     pub(crate) dim: Style,

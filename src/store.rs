@@ -207,7 +207,7 @@ pub enum Released {
     Done,
     /// The command has ended, and its hold stays without a process.
     Kept,
-    /// The session had a grant, and the store had taken the grant away early.
+    /// The session had a grant, and the store had revoked the grant early.
     Lost,
 }
 

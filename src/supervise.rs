@@ -2,13 +2,14 @@
 //!
 //! [`machine`] only decides: an [`event::Event`] goes in, [`event::Action`]s come out. [`run`]
 //! carries the actions out and decides nothing. The other modules do the work of the loop:
-//! [`signals`] receives signals; `child` signals and reaps the command; `spare` runs the spare work;
-//! `guarded` starts both, each below a guardian, by `spawn`, and `start_failure` and `hint` explain
-//! why that failed; `reaping` asks the kernel about children; [`guardian`] kills the command's
-//! process tree if rlock is killed; `tree` separates the command's processes from all others, and
-//! `killing` kills them; [`terminal`] detects the terminal and writes the status line, and `outbox`
-//! keeps text that standard error does not take yet; [`notify`] hears from the command that it is
-//! ready; [`report`] sums up how all of it went. [`keeper`] holds the lock for another process.
+//! [`signals`] receives signals; `child` signals and reaps the command; `spare` runs the spare
+//! work; `guarded` starts both, each below a guardian, by `spawn`, and `start_failure` and `hint`
+//! explain why that failed; `reaping` asks the kernel about children; [`guardian`] kills the
+//! command's process tree if rlock is killed; `tree` separates the command's processes from all
+//! others, and `killing` kills them; [`terminal`] detects the terminal and writes the status line,
+//! and `outbox` keeps text that standard error does not take yet; [`notify`] hears from the command
+//! that it is ready; [`report`] sums up how all of it went. [`keeper`] holds the lock for another
+//! process.
 //!
 //! This module accesses the store only through [`crate::store::Handle`], and takes all text from
 //! [`crate::show::messages`].

@@ -22,17 +22,17 @@ const STYLE: &str = "
   .own text { font-weight: 600 }
   line { stroke: #d8dee4 }
   .peer line { stroke: #8c959f; stroke-width: 2 }
-  .peer circle { fill: #6e7781 }
+  .peer cycle { fill: #6e7781 }
   .own line { stroke: #54aeff; stroke-width: 2 }
-  .own circle { fill: #0969da }
+  .own cycle { fill: #0969da }
   @media (prefers-color-scheme: dark) {
     text { fill: #e6edf3 }
     .quiet, .peer text { fill: #8d96a0 }
     line { stroke: #30363d }
     .peer line { stroke: #6e7681 }
-    .peer circle { fill: #9198a1 }
+    .peer cycle { fill: #9198a1 }
     .own line { stroke: #1f6feb }
-    .own circle { fill: #58a6ff }
+    .own cycle { fill: #58a6ff }
   }
 ";
 
@@ -91,7 +91,7 @@ fn mark(axis: &Axis, name: &str, spread: &Spread, y: f64) -> String {
     let [low, median, high] = [spread.low, spread.median, spread.high].map(|value| axis.place(value));
     format!(
         "{}<line x1=\"{low:.1}\" x2=\"{high:.1}\" y1=\"{middle:.1}\" y2=\"{middle:.1}\"/>\
-         <circle cx=\"{median:.1}\" cy=\"{middle:.1}\" r=\"4\"/>{}",
+         <cycle cx=\"{median:.1}\" cy=\"{middle:.1}\" r=\"4\"/>{}",
         label(NAMES_END, text, "end", "", name),
         label(FIGURES, text, "start", "", &figure(spread.median)),
     )

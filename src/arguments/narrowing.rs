@@ -18,8 +18,8 @@ pub(crate) fn remaining() -> [Arg; 2] {
 
 /// The new mode of a downgrade.
 pub(crate) fn new_mode() -> Arg {
-    // The store judges `write` as it judges a prewrite for a read. Being an alias keeps the word out
-    // of help and completions, and the parser passes on what the user has typed.
+    // The store judges `write` as it judges a prewrite for a read. Being an alias keeps the word
+    // out of help and completions, and the parser passes on what the user has typed.
     let modes = [PossibleValue::new("read"), PossibleValue::new("prewrite").alias("write")];
     word(id::MODE, PossibleValuesParser::new(modes), "The new mode").required(true)
 }

@@ -85,11 +85,11 @@ pub(crate) fn duration(word: &str) -> Result<Duration, Explained> {
     } else {
         humantime::parse_duration(word).ok()
     };
-    let cure = "write it as 90s, 5m, 1h30m or 500ms";
-    let duration = duration.ok_or_else(|| Explained::new(format!("'{word}' is not a duration"), cure))?;
+    let remedy = "write it as 90s, 5m, 1h30m or 500ms";
+    let duration = duration.ok_or_else(|| Explained::new(format!("'{word}' is not a duration"), remedy))?;
     if duration > DURATION_MAX {
-        let cure = format!("the limit is {} days", DURATION_MAX.as_secs() / (24 * 3600));
-        Err(Explained::new(format!("'{word}' is too long"), cure))
+        let remedy = format!("the limit is {} days", DURATION_MAX.as_secs() / (24 * 3600));
+        Err(Explained::new(format!("'{word}' is too long"), remedy))
     } else {
         Ok(duration)
     }
@@ -101,9 +101,9 @@ pub(crate) fn ttl(word: &str) -> Result<Duration, Explained> {
 }
 
 /// Parses a duration that must not be shorter than `min`.
-fn at_least(min: Duration, word: &str, cure: &str) -> Result<Duration, Explained> {
+fn at_least(min: Duration, word: &str, remedy: &str) -> Result<Duration, Explained> {
     let length = duration(word)?;
-    if length < min { Err(Explained::new(format!("'{word}' is too short"), cure)) } else { Ok(length) }
+    if length < min { Err(Explained::new(format!("'{word}' is too short"), remedy)) } else { Ok(length) }
 }
 
 /// Parses how long a lock stays after its command.
@@ -228,8 +228,8 @@ pub(crate) fn exit_code(word: &str) -> Result<u8, String> {
 pub(crate) fn replicas(word: &str) -> Result<Replicas, Explained> {
     let word = unmark(word);
     let (count, on_disk) = word.strip_suffix("+disk").map_or((word, false), |count| (count, true));
-    let cure = "give 0, 1, 2 and so on, or 1+disk";
-    let mistake = |_| Explained::new(format!("'{word}' is not a number of replicas"), cure);
+    let remedy = "give 0, 1, 2 and so on, or 1+disk";
+    let mistake = |_| Explained::new(format!("'{word}' is not a number of replicas"), remedy);
     Ok(Replicas { count: count.parse().map_err(mistake)?, on_disk })
 }
 
@@ -242,8 +242,8 @@ pub(crate) fn waiters(word: &str) -> Result<u32, String> {
 pub(crate) fn history(word: &str) -> Result<u32, Explained> {
     let word = unmark(word);
     let entries = word.parse().ok().filter(|entries| *entries <= HISTORY_MAX);
-    let cure = format!("give a number from 0 to {HISTORY_MAX}");
-    entries.ok_or_else(|| Explained::new(format!("'{word}' is not the length of a history"), cure))
+    let remedy = format!("give a number from 0 to {HISTORY_MAX}");
+    entries.ok_or_else(|| Explained::new(format!("'{word}' is not the length of a history"), remedy))
 }
 
 pub(crate) fn entries(word: &str) -> Result<u32, String> {

@@ -183,7 +183,7 @@ fn keep(acquire: &Acquire, words: &[OsString], pid: Pid, signal: Option<i32>) ->
 }
 
 /// Whether the grant of a request ended by a release. A store that cannot tell counts as one that
-/// took the grant away.
+/// revoked the grant.
 fn was_released(store: &mut dyn Store, request: &Request, tokens: &[u64]) -> bool {
     let name = &request.claims[0].resource;
     let own = request.claims.iter().zip(tokens).filter(|(claim, _)| claim.resource == *name);

@@ -151,7 +151,7 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
     if !cleanup.break_grants {
         let unusable = store.take_unusable();
         if !dry {
-            tell_of_live(store.as_mut(), &cleanup.resources);
+            report_live(store.as_mut(), &cleanup.resources);
         }
         return Ok(after_all_but(&unusable));
     }
@@ -196,7 +196,7 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
 }
 
 /// Says which of the resources live sessions hold. Users who name one expect it to be free then.
-fn tell_of_live(store: &mut dyn Store, resources: &[Resource]) {
+fn report_live(store: &mut dyn Store, resources: &[Resource]) {
     if resources.is_empty() {
         return;
     }

@@ -190,8 +190,8 @@ fn until(handle: &mut dyn Handle, is_expected: fn(&Standing) -> bool) -> Result<
             standing if is_expected(&standing) => return Ok(()),
             Standing::Asking | Standing::Waiting => {}
             standing => {
-                let cure = format!("run this again ({standing:?})");
-                return Err(Explained::new("the store gave an unexpected answer", cure));
+                let remedy = format!("run this again ({standing:?})");
+                return Err(Explained::new("the store gave an unexpected answer", remedy));
             }
         }
         let now = Boottime::now();
@@ -220,14 +220,14 @@ fn lines(doctor: &Doctor, checks: &[Check]) -> String {
             Verdict::Fail => palette.alarm,
             Verdict::Unknown => palette.dim,
         };
-        let cure = check.cure.as_deref().map(|cure| format!(": {cure}")).unwrap_or_default();
-        text += &format!("{style}{:<8}{style:#}{:<12} {}{cure}\n", check.verdict.as_str(), check.name, check.found);
+        let remedy = check.remedy.as_deref().map(|remedy| format!(": {remedy}")).unwrap_or_default();
+        text += &format!("{style}{:<8}{style:#}{:<12} {}{remedy}\n", check.verdict.as_str(), check.name, check.found);
     }
     text
 }
 
 fn as_json(checks: &[Check], is_usable: bool) -> String {
-    let check = |check: &Check| json!({ "name": check.name, "verdict": check.verdict.as_str(), "found": check.found, "cure": check.cure });
+    let check = |check: &Check| json!({ "name": check.name, "verdict": check.verdict.as_str(), "found": check.found, "cure": check.remedy });
     let value = json!({ "usable": is_usable, "checks": checks.iter().map(check).collect::<Vec<_>>() });
     words::json(&value) + "\n"
 }

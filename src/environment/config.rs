@@ -125,8 +125,8 @@ fn parse(text: &str) -> Result<Config, Explained> {
         match set {
             Ok(()) => {}
             Err(Unset::Empty) => {
-                let cure = format!("write {name} = VALUE");
-                return mistake(Explained::new(format!("{name} has no value"), cure));
+                let remedy = format!("write {name} = VALUE");
+                return mistake(Explained::new(format!("{name} has no value"), remedy));
             }
             Err(Unset::Twice) => return mistake(format!("{name} is set twice").into()),
             Err(Unset::Mistake(words)) => return mistake(words.behind(format_args!("{name}: "))),

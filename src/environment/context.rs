@@ -85,12 +85,12 @@ impl Named {
         // An empty variable is often a secret that a CI job did not get. The embedded store would
         // then lock on this host only.
         if options.store.is_none() && env::var_os(STORE).is_some_and(|value| value.is_empty()) {
-            let cure = format!("set {STORE} to {EMBEDDED} for the embedded store, or to the URL of a store");
-            return Err(Failure::usage(Explained::new(format!("{STORE} is empty"), cure)));
+            let remedy = format!("set {STORE} to {EMBEDDED} for the embedded store, or to the URL of a store");
+            return Err(Failure::usage(Explained::new(format!("{STORE} is empty"), remedy)));
         }
         if options.namespace.is_none() && env::var_os(NAMESPACE).is_some_and(|value| value.is_empty()) {
-            let cure = format!("unset {NAMESPACE}, or set {NAMESPACE} to the name of a namespace");
-            return Err(Failure::usage(Explained::new(format!("{NAMESPACE} is empty"), cure)));
+            let remedy = format!("unset {NAMESPACE}, or set {NAMESPACE} to the name of a namespace");
+            return Err(Failure::usage(Explained::new(format!("{NAMESPACE} is empty"), remedy)));
         }
         let config = config::read()?;
         WARNED.call_once(|| config.warnings.iter().for_each(|warning| say(warning)));

@@ -34,8 +34,8 @@ pub(crate) fn variable(name: &str) -> Result<Option<String>, Failure> {
         None => Ok(None),
         Some(Ok(value)) => Ok(Some(value)),
         Some(Err(_)) => {
-            let cure = format!("unset {name}, or set {name} to UTF-8 text");
-            Err(Failure::usage(Explained::new(format!("{name} is not UTF-8 text"), cure)))
+            let remedy = format!("unset {name}, or set {name} to UTF-8 text");
+            Err(Failure::usage(Explained::new(format!("{name} is not UTF-8 text"), remedy)))
         }
     }
 }

@@ -67,7 +67,7 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
         skip: Skip::Never,
         has_spare: false,
         has_else: false,
-        // A request that is not nested is in no circle.
+        // A request that is not nested is in no cycle.
         deadlock_timeout: Some(options.deadlock_timeout).filter(|timeout| !ancestors.is_empty() && !timeout.is_zero()),
     };
     let names = options.claims.iter().map(|claim| &claim.resource).chain(&held_above).cloned();

@@ -1,12 +1,12 @@
-//! Finds the requests that wait for each other in a circle, across resources.
+//! Finds the requests that wait for each other in a cycle, across resources.
 //!
-//! One request holds nothing while it waits, so a circle needs nested requests: a holder whose
+//! One request holds nothing while it waits, so a cycle needs nested requests: a holder whose
 //! command waits for a request below it. The detector follows what waits for what:
 //!
 //! - a waiter waits for the holders and the earlier waiters that block it, as the table decides;
 //! - a holder waits for the waiters **below** it: its command runs until they are done.
 //!
-//! Siblings below one hold do not wait for each other, so they are no circle. A waiter for a slot
+//! Siblings below one hold do not wait for each other, so they are no cycle. A waiter for a slot
 //! waits for any one of those that take the slots, so it is stuck only if all of them are. A kept
 //! hold ends at its instant and waits for nobody.
 //!
@@ -36,7 +36,7 @@ const NAMES_MAX: usize = 256;
 /// Maximum number of resources that the readings of a round ask for beside those of the request.
 const FOLLOWED_MAX: usize = 4_096;
 
-/// Number of readings in a row that a younger request of a circle gets to end itself before the
+/// Number of readings in a row that a younger request of a cycle gets to end itself before the
 /// next older request ends. The younger request may be stopped, or it may not look.
 const PATIENCE: u32 = 5;
 
@@ -44,20 +44,20 @@ const PATIENCE: u32 = 5;
 /// resources.
 pub type Reading = BTreeMap<SessionId, Session>;
 
-/// One session of a circle, and what it waits for.
+/// One session of a cycle, and what it waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     /// The session.
     pub session: SessionId,
-    /// For a waiter, its claim, and the claim of the next session in the circle that blocks it. For
+    /// For a waiter, its claim, and the claim of the next session in the cycle that blocks it. For
     /// a holder `None`: it waits for the request below it.
     pub blocked: Option<(ClaimRecord, ClaimRecord)>,
 }
 
-/// A circle in which a session waits for itself.
+/// A cycle in which a session waits for itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deadlock {
-    /// The circle, which begins with the session that looked.
+    /// The cycle, which begins with the session that looked.
     pub links: Vec<Link>,
     /// The request to end: the youngest nested one of those that wait for each other, or an older
     /// one if the youngest does not end.
@@ -66,7 +66,7 @@ pub struct Deadlock {
 
 /// Follows one waiting request until it finds that the request waits for itself.
 ///
-/// The names that could close a circle may be too many for one reading. The names of the request
+/// The names that could close a cycle may be too many for one reading. The names of the request
 /// and the nearest others are then in each reading, and the rest in one after another. These
 /// readings are a round. Two rounds in a row count as two readings in a row: each name was read in
 /// both, so what both have seen was so between them.
@@ -85,7 +85,7 @@ pub struct Detector {
     round: Reading,
     round_names: BTreeSet<Resource>,
     round_before: Graph,
-    /// For each request of the circle, how many readings or rounds in a row have seen it there.
+    /// For each request of the cycle, how many readings or rounds in a row have seen it there.
     seen: BTreeMap<SessionId, u32>,
 }
 
@@ -124,8 +124,8 @@ impl Detector {
     pub fn read(&mut self, reading: &Reading) -> Option<Deadlock> {
         let graph = Graph::new(reading);
         let names: BTreeSet<_> = std::mem::take(&mut self.names).into_iter().collect();
-        let circle = self.circle(reading, &graph, &self.before, &names);
-        let mut deadlock = circle.and_then(|circle| self.deadlock(reading, circle));
+        let cycle = self.cycle(reading, &graph, &self.before, &names);
+        let mut deadlock = cycle.and_then(|cycle| self.deadlock(reading, cycle));
         let is_last = self.rest.is_empty();
         if is_last && self.round_names.is_empty() {
             (self.near, self.rest) = self.next_names(reading, &graph);
@@ -137,8 +137,8 @@ impl Detector {
                 let (round, names) = (std::mem::take(&mut self.round), std::mem::take(&mut self.round_names));
                 let graph = Graph::new(&round);
                 if deadlock.is_none() {
-                    let circle = self.circle(&round, &graph, &self.round_before, &names);
-                    deadlock = circle.and_then(|circle| self.deadlock(&round, circle));
+                    let cycle = self.cycle(&round, &graph, &self.round_before, &names);
+                    deadlock = cycle.and_then(|cycle| self.deadlock(&round, cycle));
                 }
                 (self.near, self.rest) = self.next_names(&round, &graph);
                 self.round_before = graph;
@@ -147,16 +147,16 @@ impl Detector {
         self.before = graph;
         let page = self.rest.len().min(NAMES_MAX);
         self.names = self.near.iter().cloned().chain(self.rest.drain(..page)).collect();
-        // Some circles show in whole rounds only.
+        // Some cycles show in whole rounds only.
         if deadlock.is_none() && is_last {
             self.seen.clear();
         }
         deadlock
     }
 
-    /// The sessions in a circle with this one, in what both graphs have seen, with that graph.
+    /// The sessions in a cycle with this one, in what both graphs have seen, with that graph.
     /// `names` are the resources of the reading.
-    fn circle(
+    fn cycle(
         &self,
         reading: &Reading,
         graph: &Graph,
@@ -165,14 +165,14 @@ impl Detector {
     ) -> Option<(Graph, Set)> {
         let mut stable = graph.intersection(before);
         stable.waits.retain(|id, _| has_read_all_of(names, &reading[id]));
-        let circle = stable.circle(self.session, &stable.stuck());
-        (!circle.is_empty()).then_some((stable, circle))
+        let cycle = stable.cycle(self.session, &stable.stuck());
+        (!cycle.is_empty()).then_some((stable, cycle))
     }
 
-    /// Decides which request of a circle has to end. A circle without nested requests is none.
-    fn deadlock(&mut self, reading: &Reading, (stable, circle): (Graph, Set)) -> Option<Deadlock> {
+    /// Decides which request of a cycle has to end. A cycle without nested requests is none.
+    fn deadlock(&mut self, reading: &Reading, (stable, cycle): (Graph, Set)) -> Option<Deadlock> {
         let is_nested = |id: &SessionId| reading.get(id).is_some_and(|it| !it.is_holder() && !it.ancestors.is_empty());
-        let mut nested: Vec<_> = circle.iter().copied().filter(is_nested).collect();
+        let mut nested: Vec<_> = cycle.iter().copied().filter(is_nested).collect();
         nested.sort_unstable_by_key(|id| Reverse((reading[id].asked, *id)));
         let before = std::mem::take(&mut self.seen);
         self.seen = nested.iter().map(|id| (*id, before.get(id).map_or(1, |readings| readings + 1))).collect();
@@ -183,13 +183,13 @@ impl Detector {
         let has_had_time = |(id, turns): (&SessionId, u32)| self.seen[id] > PATIENCE * turns;
         let may_end = place.is_some() && younger.iter().rev().zip(1..).all(has_had_time);
         let ends = if may_end { self.session } else { youngest };
-        let way = stable.way_around(self.session, &circle);
+        let way = stable.way_around(self.session, &cycle);
         Some(Deadlock { links: links(reading, &way), ends })
     }
 
-    /// The resources that could close a circle: those that each reading of the next round asks for,
+    /// The resources that could close a cycle: those that each reading of the next round asks for,
     /// and the rest. A waiter that waits for the family of this request may be nested itself. Then
-    /// other waiters may wait for the resources that its ancestors hold. A circle leads through
+    /// other waiters may wait for the resources that its ancestors hold. A cycle leads through
     /// nested waiters, so their resources come first: a crowd of others must not hide them.
     fn next_names(&self, reading: &Reading, graph: &Graph) -> (Vec<Resource>, VecDeque<Resource>) {
         let mut near = self.own.clone();

@@ -144,7 +144,7 @@ pub enum Reply {
     KeptUntil(StoreTime),
     /// The session is unknown: it never held or waited, or it no longer does.
     Unknown,
-    /// The holders whose grants were taken away.
+    /// The holders whose grants were revoked.
     Broken(Vec<SessionId>),
     /// The holders and waiters of each listed resource.
     Listing(Vec<ResourceListing>),

@@ -37,7 +37,7 @@ pub enum Ending {
     Lost,
     /// The session ended without a release: its lease was over, or its process was dead.
     Expired,
-    /// An operator took the grant away.
+    /// An operator revoked the grant.
     Broken,
     /// The command exceeded its maximum run time.
     Timeout,

@@ -37,7 +37,7 @@ pub(super) enum Leaving {
     Expired,
     /// The process is dead. Its end is known if its guardian has noted it.
     Dead(Option<StoreTime>),
-    /// An operator takes the grant away.
+    /// An operator revokes the grant.
     Broken,
 }
 

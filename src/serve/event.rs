@@ -1,5 +1,5 @@
-//! Defines the vocabulary between the server and the machine of a client: events go in, actions come
-//! out.
+//! Defines the vocabulary between the server and the machine of a client: events go in, actions
+//! come out.
 //!
 //! This module is plain data. [`super::client`] decides which actions follow an event;
 //! [`super::server`] carries the actions out.
@@ -19,7 +19,8 @@ use crate::store::{self, Changed, Obstruction};
 /// What happens to a client.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// The client has sent a line. Only a client that [`takes_lines`](super::client::Client::takes_lines) gets it.
+    /// The client has sent a line. Only a client that
+    /// [`takes_lines`](super::client::Client::takes_lines) gets it.
     Line(Line),
     /// The client has sent a line that is too long.
     LineTooLong,

@@ -19,13 +19,13 @@ pub(crate) fn read(path: &Path) -> Result<String, Failure> {
     let file = files::open(path).map_err(unreadable)?;
     let found = file.metadata().map_err(unreadable)?;
     let user = geteuid().as_raw();
-    let mend = match found.uid() {
+    let repair = match found.uid() {
         owner if owner != user && owner != 0 => Some(format!("chown {user} '{shown}'")),
         _ if found.mode() & 0o077 != 0 => Some(format!("chmod 600 '{shown}'")),
         _ => None,
     };
-    if let Some(mend) = mend {
-        return Err(Failure::usage(format!("other users can read or change --token-file '{shown}': run {mend}")));
+    if let Some(repair) = repair {
+        return Err(Failure::usage(format!("other users can read or change --token-file '{shown}': run {repair}")));
     }
     let bytes = files::content(file, BYTES_MAX).map_err(unreadable)?;
     let text = String::from_utf8(bytes).map_err(|_| {

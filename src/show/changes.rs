@@ -46,7 +46,7 @@ pub(crate) enum What {
     Granted,
     /// The grant, or the place in the queue, was given back.
     Released,
-    /// The grant was taken away, or the holder lost it.
+    /// The grant was revoked, or the holder lost it.
     Lost,
     /// The lease ended, or the process died, without a release.
     Expired,

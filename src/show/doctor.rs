@@ -100,7 +100,7 @@ pub(crate) mod tests {
     fn verdict(facts: Facts, name: &str) -> Verdict {
         let checks = checks(&facts, TTL);
         let check = checks.iter().find(|check| check.name == name).expect("there is such a check");
-        assert_eq!(check.cure.is_none(), check.verdict == Verdict::Ok, "{check:?}");
+        assert_eq!(check.remedy.is_none(), check.verdict == Verdict::Ok, "{check:?}");
         check.verdict
     }
 
@@ -122,18 +122,18 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn error_of_the_system_gets_a_cure_where_something_is_used_up() {
+    fn error_of_the_system_gets_a_remedy_where_something_is_used_up() {
         let store = "the store in /d can't be used";
-        for (errno, cure) in USED_UP {
+        for (errno, remedy) in USED_UP {
             let words = Explained::from(&std::io::Error::from(errno)).behind(store);
             let check = failed("locks", &words);
-            assert_eq!((check.found, check.cure), (words.to_string(), Some(cure.to_owned())));
+            assert_eq!((check.found, check.remedy), (words.to_string(), Some(remedy.to_owned())));
         }
         let check = failed("store", &Explained::new("no: no", "do this: now"));
-        assert_eq!((check.found.as_str(), check.cure.as_deref()), ("no: no", Some("do this: now")));
+        assert_eq!((check.found.as_str(), check.remedy.as_deref()), ("no: no", Some("do this: now")));
         let check = failed("store", &"it is broken: why".into());
         assert_eq!(
-            (check.found.as_str(), check.cure.as_deref()),
+            (check.found.as_str(), check.remedy.as_deref()),
             ("it is broken: why", Some("see STORES in rlock(1)"))
         );
     }

@@ -113,11 +113,7 @@ mod tests {
         // Four boxes, two arrows to holders, two from waiters, and two to nested sessions.
         assert_eq!(red(&dot(&inspection(&deadlock()))), 10);
         let [a, b] = deadlock();
-        assert_eq!(
-            (red(&dot(&inspection(&[a]))), red(&dot(&inspection(&[b])))),
-            (0, 0),
-            "a part of the circle is none"
-        );
+        assert_eq!((red(&dot(&inspection(&[a]))), red(&dot(&inspection(&[b])))), (0, 0), "a part of the cycle is none");
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The graph of sessions and resources: the claims of each session, held or waited for, its nearest
-//! ancestor, and the sessions that wait for each other in a circle.
+//! ancestor, and the sessions that wait for each other in a cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,12 +52,12 @@ impl<'l> Graph<'l> {
                 add(it.session, &it.process, it.ancestors.as_slice(), listing, Part::Waiting(it));
             }
         }
-        let circles = deadlock::Graph::new(&inspection.sessions).circles();
+        let cycles = deadlock::Graph::new(&inspection.sessions).cycles();
         let listed: BTreeSet<_> = members.keys().copied().collect();
         for (session, member) in &mut members {
             // The innermost ancestor comes first.
             member.parent = member.ancestors.iter().find(|it| *it != session && listed.contains(it)).copied();
-            member.is_deadlocked = circles.iter().any(|circle| circle.contains(session));
+            member.is_deadlocked = cycles.iter().any(|cycle| cycle.contains(session));
         }
         Self { members }
     }

@@ -1,7 +1,7 @@
 //! Writes the messages about requests, holders and waiters, one line each.
 //!
-//! `arguments::usage` has the text of mistakes on the command line. The text of a store's own failure
-//! comes with [`crate::store::Error`].
+//! `arguments::usage` has the text of mistakes on the command line. The text of a store's own
+//! failure comes with [`crate::store::Error`].
 
 use std::collections::{HashMap, HashSet};
 use std::error::Error;
@@ -172,7 +172,7 @@ impl Messages {
         let options: Vec<_> = held.chain(&self.claims).map(as_option).collect();
         let count = if options.len() == 2 { "both" } else { "all" };
         let instead = format!("ask for {count} in one request: rlock exec {} -- COMMAND", options.join(" "));
-        [format!("refused: {}", circle(reading, deadlock)), instead]
+        [format!("refused: {}", cycle(reading, deadlock)), instead]
     }
 
     /// The first session that blocks the request.
@@ -241,7 +241,7 @@ pub(crate) const ENDED_LATE: &str = "; the command has ended, but maybe too late
 pub(crate) const WAIT_GOES_ON: &str = "; the wait goes on";
 
 /// Describes a deadlock in one line.
-pub(crate) fn circle(reading: &Reading, deadlock: &Deadlock) -> String {
+pub(crate) fn cycle(reading: &Reading, deadlock: &Deadlock) -> String {
     // A holder's own link has no claims: the request below it waits.
     let next = deadlock.links.iter().cycle().skip(1);
     let blocks = deadlock.links.iter().zip(next).filter_map(|(link, next)| Some((link.blocked.as_ref()?, next)));

@@ -72,7 +72,7 @@ impl<'l> Tree<'l, '_> {
     }
 
     /// Adds branches and what runs below those that hold. `path` has the sessions above, so that
-    /// sessions that contradict each other cannot lead in a circle.
+    /// sessions that contradict each other cannot lead in a cycle.
     fn branches(
         &mut self,
         branches: &[Branch<'l>],
@@ -244,7 +244,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn ancestors_that_lead_in_a_circle_end() {
+    fn ancestors_that_lead_in_a_cycle_end() {
         let around = |number, outer| HolderListing { ancestors: vec![session(outer)], ..holder(number) };
         let lines = shown(&[resource("k", vec![around(1, 2), around(2, 1)], vec![waiter(3, 1)])], None);
         assert_eq!(lines.len(), 2, "{lines:?}");

@@ -1,6 +1,6 @@
 //! An rlock that only asks the store for a change: `shrink` and `downgrade`, by which a command
 //! gives up a part of its lock, `renew` and `release` of a kept hold, and `cleanup --break`, which
-//! takes away the locks of others.
+//! revokes the locks of others.
 
 use std::future::poll_fn;
 use std::pin::pin;

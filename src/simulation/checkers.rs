@@ -89,7 +89,7 @@ pub(super) struct Run {
     /// Whether the server did not answer the release at once. rlock then can't tell a loss from a
     /// release whose reply was lost.
     pub(super) release_failed: bool,
-    /// Whether a failover lost the grant or shortened its lease, or `cleanup --break` took it away.
+    /// Whether a failover lost the grant or shortened its lease, or `cleanup --break` revoked it.
     is_lost: bool,
     /// Whether a primary that was replaced served the session, which nobody could tell of a loss.
     is_misled: bool,
@@ -579,7 +579,7 @@ impl Checkers {
     /// runs were holders `before`, and are holders `after`.
     ///
     /// The older data may give a run a grant back that `cleanup --break`, a lost key or a step of
-    /// the clock took away. The promise of `docs/design.md` covers none of these, nor the exchange.
+    /// the clock revoked. The promise of `docs/design.md` covers none of these, nor the exchange.
     /// The run goes on with a valid grant, so its renewals tell of no loss. Others that held the
     /// lock meanwhile may have released it already. Then nobody can be told of the overlap. A run
     /// that has neither released nor kept its grant is still told.
@@ -591,14 +591,14 @@ impl Checkers {
         uncovered.retain(|runs| !runs.iter().any(is_back) || runs.iter().any(is_told));
     }
 
-    /// `cleanup --break` takes away the grant of a session.
+    /// `cleanup --break` revokes the grant of a session.
     pub(super) fn break_grant(&mut self, session: SessionId) {
         if let Some(run) = self.by_session.get(&session).copied() {
             self.lose(run);
         }
     }
 
-    /// A primary that was replaced has served a session, or taken away its grant. Neither this node
+    /// A primary that was replaced has served a session, or revoked its grant. Neither this node
     /// nor the new primary can tell the session of a loss.
     pub(super) fn mislead(&mut self, session: SessionId) {
         if let Some(run) = self.by_session.get(&session) {

@@ -317,8 +317,9 @@ impl<'s> Supervision<'s> {
         Some(Event::Started)
     }
 
-    /// Whether the locks above cover the grant, where the plan asks for that, as `cli::exec::nested`
-    /// checks it. The store is asked for the lock around an upgrade; the answer takes no time here.
+    /// Whether the locks above cover the grant, where the plan asks for that, as
+    /// `cli::exec::nested` checks it. The store is asked for the lock around an upgrade; the answer
+    /// takes no time here.
     fn is_covered(&self) -> bool {
         let Some(nested) = &self.plan.nested else { return true };
         let has_upgrade = nested.contains(&None);
@@ -421,7 +422,7 @@ impl<'s> Supervision<'s> {
         }
         let detector = self.detector.as_mut()?;
         let deadlock = detector.read(&reading).filter(|found| found.ends == detector.session())?;
-        let is_real = deadlocks::is_in_a_circle(table, now, deadlock.ends);
+        let is_real = deadlocks::is_in_a_cycle(table, now, deadlock.ends);
         self.site.world().checkers.check_deadlock(self.run, is_real);
         Some(Event::Deadlock)
     }

@@ -9,10 +9,10 @@ use crate::system::clock::StoreTime;
 
 use super::data::sure;
 
-/// Whether a session is in a circle, and waits for ever unless a request ends without its grant.
-pub(super) fn is_in_a_circle(table: LockTable, now: StoreTime, session: SessionId) -> bool {
-    let circles = Graph::new(&sessions(&table)).circles();
-    circles.iter().any(|circle| circle.contains(&session)) && waits_for_ever(table, now, session)
+/// Whether a session is in a cycle, and waits for ever unless a request ends without its grant.
+pub(super) fn is_in_a_cycle(table: LockTable, now: StoreTime, session: SessionId) -> bool {
+    let cycles = Graph::new(&sessions(&table)).cycles();
+    cycles.iter().any(|cycle| cycle.contains(&session)) && waits_for_ever(table, now, session)
 }
 
 /// Ends every holder that has no waiter below it, until nothing moves. Who still waits then waits

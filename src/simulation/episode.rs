@@ -98,7 +98,7 @@ fn run(world: &Shared, nemesis: &mut Nemesis, clients: usize) {
                 let Some(task) = nemesis.strike(&mut here) else { continue };
                 here.kill(task);
             }
-            Some(Happening::Mend(fault)) => faults::mend(fault, &mut here),
+            Some(Happening::Repair(fault)) => faults::repair(fault, &mut here),
             Some(happening) if now < closes + END_LIMIT && here.calls < CALLS_MAX => here.handle(happening),
             _ => {
                 let waits = deadlocks::shown(&here.primary().server.data.table);

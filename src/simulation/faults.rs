@@ -400,13 +400,13 @@ impl Nemesis {
             }
         };
         let until = world.now + world.between(lasts / 10, lasts);
-        world.at(until, Happening::Mend(fault));
+        world.at(until, Happening::Repair(fault));
         None
     }
 }
 
 /// Ends a fault.
-pub(super) fn mend(fault: Fault, world: &mut World) {
+pub(super) fn repair(fault: Fault, world: &mut World) {
     world.checkers.disturb(world.now);
     match fault {
         Fault::SlowNetwork => world.weather.slow = Duration::ZERO,

@@ -1,5 +1,5 @@
-//! Where a connection leads: to the server of the URL, to the primary that a Sentinel names, or to a
-//! node of a Cluster.
+//! Where a connection leads: to the server of the URL, to the primary that a Sentinel names, or to
+//! a node of a Cluster.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -74,7 +74,7 @@ pub(super) struct Consequences {
     pub(super) joined: Option<(SessionId, usize)>,
     /// The waiter that cannot get its place back, because another one has its number.
     pub(super) displaced: Option<SessionId>,
-    /// The sessions whose grants the call takes away.
+    /// The sessions whose grants the call revokes.
     pub(super) broken: Vec<SessionId>,
     /// The session that calls, if the server carries out its call.
     pub(super) session: Option<SessionId>,

@@ -57,7 +57,7 @@ pub(super) enum Happening {
     /// The next fault strikes.
     Strike,
     /// A fault is over.
-    Mend(Fault),
+    Repair(Fault),
     Snapshot,
 }
 
@@ -215,7 +215,7 @@ impl World {
                 self.at(self.now + SNAPSHOT_EVERY, Happening::Snapshot);
             }
             Happening::Snapshot => {}
-            Happening::Wake(_) | Happening::Strike | Happening::Mend(_) => unreachable!("others handle these"),
+            Happening::Wake(_) | Happening::Strike | Happening::Repair(_) => unreachable!("others handle these"),
         }
     }
 

@@ -127,7 +127,8 @@ pub struct Embedded {
     /// The wake-ups of other processes that failed after a commit.
     missed: Missed,
     /// Whether this process serves clients. It gives the trees of killed holders no time to end
-    /// before it reports that a request is busy, and reports trouble instead of waiting for its end.
+    /// before it reports that a request is busy, and reports trouble instead of waiting for its
+    /// end.
     serves: bool,
     /// Whether this process adds nothing to the past any more, because a change of the table
     /// failed.

@@ -104,16 +104,16 @@ fn check_namespace(namespace: &str) -> Result<(), Error> {
 
 fn file_path(url: &str) -> Result<PathBuf, Error> {
     let Some((scheme, rest)) = url.split_once("://") else {
-        let cure = format!("write it as file:///directory or {SCHEMES}");
-        return Err(Error::Usage(Explained::new("the store is no URL", cure)));
+        let remedy = format!("write it as file:///directory or {SCHEMES}");
+        return Err(Error::Usage(Explained::new("the store is no URL", remedy)));
     };
     if scheme != "file" {
         // The message does not show the whole URL, because the URL may contain a password. Text
         // that is not a valid scheme may be a password too.
         let is_a_scheme = scheme.len() <= 30 && scheme.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'+');
         let shown = if is_a_scheme { format!(" '{scheme}'") } else { String::new() };
-        let cure = format!("write file:///directory or {SCHEMES}");
-        return Err(Error::Usage(Explained::new(format!("no store has the scheme{shown} of the URL"), cure)));
+        let remedy = format!("write file:///directory or {SCHEMES}");
+        return Err(Error::Usage(Explained::new(format!("no store has the scheme{shown} of the URL"), remedy)));
     }
     let path = rest.strip_prefix("localhost").unwrap_or(rest);
     if !path.starts_with('/') {

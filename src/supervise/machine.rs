@@ -160,11 +160,11 @@ impl Next {
 /// a slow file system. [`start_limit`](Machine::start_limit) bounds that time, so that the lease
 /// can be renewed after it.
 ///
-/// **GivingUp**, from Waiting to Done: the wait is over, the request leaves the queue, and the store
-/// is asked which sessions are in the way. A store that is out of reach is not busy, so the exit
-/// code is then another one. A request that is granted meanwhile goes on to Starting.
+/// **GivingUp**, from Waiting to Done: the wait is over, the request leaves the queue, and the
+/// store is asked which sessions are in the way. A store that is out of reach is not busy, so the
+/// exit code is then another one. A request that is granted meanwhile goes on to Starting.
 ///
-/// **Leaving**, from Running to Done: the store may have taken the grant away without a message.
+/// **Leaving**, from Running to Done: the store may have revoked the grant without a message.
 /// The release finds that out.
 ///
 /// **Sparing**, before Done: everything else is over, and rlock waits for the end of its spare
@@ -178,8 +178,8 @@ impl Next {
 /// rlock, and nothing can be earlier than that.
 ///
 /// **Timeout**: the command has exceeded its maximum run time. The machine ends the command as it
-/// ends one whose grant is lost. But the grant is held, and renewed, until the tree is gone, and may
-/// be lost meanwhile.
+/// ends one whose grant is lost. But the grant is held, and renewed, until the tree is gone, and
+/// may be lost meanwhile.
 ///
 /// **Ready**: the machine gives the lock back, and goes on supervising the command. From then on
 /// nothing ends the command but itself, a signal and its maximum run time. If the release finds the

@@ -290,7 +290,7 @@ mod tests {
         let all = [dying(5, 1), dying(6, 5), process(7, 6, 7), process(8, 7, 8), process(9, 2, 9)];
         let found = seeded(&all, pid(20), |stat, parent| !stat.ending && parent == Some(pid(1)));
         assert_eq!(numbers(&found), [7, 8]);
-        let circle = [dying(5, 6), dying(6, 5), process(7, 6, 7)];
-        assert!(seeded(&circle, pid(20), |_, parent| parent == Some(pid(1))).is_empty());
+        let cycle = [dying(5, 6), dying(6, 5), process(7, 6, 7)];
+        assert!(seeded(&cycle, pid(20), |_, parent| parent == Some(pid(1))).is_empty());
     }
 }

@@ -14,8 +14,8 @@ pub struct Explained {
     /// What happened, and why.
     pub(crate) what: String,
     /// What to do.
-    pub(crate) cure: Option<String>,
-    /// What stands before the cure.
+    pub(crate) remedy: Option<String>,
+    /// What stands before the remedy.
     mark: &'static str,
     /// The error of the system, if that is the reason.
     pub(crate) errno: Option<Errno>,
@@ -23,13 +23,13 @@ pub struct Explained {
 
 impl Explained {
     /// Words that end with what to do, behind a colon.
-    pub(crate) fn new(what: impl Into<String>, cure: impl Into<String>) -> Self {
-        Self { cure: Some(cure.into()), ..Self::from(what.into()) }
+    pub(crate) fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { remedy: Some(remedy.into()), ..Self::from(what.into()) }
     }
 
     /// The same with a semicolon, where `what` has a colon already.
-    pub(crate) fn with_semicolon(what: impl Into<String>, cure: impl Into<String>) -> Self {
-        Self { mark: "; ", ..Self::new(what, cure) }
+    pub(crate) fn with_semicolon(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { mark: "; ", ..Self::new(what, remedy) }
     }
 
     /// The same words behind others, which say what they are about.
@@ -40,7 +40,7 @@ impl Explained {
 
 impl From<String> for Explained {
     fn from(what: String) -> Self {
-        Self { what, cure: None, mark: ": ", errno: None }
+        Self { what, remedy: None, mark: ": ", errno: None }
     }
 }
 
@@ -73,7 +73,7 @@ impl From<Explained> for io::Error {
 impl fmt::Display for Explained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)?;
-        self.cure.as_ref().map_or(Ok(()), |cure| write!(f, "{}{cure}", self.mark))
+        self.remedy.as_ref().map_or(Ok(()), |remedy| write!(f, "{}{remedy}", self.mark))
     }
 }
 

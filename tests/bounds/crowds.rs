@@ -23,9 +23,9 @@ pub(crate) struct Crowd {
     pub(crate) ends: &'static [Finale],
 }
 
-const LIVE: &[Finale] = &[Finale::Release, Finale::Break, Finale::Supersede, Finale::Expire, Finale::Mend];
+const LIVE: &[Finale] = &[Finale::Release, Finale::Break, Finale::Supersede, Finale::Expire, Finale::Repair];
 const NAMES: &[Finale] =
-    &[Finale::Release, Finale::HandOver, Finale::Break, Finale::Supersede, Finale::Expire, Finale::Mend];
+    &[Finale::Release, Finale::HandOver, Finale::Break, Finale::Supersede, Finale::Expire, Finale::Repair];
 const IDLE: &[Finale] = &[Finale::Release];
 
 /// The first number of the sessions that wait.

@@ -40,7 +40,7 @@ pub(crate) enum Finale {
     /// All leases end, and a newcomer finds the dead.
     Expire,
     /// A key is lost.
-    Mend,
+    Repair,
 }
 
 /// The requests that come to the crowd.
@@ -151,10 +151,10 @@ pub(crate) fn walk(client: &mut Client<'_>, size: u32, finale: Finale) {
             client.advance(TERMS.ttl);
             client.step("request beside the dead", Call::acquire(&newcomer, 0, false));
         }
-        Finale::Mend => {
+        Finale::Repair => {
             let key = client.setting.keyspace.keys(&resource())[5].clone();
             ask::<()>(&mut client.connection, &["DEL", &key]);
-            client.step("mend", Call::acquire(&newcomer, 0, false));
+            client.step("repair", Call::acquire(&newcomer, 0, false));
             client.step("release", Call::release(newcomer.session, vec![resource()]));
             client.step("forget", Call::forget(resource()));
         }

@@ -392,7 +392,8 @@ fn lines_appended_to_a_file_serve_as_its_environment() {
     });
 }
 
-/// "on failure they print `(exit N)` on standard output with their exit code, usage errors included"
+/// "on failure they print `(exit N)` on standard output with their exit code, usage errors
+/// included"
 #[test]
 fn failure_with_export_prints_a_command_that_fails() {
     on_both(|lab| {

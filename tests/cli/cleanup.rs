@@ -47,7 +47,7 @@ fn cleanup_removes_and_prints_dead_holders_only() {
     lab.assert_idle();
 }
 
-/// `--break KEY` takes grants of live holders away: the holder's rlock stops the command and exits
+/// `--break KEY` revokes grants of live holders: the holder's rlock stops the command and exits
 /// 76.
 #[test]
 fn break_stops_the_holder_and_grants_the_waiter() {
@@ -108,7 +108,7 @@ fn break_of_an_unclaimed_grant_lets_its_request_wait_again() {
     });
 }
 
-/// A break takes away all claims of the request, since a request holds all or nothing. The output
+/// A break revokes all claims of the request, since a request holds all or nothing. The output
 /// names the claims that went with the named resource.
 #[test]
 fn break_of_one_claim_takes_and_names_all_claims_of_its_request() {

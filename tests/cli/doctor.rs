@@ -17,9 +17,9 @@ fn checks(lab: &Lab) -> Vec<Value> {
     found["checks"].as_array().expect("a list").clone()
 }
 
-/// "a line per check, ok, warn, fail or unknown, with the cure … Exit 0".
+/// "a line per check, ok, warn, fail or unknown, with the remedy … Exit 0".
 #[test]
-fn usable_store_passes_and_each_doubt_has_a_cure() {
+fn usable_store_passes_and_each_doubt_has_a_remedy() {
     on_both(|lab| {
         let found = checks(lab);
         for check in &found {
@@ -88,7 +88,7 @@ fn newcomer_learns_who_shares_the_store_and_what_a_lock_costs() {
 
 /// "or 69 if something makes rlock unusable."
 #[test]
-fn unusable_store_fails_with_a_cure_and_exits_69() {
+fn unusable_store_fails_with_a_remedy_and_exits_69() {
     for (url, name) in [("redis://127.0.0.1:1", "connection"), ("gopher://h", "store"), ("file:///proc/x", "store")] {
         let lab = Lab::at(url);
         let ran = lab.run(["doctor"]);
@@ -98,11 +98,11 @@ fn unusable_store_fails_with_a_cure_and_exits_69() {
     }
 }
 
-/// "doctor has a cure line for inodes, descriptors and memory used up".
+/// "doctor has a remedy line for inodes, descriptors and memory used up".
 #[test]
-fn resource_that_is_used_up_has_a_cure() {
+fn resource_that_is_used_up_has_a_remedy() {
     let lab = Lab::new();
-    for (limit, reason, cure) in [
+    for (limit, reason, remedy) in [
         ("ulimit -n 4", Errno::MFILE, "raise the limit: ulimit -n 1024"),
         ("ulimit -v 65536", Errno::NOMEM, "end processes, or raise the limit: ulimit -v unlimited"),
     ] {
@@ -110,7 +110,7 @@ fn resource_that_is_used_up_has_a_cure() {
         lab.settle(&mut shell);
         let ran = Ran::of(shell.args(["-c", &format!("{limit}; exec '{RLOCK}' doctor")]));
         assert_eq!((ran.code(), ran.stderr.as_str()), (Some(69), ""), "{ran:?}");
-        assert!(ran.stdout.ends_with(&format!(": {}: {cure}\n", system_words(reason))), "{ran:?}");
+        assert!(ran.stdout.ends_with(&format!(": {}: {remedy}\n", system_words(reason))), "{ran:?}");
     }
     let Some(mut unshare) = needs::mount_namespace_as_root() else { return };
     lab.settle(&mut unshare);
@@ -118,8 +118,9 @@ fn resource_that_is_used_up_has_a_cure() {
     unshare.args(["sh", "-ec", script]).env("LAB", lab.folder()).env("RLOCK", RLOCK);
     let ran = Ran::of(&mut unshare);
     assert_eq!((ran.code(), ran.stderr.as_str()), (Some(69), ""), "{ran:?}");
-    let cure = "no space left on device: delete files on the file system, where df -h and df -i show what is used up\n";
-    assert!(ran.stdout.ends_with(cure), "{ran:?}");
+    let remedy =
+        "no space left on device: delete files on the file system, where df -h and df -i show what is used up\n";
+    assert!(ran.stdout.ends_with(remedy), "{ran:?}");
 }
 
 /// "doctor says 'only user NAME locks here' for a per-user store".

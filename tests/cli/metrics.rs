@@ -71,7 +71,8 @@ fn metrics(lab: &Lab, words: &[&str]) -> String {
     ran.stdout
 }
 
-/// "Names: rlock_held{resource,mode}, rlock_waiting, … no sample timestamps, no pid or host labels."
+/// "Names: rlock_held{resource,mode}, rlock_waiting, … no sample timestamps, no pid or host
+/// labels."
 #[test]
 fn metrics_have_the_documented_names_and_values() {
     on_both(|lab| {

@@ -147,10 +147,10 @@ fn status_file_behind_a_dangling_link_is_made_where_the_link_leads() {
     Ran::of(lab.rlock(["exec", "--status-file", "status", "k", "--", "true"]).current_dir(lab.folder())).silently(0);
     assert!(lab.folder().join("status").is_symlink());
     assert!(fs::symlink_metadata(lab.folder().join("below/real")).unwrap().is_file());
-    symlink("circle", lab.folder().join("circle")).unwrap();
-    let words = ["exec", "--status-file", "circle", "k", "--", "true"];
+    symlink("cycle", lab.folder().join("cycle")).unwrap();
+    let words = ["exec", "--status-file", "cycle", "k", "--", "true"];
     let ran = Ran::of(lab.rlock(words).current_dir(lab.folder()));
-    let said = format!("--status-file: can't write 'circle': {}", system_words(Errno::LOOP));
+    let said = format!("--status-file: can't write 'cycle': {}", system_words(Errno::LOOP));
     assert!(ran.failed(64).starts_with(&said));
 }
 

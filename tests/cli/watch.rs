@@ -127,7 +127,8 @@ fn watch_sleeps_between_its_looks_after_the_end_of_a_kept_hold() {
     assert!(begin.elapsed() > Duration::from_millis(200), "20 scripts in {:?}", begin.elapsed());
 }
 
-/// "else a line … per change": a request that is busy, one that gives up, and a lock that is broken.
+/// "else a line … per change": a request that is busy, one that gives up, and a lock that is
+/// broken.
 #[test]
 fn each_change_is_a_line_for_people() {
     on_both(|lab| {

@@ -2,8 +2,8 @@
 //! different orders, on the embedded store and on servers. The unit tests of the detector compare
 //! it with a naive search; these tests show that every command ends, and why.
 
-mod circles;
 mod cost;
+mod cycles;
 mod orders;
 #[path = "../support/mod.rs"]
 mod support;

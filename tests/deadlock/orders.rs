@@ -1,5 +1,5 @@
 //! Many processes that lock random resources in random orders, one inside the other. All of them
-//! end, and each request that ended with 65 was in a real circle, which the log shows.
+//! end, and each request that ended with 65 was in a real cycle, which the log shows.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -82,20 +82,20 @@ fn play(lab: &Lab, orders: usize, workers: usize, seed: u64, is_sorted: bool) ->
     refused
 }
 
-/// Fails unless each reported circle was real when it was reported: each process held what the
+/// Fails unless each reported cycle was real when it was reported: each process held what the
 /// report says, and waited for what the next one held. Returns the number of reports.
 fn check(log: &str) -> usize {
     let lines: Vec<&str> = log.lines().collect();
     let mut reports = 0;
     for (at, line) in lines.iter().enumerate() {
-        let Some((_, circle)) = line.split_once("rlock: refused: deadlock: ") else {
+        let Some((_, cycle)) = line.split_once("rlock: refused: deadlock: ") else {
             assert!(!line.contains("rlock:") || line.contains("ask for "), "an unexpected message: {line}");
             continue;
         };
         reports += 1;
         let mut wanted = Vec::new();
         let mut held = Vec::new();
-        for clause in circle.split("; '").map(|clause| clause.trim_start_matches('\'')) {
+        for clause in cycle.split("; '").map(|clause| clause.trim_start_matches('\'')) {
             let (name, rest) = clause.split_once("' is held for write by ").unwrap_or_else(|| panic!("{clause}"));
             let pid = rest.split_once(", pid ").and_then(|(_, rest)| rest.split(',').next()).unwrap();
             let wants = clause.rsplit_once("which waits for '").unwrap().1.trim_end_matches('\'');
@@ -108,7 +108,7 @@ fn check(log: &str) -> usize {
             wanted.push(wants);
         }
         held.rotate_left(1);
-        assert_eq!(held, wanted, "no circle: {line}");
+        assert_eq!(held, wanted, "no cycle: {line}");
         assert_eq!(BTreeSet::from_iter(&held).len(), held.len(), "{line}");
     }
     reports

@@ -1,5 +1,5 @@
-//! The shell examples of the manual pages and of each `--help`. Each block of a page is a script, and
-//! so is each example of a help. rlock-recipes(7) has tests of its own.
+//! The shell examples of the manual pages and of each `--help`. Each block of a page is a script,
+//! and so is each example of a help. rlock-recipes(7) has tests of its own.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

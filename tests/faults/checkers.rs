@@ -4,10 +4,10 @@
 //! facts. At one instant a fact held already: a command had started, or a request was queued. At
 //! the other instant a fact still held: a command ran, or a request had not been made.
 
-#[path = "checkers/circles.rs"]
-mod circles;
 #[path = "checkers/counter.rs"]
 mod counter;
+#[path = "checkers/cycles.rs"]
+mod cycles;
 #[path = "checkers/exclusion.rs"]
 mod exclusion;
 #[path = "checkers/fifo.rs"]
@@ -90,7 +90,7 @@ pub(crate) fn check(history: &History, entries: &[Entry], rules: &Rules) -> Find
     violations.extend(outcomes::check(runs, rules.codes, scheduling_delay));
     // A request to a store that cannot be reached is delayed for as long as the store recovers.
     let delay = if rules.codes.is_empty() { Duration::ZERO } else { rules.idle.unwrap_or(Duration::MAX) };
-    violations.extend(circles::check(runs, delay.saturating_add(10 * scheduling_delay)));
+    violations.extend(cycles::check(runs, delay.saturating_add(10 * scheduling_delay)));
     violations.extend(self::history::check(runs, entries, rules.forgets));
     if rules.fifo {
         violations.extend(fifo::check(runs));

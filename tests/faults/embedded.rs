@@ -53,7 +53,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         ..EMBEDDED
     },
     Scenario {
-        name: "embedded_circles_and_rlocks_killed_and_stopped",
+        name: "embedded_cycles_and_rlocks_killed_and_stopped",
         workloads: &[Crossing],
         runs: 8,
         faults: &[KILL_RLOCK, KILL_COMMAND, STOP_RLOCK_EMBEDDED],

@@ -8,10 +8,10 @@
 //! none, and commands that the history of the store does not have once. After each scenario the
 //! store must be idle.
 //!
-//! Here a scenario lasts a few seconds, and more with `tests/run --all`. `tests/faults-long --minutes 30 --seed 7` plays all
-//! scenarios for longer and prints a table. RLOCK_SEED repeats the random choices of a scenario,
-//! but not its timing. RLOCK_SECONDS sets the length of a scenario, and RLOCK_LOGS names a folder
-//! for the logs.
+//! Here a scenario lasts a few seconds, and more with `tests/run --all`. `tests/faults-long
+//! --minutes 30 --seed 7` plays all scenarios for longer and prints a table. RLOCK_SEED repeats the
+//! random choices of a scenario, but not its timing. RLOCK_SECONDS sets the length of a scenario,
+//! and RLOCK_LOGS names a folder for the logs.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -56,7 +56,7 @@ scenarios! {
     embedded_kill_storm
     embedded_rlocks_and_commands_stopped
     embedded_full_disk
-    embedded_circles_and_rlocks_killed_and_stopped
+    embedded_cycles_and_rlocks_killed_and_stopped
     embedded_serve_and_its_clients_killed
     no_faults
     rlocks_killed
@@ -77,8 +77,8 @@ scenarios! {
     failover_to_a_replica_that_lags
     slot_migrated
     clock_stepped
-    circles_and_rlocks_killed_and_paused
-    circles_and_server_killed
+    cycles_and_rlocks_killed_and_paused
+    cycles_and_server_killed
     serve_and_its_clients_and_server_killed
 }
 

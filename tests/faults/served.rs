@@ -138,7 +138,7 @@ pub(crate) const PAUSE_CLIENT: Fault = Fault {
     },
 };
 
-/// Stops a client of the embedded store, which takes no lock away.
+/// Stops a client of the embedded store, which revokes no lock.
 pub(crate) const STOP_CLIENT_EMBEDDED: Fault = Fault {
     name: "client stopped",
     covered: true,

@@ -205,7 +205,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         ..ON_SERVER
     },
     Scenario {
-        name: "circles_and_rlocks_killed_and_paused",
+        name: "cycles_and_rlocks_killed_and_paused",
         workloads: &[Workload::Crossing],
         long: false,
         runs: 8,
@@ -214,7 +214,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         ..ON_SERVER
     },
     Scenario {
-        name: "circles_and_server_killed",
+        name: "cycles_and_server_killed",
         site: || persistent(Kind::Valkey9, "always"),
         workloads: &[Workload::Crossing],
         long: false,

@@ -79,7 +79,7 @@ impl Workload {
             Self::Many => Plan::single(many(&format!("many{tag}"), random)),
             Self::Long => Plan::single(long(&format!("long{tag}"), random)),
         };
-        // A circle is seen only after a second or two.
+        // A cycle is seen only after a second or two.
         if self == Self::Crossing {
             return plan;
         }

@@ -200,7 +200,7 @@ fn cancelled_wait_leaves_no_waiter() {
 }
 
 #[test]
-fn missing_program_is_named_with_the_cure() {
+fn missing_program_is_named_with_the_remedy() {
     skip_unless!(programs(&["node"]));
     let job = Job::new();
     super::sh("ln -s \"$(command -v node)\" \"$1\"", &[job.lab.folder()]);

@@ -35,8 +35,8 @@ fn package(ending: &str) -> PathBuf {
     found.remove(0)
 }
 
-/// Runs a script of sh with these arguments, and returns what it printed. A package manager may take
-/// long on a busy machine, so there is no limit.
+/// Runs a script of sh with these arguments, and returns what it printed. A package manager may
+/// take long on a busy machine, so there is no limit.
 ///
 /// # Panics
 /// If the script fails.

@@ -352,13 +352,13 @@ fn failed_login_leaves_no_lock() {
     });
 }
 
-/// The nodes of this Cluster redirect in a circle. The client limits its redirects and reports the
+/// The nodes of this Cluster redirect in a cycle. The client limits its redirects and reports the
 /// Cluster as down.
 #[test]
-fn cluster_that_redirects_in_a_circle_exits_69() {
+fn cluster_that_redirects_in_a_cycle_exits_69() {
     let (port, asked) = (Arc::new(OnceLock::new()), Arc::new(AtomicUsize::new(0)));
     let (own, count) = (Arc::clone(&port), Arc::clone(&asked));
-    let circle = Fake::new(move |request| {
+    let cycle = Fake::new(move |request| {
         let answer = |word: &str| match word {
             "EVALSHA" if count.fetch_add(1, Ordering::SeqCst) == 0 => {
                 "*4\r\n$7\r\nwaiting\r\n:1\r\n:1\r\n:0\r\n".to_owned()
@@ -371,8 +371,8 @@ fn cluster_that_redirects_in_a_circle_exits_69() {
         let words: Vec<&str> = request.split("\r\n").collect();
         words.windows(3).filter(|words| words[0].starts_with('*')).map(|words| answer(words[2])).collect()
     });
-    port.set(circle.port()).expect("the port is set once");
-    let url = circle.url().replace("redis://", "redis+cluster://");
+    port.set(cycle.port()).expect("the port is set once");
+    let url = cycle.url().replace("redis://", "redis+cluster://");
     let ran = Lab::at(&url).run(["exec", "-w", "3s", "k", "--", "true"]);
     assert!(ran.failed(69).contains("is in a Cluster that does not serve now"), "{ran:?}");
     let asked = asked.load(Ordering::SeqCst);

@@ -36,7 +36,7 @@ const OTHERS: [(&str, &[&str]); 15] = [
         "src/show/messages.rs",
         &[
             "cannot_lock",
-            "circle",
+            "cycle",
             "deadlock",
             "in_the_way",
             "lost",

@@ -20,9 +20,9 @@ fn assert_is_refused(answer: &str) {
     assert!(answer.ends_with(": send UNLOCK, then ask for all in one LOCK"), "{answer}");
 }
 
-/// "The upgrade that closes a circle is refused".
+/// "The upgrade that closes a cycle is refused".
 #[test]
-fn upgrade_that_closes_a_circle_is_refused_and_the_other_one_is_granted() {
+fn upgrade_that_closes_a_cycle_is_refused_and_the_other_one_is_granted() {
     on_both(|lab| {
         let server = LockServer::start(lab, NONE);
         let [mut one, mut two] = couple(&server);
@@ -51,9 +51,9 @@ fn upgrade_that_waits_for_a_reader_without_a_request_goes_on_waiting() {
     });
 }
 
-/// Commands and clients are in the same circles, and the youngest request ends.
+/// Commands and clients are in the same cycles, and the youngest request ends.
 #[test]
-fn circle_of_a_client_and_a_nested_command_ends_with_the_younger_request() {
+fn cycle_of_a_client_and_a_nested_command_ends_with_the_younger_request() {
     on_both(|lab| {
         client_is_younger(lab);
         command_is_younger(lab);

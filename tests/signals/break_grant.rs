@@ -1,4 +1,4 @@
-//! `rlock cleanup --break` takes a live grant away.
+//! `rlock cleanup --break` revokes a live grant.
 
 use crate::session::{IDLE, Session};
 use crate::support::Lab;

@@ -52,8 +52,8 @@ fn too_many_slots<H: Hold + Copy>(current: &[H], new: H) -> Option<Exclusion<H>>
     (taken > slots && !holders.is_empty()).then_some(Exclusion::TooManySlots { slots, holders })
 }
 
-/// Whether two commands that exclude each other may overlap. Where the promise does not hold, one of
-/// them must have reported its loss, or been unable to report it.
+/// Whether two commands that exclude each other may overlap. Where the promise does not hold, one
+/// of them must have reported its loss, or been unable to report it.
 pub(crate) fn may_overlap(is_covered: bool, is_reported: bool) -> bool {
     !is_covered && is_reported
 }
@@ -111,8 +111,8 @@ impl<S: Copy> Tokens<S> {
     }
 }
 
-/// Whether the token of a nested claim fits the one of the ancestor's hold around it. An upgrade has
-/// a token of its own.
+/// Whether the token of a nested claim fits the one of the ancestor's hold around it. An upgrade
+/// has a token of its own.
 pub(crate) fn nested_token_fits(around: (Mode, u64), own: (Mode, u64)) -> bool {
     match (around.0, own.0) {
         (Mode::Prewrite, Mode::Write) => own.1 > around.1,

@@ -49,9 +49,9 @@ impl Cover {
         Ok(Self { above: above.to_vec(), claims: claims.to_vec(), tokens })
     }
 
-    /// Checks that the claims were covered when they were granted. A claim below a hold has the token
-    /// of that hold. An upgrade and a claim on its own have new tokens, so the store that `open`
-    /// returns has to tell whether holds above still cover the claims.
+    /// Checks that the claims were covered when they were granted. A claim below a hold has the
+    /// token of that hold. An upgrade and a claim on its own have new tokens, so the store that
+    /// `open` returns has to tell whether holds above still cover the claims.
     ///
     /// # Errors
     /// A hold had ended, or the store cannot be used.

@@ -1,4 +1,4 @@
-//! What waits for what among the sessions of a reading, and the circles in that.
+//! What waits for what among the sessions of a reading, and the cycles in that.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -111,22 +111,22 @@ impl Graph {
     }
 
     /// The groups of sessions that wait for each other, directly or through others. Every session
-    /// of a group is in a circle.
-    pub fn circles(&self) -> Vec<Set> {
+    /// of a group is in a cycle.
+    pub fn cycles(&self) -> Vec<Set> {
         let stuck = self.stuck();
         let mut left = stuck.clone();
-        let mut circles = Vec::new();
+        let mut cycles = Vec::new();
         while let Some(id) = left.pop_first() {
-            let circle = self.circle(id, &stuck);
-            left.retain(|other| !circle.contains(other));
-            circles.extend((!circle.is_empty()).then_some(circle));
+            let cycle = self.cycle(id, &stuck);
+            left.retain(|other| !cycle.contains(other));
+            cycles.extend((!cycle.is_empty()).then_some(cycle));
         }
-        circles
+        cycles
     }
 
     /// The sessions that wait for this one and that it waits for, with itself; empty if it is in no
-    /// circle.
-    pub(super) fn circle(&self, id: SessionId, stuck: &Set) -> Set {
+    /// cycle.
+    pub(super) fn cycle(&self, id: SessionId, stuck: &Set) -> Set {
         let ahead = reached(id, |id| self.edges(id, stuck));
         if !ahead.contains(&id) {
             return Set::new();
@@ -140,12 +140,12 @@ impl Graph {
         reached(id, |id| behind.get(&id).cloned().unwrap_or_default())
     }
 
-    /// The shortest way from a session of a circle back to itself.
-    pub(super) fn way_around(&self, id: SessionId, circle: &Set) -> Vec<SessionId> {
+    /// The shortest way from a session of a cycle back to itself.
+    pub(super) fn way_around(&self, id: SessionId, cycle: &Set) -> Vec<SessionId> {
         let mut ways: BTreeMap<SessionId, SessionId> = BTreeMap::new();
         let mut next = VecDeque::from([id]);
         while let Some(from) = next.pop_front() {
-            for to in self.edges(from, circle) {
+            for to in self.edges(from, cycle) {
                 if ways.contains_key(&to) {
                     continue;
                 }

@@ -97,8 +97,8 @@ impl World {
         (0..12).find_map(|_| detector.read(&self.reading(detector.names())))
     }
 
-    /// The circle that a waiter finds, by the numbers of the sessions, and the one to end.
-    fn circle(&self, session: u8) -> Option<(Vec<u8>, u8)> {
+    /// The cycle that a waiter finds, by the numbers of the sessions, and the one to end.
+    fn cycle(&self, session: u8) -> Option<(Vec<u8>, u8)> {
         let deadlock = self.look(id(session))?;
         let links = deadlock.links.iter().map(|link| link.session.0[0]).collect();
         Some((links, deadlock.ends.0[0]))
@@ -122,7 +122,7 @@ impl World {
 }
 
 /// Session 1 takes the first resource, 2 the second and so on; then each asks for the next, as the
-/// sessions 11, 12 and so on. The last one closes the circle.
+/// sessions 11, 12 and so on. The last one closes the cycle.
 fn ring(claims: &[&str]) -> World {
     let mut world = World::default();
     for (number, claim) in (1..).zip(claims) {
@@ -135,14 +135,14 @@ fn ring(claims: &[&str]) -> World {
 }
 
 #[test]
-fn two_three_and_five_in_a_circle_all_find_the_same_youngest() {
-    assert_eq!(ring(&["a", "b"]).circle(11), Some((vec![11, 2, 12, 1], 12)));
-    assert_eq!(ring(&["a", "b"]).circle(12), Some((vec![12, 1, 11, 2], 12)));
+fn two_three_and_five_in_a_cycle_all_find_the_same_youngest() {
+    assert_eq!(ring(&["a", "b"]).cycle(11), Some((vec![11, 2, 12, 1], 12)));
+    assert_eq!(ring(&["a", "b"]).cycle(12), Some((vec![12, 1, 11, 2], 12)));
     for resources in [&["a", "b", "c"][..], &["a", "b", "c", "d", "e"]] {
         let world = ring(resources);
         let last = 10 + resources.len() as u8;
         for session in 11..=last {
-            let (links, youngest) = world.circle(session).unwrap();
+            let (links, youngest) = world.cycle(session).unwrap();
             assert_eq!((links[0], links.len(), youngest), (session, 2 * resources.len(), last));
         }
     }
@@ -182,7 +182,7 @@ fn oldest_ends(world: &World, detector: &mut Detector, without: u8) -> bool {
 }
 
 #[test]
-fn older_request_ends_although_new_requests_join_the_circle_again_and_again() {
+fn older_request_ends_although_new_requests_join_the_cycle_again_and_again() {
     let world = ring_of_three_requests();
     let mut detector = world.detector(id(11));
     let left_out = |reading: u32| if reading % 4 < 2 { 13 } else { 0 };
@@ -190,21 +190,21 @@ fn older_request_ends_although_new_requests_join_the_circle_again_and_again() {
 }
 
 #[test]
-fn request_that_joins_a_circle_late_gets_its_time_too() {
+fn request_that_joins_a_cycle_late_gets_its_time_too() {
     let world = ring_of_three_requests();
     let mut detector = world.detector(id(11));
     assert!((0..4 * PATIENCE).any(|_| oldest_ends(&world, &mut detector, 12)));
-    // Two readings in a row have to see the circle with 12.
+    // Two readings in a row have to see the cycle with 12.
     oldest_ends(&world, &mut detector, 0);
     let more = (0..4 * PATIENCE).position(|_| oldest_ends(&world, &mut detector, 0));
     assert_eq!(more, Some(PATIENCE as usize));
 }
 
 #[test]
-fn circle_is_over_when_its_youngest_has_ended() {
+fn cycle_is_over_when_its_youngest_has_ended() {
     let mut world = ring(&["a", "b", "c"]);
     world.apply(Op::Release { session: id(13), end: None });
-    assert_eq!((world.circle(11), world.circle(12)), (None, None));
+    assert_eq!((world.cycle(11), world.cycle(12)), (None, None));
     assert_eq!(world.stuck(), Set::new());
 }
 
@@ -227,34 +227,34 @@ fn siblings_below_one_hold_take_turns() {
     assert!(world.asks(1, 0, "p"));
     assert!(world.asks(2, 1, "b"));
     assert!(!world.asks(3, 1, "b"));
-    assert_eq!(world.circle(3), None);
+    assert_eq!(world.cycle(3), None);
 }
 
 #[test]
 fn modes_and_spans_decide_who_waits() {
-    assert!(ring(&["a[0,5]", "b[0,5]"]).circle(12).is_some());
+    assert!(ring(&["a[0,5]", "b[0,5]"]).cycle(12).is_some());
     let mut world = World::default();
     for (session, parent, claims) in [(1, 0, "r:a"), (2, 0, "r:b"), (12, 2, "r:a"), (11, 1, "b[0,1]")] {
         world.asks(session, parent, claims);
     }
-    assert_eq!(world.circle(11), None, "a read waits for no read");
+    assert_eq!(world.cycle(11), None, "a read waits for no read");
     let mut world = World::default();
     for (session, parent, claims) in [(1, 0, "a[0,1]"), (2, 0, "b[0,1]"), (12, 2, "a[2,3]"), (11, 1, "b[0,1]")] {
         world.asks(session, parent, claims);
     }
-    assert_eq!(world.circle(11), None, "another part of a is free");
+    assert_eq!(world.cycle(11), None, "another part of a is free");
 }
 
 #[test]
-fn slots_count_only_if_all_of_them_are_in_the_circle() {
+fn slots_count_only_if_all_of_them_are_in_the_cycle() {
     let mut world = World::default();
     for (session, parent, claims) in [(1, 0, "a"), (2, 0, "s:g=2"), (3, 0, "s:g=2"), (12, 2, "a"), (11, 1, "s:g=2")] {
         world.asks(session, parent, claims);
     }
-    assert_eq!(world.circle(11), None, "the holder of the other slot may end");
+    assert_eq!(world.cycle(11), None, "the holder of the other slot may end");
     assert!(!world.asks(13, 3, "a"));
-    assert_eq!(world.circle(13).map(|(_, youngest)| youngest), Some(13));
-    assert_eq!(world.circle(11).map(|(_, youngest)| youngest), Some(13));
+    assert_eq!(world.cycle(13).map(|(_, youngest)| youngest), Some(13));
+    assert_eq!(world.cycle(11).map(|(_, youngest)| youngest), Some(13));
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn families_of_several_levels_and_several_claims_are_followed() {
     for (session, parent, claims) in steps {
         world.asks(session, parent, claims);
     }
-    assert_eq!(world.circle(12), Some((vec![12, 3, 14, 1], 12)));
+    assert_eq!(world.cycle(12), Some((vec![12, 3, 14, 1], 12)));
 }
 
 #[test]
@@ -276,22 +276,22 @@ fn kept_hold_ends_by_itself() {
     for (session, parent, claims) in [(2, 0, "b"), (12, 2, "a"), (11, 1, "b")] {
         world.asks(session, parent, claims);
     }
-    assert_eq!((world.circle(11), world.circle(12)), (None, None));
+    assert_eq!((world.cycle(11), world.cycle(12)), (None, None));
 }
 
 /// A waiter that the request overtakes is not in its way.
 #[test]
-fn wait_for_both_resources_closes_no_circle() {
+fn wait_for_both_resources_closes_no_cycle() {
     let mut world = World::default();
     for (session, parent, claims) in [(1, 0, "a"), (2, 0, "b"), (3, 0, "a b"), (11, 1, "b")] {
         world.asks(session, parent, claims);
     }
-    assert_eq!(world.circle(11), None);
+    assert_eq!(world.cycle(11), None);
 }
 
 /// The upgrade 12 waits behind 11, and for `e` around it.
 #[test]
-fn upgrade_behind_a_nested_slot_closes_no_circle() {
+fn upgrade_behind_a_nested_slot_closes_no_cycle() {
     let mut world = World::default();
     for (session, parent, claims) in [(1, 0, "e"), (2, 0, "p:b"), (3, 0, "s:b=1")] {
         assert!(world.asks(session, parent, claims));
@@ -299,7 +299,7 @@ fn upgrade_behind_a_nested_slot_closes_no_circle() {
     for (session, parent, claims) in [(11, 1, "s:b=1"), (12, 2, "b e")] {
         assert!(!world.asks(session, parent, claims));
     }
-    assert_eq!((world.circle(11), world.circle(12)), (None, None));
+    assert_eq!((world.cycle(11), world.cycle(12)), (None, None));
     assert_eq!(world.stuck(), Set::new());
 }
 
@@ -321,7 +321,7 @@ fn crowd_of_nested_waiters_on_one_part_is_looked_at_in_a_moment() {
 /// The table goes on to note 11 as an overtaker of 6 when 1, which 6 waited for, has left. So 12
 /// does not overtake 11 as one that heeds 5.
 #[test]
-fn waiter_that_no_longer_overtakes_anybody_closes_a_circle() {
+fn waiter_that_no_longer_overtakes_anybody_closes_a_cycle() {
     let mut world = World::default();
     for (session, parent, claims) in [(1, 0, "z"), (2, 0, "x"), (3, 0, "y")] {
         assert!(world.asks(session, parent, claims));
@@ -331,13 +331,13 @@ fn waiter_that_no_longer_overtakes_anybody_closes_a_circle() {
     }
     world.apply(Op::Release { session: id(1), end: None });
     world.apply(Op::Release { session: id(3), end: None });
-    assert_eq!(world.circle(12), Some((vec![12, 11, 5, 2], 12)));
+    assert_eq!(world.cycle(12), Some((vec![12, 11, 5, 2], 12)));
 }
 
 /// When 7 returns ahead of 8, 8 heeds it, and 7 waits for 1. But 11 came while 8 did not, so it is
 /// not noted as an overtaker of 8, and waits for it.
 #[test]
-fn waiter_that_returns_ahead_of_two_others_closes_a_circle() {
+fn waiter_that_returns_ahead_of_two_others_closes_a_cycle() {
     let mut world = World::default();
     for (session, parent, claims) in [(1, 0, "p:a[0,1]"), (2, 0, "s:a=1")] {
         assert!(world.asks(session, parent, claims));
@@ -349,25 +349,25 @@ fn waiter_that_returns_ahead_of_two_others_closes_a_circle() {
     assert!(!world.asks(8, 0, "s:a=1"));
     assert!(!world.asks(11, 1, "a[4,5]"));
     world.apply(Op::Acquire { request: request(7, &[], &[claim("a[0,1]")]), place });
-    assert_eq!(world.circle(11), None);
+    assert_eq!(world.cycle(11), None);
     world.apply(Op::Release { session: id(2), end: None });
-    assert_eq!(world.circle(11), Some((vec![11, 8, 7, 1], 11)));
+    assert_eq!(world.cycle(11), Some((vec![11, 8, 7, 1], 11)));
 }
 
 /// A waiter in between that waits for another waiter is not overtaken.
 #[test]
-fn circle_through_waiters_that_are_not_nested_is_found() {
+fn cycle_through_waiters_that_are_not_nested_is_found() {
     let mut world = World::default();
     for (session, parent, claims) in [(1, 0, "a"), (2, 0, "c a"), (3, 0, "b c"), (11, 1, "b")] {
         world.asks(session, parent, claims);
     }
-    assert_eq!(world.circle(11), Some((vec![11, 3, 2, 1], 11)));
+    assert_eq!(world.cycle(11), Some((vec![11, 3, 2, 1], 11)));
 }
 
 /// The request 41 overtakes 34, because that one waits for `c` around 41. Only `c` tells that,
 /// which has nothing to do with the lock around 20.
 #[test]
-fn waiter_that_a_part_of_the_circle_overtakes_closes_no_circle() {
+fn waiter_that_a_part_of_the_cycle_overtakes_closes_no_cycle() {
     let mut world = World::default();
     for (session, parent, claims) in [(5, 0, "d"), (23, 0, "c"), (35, 23, "s:b=1"), (37, 35, "e")] {
         assert!(world.asks(session, parent, claims));
@@ -375,7 +375,7 @@ fn waiter_that_a_part_of_the_circle_overtakes_closes_no_circle() {
     for (session, parent, claims) in [(20, 5, "s:a=2 s:b=1"), (34, 5, "r:e a c"), (41, 35, "s:a=2 r:e")] {
         assert!(!world.asks(session, parent, claims));
     }
-    assert_eq!(world.circle(20), None);
+    assert_eq!(world.cycle(20), None);
 }
 
 /// A ring of three requests, and 200 others, which have three more names each, behind the lock
@@ -403,14 +403,14 @@ fn readings_until_the_end(world: &World, session: u8) -> Option<usize> {
 }
 
 #[test]
-fn crowd_of_requests_that_are_not_nested_hides_no_circle() {
+fn crowd_of_requests_that_are_not_nested_hides_no_cycle() {
     assert_eq!(readings_until_the_end(&ring_with_a_crowd(false), 253), Some(3));
 }
 
 /// The names are more than one reading asks for. The first round reads the own names, and each
 /// later one takes two readings.
 #[test]
-fn circle_behind_a_nested_crowd_is_found_by_two_rounds_of_readings() {
+fn cycle_behind_a_nested_crowd_is_found_by_two_rounds_of_readings() {
     let world = ring_with_a_crowd(true);
     assert_eq!(readings_until_the_end(&world, 253), Some(5));
     let mut detector = world.detector(id(253));
@@ -421,7 +421,7 @@ fn circle_behind_a_nested_crowd_is_found_by_two_rounds_of_readings() {
 }
 
 #[test]
-fn request_that_leaves_between_two_rounds_closes_no_circle() {
+fn request_that_leaves_between_two_rounds_closes_no_cycle() {
     let mut world = ring_with_a_crowd(true);
     let mut detector = world.detector(id(253));
     for _ in 0..4 {
@@ -473,11 +473,11 @@ fn random_claims(numbers: &mut Numbers) -> String {
 }
 
 /// Plays steps, and after each compares the detector of every nested waiter with the naive search.
-/// Returns how many circles it met.
+/// Returns how many cycles it met.
 fn compare(seed: u64, steps: u32) -> u32 {
     let mut numbers = Numbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let mut world = World::default();
-    let mut circles = 0;
+    let mut cycles = 0;
     let mut next = 1_u8;
     for step in 0..steps {
         let sessions = world.sessions();
@@ -514,15 +514,15 @@ fn compare(seed: u64, steps: u32) -> u32 {
                 "seed {seed}, step {step}: {blockers:?} in {shown:?}"
             );
         }
-        circles += settle(&mut world, &stuck, seed, step);
+        cycles += settle(&mut world, &stuck, seed, step);
     }
-    circles
+    cycles
 }
 
-/// Lets the youngest of each circle end, as it would itself, and asserts that it was in a real one
+/// Lets the youngest of each cycle end, as it would itself, and asserts that it was in a real one
 /// and that nobody waits for ever afterwards.
 fn settle(world: &mut World, stuck: &Set, seed: u64, step: u32) -> u32 {
-    let mut circles = 0;
+    let mut cycles = 0;
     let mut left = stuck.clone();
     while !left.is_empty() {
         let sessions = world.sessions();
@@ -531,7 +531,7 @@ fn settle(world: &mut World, stuck: &Set, seed: u64, step: u32) -> u32 {
         };
         let ends = left.iter().filter(nested).find(|id| world.look(**id).is_some_and(|found| found.ends == **id));
         let Some(youngest) = ends.copied() else { panic!("seed {seed}, step {step}: {left:?} wait for ever") };
-        circles += 1;
+        cycles += 1;
         world.apply(Op::Release { session: youngest, end: None });
         left = world.stuck();
     }
@@ -542,13 +542,13 @@ fn settle(world: &mut World, stuck: &Set, seed: u64, step: u32) -> u32 {
             assert_eq!(world.look(*id), None, "seed {seed}, step {step}: a false alarm");
         }
     }
-    circles
+    cycles
 }
 
 #[test]
 fn detector_agrees_with_a_naive_search_in_random_histories() {
-    let circles: u32 = (1..=20).map(|seed| compare(seed, 60)).sum();
-    assert!(circles > 10, "{circles} circles");
+    let cycles: u32 = (1..=20).map(|seed| compare(seed, 60)).sum();
+    assert!(cycles > 10, "{cycles} cycles");
 }
 
 /// Takes minutes: `cargo test --release --lib deadlock -- --ignored`.
@@ -556,6 +556,6 @@ fn detector_agrees_with_a_naive_search_in_random_histories() {
 #[ignore = "millions of steps"]
 fn detector_agrees_with_a_naive_search_in_millions_of_steps() {
     let seeds = std::env::var("RLOCK_HISTORIES").map_or(20_000, |text| text.parse().unwrap());
-    let circles: u32 = (1..=seeds).map(|seed| compare(1_000_000 + seed, 100)).sum();
-    println!("{} steps, {circles} circles", seeds * 100);
+    let cycles: u32 = (1..=seeds).map(|seed| compare(1_000_000 + seed, 100)).sum();
+    println!("{} steps, {cycles} cycles", seeds * 100);
 }

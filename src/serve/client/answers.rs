@@ -15,7 +15,7 @@ impl Turn<'_> {
                 let reading = if let Answer::Reading(reading) = &answer { Some(&**reading) } else { None };
                 let found = pending.look.as_mut().and_then(|look| look.on_reading(reading, self.now));
                 match reading.zip(found) {
-                    Some((reading, deadlock)) => self.end_deadlock(&pending, &messages::circle(reading, &deadlock)),
+                    Some((reading, deadlock)) => self.end_deadlock(&pending, &messages::cycle(reading, &deadlock)),
                     None => self.client.state = State::Requesting(pending),
                 }
             }

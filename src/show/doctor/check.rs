@@ -37,24 +37,24 @@ pub(crate) struct Check {
     /// What was found.
     pub(crate) found: String,
     /// What to do, unless there is nothing to do.
-    pub(crate) cure: Option<String>,
+    pub(crate) remedy: Option<String>,
 }
 
 impl Check {
     pub(crate) fn ok(name: &'static str, found: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::Ok, found: one_line(&found.into()), cure: None }
+        Self { name, verdict: Verdict::Ok, found: one_line(&found.into()), remedy: None }
     }
 
-    pub(super) fn warn(name: &'static str, found: impl Into<String>, cure: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Warn, cure: Some(cure.into()), ..Self::ok(name, found) }
+    pub(super) fn warn(name: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Warn, remedy: Some(remedy.into()), ..Self::ok(name, found) }
     }
 
-    pub(super) fn fail(name: &'static str, found: impl Into<String>, cure: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Fail, ..Self::warn(name, found, cure) }
+    pub(super) fn fail(name: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Fail, ..Self::warn(name, found, remedy) }
     }
 
-    pub(super) fn unknown(name: &'static str, found: impl Into<String>, cure: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Unknown, ..Self::warn(name, found, cure) }
+    pub(super) fn unknown(name: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Unknown, ..Self::warn(name, found, remedy) }
     }
 }
 
@@ -69,9 +69,9 @@ pub(super) const USED_UP: [(Errno, &str); 5] = [
 
 /// The check that has met an error.
 pub(crate) fn failed(name: &'static str, words: &Explained) -> Check {
-    let used_up = USED_UP.iter().find(|(errno, _)| words.errno == Some(*errno)).map(|(_, cure)| *cure);
-    let cure = words.cure.as_deref().or(used_up).unwrap_or("see STORES in rlock(1)");
-    Check::fail(name, words.what.as_str(), cure)
+    let used_up = USED_UP.iter().find(|(errno, _)| words.errno == Some(*errno)).map(|(_, remedy)| *remedy);
+    let remedy = words.remedy.as_deref().or(used_up).unwrap_or("see STORES in rlock(1)");
+    Check::fail(name, words.what.as_str(), remedy)
 }
 
 /// A number of bytes for people.

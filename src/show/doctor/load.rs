@@ -19,8 +19,8 @@ pub(crate) fn names(inspection: &Inspection, pasts: &[Remembered], unreadable: u
     let waited_for = resources.iter().filter(|listing| !listing.waiters.is_empty()).count();
     let found = format!("held: {held}; waited for: {waited_for}");
     if unreadable > 0 {
-        let cure = "see 'rlock inspect', which names them";
-        return Check::warn("names", format!("{found}; not rlock's: {unreadable}"), cure);
+        let remedy = "see 'rlock inspect', which names them";
+        return Check::warn("names", format!("{found}; not rlock's: {unreadable}"), remedy);
     }
     let jobs = pasts.iter().max_by_key(|past| past.past.jobs.len());
     if let Some(past) = jobs.filter(|past| past.past.jobs.len() >= JOBS_MAX / 10 * 9) {

@@ -12,8 +12,8 @@ pub(super) fn directory(facts: &DirectoryFacts) -> Check {
         found += &format!("; only user {} locks here", shortened(&facts.owner_name));
     }
     if mode & 0o002 != 0 {
-        let cure = "everybody may take locks away: give the directory to a group, and run 'chmod o-w' on it";
-        return Check::warn("directory", found, cure);
+        let remedy = "everybody may take locks away: give the directory to a group, and run 'chmod o-w' on it";
+        return Check::warn("directory", found, remedy);
     }
     if owner != user && *owner != 0 && mode & 0o020 == 0 {
         return Check::warn("directory", found, "run rlock as the owner, or name a directory of your own with --store");
@@ -41,8 +41,8 @@ pub(super) fn file_system(facts: &DirectoryFacts) -> Check {
     };
     let found = NAMES.iter().find(|(known, _)| *known == kind).map_or("a local one", |(_, name)| *name);
     if kind == OVERLAY {
-        let cure = "other containers do not see these locks: share a volume, and name it with --store file:///DIR";
-        return Check::warn(name, "overlay, the layer of a container", cure);
+        let remedy = "other containers do not see these locks: share a volume, and name it with --store file:///DIR";
+        return Check::warn(name, "overlay, the layer of a container", remedy);
     }
     Check::ok(name, found)
 }
@@ -50,7 +50,8 @@ pub(super) fn file_system(facts: &DirectoryFacts) -> Check {
 /// The room that a new table needs.
 const TABLE_BYTES_MIN: u64 = 256 << 10;
 
-/// Each process that holds or waits makes a file. With fewer inodes than these, a crowd uses up all.
+/// Each process that holds or waits makes a file. With fewer inodes than these, a crowd uses up
+/// all.
 const INODES: u64 = 1000;
 
 pub(super) fn room(facts: &DirectoryFacts) -> Check {
@@ -60,8 +61,8 @@ pub(super) fn room(facts: &DirectoryFacts) -> Check {
     };
     if let Some(left) = facts.files_left.filter(|left| *left < INODES) {
         let found = format!("inodes left on the file system: {left}");
-        let cure = "delete files on the file system, see df -i, or name another directory with --store";
-        return if left == 0 { Check::fail(name, found, cure) } else { Check::warn(name, found, cure) };
+        let remedy = "delete files on the file system, see df -i, or name another directory with --store";
+        return if left == 0 { Check::fail(name, found, remedy) } else { Check::warn(name, found, remedy) };
     }
     let (table, most) = (facts.table.unwrap_or(0), TABLE_BYTES_MAX as u64);
     let found = format!("{} free, and the table takes {} of at most {}", size(free), size(table), size(most));
@@ -70,9 +71,9 @@ pub(super) fn room(facts: &DirectoryFacts) -> Check {
         return Check::fail(name, found, "delete files on the file system, or name another directory with --store");
     }
     if table > all / 8 * 7 {
-        let cure = "make room on the file system, or use fewer names: idle names lose their history, and a job with \
+        let remedy = "make room on the file system, or use fewer names: idle names lose their history, and a job with \
                     --once-per fails where its success can't be kept";
-        return Check::warn(name, found, cure);
+        return Check::warn(name, found, remedy);
     }
     Check::ok(name, found)
 }

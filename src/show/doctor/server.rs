@@ -13,8 +13,8 @@ const CERTIFICATE_DAYS: u64 = 14;
 
 fn certificate(left: Option<Duration>) -> Check {
     let Some(left) = left else {
-        let cure = "see its end with openssl s_client -connect HOST:PORT";
-        return Check::unknown("tls", "the connection is encrypted; the end of the certificate cannot be read", cure);
+        let remedy = "see its end with openssl s_client -connect HOST:PORT";
+        return Check::unknown("tls", "the connection is encrypted; the end of the certificate cannot be read", remedy);
     };
     let days = left.as_secs() / (24 * 60 * 60);
     let found = format!("the connection is encrypted, and the certificate is trusted; days left: {days}");
@@ -67,8 +67,8 @@ pub(super) fn version(facts: &ServerFacts) -> Check {
     if is_new {
         return Check::ok("version", text);
     }
-    let cure = format!("rlock needs {product} {}.{} or newer: upgrade the server", least[0], least[1]);
-    Check::fail("version", text, cure)
+    let remedy = format!("rlock needs {product} {}.{} or newer: upgrade the server", least[0], least[1]);
+    Check::fail("version", text, remedy)
 }
 
 const ALLOW_INFO: &str = "allow the command with ACL SETUSER USER +info";
@@ -98,9 +98,9 @@ pub(super) fn memory(facts: &ServerFacts) -> Check {
     let limit = if max == 0 { "no limit".to_owned() } else { format!("{} of {} used", size(used), size(max)) };
     let found = format!("{limit}, policy {}", shortened(policy));
     if max > 0 && policy.starts_with("allkeys") {
-        let cure =
+        let remedy =
             "the server may drop locks that are held: set maxmemory-policy noeviction, or use a server for rlock alone";
-        return Check::warn(name, found, cure);
+        return Check::warn(name, found, remedy);
     }
     if max > 0 && used > max / 10 * 9 {
         return Check::warn(name, found, "raise maxmemory: a full server grants no more requests");
@@ -123,8 +123,8 @@ pub(super) fn persistence(facts: &ServerFacts) -> Check {
     if is("aof_enabled", "1") {
         return Check::ok(name, "append-only file");
     }
-    let cure = "a restart can forget locks that are held: set appendonly yes, or check the token";
-    Check::warn(name, "no append-only file", cure)
+    let remedy = "a restart can forget locks that are held: set appendonly yes, or check the token";
+    Check::warn(name, "no append-only file", remedy)
 }
 
 pub(super) fn replicas(facts: &ServerFacts) -> Check {
@@ -190,10 +190,10 @@ pub(super) fn latency(facts: &ServerFacts, ttl: Duration) -> Check {
     };
     let shown = |length: &Duration| format!("{:.1}ms", length.as_secs_f64() * 1000.0);
     let found = format!("{} usually, {} at most, with a ttl of {}", shown(middle), shown(longest), duration(ttl));
-    let cure = "use a server nearer by, or raise --ttl";
+    let remedy = "use a server nearer by, or raise --ttl";
     match *longest {
-        longest if longest >= ttl / 3 => Check::fail("latency", found, cure),
-        longest if longest >= ttl / 20 => Check::warn("latency", found, cure),
+        longest if longest >= ttl / 3 => Check::fail("latency", found, remedy),
+        longest if longest >= ttl / 20 => Check::warn("latency", found, remedy),
         _ => Check::ok("latency", found),
     }
 }

@@ -36,7 +36,7 @@ impl Statistics {
         let held = || ends().filter_map(|entry| entry.granted.map(|granted| (entry.asked, granted, entry.ended)));
         let totals = found.past.totals;
         let requests = totals.busy + totals.ended;
-        // Each wait adds one to the queue and takes it away again. Where one wait ends as another
+        // Each wait adds one to the queue and removes it again. Where one wait ends as another
         // begins, the end comes first.
         let waits = held().filter(|(asked, granted, _)| asked < granted);
         let mut changes: Vec<_> = waits.flat_map(|(asked, granted, _)| [(asked, 1), (granted, -1)]).collect();

@@ -64,8 +64,8 @@ fn prepare(locked: &Locked<'_>) -> io::Result<Age> {
         None if found.is_overwritten() || beacon::anybody_lives(directory)? => false,
         None => return Err(foreign()),
     };
-    // A container may show another boot id than its host, so a different id alone proves nothing. If
-    // a machine shows no boot id, a reboot cannot be noticed.
+    // A container may show another boot id than its host, so a different id alone proves nothing.
+    // If a machine shows no boot id, a reboot cannot be noticed.
     let same_for_all_we_know = boot.is_empty() && format.is_some();
     if !is_new && (same_for_all_we_know || beacon::anybody_lives(directory)?) {
         if format.is_none() {

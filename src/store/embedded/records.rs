@@ -111,17 +111,17 @@ impl From<&Error> for Explained {
                 let what = format!(
                     "it has no room for this request: its table may have {megabytes} MiB, as far as the disk has room"
                 );
-                let cure =
+                let remedy =
                     "make room on the disk, end holders and waiters that 'rlock inspect' shows, or run 'rlock cleanup'";
-                Self::with_semicolon(what, cure)
+                Self::with_semicolon(what, remedy)
             }
             Error::Io(error) => error.into(),
             Error::Ending(_) => "processes of killed holders have not ended".into(),
             Error::Crowd => "more sessions are due than a transaction ends".into(),
             Error::Portion => "more sessions are dead than a transaction ends".into(),
             Error::Damaged => {
-                let cure = "end the rlock processes that use it, then the next one starts with a new table";
-                Self::new("its table is damaged", cure)
+                let remedy = "end the rlock processes that use it, then the next one starts with a new table";
+                Self::new("its table is damaged", remedy)
             }
         }
     }

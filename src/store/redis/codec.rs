@@ -263,7 +263,7 @@ impl Call {
     /// Takes a resource away from its holders, a limited number in one call. `from` is where an
     /// earlier reply says that the call goes on, or empty.
     ///
-    /// With `only`, the call takes away no grant but that of this session.
+    /// With `only`, the call revokes no grant but that of this session.
     pub fn break_grants(resource: Resource, only: Option<SessionId>, from: Vec<u8>) -> Self {
         let only = only.map_or(Argument::Word(""), Argument::Session);
         Self::new(&scripts::BREAK, vec![resource], vec![Argument::Word(""), only, Argument::Bytes(from)])

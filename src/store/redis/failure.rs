@@ -217,7 +217,7 @@ impl ErrorKind {
 
     /// The message after the name of the server: what happened, and what to do.
     fn words(&self) -> Explained {
-        let (what, cure) = match self {
+        let (what, remedy) = match self {
             Self::Unresolved(why) => {
                 return Explained::with_semicolon(format!("cannot be found: {why}"), "check the host name");
             }
@@ -356,7 +356,7 @@ impl ErrorKind {
                 return Explained::with_semicolon(format!("sent an unknown error: {text}"), "see the server's log");
             }
         };
-        Explained::with_semicolon(what, cure)
+        Explained::with_semicolon(what, remedy)
     }
 }
 

@@ -11,7 +11,7 @@ pub struct Variant {
 }
 
 /// How a script begins to say what one call does at most: the work on queues, the number of expired
-/// sessions that it takes away, the length of a queue that it does not read, and of how many
+/// sessions that it removes, the length of a queue that it does not read, and of how many
 /// waiters it declares all names.
 const BOUNDS: &str = "local work, crowd, long, heads = ";
 

@@ -298,8 +298,8 @@ fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-fn usage(what: &str, cure: &str) -> Error {
-    Error::Usage(Explained::new(format!("the URL of the store {what}"), cure))
+fn usage(what: &str, remedy: &str) -> Error {
+    Error::Usage(Explained::new(format!("the URL of the store {what}"), remedy))
 }
 
 /// A mistake that shows by itself what to do.

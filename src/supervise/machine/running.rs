@@ -95,7 +95,7 @@ impl Running {
                 let (state, actions) = self.end(Cause::Lost, Action::ReportLost(Consequence::Stopped), now, settings);
                 Next::Enter(state, actions)
             }
-            // A store that does not answer has not taken the grant away.
+            // A store that does not answer has not revoked the grant.
             Event::StoreFailed => Next::Stay(vec![Action::Warn]),
             Event::Ended(_) if is_over(self.deadline, now) => {
                 let report = Action::ReportOverdue(Consequence::EndedLate);
@@ -319,7 +319,7 @@ fn gone(cause: Cause, mut actions: Vec<Action>) -> Next {
 pub(super) fn leaving(event: Event, exit: Action) -> Next {
     match event {
         Event::Released => Next::finish([], exit),
-        // The grant was taken away while the command ran, or just after its end. As with a
+        // The grant was revoked while the command ran, or just after its end. As with a
         // deadline, nobody can tell.
         Event::Lost => Next::finish([Action::ReportLost(Consequence::EndedLate)], Action::Exit(exit::LOST)),
         _ => Next::nothing(),

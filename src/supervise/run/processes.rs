@@ -65,8 +65,8 @@ impl Processes {
 
     /// Looks for a change of the command, and reaps what it orphaned.
     ///
-    /// The caller takes one look for each SIGCHLD. A later change raises another SIGCHLD, and the loop
-    /// handles it after the signals that came meanwhile.
+    /// The caller takes one look for each SIGCHLD. A later change raises another SIGCHLD, and the
+    /// loop handles it after the signals that came meanwhile.
     pub(super) fn look_at_child(&mut self, signals: &Signals) -> anyhow::Result<Option<Event>> {
         let Some(child) = &mut self.child else {
             reap_inherited(self.spare_work.as_ref().map(|work| work.ids().shell));

@@ -84,7 +84,7 @@ pub(super) fn reading(number: u32, prefix: &str, count: usize) -> Request {
     reading
 }
 
-/// The number of resources of a session of which a script takes away at most [`LARGE_MAX`].
+/// The number of resources of a session of which a script removes at most [`LARGE_MAX`].
 pub(super) const RESOURCES: usize = 20;
 pub(super) const LARGE_MAX: usize = 10;
 

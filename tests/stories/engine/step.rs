@@ -28,7 +28,7 @@ pub(super) enum Step {
     Shrink(Label, Resource, Span),
     /// A holder lowers its mode.
     Downgrade(Label, Resource, Mode),
-    /// An operator takes away all grants on a resource.
+    /// An operator revokes all grants on a resource.
     Break(Resource),
     /// A step for which the command line has no words.
     Store(StoreStep),

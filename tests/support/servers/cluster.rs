@@ -168,7 +168,7 @@ impl Migration<'_> {
         let id = self.cluster.id(self.to);
         let nodes = [self.to, self.from].into_iter().chain(0..self.cluster.nodes.len());
         // The new owner learns it first. If the old owner gave the slot away too early, clients
-        // would be redirected in a circle.
+        // would be redirected in a cycle.
         for node in nodes {
             let node = self.cluster.node(node);
             let replica = node.says(&["INFO", "replication"], "role:slave");

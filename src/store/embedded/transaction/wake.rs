@@ -106,9 +106,9 @@ impl Work<'_> {
         self.call_waiters_of(&left)
     }
 
-    /// Notes that the waiters for these resources have to look. The sessions that they watch may not
-    /// block them any more, and the beacons of these sessions do not show it: their processes go
-    /// on.
+    /// Notes that the waiters for these resources have to look. The sessions that they watch may
+    /// not block them any more, and the beacons of these sessions do not show it: their processes
+    /// go on.
     pub(in crate::store::embedded) fn call_waiters_of<'r>(
         &mut self,
         resources: impl IntoIterator<Item = &'r Resource>,

@@ -113,7 +113,7 @@ resources.adds = true
 begin(session)
 look_for_expired()
 if damaged then
-  return mend(channel)
+  return repair(channel)
 end
 local _, lost = places(session)
 local need = needed({}, lost)

@@ -72,7 +72,7 @@ if need then
   return need
 end
 if damaged and not dry then
-  return mend()
+  return repair()
 end
 if dry or #held + #due == 0 then
   local reply = told_all(held)

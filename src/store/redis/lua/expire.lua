@@ -23,7 +23,7 @@ if ARGV[3] == 'dry' then
 end
 look_for_expired()
 if damaged then
-  return mend()
+  return repair()
 end
 local need = needed({}, false)
 if need then

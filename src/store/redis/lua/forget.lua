@@ -5,7 +5,7 @@
 begin()
 look_for_expired()
 if damaged then
-  return mend()
+  return repair()
 end
 local need = needed({}, false)
 if need then

@@ -7,7 +7,7 @@ local session = ARGV[3]
 begin(session)
 look_for_expired()
 if damaged then
-  return mend()
+  return repair()
 end
 local known = #places(session) > 0
 local need = needed({ session }, known)

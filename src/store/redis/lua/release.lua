@@ -160,7 +160,7 @@ end
 begin(session)
 look_for_expired()
 if damaged then
-  return mend()
+  return repair()
 end
 local sole = resources[1]
 if is_plain and n == 1 and holds_alone(session) and not sole.names and not sole.kept and keeps_entries(past_of(sole)) then

@@ -91,7 +91,7 @@ end
 begin(session)
 look_for_expired()
 if damaged then
-  return mend()
+  return repair()
 end
 local sole = resources[1]
 if n == 1 and holds_alone(session) and not sole.names then

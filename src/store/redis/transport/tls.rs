@@ -112,8 +112,8 @@ fn trusted(ca: Option<&Path>) -> Result<RootCertStore, ErrorKind> {
             // Systems ship a few certificates that can't be parsed; any other one suffices.
             roots.add_parsable_certificates(system.certs);
             if roots.is_empty() {
-                let cure = "install ca-certificates, or name a file by ?ca=FILE";
-                return Err(ErrorKind::Tls(Explained::new("this system trusts no authority", cure)));
+                let remedy = "install ca-certificates, or name a file by ?ca=FILE";
+                return Err(ErrorKind::Tls(Explained::new("this system trusts no authority", remedy)));
             }
         }
     }
@@ -185,15 +185,15 @@ pub(super) fn from_tls(error: &Error) -> ErrorKind {
 
 /// The rest, in words for the user.
 fn in_words(error: &Error) -> Explained {
-    let (what, cure) = match error {
+    let (what, remedy) = match error {
         Error::InvalidCertificate(CertificateError::Revoked) => ("its certificate is revoked", "give it another"),
         Error::InvalidCertificate(
             CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. },
         ) => ("its certificate is not one for servers", "give it another"),
         Error::InvalidCertificate(bad) => match bad.to_string() {
             _ if pinned::is_authority(bad) => {
-                let cure = "name that very one by ?ca=FILE, or give it one signed by another";
-                ("its certificate is an authority's own", cure)
+                let remedy = "name that very one by ?ca=FILE, or give it one signed by another";
+                ("its certificate is an authority's own", remedy)
             }
             // The library has no name for this error.
             text if text.contains("UnsupportedCertVersion") => {
@@ -209,7 +209,7 @@ fn in_words(error: &Error) -> Explained {
         }
         _ => ("it broke off, or does not keep to the protocol", "see its log"),
     };
-    Explained::new(what, cure)
+    Explained::new(what, remedy)
 }
 
 #[cfg(test)]

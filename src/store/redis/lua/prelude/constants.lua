@@ -82,7 +82,7 @@ local LAST_END, SPARED, FIRST_SPARED, SPARED_ENTRY = 8, 9, 10, 11
 -- queue that it has not superseded; its instant and its process.
 local SUPERSEDED, SUPERSEDED_AT, SUPERSEDED_BY = 12, 13, 14
 
--- What one call takes away at most, because the server serves no other client meanwhile: CROWD
+-- What one call removes at most, because the server serves no other client meanwhile: CROWD
 -- sessions, which cost LOAD together. A claim costs 1 and a name NAME_COST. One session may cost
 -- more.
 local CROWD, LOAD, NAME_COST = 100, 1000, 6

@@ -35,7 +35,7 @@
 -- a field of d and a member of e. While a session waits, the epoch is also a member of q, with the
 -- score -inf. All members of l and u have the epoch as their score. The counters in s say how many
 -- members each key has. So the next script notices a key that was lost or replaced, and drops all
--- keys of the resource (`mend`).
+-- keys of the resource (`repair`).
 --
 -- Migration. While a hash slot of a Cluster migrates, a script runs only if all its keys exist, and
 -- fails if it uses a key that it has emptied: what it has written by then stays, and the resource

@@ -7,7 +7,7 @@ local due, ended = {}, {}
 -- through a queue.
 local crowded, has_walks = false, false
 
--- Returns what it costs to take away a session: its claims on the declared resources, and the
+-- Returns what it costs to remove a session: its claims on the declared resources, and the
 -- names that its records there have.
 local function load_of(id, r)
   local at = places(id, r)
@@ -187,7 +187,7 @@ end
 -- has if this is its first resource. The script does nothing else, and the caller asks again. One
 -- call tells a portion of the sessions. The epoch leaves e first, so the resource stays damaged
 -- until all are told.
-local function mend(channel)
+local function repair(channel)
   make_way()
   check(channel)
   local left = LOAD
@@ -433,7 +433,7 @@ local function stands(id, left)
       local expiry = expiry_of(at[i], id)
       if expiry == 0 then
         disown(at[i])
-        return mend()
+        return repair()
       end
       local its = expiry - at[i].now
       left = (not left or its < left) and its or left

@@ -7,7 +7,7 @@ local caller
 local latest = 0
 -- Whether the keys of any resource do not belong together.
 local damaged = false
--- What this call has left of its work, how many sessions it takes away, how many waiters make a
+-- What this call has left of its work, how many sessions it removes, how many waiters make a
 -- long queue, and of how many waiters it declares all names.
 local work, crowd, long, heads = WORK, CROWD, LONG, HEADS
 -- Whether this call has looked at a waiter or a share, and whether it has granted a request from

@@ -28,7 +28,7 @@ local function begin_change(session)
   begin(session)
   look_for_expired()
   if damaged then
-    return mend()
+    return repair()
   end
   local at, lost = places(session)
   local known = #at > 0

@@ -1,11 +1,11 @@
 -- The listing of the sessions that are in the way of a busy request.
 
--- Lists some of the sessions that conflict with claims on a resource: holders first, then waiters, and the
--- number of all waiters. A held claim may surround the span and have no end inside it. Of these
--- claims, the listing looks at the nearest on either side and at the first of all. If few claims
--- are held, these are all of them. All listings of the call share `looks_left`, in claims that the
--- listing reads. A search of a set costs as much as READ_SET claims, and so does a session; a claim
--- that was read and a pair of claims that the listing compares cost less.
+-- Lists some of the sessions that conflict with claims on a resource: holders first, then waiters,
+-- and the number of all waiters. A held claim may surround the span and have no end inside it. Of
+-- these claims, the listing looks at the nearest on either side and at the first of all. If few
+-- claims are held, these are all of them. All listings of the call share `looks_left`, in claims
+-- that the listing reads. A search of a set costs as much as READ_SET claims, and so does a
+-- session; a claim that was read and a pair of claims that the listing compares cost less.
 local READ_SET, PAIR = 2, 0.1
 local looks_left = LOAD
 local function listing(r, claims, kin)

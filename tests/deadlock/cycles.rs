@@ -1,4 +1,4 @@
-//! Single circles, and waits that look like one.
+//! Single cycles, and waits that look like one.
 
 use std::process::Stdio;
 use std::thread;
@@ -29,7 +29,7 @@ fn asks(name: &str) -> String {
 
 /// Each holds one name and asks for the next, the last one for the first. Returns the end of the
 /// last, after the others have ended with 0.
-fn circle(lab: &Lab, names: &[&str]) -> Ran {
+fn cycle(lab: &Lab, names: &[&str]) -> Ran {
     let nexts = names.iter().cycle().skip(1);
     let mut holders: Vec<_> = names.iter().zip(nexts).map(|(name, next)| holder(lab, name, &asks(next))).collect();
     let mut last = holders.pop().expect("there are several");
@@ -48,20 +48,17 @@ fn circle(lab: &Lab, names: &[&str]) -> Ran {
 /// others go on. Two lines say which commands wait for each other, and which single request to make
 /// instead."
 #[test]
-fn youngest_of_a_circle_exits_65_with_two_lines() {
+fn youngest_of_a_cycle_exits_65_with_two_lines() {
     on_each(|lab| {
         for names in [&["a", "b"][..], &["a", "b", "c"], &["a", "b", "c", "d", "e"]] {
-            let ran = circle(&lab, names);
+            let ran = cycle(&lab, names);
             assert_eq!((ran.code(), ran.stdout.as_str()), (Some(65), ""), "{ran:?}");
             let lines: Vec<_> = ran.stderr.lines().collect();
-            let [circle, instead] = lines.as_slice() else { panic!("{ran:?}") };
+            let [cycle, instead] = lines.as_slice() else { panic!("{ran:?}") };
             let last = names.last().unwrap();
-            assert!(
-                circle.starts_with(&format!("rlock: refused: deadlock: '{last}' is held for write by ")),
-                "{circle}"
-            );
-            assert!(circle.ends_with(&format!(", which waits for '{last}'")), "{circle}");
-            assert_eq!(circle.matches(", which waits for ").count(), names.len(), "{circle}");
+            assert!(cycle.starts_with(&format!("rlock: refused: deadlock: '{last}' is held for write by ")), "{cycle}");
+            assert!(cycle.ends_with(&format!(", which waits for '{last}'")), "{cycle}");
+            assert_eq!(cycle.matches(", which waits for ").count(), names.len(), "{cycle}");
             let request = format!("rlock exec --write {last} --write a -- COMMAND");
             assert_eq!(*instead, format!("rlock: ask for both in one request: {request}"));
         }
@@ -70,7 +67,7 @@ fn youngest_of_a_circle_exits_65_with_two_lines() {
 
 /// The nested request of the first holder runs below 401 names, and `a` is the last of them.
 #[test]
-fn circle_is_found_among_hundreds_of_names() {
+fn cycle_is_found_among_hundreds_of_names() {
     on_each(|lab| {
         let many = |prefix: &str| (0..200).map(|number| format!("--write {prefix}{number} ")).collect::<String>();
         let nested = format!("exec {RLOCK} exec {}-c 'echo held; read go; {}'", many("inner"), asks("b"));
@@ -90,22 +87,22 @@ fn circle_is_found_among_hundreds_of_names() {
 
 /// A Cluster has each resource in a slot of its own, on several nodes.
 #[test]
-fn circle_across_the_nodes_of_a_cluster_is_found() {
+fn cycle_across_the_nodes_of_a_cluster_is_found() {
     Kind::Valkey9.run(|kind| {
         let cluster = Cluster::start(kind, 3);
         let names = ["a", "b", "c", "d"];
         let owners: std::collections::BTreeSet<_> =
             names.iter().map(|name| cluster.owner(cluster.slot(&format!("lab:{{{name}}}")))).collect();
         assert!(owners.len() > 1, "all names are on one node");
-        assert_eq!(circle(&Lab::at(cluster.url()), &names).code(), Some(65));
+        assert_eq!(cycle(&Lab::at(cluster.url()), &names).code(), Some(65));
     });
 }
 
 #[test]
-fn circle_at_a_server_behind_sentinels_is_found() {
+fn cycle_at_a_server_behind_sentinels_is_found() {
     Kind::Redis7.run(|kind| {
         let sentinels = Sentinels::start(kind);
-        assert_eq!(circle(&Lab::at(sentinels.url()), &["a", "b"]).code(), Some(65));
+        assert_eq!(cycle(&Lab::at(sentinels.url()), &["a", "b"]).code(), Some(65));
     });
 }
 
@@ -156,7 +153,7 @@ fn siblings_below_one_hold_take_turns() {
     });
 }
 
-/// A killed waiter closes no circle, although a server may keep it in the queue for a while. It
+/// A killed waiter closes no cycle, although a server may keep it in the queue for a while. It
 /// shows that it is dead by its missing subscription.
 #[test]
 fn killed_waiter_causes_no_false_alarm() {
@@ -179,9 +176,9 @@ fn killed_waiter_causes_no_false_alarm() {
     });
 }
 
-/// A stopped waiter is in the queue and will go on, so its circle is real.
+/// A stopped waiter is in the queue and will go on, so its cycle is real.
 #[test]
-fn circle_with_a_stopped_waiter_is_found() {
+fn cycle_with_a_stopped_waiter_is_found() {
     let lab = Lab::new();
     let mut first = holder(&lab, "a", &format!("{RLOCK} exec b -- true & echo $!; wait $!"));
     let mut last = holder(&lab, "b", &asks("a"));
@@ -195,9 +192,9 @@ fn circle_with_a_stopped_waiter_is_found() {
     assert_eq!(first.end().code(), Some(0));
 }
 
-/// Sessions that the server has forgotten are in no circle, and nobody hangs.
+/// Sessions that the server has forgotten are in no cycle, and nobody hangs.
 #[test]
-fn restart_without_data_ends_the_waits_of_a_circle() {
+fn restart_without_data_ends_the_waits_of_a_cycle() {
     Kind::Redis7.run(|kind| {
         let mut server = crate::support::servers::Server::start(kind);
         let lab = Lab::at(server.url());

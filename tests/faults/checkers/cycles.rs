@@ -1,8 +1,8 @@
-//! A nested request that reported a deadlock was in a circle of requests that wait for each other.
+//! A nested request that reported a deadlock was in a cycle of requests that wait for each other.
 //!
-//! The checker looks for a circle at one instant before the report. It counts what may have been
-//! so: a request may wait from the time at which it was made until its command starts. So a circle
-//! that was real is always found, but a report without a circle may be missed.
+//! The checker looks for a cycle at one instant before the report. It counts what may have been
+//! so: a request may wait from the time at which it was made until its command starts. So a cycle
+//! that was real is always found, but a report without a cycle may be missed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,29 +11,29 @@ use super::Violation;
 use crate::claims;
 use crate::log::{Instant, Run};
 
-/// The time from the first of the two looks that have seen a circle to the end of the request.
+/// The time from the first of the two looks that have seen a cycle to the end of the request.
 const TWO_LOOKS: Duration = Duration::from_secs(2);
 
 /// `delay` is how long the last look and the end of the request may have been delayed.
 pub(super) fn check(runs: &[Run], delay: Duration) -> Vec<Violation> {
     let window = TWO_LOOKS.saturating_add(delay);
-    let is_false = |run: &&Run| run.deadlock.is_some_and(|end| !was_in_a_circle(runs, run, end, window));
-    runs.iter().filter(is_false).map(no_circle).collect()
+    let is_false = |run: &&Run| run.deadlock.is_some_and(|end| !was_in_a_cycle(runs, run, end, window));
+    runs.iter().filter(is_false).map(no_cycle).collect()
 }
 
-fn no_circle(run: &Run) -> Violation {
-    Violation::new(format!("{} reported a deadlock, but was in no circle", run.id), &[run])
+fn no_cycle(run: &Run) -> Violation {
+    Violation::new(format!("{} reported a deadlock, but was in no cycle", run.id), &[run])
 }
 
-/// Whether the run was in a circle within the window before `end`.
-fn was_in_a_circle(runs: &[Run], run: &Run, end: Instant, window: Duration) -> bool {
+/// Whether the run was in a cycle within the window before `end`.
+fn was_in_a_cycle(runs: &[Run], run: &Run, end: Instant, window: Duration) -> bool {
     let begin = run.asked.max(end.saturating_sub(window.as_nanos().try_into().unwrap_or(Instant::MAX)));
     // What waits for what changes only at these instants.
     let changes = runs.iter().flat_map(|other| [Some(other.asked), other.start]).flatten();
-    changes.filter(|at| (begin..end).contains(at)).chain([begin]).any(|at| is_in_a_circle(runs, run, at))
+    changes.filter(|at| (begin..end).contains(at)).chain([begin]).any(|at| is_in_a_cycle(runs, run, at))
 }
 
-fn is_in_a_circle(runs: &[Run], run: &Run, at: Instant) -> bool {
+fn is_in_a_cycle(runs: &[Run], run: &Run, at: Instant) -> bool {
     let living: Vec<&Run> = runs.iter().filter(|run| lives(run, at)).collect();
     let mut seen = BTreeSet::new();
     let mut next = vec![run];
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn circle_of_two_is_accepted() {
+    fn cycle_of_two_is_accepted() {
         assert_eq!(check(&two(20, ""), Duration::ZERO), []);
     }
 
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn circle_that_ended_long_before_the_report_is_a_violation() {
+    fn cycle_that_ended_long_before_the_report_is_a_violation() {
         let mut late = two(20, "25 1.1 exit 75");
         let end = 25 + TWO_LOOKS.as_nanos() as u64;
         let report = late.iter_mut().find(|run| run.deadlock.is_some()).unwrap();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn waiter_closes_a_circle_for_those_behind_it() {
+    fn waiter_closes_a_cycle_for_those_behind_it() {
         let ahead = "5 3 asked b:write+c:write -\n6 3 queued\n0 4 asked c:write -\n1 4 start s 1 1\n\
                      30 4.1 asked a:write -\n80 4.1 deadlock\n81 4.1 exit 65";
         let held = "0 1 asked a:write -\n1 1 start s 1 1\n10 1.1 asked b:write -\n11 1.1 queued";
