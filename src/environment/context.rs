@@ -258,12 +258,6 @@ pub(crate) fn held_above() -> Result<Vec<Resource>, Failure> {
     Ok(names.take(HELD_MAX).collect())
 }
 
-/// Names as the value of [`HELD`].
-pub(crate) fn as_held<'r>(names: impl IntoIterator<Item = &'r Resource>) -> String {
-    let names = names.into_iter().map(|name| percent::encode(name.as_str().as_bytes(), b"-._~/@+=:"));
-    names.collect::<Vec<_>>().join(",")
-}
-
 /// The exit code of a change to a hold. If it is `verbose`, `report` describes the change.
 pub(crate) fn changed(changed: Changed, verbose: bool, report: impl FnOnce() -> String) -> anyhow::Result<u8> {
     match changed {

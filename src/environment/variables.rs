@@ -5,10 +5,11 @@ use std::env;
 use std::ffi::OsString;
 use std::fmt::Write;
 
-use super::{context, names};
+use super::names;
 use crate::lock::records::Session;
 use crate::lock::request::{self, Claim, SessionId};
 use crate::lock::resource::Resource;
+use crate::store::percent;
 
 /// A variable and its value, or none for a variable from outside that must not stay behind.
 pub(crate) type Line = (&'static str, Option<String>);
@@ -54,7 +55,7 @@ pub(crate) fn of(
     let mut variables = vec![
         (names::SESSION, ids.first().cloned()),
         (names::ANCESTORS, above.filter(|above| form == Form::Lines || !above.is_empty())),
-        (names::HELD, (!names.is_empty()).then(|| context::as_held(names))),
+        (names::HELD, (!names.is_empty()).then(|| as_held(names))),
         (names::TOKEN, tokens.iter().max().map(u64::to_string)),
         (names::RESOURCE, lines(own.iter().map(|claim| &claim.resource))),
         (names::MODE, lines(own.iter().map(|claim| claim.mode))),
@@ -107,6 +108,12 @@ pub(crate) fn text(lines: &[Line], export: bool) -> String {
 /// The text for the `eval` of a shell after a failure: a command that fails with this code.
 pub(crate) fn failed(code: u8) -> String {
     format!("(exit {code})\n")
+}
+
+/// Names as the value of [`HELD`].
+pub(crate) fn as_held<'r>(names: impl IntoIterator<Item = &'r Resource>) -> String {
+    let names = names.into_iter().map(|name| percent::encode(name.as_str().as_bytes(), b"-._~/@+=:"));
+    names.collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

@@ -190,7 +190,7 @@ fn default_store_in_a_ci_is_told_once() {
     let text = "exec 2>&1; rlock exec k -- echo no CI\n\
                 CI=true rlock exec k -c \"'$RLOCK' exec j -- echo nested\"\n\
                 GITLAB_CI=1 rlock range-write k 1 2 -- echo range\n\
-                CI=true rlock acquire k --for 1ms > /dev/null\n\
+                CI=true rlock acquire k --for 300ms > /dev/null\n\
                 CI=true rlock acquire j --pid $$ > /dev/null\n\
                 CI=true rlock exec -q k -- echo quiet\n\
                 CI=false rlock exec k -- echo false\n\

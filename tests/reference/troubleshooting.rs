@@ -206,7 +206,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
         let name = entry.expect("the source can be read").file_name().to_string_lossy().into_owned();
         let path = folder.join(&name);
         match name.as_str() {
-            "tests" | "tests.rs" | "testing.rs" => {}
+            "simulation" | "simulation.rs" | "tests" | "tests.rs" | "testing.rs" => {}
             name if name.ends_with(".rs") => found.push(path),
             _ if Path::new(env!("CARGO_MANIFEST_DIR")).join(&path).is_dir() => sources(&path, found),
             _ => {}
