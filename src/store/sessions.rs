@@ -7,7 +7,8 @@ use std::os::fd::BorrowedFd;
 
 use rustix::event::PollFlags;
 
-use super::{Error, Released, Standing};
+use super::error::Error;
+use super::handle::{Released, Standing};
 use crate::lock::request::{Request, SessionId};
 use crate::system::clock::Boottime;
 

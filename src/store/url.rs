@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf, absolute};
 use std::time::Duration;
 
 use super::embedded::Embedded;
+use super::error::Error;
+use super::operations::Store;
 use super::percent::{decode, encode};
 use super::redis::{Redis, SCHEMES, Secrets, Target};
-use super::{Error, Store};
 use crate::lock::text::Unprintable;
 use crate::system::files;
 use crate::words::Explained;

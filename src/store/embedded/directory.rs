@@ -34,8 +34,9 @@ pub(super) use self::advice::{advised_inside, foreign};
 use self::place::same_file;
 use self::rights::Rights;
 use crate::lock::request::SessionId;
+use crate::store::error::Error;
 use crate::store::facts::DirectoryFacts;
-use crate::store::{Elsewhere, Error};
+use crate::store::operations::Elsewhere;
 use crate::system::passwd;
 use crate::words::Explained;
 

@@ -26,8 +26,9 @@ use crate::lock::deadlock::Reading;
 use crate::lock::past::End;
 use crate::lock::request::{self, Request, SessionId};
 use crate::lock::resource::Resource;
+use crate::store::handle::{Handle, Obstruction, Released, Standing};
+use crate::store::operations::Store;
 use crate::store::sessions::{Event, Sessions};
-use crate::store::{Handle, Obstruction, Released, Standing, Store};
 use crate::system::clock::Boottime;
 
 /// Maximum wait for the lock for a report on the sessions that block the request. It ends before

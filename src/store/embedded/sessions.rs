@@ -41,8 +41,8 @@ use crate::lock::op::{Op, Reply};
 use crate::lock::past::End;
 use crate::lock::request::{Place, Request, SessionId};
 use crate::lock::resource::Resource;
+use crate::store::handle::{Released, Standing};
 use crate::store::sessions::{Event, Sessions};
-use crate::store::{Released, Standing};
 use crate::system::clock::Boottime;
 use crate::system::timers::Timers;
 

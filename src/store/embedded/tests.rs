@@ -14,7 +14,7 @@ use super::beacon::{Beacon, Identity, Wake};
 use super::transaction::View;
 use super::*;
 use crate::lock::request::{Claim, Job, Process};
-use crate::store::Standing;
+use crate::store::handle::Standing;
 
 /// A temporary directory for a store.
 struct Lab(TempDir);

@@ -35,7 +35,7 @@ use crate::lock::past::Remembered;
 use crate::lock::request::{Place, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
-use crate::store::Standing;
+use crate::store::handle::Standing;
 use crate::system::clock::{Boottime, StoreTime};
 use crate::words::Explained;
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use rustix::io::Errno;
 
-use super::super::Error;
+use crate::store::error::Error;
 use crate::tables::FORMAT;
 use crate::words::{Explained, reason};
 

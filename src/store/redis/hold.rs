@@ -20,7 +20,8 @@ use crate::lock::deadlock::Reading;
 use crate::lock::past::End;
 use crate::lock::request::Request;
 use crate::lock::resource::Resource;
-use crate::store::{AcquireOptions, Error, Handle, Obstruction, Released, Standing};
+use crate::store::error::Error;
+use crate::store::handle::{AcquireOptions, Handle, Obstruction, Released, Standing};
 use crate::system::clock::Boottime;
 
 /// How many holders and waiters of a resource are listed to find one that is in the way.

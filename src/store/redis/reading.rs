@@ -8,7 +8,7 @@ use super::keys;
 use super::survey::CLAIMS_AT_ONCE;
 use crate::lock::deadlock::{self, Reading};
 use crate::lock::resource::Resource;
-use crate::store::Error;
+use crate::store::error::Error;
 
 /// How many holders and waiters of a resource are followed.
 const FOLLOWED: usize = 1_000;

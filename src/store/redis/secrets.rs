@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use super::super::Error;
 use super::target::Password;
+use crate::store::error::Error;
 use crate::system::files;
 use crate::words::{Explained, reason};
 

@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use rustls::ClientConfig;
 
-use super::super::Error;
 use super::super::percent::encode;
 use super::credentials::Credentials;
 use super::nodes::Known;
 use super::order::Order;
+use crate::store::error::Error;
 use crate::words::Explained;
 
 mod read;

@@ -11,7 +11,7 @@ use rustix::process::geteuid;
 
 use super::advice::advised;
 use super::rights::regardless_of_umask;
-use crate::store::Error;
+use crate::store::error::Error;
 use crate::system::passwd;
 use crate::words::Explained;
 

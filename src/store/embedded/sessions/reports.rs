@@ -11,8 +11,8 @@ use super::batch::{Batch, Outcome};
 use super::{EmbeddedSessions, Session, Stage};
 use crate::lock::op::Reply;
 use crate::lock::request::SessionId;
+use crate::store::handle::{Released, Standing};
 use crate::store::sessions::Event;
-use crate::store::{Released, Standing};
 use crate::system::clock::Boottime;
 
 /// The pause before a release that failed is tried again.

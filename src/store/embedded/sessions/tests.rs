@@ -16,7 +16,8 @@ use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, Job, Process};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
-use crate::store::{AcquireOptions, Grant, Handle, Store};
+use crate::store::handle::{AcquireOptions, Grant, Handle};
+use crate::store::operations::Store;
 
 /// A temporary directory for a store.
 struct Lab(TempDir);

@@ -6,7 +6,7 @@ use super::{View, Work};
 use crate::lock::op::{Op, Reply};
 use crate::lock::records::{Phase, Records};
 use crate::lock::request::{Place, Request, SessionId};
-use crate::store::{Grant, Obstruction, Standing};
+use crate::store::handle::{Grant, Obstruction, Standing};
 use crate::system::clock::Boottime;
 
 impl Work<'_> {

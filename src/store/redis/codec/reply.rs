@@ -14,7 +14,7 @@ use crate::lock::records::{ClaimRecord, Phase, Session};
 use crate::lock::request::{Calendar, Claim, Job, OncePer, Process, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
-use crate::store::{Obstruction, Standing};
+use crate::store::handle::{Obstruction, Standing};
 use crate::system::clock::StoreTime;
 
 /// The reply to a call.

@@ -17,12 +17,13 @@ use super::verdict::Verdict;
 use crate::lock::past::End;
 use crate::lock::request::{self, Request, Terms};
 use crate::lock::resource::Resource;
+use crate::store::error::Error;
+use crate::store::handle::{Grant, Replicas, Standing};
 use crate::store::redis::codec::{Call, Lease, ScriptReply};
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event};
 use crate::store::redis::keys;
 use crate::store::redis::target::Kind;
-use crate::store::{Error, Grant, Replicas, Standing};
 use crate::system::clock::Boottime;
 use crate::words::Explained;
 

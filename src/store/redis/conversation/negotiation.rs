@@ -10,10 +10,11 @@ use super::replication::Copies;
 use super::retry::Retry;
 use crate::lock::lease::Lease;
 use crate::lock::request::Terms;
+use crate::store::error::Error;
+use crate::store::handle::{Grant, Replicas, Standing};
 use crate::store::redis::codec::ScriptReply;
 use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::target::Target;
-use crate::store::{Error, Grant, Replicas, Standing};
 use crate::system::clock::Boottime;
 
 /// How long a lock is held before its holder subscribes to its own channel. A break reaches a

@@ -10,9 +10,10 @@ use super::question::{Answer, Question};
 use super::retry::Retry;
 use crate::lock::past::End;
 use crate::lock::request::SessionId;
+use crate::store::handle::{Grant, Released, Standing};
 use crate::store::redis::codec::{Call, ScriptReply};
 use crate::store::redis::failure::Failure;
-use crate::store::{Grant, Released, Standing, sessions};
+use crate::store::sessions;
 use crate::system::clock::Boottime;
 
 /// How long a release waits for a server where nothing is held, most likely, and for an answer over

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use crate::store::Replicas;
+use crate::store::handle::Replicas;
 use crate::words::Explained;
 
 /// The copies of a grant that a server confirms.

@@ -12,8 +12,10 @@ use super::hold::HoldConversation;
 use super::question::Question;
 use super::release::{Release, take_back};
 use crate::lock::request::{Request, SessionId};
+use crate::store::error::Error;
+use crate::store::handle::{Replicas, Standing};
 use crate::store::redis::interface::{Action, Conversation, Event};
-use crate::store::{Error, Replicas, Standing, sessions};
+use crate::store::sessions;
 use crate::system::clock::Boottime;
 
 /// The conversations about many sessions. A route of type `R` carries each of them.

@@ -17,11 +17,13 @@ use super::release::{Parting, take_back};
 use super::retry::{spread, suggests_wrong_server};
 use super::verdict::Verdict;
 use crate::lock::request::{Job, Request, SessionId};
+use crate::store::error::Error;
+use crate::store::handle::Released;
 use crate::store::redis::codec::{Call, ScriptReply};
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event};
 use crate::store::redis::keys;
-use crate::store::{Error, Released, sessions};
+use crate::store::sessions;
 use crate::system::clock::Boottime;
 use crate::system::timers::Timers;
 

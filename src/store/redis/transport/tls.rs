@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection, Error, RootCertStore};
 
-use crate::store::Error as StoreError;
+use crate::store::error::Error as StoreError;
 use crate::store::redis::failure::ErrorKind;
 use crate::store::redis::target::{Node, Target, TlsFiles};
 use crate::system::files;

@@ -8,7 +8,7 @@ use super::super::release::{Parting, old_limit};
 use super::super::retry::Retry;
 use crate::lock::request::{self, Request, Terms};
 use crate::lock::resource::Resource;
-use crate::store::Replicas;
+use crate::store::handle::Replicas;
 use crate::store::redis::failure::Failure;
 use crate::system::clock::Boottime;
 

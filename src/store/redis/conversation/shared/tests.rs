@@ -3,7 +3,7 @@
 use super::super::testing::*;
 use super::*;
 use crate::lock::lease::Lease;
-use crate::store::Standing;
+use crate::store::handle::Standing;
 
 const fn id(number: u8) -> SessionId {
     SessionId([number; 16])
