@@ -42,18 +42,22 @@ use std::time::Duration;
 
 use client::Client;
 use codec::{Call, ScriptReply, Setting, Wake};
+use examine::gather;
 use failure::{ErrorKind, Failure};
 use findings::Findings;
 use hold::RedisHold;
 use keys::Keyspace;
 pub use secrets::Secrets;
 use sessions::{ClusterSessions, RedisSessions};
+use survey::{survey, survey_past, unusable_resource};
 use target::Kind;
 pub(super) use target::{SCHEMES, Target};
 
+use super::error::Error;
 use super::facts::Facts;
+use super::handle::{AcquireOptions, Handle, Released};
+use super::operations::{Changed, Inspection, Store, Unusable};
 use super::sessions::Sessions;
-use super::{AcquireOptions, Changed, Error, Handle, Inspection, Released, Store, Unusable};
 use crate::lock::deadlock::Reading;
 use crate::lock::mode::Mode;
 use crate::lock::past::{End, Ended, Remembered};
@@ -100,7 +104,7 @@ impl Redis {
     fn call(&mut self, client: &mut Client, resource: &Resource, call: Call) -> Result<Option<ScriptReply>, Failure> {
         match client.call(call) {
             Err(failure) if failure.concerns_one_resource() => {
-                self.note_unusable(resource, &failure);
+                self.unusable.push(unusable_resource(resource, &failure));
                 Ok(None)
             }
             result => result.map(Some),
@@ -188,10 +192,9 @@ impl Redis {
         }
     }
 
-    /// Notes that the keys of a resource have foreign values.
-    fn note_unusable(&mut self, resource: &Resource, failure: &Failure) {
-        let words = failure.words().behind(format_args!("'{resource}' cannot be used: "));
-        self.unusable.push(Unusable { resource: Some(resource.clone()), words });
+    /// Lists these resources, or all if none is named.
+    fn survey(&mut self, resources: &[Resource]) -> Result<Findings, Failure> {
+        survey(self.client(), resources, &mut self.unusable)
     }
 }
 
@@ -283,7 +286,7 @@ impl Store for Redis {
         let mut broken = Vec::new();
         match self.break_all(resource, only, dry_run, &mut broken) {
             // The grants that are gone have to be reported too.
-            Err(failure) if !broken.is_empty() => self.note_unusable(resource, &failure),
+            Err(failure) if !broken.is_empty() => self.unusable.push(unusable_resource(resource, &failure)),
             result => result?,
         }
         Ok(broken)
@@ -303,7 +306,7 @@ impl Store for Redis {
     }
 
     fn history(&mut self, resources: &[Resource], entries: u32) -> Result<Vec<Remembered>, Error> {
-        Ok(self.survey_past(resources, entries)?)
+        Ok(survey_past(self.client(), resources, entries, &mut self.unusable)?)
     }
 
     fn unrecorded(&mut self, resources: &[Resource]) -> Result<Vec<(Session, Ended)>, Error> {
@@ -320,7 +323,7 @@ impl Store for Redis {
     }
 
     fn examine(&mut self) -> Result<Facts, Error> {
-        Ok(Facts::Server(self.gather()?))
+        Ok(Facts::Server(gather(self.client(), self.target.speaks_tls())?))
     }
 
     fn take_unusable(&mut self) -> Vec<Unusable> {

@@ -39,6 +39,13 @@ impl Client {
         Self::over(self.exchange.another(), self.route.another(LISTING_MAX), self.limit)
     }
 
+    /// A client that begins with this node of the Cluster and knows no other.
+    pub(super) fn at(&self, node: Node) -> Self {
+        let mut target = Target::clone(&self.exchange.target);
+        (target.nodes, target.known) = (vec![node], Arc::default());
+        Self::new(Arc::new(target), self.setting().clone(), self.limit)
+    }
+
     /// Waits for a server that is down, as the holder of a lock does.
     pub(super) fn retry_while_down(self) -> Self {
         Self { retry: Retry::WhileDown, ..self }
@@ -57,6 +64,11 @@ impl Client {
     /// Whether each resource may be on another node.
     pub(super) fn is_cluster(&self) -> bool {
         self.exchange.target.kind == Kind::Cluster
+    }
+
+    /// Whether the URL names a single server.
+    pub(super) fn is_single(&self) -> bool {
+        self.exchange.target.kind == Kind::Single
     }
 
     /// How calls are made.

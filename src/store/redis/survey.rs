@@ -3,19 +3,17 @@
 //! SCAN finds the keys in steps. No step takes the server long, however many foreign keys it has.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use redis::{Cmd, Value};
 
-use super::super::Unusable;
-use super::Redis;
 use super::client::Client;
 use super::failure::{ErrorKind, Failure};
 use super::findings::{Findings, remembered};
 use super::nodes::primaries;
-use super::target::{Kind, Node, Target};
+use super::target::Node;
 use crate::lock::past::Remembered;
 use crate::lock::resource::Resource;
+use crate::store::operations::Unusable;
 
 /// How many keys the server looks at in a step: a fraction of a millisecond.
 const SCAN_COUNT: u32 = 1_000;
@@ -32,127 +30,142 @@ pub(super) const CLAIMS_AT_ONCE: u32 = 200;
 const REMEMBERED_AT_ONCE: u32 = 400;
 
 /// What to do with the resources that a scan finds.
-type Look<'a> = dyn FnMut(&mut Redis, &mut Client, &[Resource]) -> Result<(), Failure> + 'a;
+type Look<'a> = dyn FnMut(&mut Client, &[Resource], &mut Vec<Unusable>) -> Result<(), Failure> + 'a;
 
-impl Redis {
-    /// Lists these resources in their order, or all if none is named, and notes those that can't be
-    /// used.
-    pub(super) fn survey(&mut self, resources: &[Resource]) -> Result<Findings, Failure> {
-        let mut findings = Findings::default();
-        let mut client = self.client();
-        if resources.is_empty() {
-            self.scan_all(&mut client, &mut |redis, client, names| redis.look(client, names, &mut findings))?;
+/// Lists these resources in their order, or all if none is named, and notes those that can't be
+/// used.
+pub(super) fn survey(
+    mut client: Client,
+    resources: &[Resource],
+    unusable: &mut Vec<Unusable>,
+) -> Result<Findings, Failure> {
+    let mut findings = Findings::default();
+    if resources.is_empty() {
+        scan_all(&mut client, unusable, &mut |client, names, unusable| look(client, names, &mut findings, unusable))?;
+    } else {
+        look(&mut client, resources, &mut findings, unusable)?;
+    }
+    Ok(findings)
+}
+
+/// Lists what these resources remember, or all if none is named, with at most `limit` entries of
+/// the history of each. Notes the resources that can't be used.
+pub(super) fn survey_past(
+    mut client: Client,
+    resources: &[Resource],
+    limit: u32,
+    unusable: &mut Vec<Unusable>,
+) -> Result<Vec<Remembered>, Failure> {
+    let mut found = Vec::new();
+    if resources.is_empty() {
+        scan_all(&mut client, unusable, &mut |client, names, unusable| {
+            recall(client, names, limit, &mut found, unusable)
+        })?;
+        found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        found.dedup_by(|a, b| a.name == b.name);
+    } else {
+        recall(&mut client, resources, limit, &mut found, unusable)?;
+    }
+    Ok(found)
+}
+
+/// A resource whose keys have foreign values.
+pub(super) fn unusable_resource(resource: &Resource, failure: &Failure) -> Unusable {
+    let words = failure.words().behind(format_args!("'{resource}' cannot be used: "));
+    Unusable { resource: Some(resource.clone()), words }
+}
+
+/// Lists what these resources remember.
+fn recall(
+    client: &mut Client,
+    resources: &[Resource],
+    limit: u32,
+    found: &mut Vec<Remembered>,
+    unusable: &mut Vec<Unusable>,
+) -> Result<(), Failure> {
+    for resources in resources.chunks(listed_at_once(client)) {
+        let listed = remembered(resources, limit, REMEMBERED_AT_ONCE, |call| client.call(call));
+        match listed.and_then(|listed| listed.ok_or_else(|| client.failure(ErrorKind::UnexpectedReply))) {
+            Ok(listed) => found.extend(listed),
+            Err(failure) if !failure.concerns_one_resource() => return Err(failure),
+            Err(failure) if resources.len() == 1 => unusable.push(unusable_resource(&resources[0], &failure)),
+            Err(_) => {
+                let (some, others) = resources.split_at(resources.len() / 2);
+                recall(client, some, limit, found, unusable)?;
+                recall(client, others, limit, found, unusable)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Lists these resources.
+fn look(
+    client: &mut Client,
+    resources: &[Resource],
+    findings: &mut Findings,
+    unusable: &mut Vec<Unusable>,
+) -> Result<(), Failure> {
+    for resources in resources.chunks(listed_at_once(client)) {
+        let listed = match findings.list(resources, CLAIMS_AT_ONCE, |call| client.call(call)) {
+            Ok(false) => Err(client.failure(ErrorKind::UnexpectedReply)),
+            listed => listed,
+        };
+        match listed {
+            Ok(_) => {}
+            Err(failure) if !failure.concerns_one_resource() => return Err(failure),
+            Err(failure) if resources.len() == 1 => unusable.push(unusable_resource(&resources[0], &failure)),
+            // One of the resources is unusable, and the reply does not name it.
+            Err(_) => {
+                let (some, others) = resources.split_at(resources.len() / 2);
+                look(client, some, findings, unusable)?;
+                look(client, others, findings, unusable)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// In a Cluster, a script gets the keys of one slot, so resources are listed one by one.
+fn listed_at_once(client: &Client) -> usize {
+    if client.is_cluster() { 1 } else { LISTED_AT_ONCE }
+}
+
+/// Calls `look` with the names of all resources, some at a time. A name may come twice.
+fn scan_all(client: &mut Client, unusable: &mut Vec<Unusable>, look: &mut Look<'_>) -> Result<(), Failure> {
+    if !client.is_cluster() {
+        return scan(client, unusable, look);
+    }
+    for (primary, slots) in primaries_of(client)? {
+        // The other nodes are listed even if one can't be used.
+        if let Err(failure) = scan(&mut client.at(primary), unusable, look) {
+            let words = failure.words().behind(format_args!("what is in the slots {slots} is missing: "));
+            unusable.push(Unusable { resource: None, words });
+        }
+    }
+    Ok(())
+}
+
+fn scan(client: &mut Client, unusable: &mut Vec<Unusable>, look: &mut Look<'_>) -> Result<(), Failure> {
+    let keyspace = client.setting().keyspace.clone();
+    // In a Cluster a redirect may lead a client away, while the scan has to go on here.
+    let mut redirected = client.is_cluster().then(|| client.another());
+    let mut cursor = 0_u64;
+    let mut is_first = true;
+    loop {
+        let mut scan = redis::cmd("SCAN");
+        scan.arg(cursor).arg("MATCH").arg(keyspace.pattern()).arg("COUNT").arg(SCAN_COUNT);
+        let value = if std::mem::take(&mut is_first) && client.is_single() {
+            first_of_single(client, scan)?
         } else {
-            self.look(&mut client, resources, &mut findings)?;
-        }
-        Ok(findings)
-    }
-
-    /// Lists what these resources remember, or all if none is named, with at most `limit` entries
-    /// of the history of each. Notes the resources that can't be used.
-    pub(super) fn survey_past(&mut self, resources: &[Resource], limit: u32) -> Result<Vec<Remembered>, Failure> {
-        let mut found = Vec::new();
-        let mut client = self.client();
-        if resources.is_empty() {
-            self.scan_all(&mut client, &mut |redis, client, names| redis.recall(client, names, limit, &mut found))?;
-            found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-            found.dedup_by(|a, b| a.name == b.name);
-        } else {
-            self.recall(&mut client, resources, limit, &mut found)?;
-        }
-        Ok(found)
-    }
-
-    /// Lists what these resources remember.
-    fn recall(
-        &mut self,
-        client: &mut Client,
-        resources: &[Resource],
-        limit: u32,
-        found: &mut Vec<Remembered>,
-    ) -> Result<(), Failure> {
-        for resources in resources.chunks(self.listed_at_once()) {
-            let listed = remembered(resources, limit, REMEMBERED_AT_ONCE, |call| client.call(call));
-            match listed.and_then(|listed| listed.ok_or_else(|| client.failure(ErrorKind::UnexpectedReply))) {
-                Ok(listed) => found.extend(listed),
-                Err(failure) if !failure.concerns_one_resource() => return Err(failure),
-                Err(failure) if resources.len() == 1 => self.note_unusable(&resources[0], &failure),
-                Err(_) => {
-                    let (some, others) = resources.split_at(resources.len() / 2);
-                    self.recall(client, some, limit, found)?;
-                    self.recall(client, others, limit, found)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Lists these resources.
-    fn look(&mut self, client: &mut Client, resources: &[Resource], findings: &mut Findings) -> Result<(), Failure> {
-        for resources in resources.chunks(self.listed_at_once()) {
-            let listed = match findings.list(resources, CLAIMS_AT_ONCE, |call| client.call(call)) {
-                Ok(false) => Err(client.failure(ErrorKind::UnexpectedReply)),
-                listed => listed,
-            };
-            match listed {
-                Ok(_) => {}
-                Err(failure) if !failure.concerns_one_resource() => return Err(failure),
-                Err(failure) if resources.len() == 1 => self.note_unusable(&resources[0], &failure),
-                // One of the resources is unusable, and the reply does not name it.
-                Err(_) => {
-                    let (some, others) = resources.split_at(resources.len() / 2);
-                    self.look(client, some, findings)?;
-                    self.look(client, others, findings)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// In a Cluster, a script gets the keys of one slot, so resources are listed one by one.
-    fn listed_at_once(&self) -> usize {
-        if self.is_cluster() { 1 } else { LISTED_AT_ONCE }
-    }
-
-    /// Calls `look` with the names of all resources, some at a time. A name may come twice.
-    fn scan_all(&mut self, client: &mut Client, look: &mut Look<'_>) -> Result<(), Failure> {
-        if !self.is_cluster() {
-            return self.scan(client, look);
-        }
-        for (primary, slots) in primaries_of(client)? {
-            let mut alone = Target::clone(&self.target);
-            (alone.nodes, alone.known) = (vec![primary], Arc::default());
-            let mut client = Client::new(Arc::new(alone), self.setting(), self.connect_timeout);
-            // The other nodes are listed even if one can't be used.
-            if let Err(failure) = self.scan(&mut client, look) {
-                let words = failure.words().behind(format_args!("what is in the slots {slots} is missing: "));
-                self.unusable.push(Unusable { resource: None, words });
-            }
-        }
-        Ok(())
-    }
-
-    fn scan(&mut self, client: &mut Client, look: &mut Look<'_>) -> Result<(), Failure> {
-        let keyspace = self.setting().keyspace;
-        // In a Cluster a redirect may lead a client away, while the scan has to go on here.
-        let mut redirected = self.is_cluster().then(|| client.another());
-        let mut cursor = 0_u64;
-        let mut is_first = true;
-        loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(keyspace.pattern()).arg("COUNT").arg(SCAN_COUNT);
-            let value = if std::mem::take(&mut is_first) && self.target.kind == Kind::Single {
-                first_of_single(client, scan)?
-            } else {
-                client.command(scan)?
-            };
-            let (next, keys): (u64, Vec<Vec<u8>>) = read(client, value)?;
-            let names: Vec<_> = keys.iter().filter_map(|key| keyspace.resource(key)).collect();
-            look(self, redirected.as_mut().unwrap_or(client), &names)?;
-            cursor = next;
-            if cursor == 0 {
-                return Ok(());
-            }
+            client.command(scan)?
+        };
+        let (next, keys): (u64, Vec<Vec<u8>>) = read(client, value)?;
+        let names: Vec<_> = keys.iter().filter_map(|key| keyspace.resource(key)).collect();
+        look(redirected.as_mut().unwrap_or(client), &names, unusable)?;
+        cursor = next;
+        if cursor == 0 {
+            return Ok(());
         }
     }
 }
