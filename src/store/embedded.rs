@@ -4,7 +4,7 @@
 //!   the text of the file that is locked.
 //! - `gate`: the wait for that lock.
 //! - `file`: the table's file; `records`, `codec`: the table's records; `lmdb`: the calls into
-//!   LMDB.
+//!   LMDB; `size`: how large the table becomes; `failure`: why it cannot be used.
 //! - `verify`: reads a whole table that another process may have damaged; `fault`: handles damage
 //!   that `verify` could not see.
 //! - `beacon`: tells which sessions live, and wakes and watches them; `names`: notices releases of
@@ -13,6 +13,7 @@
 //! - `fate`: tells whether the process of a session lives.
 //! - `transaction`: one operation from lock to wake-up; `wakeups`: its messages to other processes;
 //!   `snapshot`: builds an answer after the transaction has released the lock.
+//! - `store`: the store as this process has it open, on which transactions run.
 //! - `boot`: opens the table, and carries it over a boot of the machine.
 //! - `sessions`: the requests of one process; `handle`: the only request of a process;
 //!   `stuck`: notices that the lock is not free for too long.
@@ -48,6 +49,7 @@ mod boot;
 mod codec;
 mod directory;
 mod ending;
+mod failure;
 mod fate;
 mod fault;
 mod file;
@@ -58,7 +60,9 @@ mod lock_file;
 mod names;
 mod records;
 mod sessions;
+mod size;
 mod snapshot;
+mod store;
 mod stuck;
 mod transaction;
 mod verify;
@@ -68,24 +72,22 @@ mod wakeups;
 mod tests;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::Duration;
 
-use self::beacon::{Peer, Wake};
-use self::directory::Directory;
-use self::fault::Guard;
-use self::file::TableFile;
-use self::gate::Gate;
+use self::beacon::Peer;
 use self::handle::{EmbeddedHandle, LEAVE_LIMIT};
-use self::records::Raw;
 use self::sessions::EmbeddedSessions;
+pub use self::size::TABLE_BYTES_MAX;
 use self::snapshot::{Answer, Interest};
+pub use self::store::Embedded;
 use self::transaction::Work;
-use self::wakeups::Missed;
 use super::error::Error;
 use super::facts::Facts;
 use super::handle::{AcquireOptions, Handle, Released, Replicas};
 use super::operations::{Changed, Elsewhere, Inspection, Notices, Store};
+use super::percent::encode;
 use super::sessions::Sessions;
 use crate::lock::deadlock::Reading;
 use crate::lock::index::Rank;
@@ -98,112 +100,7 @@ use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::words::Explained;
 
-/// The maximum size of the table in bytes, enough for some hundred thousand claims. LMDB reserves
-/// so many addresses; the file is as large as its content.
-pub const TABLE_BYTES_MAX: usize = 256 << 20;
-
-/// The number of copies of the records in which a listing may meet holders that have just been
-/// released. After that it is made under the lock.
-const COPIES: usize = 3;
-
-/// What a copy of the records tells.
-enum Found {
-    Answer(Answer),
-    /// These holders have no beacon: they were released since, or somebody has removed the beacons.
-    Missing(Vec<SessionId>),
-    Damage,
-}
-
-/// The embedded store.
-pub struct Embedded {
-    directory: Directory,
-    /// The table is opened under the lock of the first transaction. If this process gave up the
-    /// lock in between, another process could see no live session. That process could then replace
-    /// a table that it takes for damaged, or for one of an earlier boot.
-    table: Option<TableFile>,
-    gate: Gate,
-    namespace: String,
-    /// The sessions of this process that a portion of a crowd has concerned: the work after it
-    /// takes them.
-    concerned: Vec<(SessionId, Wake)>,
-    /// The wake-ups of other processes that failed after a commit.
-    missed: Missed,
-    /// Whether this process serves clients. It gives the trees of killed holders no time to end
-    /// before it reports that a request is busy, and reports trouble instead of waiting for its
-    /// end.
-    serves: bool,
-    /// Whether this process adds nothing to the past any more, because a change of the table
-    /// failed.
-    forgets: bool,
-}
-
 impl Embedded {
-    /// Opens the store in `path`, or in the default directory, and makes a missing directory.
-    ///
-    /// # Errors
-    /// The directory cannot be used. The content of the directory is checked at its first use.
-    pub fn open(path: Option<PathBuf>, namespace: &str) -> Result<Self, Error> {
-        let directory = Directory::open(path)?;
-        Ok(Self {
-            directory,
-            table: None,
-            gate: Gate::default(),
-            namespace: namespace.to_owned(),
-            concerned: Vec::new(),
-            missed: Missed::default(),
-            serves: false,
-            forgets: false,
-        })
-    }
-}
-
-impl Embedded {
-    /// Lists the holders and waiters. Only the copying of the records runs under the lock, because
-    /// building an answer with many claims takes long.
-    fn listings(
-        &mut self,
-        limit: Option<Duration>,
-        names: &[Resource],
-        watched: Interest,
-    ) -> Result<Option<Answer>, Error> {
-        let mut missing = Vec::new();
-        for _ in 0..COPIES {
-            let Some(raw) = self.copy(limit, names)? else { return Ok(None) };
-            match self.listings_of(&raw, names, watched, &missing)? {
-                Found::Answer(answer) => return Ok(Some(answer)),
-                Found::Missing(holders) => missing = holders,
-                Found::Damage => break,
-            }
-        }
-        // A transaction that meets damage puts the table aside.
-        self.transact_within(limit, None, |work| {
-            snapshot::listings(&work.records().copy(work.time()?, names)?, work.directory(), names, watched)
-        })
-    }
-
-    fn copy(&mut self, limit: Option<Duration>, names: &[Resource]) -> Result<Option<Raw>, Error> {
-        self.transact_within(limit, None, |work| work.records().copy(work.time()?, names))
-    }
-
-    /// Lists the holders and waiters in a copy of the records. `missing` are the holders that had
-    /// no beacon before the copy was made: somebody has removed their beacons, because a release
-    /// removes the session first.
-    fn listings_of(
-        &self,
-        raw: &Raw,
-        names: &[Resource],
-        watched: Interest,
-        missing: &[SessionId],
-    ) -> Result<Found, Error> {
-        // As in a transaction, the records may contradict each other.
-        let _guard = Guard::new(&self.directory);
-        match snapshot::listings(raw, &self.directory, names, watched) {
-            Err(records::Error::Damaged) => Ok(Found::Damage),
-            Ok(answer) if answer.missing.iter().any(|id| !missing.contains(id)) => Ok(Found::Missing(answer.missing)),
-            listings => listings.map(Found::Answer).map_err(|error| self.directory.unusable(&error)),
-        }
-    }
-
     fn change(&mut self, session: SessionId, resource: &Resource, op: &Op) -> Result<Changed, Error> {
         self.act_for(session, Some(session), |work| {
             let changed = changed(work.apply(op.clone())?);
@@ -223,7 +120,7 @@ impl Embedded {
         &mut self,
         session: SessionId,
         own: Option<SessionId>,
-        mut work: impl FnMut(&mut Work<'_>) -> Result<T, records::Error>,
+        mut work: impl FnMut(&mut Work<'_>) -> Result<T, failure::Error>,
     ) -> Result<T, Error> {
         let done = self.transact(own, |running| match running.foreign_owner(session)? {
             Some(owner) => Ok(Err(owner)),
@@ -245,9 +142,18 @@ fn changed(reply: Reply) -> Changed {
     }
 }
 
+/// Returns the URL of a directory. [`super::open`] finds the same directory by that URL.
+pub(super) fn url_of(path: &Path) -> String {
+    format!("file://{}", encode(path.as_os_str().as_bytes(), PUNCTUATION))
+}
+
+/// The characters that the path of a file URL shows unescaped: all visible characters except the
+/// escape character itself.
+const PUNCTUATION: &[u8] = b"!\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~";
+
 impl Store for Embedded {
     fn url(&self) -> String {
-        super::url::of_directory(self.directory.path())
+        url_of(self.directory.path())
     }
 
     fn namespace(&self) -> &str {

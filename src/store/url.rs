@@ -1,14 +1,14 @@
 //! Opens the store that a URL names.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf, absolute};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{PathBuf, absolute};
 use std::time::Duration;
 
 use super::embedded::Embedded;
 use super::error::Error;
 use super::operations::Store;
-use super::percent::{decode, encode};
+use super::percent::decode;
 use super::redis::{Redis, SCHEMES, Secrets, Target};
 use crate::lock::text::Unprintable;
 use crate::system::files;
@@ -128,23 +128,17 @@ fn file_path(url: &str) -> Result<PathBuf, Error> {
     Ok(OsString::from_vec(path).into())
 }
 
-/// Returns the URL of a directory. [`open`] finds the same directory by that URL.
-pub(super) fn of_directory(path: &Path) -> String {
-    format!("file://{}", encode(path.as_os_str().as_bytes(), PUNCTUATION))
-}
-
-/// The characters that the path of a file URL shows unescaped: all visible characters except the
-/// escape character itself.
-const PUNCTUATION: &[u8] = b"!\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~";
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::store::embedded::url_of;
 
     #[test]
     fn directory_round_trips_through_its_url() {
         for path in ["/run/lock/rlock-0", "/a b/100%", "/ümlaut", "/"] {
-            assert_eq!(file_path(&of_directory(Path::new(path))).unwrap(), Path::new(path));
+            assert_eq!(file_path(&url_of(Path::new(path))).unwrap(), Path::new(path));
         }
         assert_eq!(file_path("file://localhost/x").unwrap(), Path::new("/x"));
     }

@@ -5,10 +5,11 @@ use std::io;
 
 use super::beacon::{self, Peer};
 use super::directory::{Directory, Locked, advised_inside, foreign};
+use super::failure::Error;
 use super::fate::{EXPIRED_MAX, fate};
 use super::file::TableFile;
 use super::lock_file::{self, FORMAT};
-use super::records::{Error, Transaction};
+use super::records::Transaction;
 use crate::lock::lease::CLAIM;
 use crate::lock::op::Op;
 use crate::lock::request::CLAIMS_MAX;

@@ -10,6 +10,11 @@ use serde::de::DeserializeOwned;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Damaged;
 
+/// Fails unless what must hold for a record does.
+pub(super) fn ensure(holds: bool) -> Result<(), Damaged> {
+    if holds { Ok(()) } else { Err(Damaged) }
+}
+
 pub(super) fn encode(record: &impl Serialize) -> Vec<u8> {
     postcard::to_extend(record, Vec::with_capacity(256)).expect("every record has an encoding")
 }

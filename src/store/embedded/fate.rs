@@ -2,7 +2,8 @@
 
 use super::beacon::{self, Peer};
 use super::directory::Directory;
-use super::records::{Error, Transaction};
+use super::failure::Error;
+use super::records::Transaction;
 use crate::lock::records::Records;
 use crate::lock::request::SessionId;
 

@@ -23,23 +23,16 @@ use rustix::fs::{FallocateFlags, Stat, fstat};
 use rustix::io::{Errno, FdFlags};
 
 use super::directory::{Directory, Locked};
+use super::failure::Error;
 use super::lmdb::{Env, Txn};
 use super::lock_file::{self, attributes};
-use super::records::Error;
-use super::{TABLE_BYTES_MAX, beacon, verify};
+use super::size::{GROWTH_PAGES, PAGE_BYTES, TABLE_BYTES_MAX, pages_needed};
+use super::{beacon, verify};
 use crate::system::streams;
 use crate::words;
 
 /// The number of pages of an empty table; these pages describe the other pages.
 const PAGES_MIN: usize = 2;
-/// The size of a page. A machine may have larger pages; then the size check of [`TableFile::check`]
-/// is less strict.
-const PAGE_BYTES: usize = 4096;
-/// Maximum number of pages that one transaction rewrites, for which room stays. A request of many
-/// names rewrites more in a large table.
-const REWRITTEN_PAGES: usize = 192;
-/// The number of pages by which the file grows at least.
-const GROWTH_PAGES: usize = 64;
 
 /// LMDB opens one descriptor for the pages and one for the meta pages.
 const LMDB_DESCRIPTORS: usize = 2;
@@ -150,13 +143,6 @@ impl TableFile {
         self.seal(directory);
         stat(&self.file)
     }
-}
-
-/// The number of pages that a file with a table of so many pages needs. LMDB never writes over the
-/// pages of the last two states, so a transaction and the one before it need room for what they
-/// rewrite.
-pub(super) fn pages_needed(pages: usize) -> usize {
-    pages + 2 * pages.min(REWRITTEN_PAGES) + GROWTH_PAGES / 4
 }
 
 /// What became of a table in which a transaction has met damage.

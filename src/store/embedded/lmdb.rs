@@ -12,8 +12,8 @@ use std::{io, slice};
 
 use lmdb_master_sys as ffi;
 
+use super::failure::Error;
 use super::fault;
-use super::records::Error;
 use crate::words::Explained;
 
 /// The file is LMDB's whole environment. The caller is responsible for locks and durability.

@@ -20,18 +20,16 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::io;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::TABLE_BYTES_MAX;
 use super::beacon::{Identity, time_namespace};
-use super::codec::{Damaged, decode, encode};
-use super::file::pages_needed;
+use super::codec::{decode, encode};
+use super::failure::Error;
 use super::lmdb::Txn;
+use super::size::pages_needed;
 use crate::lock::index::Node;
 use crate::lock::past::{Entry, Past};
 use crate::lock::records::{Records, ResourceState, Session};
@@ -39,7 +37,6 @@ use crate::lock::remember;
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::system::clock::{Boottime, StoreTime, micros};
-use crate::words::Explained;
 
 const CLOCK: &[u8] = b"c";
 const SEQ: &[u8] = b"q";
@@ -81,56 +78,6 @@ pub(super) struct Clock {
 
 fn since_boot(boottime: Boottime) -> u64 {
     micros(boottime - Boottime::default())
-}
-
-/// The reason why records cannot be read or written.
-#[derive(Debug, thiserror::Error)]
-#[error("{}", Explained::from(self))]
-pub(super) enum Error {
-    /// The table has no room for another record.
-    Full,
-    /// A system call failed.
-    Io(#[from] io::Error),
-    /// Processes are about to end, and the transaction has to begin anew then. The descriptors tell
-    /// when they have ended.
-    Ending(Vec<OwnedFd>),
-    /// More sessions are due than one transaction may end. They go first, in portions.
-    Crowd,
-    /// This transaction has ended as many dead sessions as one may. It takes effect, and begins
-    /// anew.
-    Portion,
-    /// The table or a record is invalid.
-    Damaged,
-}
-
-impl From<&Error> for Explained {
-    fn from(error: &Error) -> Self {
-        match error {
-            Error::Full => {
-                let megabytes = TABLE_BYTES_MAX >> 20;
-                let what = format!(
-                    "it has no room for this request: its table may have {megabytes} MiB, as far as the disk has room"
-                );
-                let remedy =
-                    "make room on the disk, end holders and waiters that 'rlock inspect' shows, or run 'rlock cleanup'";
-                Self::with_semicolon(what, remedy)
-            }
-            Error::Io(error) => error.into(),
-            Error::Ending(_) => "processes of killed holders have not ended".into(),
-            Error::Crowd => "more sessions are due than a transaction ends".into(),
-            Error::Portion => "more sessions are dead than a transaction ends".into(),
-            Error::Damaged => {
-                let remedy = "end the rlock processes that use it, then the next one starts with a new table";
-                Self::new("its table is damaged", remedy)
-            }
-        }
-    }
-}
-
-impl From<Damaged> for Error {
-    fn from(Damaged: Damaged) -> Self {
-        Self::Damaged
-    }
 }
 
 /// The records of one namespace, in a transaction that takes effect as a whole or not at all.

@@ -16,6 +16,7 @@
 
 mod batch;
 mod reports;
+mod session;
 mod watches;
 
 #[cfg(test)]
@@ -29,18 +30,21 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 
 use self::batch::{Batch, leave, withdraw};
+use self::session::{Session, Stage};
 use self::watches::Watches;
 use super::beacon::{self, Beacon, Wake};
+use super::failure;
 use super::gate::Gate;
 use super::snapshot::{Answer, Interest};
+use super::store::Embedded;
 use super::stuck::{Stuck, TROUBLE_AFTER};
 use super::transaction::{View, Work};
-use super::{Embedded, Error, records};
 use crate::lock::lease::CLAIM;
 use crate::lock::op::{Op, Reply};
 use crate::lock::past::End;
 use crate::lock::request::{Place, Request, SessionId};
 use crate::lock::resource::Resource;
+use crate::store::error::Error;
 use crate::store::handle::{Released, Standing};
 use crate::store::sessions::{Event, Sessions};
 use crate::system::clock::Boottime;
@@ -69,29 +73,6 @@ pub(super) struct EmbeddedSessions {
     failed: Vec<SessionId>,
     retry_at: Option<Boottime>,
     events: VecDeque<(SessionId, Event)>,
-}
-
-struct Session {
-    stage: Stage,
-    /// The number of its claims.
-    claims: usize,
-    is_due: bool,
-    /// The last place in the queue; the number is 0 if the request never waited.
-    place: Place,
-}
-
-enum Stage {
-    /// The table does not contain the request yet.
-    Asking(Box<Request>),
-    /// The request is queued.
-    Waiting(Box<Request>),
-    /// The request is granted.
-    Granted,
-    /// The place in the queue is to be given back. Nothing is left to report.
-    LeavingQueue,
-    /// The grant is to be given back. The result is reported at this instant at the latest; `None`
-    /// if nothing is left to report.
-    Releasing(Option<Boottime>),
 }
 
 /// Whether the lock was free.
@@ -306,7 +287,7 @@ impl EmbeddedSessions {
     fn transact<T>(
         &mut self,
         limit: Duration,
-        mut work: impl FnMut(&mut Work<'_>, &mut Option<Beacon>, &HashMap<SessionId, Session>) -> Result<T, records::Error>,
+        mut work: impl FnMut(&mut Work<'_>, &mut Option<Beacon>, &HashMap<SessionId, Session>) -> Result<T, failure::Error>,
     ) -> Result<Option<T>, Error> {
         let Self { store, sessions, beacon, .. } = self;
         let sessions = &*sessions;

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::Error;
 use super::directory::Directory;
+use crate::store::error::Error;
 use crate::system::clock::Boottime;
 use crate::words::Explained;
 

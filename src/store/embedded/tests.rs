@@ -74,7 +74,7 @@ fn request(number: u8, mode: Mode, slots: Option<u32>) -> Request {
 }
 
 impl Site {
-    fn transact<T>(&mut self, work: impl FnMut(&mut Work<'_>) -> Result<T, records::Error>) -> Result<T, Error> {
+    fn transact<T>(&mut self, work: impl FnMut(&mut Work<'_>) -> Result<T, failure::Error>) -> Result<T, Error> {
         self.0.transact(None::<SessionId>, work)
     }
 
@@ -128,7 +128,7 @@ fn transaction_that_fails_before_its_commit_changes_nothing() {
     let mut site = lab.open();
     let failed = site.transact(|work| {
         work.admit(request(1, Mode::Write, None), None)?;
-        Err::<(), _>(records::Error::Full)
+        Err::<(), _>(failure::Error::Full)
     });
     assert!(failed.is_err());
     assert_eq!(site.transact(|work| work.records().sessions()).unwrap(), []);
@@ -394,7 +394,7 @@ fn command_inherits_no_descriptor_of_the_store() {
 
 #[test]
 fn full_table_is_reported() {
-    let text = records::Error::Full.to_string();
+    let text = failure::Error::Full.to_string();
     assert_eq!(
         text,
         "it has no room for this request: its table may have 256 MiB, as far as the disk has room; make room on the disk, \
@@ -428,7 +428,7 @@ fn failed_cleanup_keeps_the_beacon_of_the_dead_session() {
     drop(site.ask(1).1);
     let failed = site.transact(|work| {
         work.reap(id(1))?;
-        Err::<(), _>(records::Error::Full)
+        Err::<(), _>(failure::Error::Full)
     });
     assert!(failed.is_err());
     assert_eq!(lab.beacons(), [id(1).to_string()], "without the beacon the holder would count as alive");

@@ -24,10 +24,11 @@ use super::ending::Patience;
 use super::fate::EXPIRED_MAX;
 use super::fault::Guard;
 use super::file::{Damaged, TableFile};
-use super::records::{self, Transaction};
+use super::records::Transaction;
 use super::snapshot::without_the_dead;
+use super::store::Embedded;
 use super::wakeups::Wakeups;
-use super::{Embedded, Error, boot, file};
+use super::{boot, failure, file};
 use crate::lock::index::Rank;
 use crate::lock::lease::CLAIM;
 use crate::lock::op::{Op, Reply, ResourceListing};
@@ -35,6 +36,7 @@ use crate::lock::past::Remembered;
 use crate::lock::request::{Place, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
+use crate::store::error::Error;
 use crate::store::handle::Standing;
 use crate::system::clock::{Boottime, StoreTime};
 use crate::words::Explained;
@@ -132,7 +134,7 @@ impl Embedded {
     pub(super) fn transact<T>(
         &mut self,
         own: impl Own,
-        work: impl FnMut(&mut Work<'_>) -> Result<T, records::Error>,
+        work: impl FnMut(&mut Work<'_>) -> Result<T, failure::Error>,
     ) -> Result<T, Error> {
         let done = self.transact_within(None, own, work)?;
         Ok(done.expect("a wait without a limit ends with the lock"))
@@ -144,7 +146,7 @@ impl Embedded {
         &mut self,
         limit: Option<Duration>,
         own: impl Own,
-        mut work: impl FnMut(&mut Work<'_>) -> Result<T, records::Error>,
+        mut work: impl FnMut(&mut Work<'_>) -> Result<T, failure::Error>,
     ) -> Result<Option<T>, Error> {
         let mut patience = Patience::default();
         loop {
@@ -179,7 +181,7 @@ impl Embedded {
         limit: Option<Duration>,
         own: &dyn Own,
         is_patient: bool,
-        work: &mut dyn FnMut(&mut Work<'_>) -> Result<T, records::Error>,
+        work: &mut dyn FnMut(&mut Work<'_>) -> Result<T, failure::Error>,
     ) -> Result<Tried<T>, Error> {
         if !self.lock(limit)? {
             return Ok(Tried::NoLock);
@@ -188,7 +190,7 @@ impl Embedded {
         let locked = directory.locked();
         let _guard = Guard::new(directory);
         let directory = locked.directory();
-        let mut attempt = |table: &mut Option<TableFile>| -> Result<_, records::Error> {
+        let mut attempt = |table: &mut Option<TableFile>| -> Result<_, failure::Error> {
             let table = match table {
                 Some(table) => table,
                 None => table.insert(boot::open(&locked)?),
@@ -216,13 +218,13 @@ impl Embedded {
                 awaits_trees: is_patient && !*serves,
             };
             let result = match work(&mut running) {
-                Err(records::Error::Portion) => None,
+                Err(failure::Error::Portion) => None,
                 result => Some(result?),
             };
             let Work { table: records, changed, concerned: left, woken, reaped, admitted, ends_portion, .. } = running;
             if let Some(part) = admitted {
                 if !records.records().fits(part)? {
-                    return Err(records::Error::Full);
+                    return Err(failure::Error::Full);
                 }
                 table.reserve(records.records().pages()?)?;
             }
@@ -239,7 +241,7 @@ impl Embedded {
         let mut done = attempt(table);
         // A new table that is damaged as well is not put aside, because it would replace the first.
         let mut is_new = false;
-        while matches!(done, Err(records::Error::Damaged)) && !is_new {
+        while matches!(done, Err(failure::Error::Damaged)) && !is_new {
             match file::put_aside(&locked, table).map_err(|error| directory.unusable(&error))? {
                 Damaged::InUse => break,
                 Damaged::PutAside => is_new = true,
@@ -247,15 +249,15 @@ impl Embedded {
             }
             done = attempt(table);
         }
-        if matches!(done, Err(records::Error::Io(_))) {
+        if matches!(done, Err(failure::Error::Io(_))) {
             // LMDB refuses all further transactions after a failed write.
             *table = None;
             *table = boot::open(&locked).ok();
         }
         let (result, woken) = match done {
-            Err(records::Error::Ending(ends)) => return Ok(Tried::Ends(ends)),
-            Err(records::Error::Crowd) => return Ok(Tried::Crowd),
-            Err(full @ records::Error::Full) => return Ok(Tried::Full(directory.unusable(&full))),
+            Err(failure::Error::Ending(ends)) => return Ok(Tried::Ends(ends)),
+            Err(failure::Error::Crowd) => return Ok(Tried::Crowd),
+            Err(full @ failure::Error::Full) => return Ok(Tried::Full(directory.unusable(&full))),
             done => done.map_err(|error| directory.unusable(&error))?,
         };
         drop(locked);
@@ -292,7 +294,7 @@ impl<'t> Work<'t> {
     /// The owner of a session for which this process may not act, `None` otherwise. Root may act
     /// for everybody. Everybody may act for a session of root, because root's command started them.
     /// A session counts as foreign if its owner cannot be determined.
-    pub(super) fn foreign_owner(&self, session: SessionId) -> Result<Option<u32>, records::Error> {
+    pub(super) fn foreign_owner(&self, session: SessionId) -> Result<Option<u32>, failure::Error> {
         let own = geteuid();
         let beacon = self.records().beacon(session)?;
         let owner = beacon.map(|beacon| beacon.owner_here(self.directory, session).unwrap_or(NO_USER));
@@ -315,12 +317,12 @@ impl<'t> Work<'t> {
     }
 
     /// The instant of an operation that would be applied now.
-    pub(super) fn time(&self) -> Result<StoreTime, records::Error> {
+    pub(super) fn time(&self) -> Result<StoreTime, failure::Error> {
         self.records().time(StoreTime::of_machine(), Boottime::now())
     }
 
     /// Lists the live holders and waiters of the named resources.
-    pub(super) fn inspect(&mut self, resources: Vec<Resource>) -> Result<Vec<ResourceListing>, records::Error> {
+    pub(super) fn inspect(&mut self, resources: Vec<Resource>) -> Result<Vec<ResourceListing>, failure::Error> {
         match self.table.apply(StoreTime::default(), Op::Inspect(resources))?.reply {
             Reply::Listing(listings) => without_the_dead(listings, &mut |id| Ok(!matches!(self.fate(id)?, Peer::Dead))),
             reply => unreachable!("inspect answers with a listing, not {reply:?}"),
@@ -328,7 +330,7 @@ impl<'t> Work<'t> {
     }
 
     /// What a resource remembers.
-    pub(super) fn past(&self, name: &Resource, entries: u32) -> Result<Option<Remembered>, records::Error> {
+    pub(super) fn past(&self, name: &Resource, entries: u32) -> Result<Option<Remembered>, failure::Error> {
         self.table.past(self.time()?, name, entries)
     }
 
@@ -337,7 +339,7 @@ impl<'t> Work<'t> {
         &self,
         resource: &Resource,
         wanted: impl Fn(Rank) -> bool,
-    ) -> Result<Vec<SessionId>, records::Error> {
+    ) -> Result<Vec<SessionId>, failure::Error> {
         self.table.sessions_of(resource, wanted)
     }
 }

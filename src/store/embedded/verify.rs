@@ -16,7 +16,3 @@ pub(super) fn table(bytes: &[u8]) -> Result<u64, Damaged> {
     records::check(&items)?;
     Ok(transaction)
 }
-
-fn ensure(holds: bool) -> Result<(), Damaged> {
-    if holds { Ok(()) } else { Err(Damaged) }
-}

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::beacon::{self, Identity, Peer, Wake};
 use super::directory::Directory;
-use super::records;
+use super::failure;
 use crate::lock::request::SessionId;
 use crate::system::clock::Boottime;
 
@@ -40,7 +40,7 @@ impl Wakeups {
         session: SessionId,
         identity: Option<Identity>,
         wake: Wake,
-    ) -> Result<(), records::Error> {
+    ) -> Result<(), failure::Error> {
         if let Some(beacon) = identity.filter(|beacon| !self.pipes.contains_key(beacon))
             && self.pipes.len() < PIPES_MAX
         {
@@ -55,7 +55,7 @@ impl Wakeups {
     }
 
     /// Sends the messages before the commit.
-    pub(super) fn send_now(&mut self, directory: &Directory) -> Result<(), records::Error> {
+    pub(super) fn send_now(&mut self, directory: &Directory) -> Result<(), failure::Error> {
         let Self { calls, pipes } = std::mem::take(self);
         for (session, identity, wake) in others(calls, pipes) {
             beacon::wake(directory, session, identity.as_ref(), wake)?;

@@ -4,9 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::super::beacon::{self, Beacon, Wake};
 use super::super::directory::Directory;
-use super::super::records::Error;
+use super::super::failure::Error;
 use super::super::transaction::{View, Work};
-use super::{Session, Stage};
+use super::session::{Session, Stage};
 use crate::lock::index::Rank;
 use crate::lock::op::{Op, Reply};
 use crate::lock::past::End;

@@ -3,14 +3,15 @@
 use std::mem;
 use std::time::Duration;
 
-use super::super::Error;
 use super::super::beacon;
 use super::super::stuck::Stuck;
 use super::super::transaction::View;
+use super::EmbeddedSessions;
 use super::batch::{Batch, Outcome};
-use super::{EmbeddedSessions, Session, Stage};
+use super::session::{Session, Stage};
 use crate::lock::op::Reply;
 use crate::lock::request::SessionId;
+use crate::store::error::Error;
 use crate::store::handle::{Released, Standing};
 use crate::store::sessions::Event;
 use crate::system::clock::Boottime;

@@ -311,7 +311,7 @@ fn past_that_contradicts_itself_is_damage() {
     let lab = Lab::new();
     let mut site = lab.open();
     let name = Resource::new("k").unwrap();
-    type Change = fn(&mut records::Transaction<'_>, &Resource, Past) -> Result<(), records::Error>;
+    type Change = fn(&mut records::Transaction<'_>, &Resource, Past) -> Result<(), failure::Error>;
     let changes: [(&str, Change); 4] = [
         ("an entry beyond the ring", |records, name, past| {
             let entry = records.entry(name, past.ring.start)?.unwrap();

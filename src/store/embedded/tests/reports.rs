@@ -3,6 +3,7 @@
 use rustix::event::{PollFd, Timespec, poll};
 
 use super::*;
+use crate::store::embedded::store::Found;
 use crate::system::clock::Boottime;
 
 fn names() -> [Resource; 1] {

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::super::beacon::{self, Peer, Wake};
+use super::super::failure::Error;
 use super::super::fate::EXPIRED_MAX;
-use super::super::records::{Error, SUCCESSES_SHARE};
+use super::super::records::SUCCESSES_SHARE;
 use super::Work;
 use crate::lock::op::{Op, Reply};
 use crate::lock::records::{Phase, Records};

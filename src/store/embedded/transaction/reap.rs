@@ -2,8 +2,8 @@
 
 use super::super::beacon::{self, Peer};
 use super::super::ending;
+use super::super::failure::Error;
 use super::super::fate::{EXPIRED_MAX, fate};
-use super::super::records::Error;
 use super::Work;
 use crate::lock::op::Op;
 use crate::lock::records::{Records, Session};

@@ -1,7 +1,7 @@
 //! How a session stands: makes its request, and finds out what has become of it.
 
 use super::super::beacon::{self, Beacon, Identity, Peer};
-use super::super::records::Error;
+use super::super::failure::Error;
 use super::{View, Work};
 use crate::lock::op::{Op, Reply};
 use crate::lock::records::{Phase, Records};

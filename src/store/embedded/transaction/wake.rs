@@ -25,7 +25,7 @@
 use std::collections::BTreeSet;
 
 use super::super::beacon::{Peer, Wake};
-use super::super::records::Error;
+use super::super::failure::Error;
 use super::Work;
 use crate::lock::index::Rank;
 use crate::lock::op::{Op, Reply};

@@ -3,10 +3,9 @@
 //!
 //! Numbers have the byte order of the machine; page numbers and sizes are as wide as its addresses.
 
-use super::super::TABLE_BYTES_MAX;
-use super::super::codec::Damaged;
+use super::super::codec::{Damaged, ensure};
 use super::super::lmdb::Item;
-use super::ensure;
+use super::super::size::TABLE_BYTES_MAX;
 
 /// The width of page numbers and sizes.
 const WORD: usize = size_of::<usize>();

@@ -4,10 +4,9 @@
 use std::collections::{HashMap, HashSet};
 
 use super::super::beacon::Identity;
-use super::super::codec::{Damaged, decode};
+use super::super::codec::{Damaged, decode, ensure};
 use super::super::lmdb::Item;
 use super::super::records::Clock;
-use super::ensure;
 use crate::lock::index::{Entry, Node, Rank};
 use crate::lock::mode::Mode;
 use crate::lock::past::{self, HISTORY_MAX, Past};
