@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use redis::{Cmd, RedisWrite as _, ToRedisArgs as _};
 
+use self::pack::{Fixed, TIME_MAX, optional_micros};
 use super::keys::{KINDS, Keyspace};
 pub use super::scripts::Variant;
 use super::scripts::{self, Script};
 use crate::lock::mode::Mode;
 use crate::lock::past::{End, Ending};
-use crate::lock::request::{self, Job, Process, Request, SessionId, Terms};
+use crate::lock::request::{self, Job, Process, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::system::clock::{StoreTime, micros};
@@ -34,10 +35,6 @@ pub(super) const REPLY_MAX: usize = 1 << 20;
 
 /// The largest listing of all sessions in bytes: 100,000 sessions with the longest commands fit.
 pub(super) const LISTING_MAX: usize = 256 << 20;
-
-/// The longest duration in a call, a century, which is that of [`EVER`](crate::lock::kept::EVER).
-/// Added to any instant it stays below 2^53, where the numbers of Lua are exact.
-const TIME_MAX: u64 = 1 << 52;
 
 /// The length of a usual word of a command, in bytes.
 const WORD: usize = 32;
@@ -127,16 +124,6 @@ enum Argument {
     Request(Vec<u8>, Box<Fixed>),
     /// The place where a list goes on.
     Bytes(Vec<u8>),
-}
-
-/// See [`Argument::Request`].
-#[derive(Clone, Debug)]
-struct Fixed {
-    terms: Terms,
-    session: SessionId,
-    ancestors: String,
-    process: String,
-    job: Job,
 }
 
 impl Argument {
@@ -421,11 +408,6 @@ impl Call {
     }
 }
 
-/// A length of time in microseconds, or 0 for none.
-fn optional_micros(of: Option<Duration>) -> u64 {
-    of.map_or(0, |length| micros(length).clamp(1, TIME_MAX))
-}
-
 /// The process as text, which the scripts only store.
 fn process(process: &Process) -> String {
     let Process { host, pid, user, command, owner, reason } = process;
@@ -435,7 +417,7 @@ fn process(process: &Process) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::request::{Calendar, Claim, OncePer};
+    use crate::lock::request::{Calendar, Claim, OncePer, Terms};
 
     fn words(command: &redis::Cmd) -> Vec<String> {
         let shown = |arg: &[u8]| arg.escape_ascii().to_string();

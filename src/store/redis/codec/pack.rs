@@ -6,12 +6,30 @@ use std::time::Duration;
 
 use rmp::encode::{ByteBuf, RmpWrite as _, write_array_len, write_str_len, write_uint};
 
-use super::{Fixed, TIME_MAX, optional_micros};
-use crate::lock::request::{Claim, Job};
+use crate::lock::request::{Claim, Job, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::system::clock::micros;
 
+/// The longest duration in a call, a century, which is that of [`EVER`](crate::lock::kept::EVER).
+/// Added to any instant it stays below 2^53, where the numbers of Lua are exact.
+pub(super) const TIME_MAX: u64 = 1 << 52;
+
 /// The part of a request's records that never changes.
+#[derive(Clone, Debug)]
+pub(super) struct Fixed {
+    pub(super) terms: Terms,
+    pub(super) session: SessionId,
+    pub(super) ancestors: String,
+    pub(super) process: String,
+    pub(super) job: Job,
+}
+
+/// A length of time in microseconds, or 0 for none.
+pub(super) fn optional_micros(of: Option<Duration>) -> u64 {
+    of.map_or(0, |length| micros(length).clamp(1, TIME_MAX))
+}
+
+/// Packs the part of a request's records that never changes.
 pub(super) fn fixed(fixed: &Fixed, channel: &str) -> Vec<u8> {
     let mut packed = ByteBuf::new();
     let Job { name, is_named, once_per, skips, hold_at_least, keep_for, is_acquire, history, held_above, .. } =

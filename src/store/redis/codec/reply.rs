@@ -5,15 +5,16 @@ use std::time::Duration;
 use redis::Value;
 
 mod past;
+mod value;
 
+use self::value::{bytes, ending, instant, length, list, mode, name, number, process, small, span, streak, text};
 use crate::lock::index::Rank;
 use crate::lock::mode::Mode;
 use crate::lock::op::{Refusal, ResourceListing};
-use crate::lock::past::{Ending, Remembered, Streak};
+use crate::lock::past::{Ending, Remembered};
 use crate::lock::records::{ClaimRecord, Phase, Session};
-use crate::lock::request::{Calendar, Claim, Job, OncePer, Process, SessionId, Terms};
+use crate::lock::request::{Calendar, Claim, Job, OncePer, SessionId, Terms};
 use crate::lock::resource::Resource;
-use crate::lock::span::Span;
 use crate::store::handle::{Obstruction, Standing};
 use crate::system::clock::StoreTime;
 
@@ -291,96 +292,4 @@ fn job(value: &Value) -> Option<Job> {
         held_above: list(held_above)?.iter().map(name).collect::<Option<_>>()?,
         ..Job::default()
     })
-}
-
-/// The skips of a job in a row, or `None` if there are none.
-fn streak(value: &Value) -> Option<Option<Streak>> {
-    match list(value)? {
-        [] => Some(None),
-        [count, since, last, process] => Some(Some(Streak {
-            count: small(count)?,
-            since: instant(since)?,
-            last: instant(last)?,
-            command: self::process(process)?.command,
-            entry: None,
-        })),
-        _ => None,
-    }
-}
-
-/// How a hold ended, or `None` if that is not known.
-fn ending(value: &Value) -> Option<Option<Ending>> {
-    match text(value)? {
-        "" => Some(None),
-        words => words.parse().ok().map(Some),
-    }
-}
-
-fn process(value: &Value) -> Option<Process> {
-    let words: serde_json::Value = serde_json::from_str(text(value)?).ok()?;
-    let [host, pid, user, command, owner, reason] = words.as_array()?.as_slice() else { return None };
-    let word = |value: &serde_json::Value| value.as_str().map(str::to_owned);
-    let optional = |value: &serde_json::Value| if value.is_null() { Some(None) } else { word(value).map(Some) };
-    Some(Process {
-        host: word(host)?,
-        pid: pid.as_u64()?.try_into().ok()?,
-        user: word(user)?,
-        command: command.as_array()?.iter().map(word).collect::<Option<_>>()?,
-        owner: optional(owner)?,
-        reason: optional(reason)?,
-    })
-}
-
-fn list(value: &Value) -> Option<&[Value]> {
-    match value {
-        Value::Array(values) => Some(values),
-        _ => None,
-    }
-}
-
-fn bytes(value: &Value) -> Option<&[u8]> {
-    match value {
-        Value::BulkString(bytes) => Some(bytes),
-        Value::SimpleString(text) => Some(text.as_bytes()),
-        _ => None,
-    }
-}
-
-fn text(value: &Value) -> Option<&str> {
-    std::str::from_utf8(bytes(value)?).ok()
-}
-
-fn number(value: &Value) -> Option<u64> {
-    match value {
-        Value::Int(number) => (*number).try_into().ok(),
-        _ => None,
-    }
-}
-
-fn small(value: &Value) -> Option<u32> {
-    number(value)?.try_into().ok()
-}
-
-fn instant(value: &Value) -> Option<StoreTime> {
-    number(value).map(StoreTime::from_micros)
-}
-
-fn length(value: &Value) -> Option<Duration> {
-    number(value).map(Duration::from_micros)
-}
-
-fn name(value: &Value) -> Option<Resource> {
-    Resource::new(text(value)?).ok()
-}
-
-fn span(value: &Value) -> Option<Span> {
-    match text(value)? {
-        "" => Some(Span::Whole),
-        written => Span::parse(written).ok(),
-    }
-}
-
-fn mode(value: &Value) -> Option<Mode> {
-    let letter = text(value)?;
-    Mode::ALL.into_iter().find(|mode| letter.len() == 1 && mode.as_str().starts_with(letter))
 }

@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use super::{ending, instant, length, list, mode, name, number, process, small, span, streak, text};
+use super::value::{self, ending, instant, length, list, mode, name, number, process, small, span, streak, text};
 use crate::lock::mode::Mode;
 use crate::lock::past::{Ended, Entry, Event, JobPast, Past, Remembered, Spared, Superseded, Totals};
 use crate::lock::request::Claim;
@@ -59,7 +59,7 @@ fn job(value: &Value) -> Option<(String, JobPast)> {
     let (success, ended) = (optional(success)?, optional(ended)?);
     let superseded = match number(before)? {
         0 => None,
-        before => Some(Superseded { before, at: instant(at)?, by: super::process(by)? }),
+        before => Some(Superseded { before, at: instant(at)?, by: value::process(by)? }),
     };
     Some((text(name)?.to_owned(), JobPast { success, period: length(period)?, spared, ended, streak, superseded }))
 }
