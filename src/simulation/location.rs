@@ -9,7 +9,8 @@ use super::random::Random;
 use super::world::{Happening, World};
 use crate::store::redis::failure::ErrorKind;
 use crate::store::redis::interface::Seek;
-use crate::store::redis::target::{Kind, Node, Target};
+use crate::store::redis::node::Node;
+use crate::store::redis::target::{Kind, Target};
 
 pub(super) struct Location {
     pub(super) target: Arc<Target>,

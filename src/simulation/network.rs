@@ -10,7 +10,7 @@ use super::wire::Command;
 use super::world::{Happening, World};
 use crate::store::redis::failure::{ErrorKind, Stage};
 use crate::store::redis::interface::Seek;
-use crate::store::redis::target::Node;
+use crate::store::redis::node::Node;
 
 #[derive(Debug)]
 pub(super) enum ToServer {

@@ -7,8 +7,9 @@
 //! - `conversation` decides: what to send, when to retry, reconnect, redirect and release. It has
 //!   no clock and no socket.
 //!
-//! Both use `target`, the meaning of the URL, and `failure`, the reasons why a server can't be
-//! used. `keys`, `scripts` and `codec` translate between the lock model and the server.
+//! Both use `target`, the meaning of the URL, `node`, the place of a server, and `failure`, the
+//! reasons why a server can't be used. `keys`, `scripts` and `codec` translate between the lock
+//! model and the server.
 //!
 //! The two parts are put together four times. `hold` runs a conversation in the poll loop of
 //! `exec`. `sessions` runs many in the poll loop of `rlock serve`, in one conversation or, in a
@@ -25,6 +26,7 @@ pub mod findings;
 mod hold;
 pub(crate) mod interface;
 pub mod keys;
+pub(crate) mod node;
 mod nodes;
 mod order;
 mod reading;

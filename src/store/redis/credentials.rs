@@ -8,8 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::failure::ErrorKind;
-use super::secrets::first_line;
-use super::target::Password;
+use super::secrets::{Password, first_line};
 use crate::system::clock::Boottime;
 
 /// The password, which all connections to a store share.

@@ -7,7 +7,7 @@ use redis::{Cmd, Value, from_redis_value_ref};
 
 use super::client::Client;
 use super::failure::{ErrorKind, Failure};
-use super::target::Node;
+use super::node::Node;
 use crate::store::facts::ServerFacts;
 use crate::system::clock::StoreTime;
 

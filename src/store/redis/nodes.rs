@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redis::{Value, from_redis_value_ref};
 
-use super::target::Node;
+use super::node::Node;
 use crate::system::clock::Boottime;
 
 /// Maximum number of nodes that a process keeps beside those of the URL.

@@ -2,16 +2,37 @@
 //! of a file.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use super::target::Password;
 use crate::store::error::Error;
 use crate::system::files;
 use crate::words::{Explained, reason};
 
 /// The largest password file.
 const PASSWORD_BYTES_MAX: u64 = 64 * 1024;
+
+/// A password, which its `Debug` hides.
+#[derive(Clone, PartialEq, Eq)]
+pub(in crate::store) struct Password(Vec<u8>);
+
+impl Password {
+    pub(in crate::store) fn new(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes, for the server alone.
+    pub(super) fn reveal(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(a password)")
+    }
+}
 
 /// The password in the environment. It has no `Debug`, so that nothing shows it.
 #[derive(Clone, Default)]

@@ -4,7 +4,7 @@
 //! Nothing here reads the network, the environment or a file. No message quotes a part of a URL
 //! that may belong to a password.
 
-use std::fmt::{self, Write};
+use std::fmt::Write;
 use std::io;
 use std::mem::discriminant;
 use std::os::unix::ffi::OsStrExt;
@@ -14,11 +14,13 @@ use std::time::Duration;
 
 use rustls::ClientConfig;
 
-use super::super::percent::encode;
 use super::credentials::Credentials;
+use super::node::{Node, PATH};
 use super::nodes::Known;
 use super::order::Order;
+use super::secrets::Password;
 use crate::store::error::Error;
+use crate::store::percent::encode;
 use crate::words::Explained;
 
 mod read;
@@ -38,19 +40,6 @@ pub(crate) enum Kind {
     Cluster,
 }
 
-/// Where a server, a Sentinel or a node of a Cluster listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Node {
-    /// A host and a port.
-    Tcp {
-        /// The host name, or its address without brackets.
-        host: String,
-        port: u16,
-    },
-    /// A socket in the file system.
-    Unix(PathBuf),
-}
-
 /// The options of TLS, all of them optional.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::store) struct TlsFiles {
@@ -60,27 +49,6 @@ pub(in crate::store) struct TlsFiles {
     pub(super) identity: Option<(PathBuf, PathBuf)>,
     /// The name that the certificate must have in place of the host.
     pub(super) server_name: Option<String>,
-}
-
-/// A password, which its `Debug` hides.
-#[derive(Clone, PartialEq, Eq)]
-pub(in crate::store) struct Password(Vec<u8>);
-
-impl Password {
-    pub(in crate::store) fn new(bytes: Vec<u8>) -> Self {
-        Self(bytes)
-    }
-
-    /// The bytes, for the server alone.
-    pub(super) fn reveal(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Password {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("(a password)")
-    }
 }
 
 /// The user and the password for a server.
@@ -117,36 +85,6 @@ pub(crate) struct Target {
     password_in_url: bool,
     /// The scheme as the user writes it, without the part after a plus.
     scheme: &'static str,
-}
-
-impl Node {
-    /// The node that a MOVED or ASK error of this one names. `details` is the text without the
-    /// first word, such as `3999 10.0.0.1:6381`.
-    pub(super) fn redirected(&self, details: &str) -> Option<Self> {
-        let (host, port) = details.split_whitespace().nth(1)?.rsplit_once(':')?;
-        self.sibling(host.trim_start_matches('[').trim_end_matches(']'), number(port)?)
-    }
-
-    /// The node that this one calls by a host and a port. A node that does not know its own host
-    /// leaves it out, and means the host by which it was reached.
-    pub(super) fn sibling(&self, host: &str, port: u16) -> Option<Self> {
-        let host = match (host, self) {
-            ("" | "?", Self::Tcp { host, .. }) => host,
-            ("" | "?", Self::Unix(_)) => return None,
-            (host, _) => host,
-        };
-        Some(Self::Tcp { host: host.to_owned(), port })
-    }
-}
-
-impl fmt::Display for Node {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{}]:{port}", host.replace('%', "%25")),
-            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Self::Unix(path) => f.write_str(&encode(path.as_os_str().as_bytes(), PATH)),
-        }
-    }
 }
 
 impl Target {
@@ -290,13 +228,6 @@ impl Target {
 
 /// The characters of a word in a URL that need no escape, besides letters and digits.
 const WORD: &[u8] = b"-._~";
-/// The same for a path.
-const PATH: &[u8] = b"-._~/+=,";
-
-/// Parses decimal digits, and no sign.
-fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
-}
 
 fn usage(what: &str, remedy: &str) -> Error {
     Error::Usage(Explained::new(format!("the URL of the store {what}"), remedy))

@@ -17,7 +17,8 @@ use crate::lock::request::SessionId;
 use crate::store::redis::codec::{Call, NEEDED_MAX, ScriptReply, Setting};
 use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::interface::{Action, Redirect, Seek};
-use crate::store::redis::target::{Kind, Node, Target};
+use crate::store::redis::node::Node;
+use crate::store::redis::target::{Kind, Target};
 use crate::system::clock::Boottime;
 
 /// Maximum number of consecutive redirects. Nodes that agree need one or two.

@@ -14,8 +14,9 @@ use crate::store::redis::codec::{Setting, Wake};
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event, Seek};
 use crate::store::redis::keys::Keyspace;
+use crate::store::redis::node::Node;
 use crate::store::redis::scripts;
-use crate::store::redis::target::{Node, Target};
+use crate::store::redis::target::Target;
 use crate::system::clock::Boottime;
 
 /// Makes an event. An event cannot be copied, so each use makes a new one.

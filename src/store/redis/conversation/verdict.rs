@@ -4,7 +4,8 @@ use redis::{ServerError, ServerErrorKind};
 
 use crate::store::redis::failure::ErrorKind;
 use crate::store::redis::interface::Redirect;
-use crate::store::redis::target::{Kind, Node, Target};
+use crate::store::redis::node::Node;
+use crate::store::redis::target::{Kind, Target};
 
 /// What to do after an error reply.
 #[derive(Debug, PartialEq, Eq)]

@@ -6,7 +6,10 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{Error, Kind, Login, Node, Password, Target, TlsFiles, number, plain_usage, usage};
+use super::super::node::{Node, number};
+use super::super::secrets::Password;
+use super::{Kind, Login, Target, TlsFiles, plain_usage, usage};
+use crate::store::error::Error;
 use crate::store::percent::decode;
 
 const SERVER_PORT: u16 = 6379;
@@ -113,7 +116,7 @@ impl Target {
         let username = decoded(username)?;
         let password = decode(password).ok_or_else(bad_escape)?;
         self.login.username = Some(username).filter(|name| !name.is_empty());
-        self.login.password = Some(Password(password)).filter(|password| !password.0.is_empty());
+        self.login.password = Some(Password::new(password)).filter(|password| !password.reveal().is_empty());
         Ok(())
     }
 
@@ -183,7 +186,7 @@ impl Target {
         self.db = parts.db(db)?;
         self.sentinel_login = Login {
             username: parts.take_text("sentinel-username")?,
-            password: parts.take("sentinel-password").map(Password),
+            password: parts.take("sentinel-password").map(Password::new),
         };
         if self.sentinel_login.username.is_some() && self.sentinel_login.password.is_none() {
             return Err(usage("has a sentinel-username without a sentinel-password", "give both"));

@@ -16,9 +16,11 @@ use super::tls;
 use crate::store::redis::credentials::Credentials;
 use crate::store::redis::failure::{ErrorKind, Failure, Right, Stage};
 use crate::store::redis::interface::Event;
+use crate::store::redis::node::Node;
 use crate::store::redis::nodes::{Known, all_of};
 use crate::store::redis::order::Order;
-use crate::store::redis::target::{Kind, Login, Node, Password, Target};
+use crate::store::redis::secrets::Password;
+use crate::store::redis::target::{Kind, Login, Target};
 use crate::system::clock::Boottime;
 
 /// The first byte of a TLS server that received plain text: an alert, or a part of a handshake.
@@ -40,6 +42,11 @@ pub(super) struct Address {
 impl Address {
     pub(super) fn new(node: &Node, way: Way) -> Self {
         Self { node: node.clone(), way, epoch: 0 }
+    }
+
+    /// The address of a server that the search has connected to.
+    pub(super) fn open(link: Link, node: &Node) -> Self {
+        Self::new(node, Way::Open(Box::new(link)))
     }
 }
 

@@ -4,8 +4,7 @@
 //! A lookup that may block runs in a thread, which closes a pipe when it ends. The connection over
 //! which a server was found is handed over.
 
-use std::io::{self, PipeReader, PipeWriter, pipe};
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::io::{PipeReader, PipeWriter, pipe};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,14 +14,14 @@ use rustix::event::PollFlags;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
-use super::blocking;
 use super::link::{Address, Link, Way};
 use super::pool::Pool;
-use super::race::connect_first;
-use super::sentinels;
+use super::resolve::{known, resolve};
+use super::{sentinels, waiting};
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::Seek;
-use crate::store::redis::target::{Kind, Node, Target};
+use crate::store::redis::node::Node;
+use crate::store::redis::target::{Kind, Target};
 use crate::system::clock::Boottime;
 use crate::words::reason;
 
@@ -62,7 +61,7 @@ pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Boottime) -> Re
             let node = target.nodes[0].clone();
             return search(target, target.shown_node(&node), move |target| {
                 let address = Address::new(&node, Way::Path);
-                Link::open(target, address).map(|link| by(link, &node))
+                Link::open(target, address).map(|link| Address::open(link, &node))
             })
             .map(Located::Pending);
         }
@@ -115,15 +114,6 @@ fn is_at_hand(path: &Path) -> bool {
     let looked_up = openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::CACHED);
     // Kernels before 5.12 and sandboxes reject this call.
     matches!(looked_up, Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS))
-}
-
-/// The address of a node that needs no lookup.
-fn known(node: &Node) -> Option<Address> {
-    let way = match node {
-        Node::Unix(_) => Way::Path,
-        Node::Tcp { host, port } => Way::Socket(SocketAddr::new(host.parse::<IpAddr>().ok()?, *port)),
-    };
-    Some(Address::new(node, way))
 }
 
 /// Begins to look for a server by `find`. A password that was refused is read again before.
@@ -196,72 +186,9 @@ fn in_turn(target: &Target, nodes: &[Node], deadline: Boottime) -> Result<Addres
 fn node_of_cluster(target: &Target, node: &Node, deadline: Boottime) -> Result<Address, Failure> {
     let address = resolve(target, node, deadline).map_err(|kind| kind.of(&target.shown_node(node)))?;
     let mut link = Link::open(target, address)?;
-    blocking::log_in(&mut link, deadline)?;
-    Ok(by(link, node))
+    waiting::log_in(&mut link, deadline)?;
+    Ok(Address::open(link, node))
 }
-
-/// The address of a server that the search has connected to.
-pub(super) fn by(link: Link, node: &Node) -> Address {
-    Address::new(node, Way::Open(Box::new(link)))
-}
-
-/// Resolves a name, which may block for as long as the resolver of the system does. Of several
-/// addresses, the first one that accepts a connection counts, beginning with the one that answered
-/// last.
-pub(super) fn resolve(target: &Target, node: &Node, deadline: Boottime) -> Result<Address, ErrorKind> {
-    if let Some(address) = known(node) {
-        return Ok(address);
-    }
-    let Node::Tcp { host, port } = node else { unreachable!("a path is known") };
-    use_built_in_services();
-    let sockets =
-        (host.as_str(), *port).to_socket_addrs().map_err(|error| ErrorKind::Unresolved(resolver_words(&error)))?;
-    let mut sockets: Vec<_> = sockets.collect();
-    let way = match &sockets[..] {
-        [] => return Err(ErrorKind::Unresolved("it has no address".to_owned())),
-        [socket] => Way::Socket(*socket),
-        _ => {
-            target.order.sort(&mut sockets);
-            let (connection, address) = connect_first(&sockets, deadline)?;
-            target.order.accepted(address);
-            Way::Connected(connection, address)
-        }
-    };
-    Ok(Address::new(node, way))
-}
-
-/// The reason of the resolver, without its prefix. Of name servers that fail, musl says only to try
-/// again, which rlock does.
-fn resolver_words(error: &io::Error) -> String {
-    let words = reason(error);
-    let last = words.rsplit(": ").next().unwrap_or(&words);
-    let last = if last == "Try again" { "Temporary failure in name resolution" } else { last };
-    let mut letters = last.chars();
-    letters.next().into_iter().flat_map(char::to_lowercase).chain(letters).collect()
-}
-
-/// Resolves names by /etc/hosts and DNS alone, whatever /etc/nsswitch.conf names.
-///
-/// The other services are shared libraries of the installed glibc. The binary is linked statically
-/// against another glibc, so loading them can crash. These two are built in.
-#[cfg(target_env = "gnu")]
-fn use_built_in_services() {
-    use std::ffi::{c_char, c_int};
-
-    unsafe extern "C" {
-        fn __nss_configure_lookup(database: *const c_char, services: *const c_char) -> c_int;
-    }
-
-    static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(|| {
-        // SAFETY: both arguments are strings that end in NUL and are only read. No other thread
-        // resolves names before this call returns.
-        unsafe { __nss_configure_lookup(c"hosts".as_ptr(), c"files dns".as_ptr()) };
-    });
-}
-
-#[cfg(not(target_env = "gnu"))]
-fn use_built_in_services() {}
 
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,8 @@ use super::link::{Address, Expected, Link, Way};
 use super::locate::{Located, Lookup, check_master, locate};
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event, Seek, Transport};
-use crate::store::redis::target::{Kind, Node, Target};
+use crate::store::redis::node::Node;
+use crate::store::redis::target::{Kind, Target};
 use crate::system::clock::Boottime;
 
 /// How long Sentinels that have not answered are left in peace. Each question holds back what is

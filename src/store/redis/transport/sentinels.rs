@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use redis::{ServerError, Value};
 
-use super::blocking;
 use super::link::{Address, Link};
-use super::locate::{by, resolve};
 use super::pool::Pool;
+use super::resolve::resolve;
+use super::waiting;
 use crate::store::redis::failure::{ErrorKind, Failure, Right, Stage};
-use crate::store::redis::target::{Kind, Node, Target};
+use crate::store::redis::node::Node;
+use crate::store::redis::target::{Kind, Target};
 use crate::system::clock::Boottime;
 
 /// How long the first answer waits for the others if a majority does not answer.
@@ -39,9 +40,9 @@ pub(super) fn connect(target: &Arc<Target>, deadline: Boottime) -> Result<Addres
     let server = target.shown_node(&master);
     let address = resolve(target, &master, deadline).map_err(|kind| kind.of(&server))?;
     let mut link = Link::open(target, address)?;
-    let role = blocking::ask(&mut link, &redis::cmd("ROLE"), deadline)?;
+    let role = waiting::ask(&mut link, &redis::cmd("ROLE"), deadline)?;
     match is_master(role) {
-        Ok(true) => Ok(Address { epoch, ..by(link, &master) }),
+        Ok(true) => Ok(Address { epoch, ..Address::open(link, &master) }),
         Ok(false) => Err(ErrorKind::NotTheMaster.of(&server)),
         Err(kind) => Err(kind.of(&server)),
     }
@@ -98,7 +99,7 @@ fn ask(target: &Target, node: &Node, deadline: Boottime) -> Result<Answer, Failu
     let mut question = |words: &str| {
         let mut question = redis::cmd("SENTINEL");
         question.arg(words).arg(name);
-        blocking::ask(&mut link, &question, deadline)
+        waiting::ask(&mut link, &question, deadline)
     };
     // The epoch comes first: one that is newer than the address would hide the next master.
     let epoch = epoch(question("MASTER")?);

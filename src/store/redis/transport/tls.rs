@@ -13,7 +13,8 @@ use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection,
 
 use crate::store::error::Error as StoreError;
 use crate::store::redis::failure::ErrorKind;
-use crate::store::redis::target::{Node, Target, TlsFiles};
+use crate::store::redis::node::Node;
+use crate::store::redis::target::{Target, TlsFiles};
 use crate::system::files;
 use crate::words::{Explained, reason};
 

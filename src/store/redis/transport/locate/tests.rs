@@ -156,7 +156,7 @@ fn master_is_named_by_the_sentinel_with_the_newest_epoch_and_confirms_its_role()
         assert_eq!(address.node, node(master));
         // The connection is passed on as it is.
         let Way::Open(mut link) = address.way else { panic!("the lookup has connected") };
-        let reply = blocking::ask(&mut link, &redis::cmd("PING"), Boottime::now() + PATIENCE).unwrap();
+        let reply = waiting::ask(&mut link, &redis::cmd("PING"), Boottime::now() + PATIENCE).unwrap();
         assert_eq!(reply, Ok(Value::SimpleString("PONG".into())));
         assert!(matches!(link.advance(), Ok(None)));
     }
@@ -258,12 +258,4 @@ fn silent_node_is_asked_by_the_first_lookup_only() {
     }
     silent.set_nonblocking(true).unwrap();
     assert_eq!((0..3).filter(|_| silent.accept().is_ok()).count(), 1);
-}
-
-#[test]
-fn name_servers_that_fail_are_told_of_in_the_same_words_by_each_c_library() {
-    for words in ["Try again", "Temporary failure in name resolution"] {
-        let error = io::Error::other(format!("failed to lookup address information: {words}"));
-        assert_eq!(resolver_words(&error), "temporary failure in name resolution");
-    }
 }
