@@ -109,7 +109,7 @@ pub(crate) struct Exec {
     pub(super) hold_at_least: Option<Duration>,
     /// The maximum run time of the command.
     pub(super) max_runtime: Option<Duration>,
-    /// Whether the lock is given back once the command says that it is ready.
+    /// Whether the lock is released once the command says that it is ready.
     pub(super) until_ready: bool,
     /// Whether the waiting requests of the same job end.
     pub(super) supersede: bool,

@@ -1,4 +1,4 @@
-//! `rlock release`: gives back locks of `rlock acquire`.
+//! `rlock release`: releases locks of `rlock acquire`.
 
 use anyhow::Context;
 use clap::{ArgAction, ArgMatches, Command};

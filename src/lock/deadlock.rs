@@ -27,7 +27,7 @@ use super::resource::Resource;
 mod graph;
 
 use graph::Set;
-pub use graph::{Claims, Graph};
+pub use graph::{Claims, Graph, Reading};
 
 /// Maximum number of resources that a reading asks for beside those of the request, twice: those
 /// that each reading asks for, and a part of the rest.
@@ -39,10 +39,6 @@ const FOLLOWED_MAX: usize = 4_096;
 /// Number of readings in a row that a younger request of a cycle gets to end itself before the
 /// next older request ends. The younger request may be stopped, or it may not look.
 const PATIENCE: u32 = 5;
-
-/// The sessions that hold or wait for the resources of a reading, with their claims on these
-/// resources.
-pub type Reading = BTreeMap<SessionId, Session>;
 
 /// One session of a cycle, and what it waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]

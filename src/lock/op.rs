@@ -137,7 +137,7 @@ pub enum Reply {
     Refused(Refusal),
     /// The operation succeeded.
     Done,
-    /// The session gave back its grant or its place in the queue. The reply has a token for each
+    /// The session released its grant or its place in the queue. The reply has a token for each
     /// claim; the tokens of a waiter are 0.
     Released(Vec<u64>),
     /// The command has ended, and the grant is now a kept hold that ends at this instant.

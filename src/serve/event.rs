@@ -13,7 +13,7 @@ use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
-use crate::store::sessions::Event as Report;
+use crate::store::sessions::Report;
 use crate::store::{self, Changed, Obstruction};
 
 /// What happens to a client.

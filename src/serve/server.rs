@@ -26,7 +26,7 @@ use super::worker::Worker;
 use crate::arguments::lines::LineParser;
 use crate::lock::request::{Job, Process, Request, SessionId, Terms};
 use crate::store::identity;
-use crate::store::sessions::{Event as Report, Sessions};
+use crate::store::sessions::{Report, Sessions};
 use crate::system::clock::Boottime;
 use crate::system::timers::Timers;
 
@@ -121,7 +121,7 @@ impl Server {
         Ok(())
     }
 
-    /// Whether there is no client and nothing to give back.
+    /// Whether there is no client and nothing to release.
     pub(super) fn is_empty(&self) -> bool {
         self.clients.is_empty()
     }
@@ -310,7 +310,7 @@ impl Server {
     /// Takes in what the store reports. Returns whether there was anything.
     fn take_reports(&mut self) -> bool {
         let mut is_any = false;
-        while let Some((session, report)) = self.sessions.next_event() {
+        while let Some((session, report)) = self.sessions.next_report() {
             is_any = true;
             let is_over = match &report {
                 Report::Standing(Ok(standing)) => standing.is_over(),

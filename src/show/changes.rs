@@ -44,7 +44,7 @@ pub(crate) enum What {
     Queued,
     /// The request was granted.
     Granted,
-    /// The grant, or the place in the queue, was given back.
+    /// The grant, or the place in the queue, was released.
     Released,
     /// The grant was revoked, or the holder lost it.
     Lost,

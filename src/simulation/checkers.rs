@@ -458,7 +458,7 @@ impl Checkers {
     }
 
     /// The server has carried out a request that came on a connection. After a release on the same
-    /// connection, nobody would give back what the server grants.
+    /// connection, nobody would release what the server grants.
     pub(super) fn check_request(&mut self, session: SessionId, connection: usize) {
         let Some(run) = self.by_session.get(&session) else { return };
         if self.runs[*run].released_on.contains(&connection) {

@@ -15,7 +15,7 @@ use crate::serve::event::{Action, Answer, Event, Question};
 use crate::serve::line::Line;
 use crate::serve::rules::Rules;
 use crate::store::redis::codec::{Call, ScriptReply};
-use crate::store::sessions::Event as Report;
+use crate::store::sessions::Report;
 use crate::store::{Changed, Error, Standing};
 use crate::system::clock::Boottime;
 
@@ -243,7 +243,7 @@ impl Desk {
         if self.ready.is_empty() { self.timers.first() } else { Some(Boottime::default()) }
     }
 
-    /// Whether there is no client and nothing to give back.
+    /// Whether there is no client and nothing to release.
     pub(crate) fn is_empty(&self) -> bool {
         self.clients.is_empty()
     }

@@ -18,7 +18,7 @@ use crate::lock::request::SessionId;
 use crate::lock::table::LockTable;
 use crate::store::redis::codec::Call;
 use crate::store::redis::conversation::Retry;
-use crate::store::sessions::Event as Report;
+use crate::store::sessions::Report;
 use crate::store::{Error, Grant, Standing};
 use crate::system::clock::{Boottime, StoreTime};
 

@@ -12,7 +12,7 @@ use crate::lock::request::{Request, SessionId};
 use crate::store::redis::conversation::{SeparateConversations, SharedConversation};
 use crate::store::redis::interface::{Conversation as _, Transport as _};
 use crate::store::redis::target::{Kind, Target};
-use crate::store::sessions::Event as Report;
+use crate::store::sessions::Report;
 use crate::system::clock::Boottime;
 
 /// How long a server that replied before may take for the reply to a request or a release.

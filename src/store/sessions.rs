@@ -14,11 +14,11 @@ use crate::system::clock::Boottime;
 
 /// The requests of one process in a store. Nothing here waits.
 pub trait Sessions {
-    /// Begins to make a request. [`Event::Standing`] reports its state, and every change of it.
+    /// Begins to make a request. [`Report::Standing`] reports its state, and every change of it.
     fn acquire(&mut self, request: Request);
 
-    /// Begins to give back a grant, whose hold had no command, or a place in the queue.
-    /// [`Event::Released`] reports the result, and nothing else is reported about the session from
+    /// Begins to release a grant, whose hold had no command, or a place in the queue.
+    /// [`Report::Released`] reports the result, and nothing else is reported about the session from
     /// now on. A session that is not known, for example because it was reported as lost, counts as
     /// released.
     fn release(&mut self, session: SessionId);
@@ -33,15 +33,15 @@ pub trait Sessions {
     /// Does what can be done without waiting, and what keeps the sessions alive.
     fn advance(&mut self);
 
-    /// Hands out the next event.
-    fn next_event(&mut self) -> Option<(SessionId, Event)>;
+    /// Hands out the next report.
+    fn next_report(&mut self) -> Option<(SessionId, Report)>;
 }
 
 /// What the store reports about a session.
 #[derive(Debug)]
-pub enum Event {
+pub enum Report {
     /// The state of the request has changed, or the deadline of its grant. A request that is busy,
-    /// refused, lost or failed is over: nothing is held, no event follows, and the store gives back
+    /// refused, lost or failed is over: nothing is held, no report follows, and the store releases
     /// what it can. [`Standing::Asking`] is not reported.
     Standing(Result<Standing, Error>),
     /// The release that was begun is over. After an error, the store holds the grant until its

@@ -105,7 +105,7 @@ impl Scenario {
             repaired.expect("every fault is repaired");
             gauge.join().expect("a process starts")
         });
-        // The servers have given back everything by themselves, and not by their end.
+        // The servers have released everything by themselves, and not by their end.
         stage.site.assert_free();
         let entries = stage.site.history();
         stage.servers.end();

@@ -9,7 +9,7 @@ use rlock::lock::mode::Mode;
 use rlock::lock::request::{Claim, Job, Process, Request, SessionId};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
-use rlock::store::sessions::{Event, Sessions};
+use rlock::store::sessions::{Report, Sessions};
 use rlock::store::{Released, Secrets, Standing};
 use rlock::system::clock::Boottime;
 use rustix::event::{PollFd, Timespec, poll};
@@ -68,13 +68,13 @@ impl Crowd {
         let began = Instant::now();
         self.sessions.advance();
         assert!(began.elapsed() < AT_ONCE, "advance takes {:?}", began.elapsed());
-        while let Some((id, event)) = self.sessions.next_event() {
+        while let Some((id, event)) = self.sessions.next_report() {
             let state = match event {
-                Event::Standing(Ok(Standing::Granted(_))) => "granted".to_owned(),
-                Event::Standing(Ok(standing)) => format!("{standing:?}").to_lowercase(),
-                Event::Released(Ok(Released::Done | Released::Kept)) => "released".to_owned(),
-                Event::Released(Ok(Released::Lost)) => "lost at release".to_owned(),
-                Event::Standing(Err(error)) | Event::Released(Err(error)) => error.to_string(),
+                Report::Standing(Ok(Standing::Granted(_))) => "granted".to_owned(),
+                Report::Standing(Ok(standing)) => format!("{standing:?}").to_lowercase(),
+                Report::Released(Ok(Released::Done | Released::Kept)) => "released".to_owned(),
+                Report::Released(Ok(Released::Lost)) => "lost at release".to_owned(),
+                Report::Standing(Err(error)) | Report::Released(Err(error)) => error.to_string(),
             };
             self.states.insert(id.0[0], state);
         }
@@ -263,7 +263,7 @@ fn restarted_server_without_data_loses_the_locks_and_keeps_the_queue() {
     });
 }
 
-/// No call to the store waits for the server. What the server carries out late is given back.
+/// No call to the store waits for the server. What the server carries out late is released.
 #[test]
 fn stopped_server_blocks_nothing_and_unanswered_requests_are_given_back() {
     each(|kind| {

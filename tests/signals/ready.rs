@@ -1,4 +1,4 @@
-//! `--until-ready`: the lock is given back once the command says that it is ready.
+//! `--until-ready`: the lock is released once the command says that it is ready.
 
 use std::mem::MaybeUninit;
 use std::os::unix::net::UnixDatagram;

@@ -3,12 +3,15 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::Reading;
 use crate::lock::conflict::{Taker, are_full};
 use crate::lock::records::{Phase, Session};
 use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
+
+/// The sessions that hold or wait for the resources of a reading, with their claims on these
+/// resources.
+pub type Reading = BTreeMap<SessionId, Session>;
 
 /// Maximum number of claims on a resource that count as reasons to wait. More would make the search
 /// slow. A request behind more claims still waits for the first of them.

@@ -8,7 +8,7 @@ use super::state::{Hold, Pending, State};
 use super::turn::Turn;
 use crate::lock::request::SessionId;
 use crate::show::messages::Messages;
-use crate::store::sessions::Event as Report;
+use crate::store::sessions::Report;
 use crate::store::{self, Grant, Released, Standing};
 use crate::system::clock::Boottime;
 

@@ -10,7 +10,7 @@ use crate::arguments::lines::LineParser;
 use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
-use crate::store::sessions::Event as Report;
+use crate::store::sessions::Report;
 use crate::store::{self, Changed, Grant, Released, Standing};
 use crate::system::clock::Boottime;
 

@@ -29,7 +29,7 @@ use crate::lock::resource::Resource;
 use crate::store::error::Error;
 use crate::store::handle::{Handle, Obstruction, Released, Standing};
 use crate::store::operations::Store;
-use crate::store::sessions::{Event, Sessions};
+use crate::store::sessions::{Report, Sessions};
 use crate::system::clock::Boottime;
 
 /// Maximum wait for the lock for a report on the sessions that block the request. It ends before
@@ -72,8 +72,8 @@ impl EmbeddedHandle {
     }
 
     fn take_news(&mut self) -> Result<(), Error> {
-        while let Some((_, event)) = self.sessions.next_event() {
-            if let Event::Standing(standing) = event {
+        while let Some((_, event)) = self.sessions.next_report() {
+            if let Report::Standing(standing) = event {
                 self.standing = standing?;
                 self.is_news = true;
             }

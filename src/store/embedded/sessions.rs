@@ -46,7 +46,7 @@ use crate::lock::request::{Place, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::store::error::Error;
 use crate::store::handle::{Released, Standing};
-use crate::store::sessions::{Event, Sessions};
+use crate::store::sessions::{Report, Sessions};
 use crate::system::clock::Boottime;
 use crate::system::timers::Timers;
 
@@ -72,7 +72,7 @@ pub(super) struct EmbeddedSessions {
     /// The sessions whose release failed, and the instant of the next attempt.
     failed: Vec<SessionId>,
     retry_at: Option<Boottime>,
-    events: VecDeque<(SessionId, Event)>,
+    events: VecDeque<(SessionId, Report)>,
 }
 
 /// Whether the lock was free.
@@ -143,7 +143,7 @@ impl EmbeddedSessions {
         }
         if self.due.is_empty() && self.store.gate.descriptor().is_some() {
             // The sessions for which the gate waits are gone. When it has the lock, the lock must
-            // be given back.
+            // be released.
             let _ = self.transact(Duration::ZERO, |_, _, _| Ok(()));
         }
         self.due.is_empty()
@@ -360,12 +360,12 @@ impl Sessions for EmbeddedSessions {
             Some(Stage::Granted) => {
                 return self.retire(id, Stage::Releasing(Some(Boottime::now() + RELEASE_LIMIT)));
             }
-            // A place in the queue disturbs nobody until it is given back.
+            // A place in the queue disturbs nobody until it is released.
             Some(Stage::Waiting(_)) => self.retire(id, Stage::LeavingQueue),
             Some(Stage::Asking(_)) => drop(self.sessions.remove(&id)),
             Some(Stage::LeavingQueue | Stage::Releasing(_)) | None => {}
         }
-        self.events.push_back((id, Event::Released(Ok(Released::Done))));
+        self.events.push_back((id, Report::Released(Ok(Released::Done))));
     }
 
     fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
@@ -403,7 +403,7 @@ impl Sessions for EmbeddedSessions {
         self.serve(Duration::ZERO);
     }
 
-    fn next_event(&mut self) -> Option<(SessionId, Event)> {
+    fn next_report(&mut self) -> Option<(SessionId, Report)> {
         self.events.pop_front()
     }
 }

@@ -14,7 +14,7 @@ use super::interface::{Conversation, Transport as _};
 use super::target::Target;
 use super::transport::route::Route;
 use crate::lock::request::{Request, SessionId};
-use crate::store::sessions::{Event, Sessions};
+use crate::store::sessions::{Report, Sessions};
 use crate::system::clock::Boottime;
 
 /// The sessions of a process at one server.
@@ -70,7 +70,7 @@ impl Sessions for RedisSessions {
         self.route.drive(&mut self.conversation, Boottime::now());
     }
 
-    fn next_event(&mut self) -> Option<(SessionId, Event)> {
+    fn next_report(&mut self) -> Option<(SessionId, Report)> {
         self.conversation.next_report()
     }
 }
@@ -100,7 +100,7 @@ impl Sessions for ClusterSessions {
         self.conversations.advance(now, |_, conversation, route| route.drive(conversation, now));
     }
 
-    fn next_event(&mut self) -> Option<(SessionId, Event)> {
+    fn next_report(&mut self) -> Option<(SessionId, Report)> {
         self.conversations.next_report()
     }
 }

@@ -76,7 +76,7 @@ impl Machine {
             (State::Keeping { .. }, Event::Granted { deadline }) => (State::Keeping { deadline }, vec![]),
             (State::Told { .. }, Event::Granted { deadline: Some(deadline) }) => (State::Told { deadline }, vec![]),
             (State::Told { .. }, Event::Granted { deadline: None }) => return Vec::new(),
-            // The release gives back what else the store keeps for a lost grant.
+            // The release frees what else the store keeps for a lost grant.
             (State::Keeping { .. }, Event::Lost) => (State::Done, vec![Action::Tell, Action::Release, Action::Exit]),
             (_, Event::Released) => (State::Done, vec![Action::Exit]),
             (_, Event::Ended) | (State::Told { .. }, Event::Lost) => (State::Done, vec![Action::Release, Action::Exit]),

@@ -51,7 +51,7 @@ impl Starting {
 #[derive(Debug)]
 pub(super) struct Running {
     deadline: Option<Boottime>,
-    /// The command was ready and the lock was given back, so there is no deadline any more.
+    /// The command was ready and the lock was released, so there is no deadline any more.
     is_released: bool,
     /// When the maximum run time is over.
     over_at: Option<Boottime>,
@@ -192,7 +192,7 @@ pub(super) enum Cause {
     Lost,
     /// The maximum run time is over. The grant is still held.
     Timeout,
-    /// The maximum run time is over. The grant was given back when the command was ready.
+    /// The maximum run time is over. The grant was released when the command was ready.
     TimeoutReleased,
 }
 
@@ -304,7 +304,7 @@ fn killed(cause: Cause) -> Next {
     gone(cause, vec![Action::Kill, Action::Reap])
 }
 
-/// The tree of a stopped command is gone. For a lost grant, the release gives back what else the
+/// The tree of a stopped command is gone. For a lost grant, the release frees what else the
 /// store keeps. Otherwise the release, if it is still due, tells whether the grant was held to the
 /// end.
 fn gone(cause: Cause, mut actions: Vec<Action>) -> Next {

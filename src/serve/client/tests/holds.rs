@@ -115,7 +115,7 @@ fn unlock_in_time_is_not_lost_while_the_store_is_slow() {
     assert_eq!(lab.client.timeout(&lab.rules), None);
     assert!(lab.after(10 * SECOND).is_empty());
     assert_eq!(lab.released(1, Released::Done), ["say ok"]);
-    // The lock below the one that is given back still has to be renewed.
+    // The lock below the one that is released still has to be renewed.
     let mut lab = Lab::holding("LOCK --prewrite k");
     lab.line("UPGRADE");
     lab.granted(2, 9);

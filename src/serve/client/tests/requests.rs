@@ -35,7 +35,7 @@ fn request_whose_wait_is_over_leaves_the_queue_and_reports_who_is_in_the_way() {
     assert_eq!(lab.client.timeout(&lab.rules), Some(lab.now + 2 * SECOND));
     assert!(lab.after(SECOND).is_empty());
     assert_eq!(lab.after(SECOND), ["release 1"]);
-    // A grant that crosses the release is given back by it.
+    // A grant that crosses the release is released by it.
     assert!(lab.granted(1, 7).is_empty());
     assert_eq!(lab.released(1, Released::Done), ["obstructions"]);
     let answer = Event::Answer(Answer::Obstructions(Arc::default()));
@@ -113,7 +113,7 @@ fn busy_request_waits_a_second_for_the_names_of_who_is_in_the_way() {
     assert!(!lab.client.asks() && lab.client.takes_lines());
 }
 
-/// The answer to the release may be late, and the place in the queue is given back all the same.
+/// The answer to the release may be late, and the place in the queue is released all the same.
 #[test]
 fn busy_request_waits_a_second_for_its_place_to_be_given_back() {
     let mut lab = Lab::new(rules());

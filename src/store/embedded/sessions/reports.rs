@@ -13,7 +13,7 @@ use crate::lock::op::Reply;
 use crate::lock::request::SessionId;
 use crate::store::error::Error;
 use crate::store::handle::{Released, Standing};
-use crate::store::sessions::Event;
+use crate::store::sessions::Report;
 use crate::system::clock::Boottime;
 
 /// The pause before a release that failed is tried again.
@@ -28,7 +28,7 @@ impl EmbeddedSessions {
                 Outcome::Left(reply) => {
                     let released = self.released(id, &reply);
                     if let Some(Session { stage: Stage::Releasing(Some(_)), .. }) = self.sessions.remove(&id) {
-                        self.events.push_back((id, Event::Released(Ok(released))));
+                        self.events.push_back((id, Report::Released(Ok(released))));
                     }
                 }
             }
@@ -55,7 +55,7 @@ impl EmbeddedSessions {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         if let Stage::Releasing(limit @ Some(_)) = &mut session.stage {
             *limit = None;
-            self.events.push_back((id, Event::Released(Err(error))));
+            self.events.push_back((id, Report::Released(Err(error))));
         }
         if matches!(session.stage, Stage::LeavingQueue) {
             // A waiter without a beacon counts as dead, and so loses its place.
@@ -115,11 +115,11 @@ impl EmbeddedSessions {
             self.sessions.remove(&id);
         }
         if is_news {
-            self.events.push_back((id, Event::Standing(Ok(standing))));
+            self.events.push_back((id, Report::Standing(Ok(standing))));
         }
     }
 
-    /// Reports an error of a session, and gives back what the session has.
+    /// Reports an error of a session, and releases what the session has.
     pub(super) fn fail(&mut self, id: SessionId, error: Error) {
         if self.is_cut_off() {
             return self.cut_off(&error);
@@ -132,10 +132,10 @@ impl EmbeddedSessions {
             Some(Stage::LeavingQueue | Stage::Releasing(_)) => return self.retry(id, error),
             _ => self.retire(id, Stage::LeavingQueue),
         }
-        self.events.push_back((id, Event::Standing(Err(error))));
+        self.events.push_back((id, Report::Standing(Err(error))));
     }
 
-    /// Begins to give back what a session has.
+    /// Begins to release what a session has.
     pub(super) fn retire(&mut self, id: SessionId, stage: Stage) {
         self.watches.forget(id);
         if let Some(session) = self.sessions.get_mut(&id) {
@@ -163,10 +163,10 @@ impl EmbeddedSessions {
             self.watches.forget(id);
             self.events.push_back(match session.stage {
                 Stage::Asking(_) | Stage::Waiting(_) => {
-                    (id, Event::Standing(Err(Error::Unavailable(error.words().clone()))))
+                    (id, Report::Standing(Err(Error::Unavailable(error.words().clone()))))
                 }
-                Stage::Granted => (id, Event::Standing(Ok(Standing::Lost))),
-                Stage::Releasing(Some(_)) => (id, Event::Released(Ok(Released::Lost))),
+                Stage::Granted => (id, Report::Standing(Ok(Standing::Lost))),
+                Stage::Releasing(Some(_)) => (id, Report::Released(Ok(Released::Lost))),
                 Stage::Releasing(None) | Stage::LeavingQueue => continue,
             });
         }
@@ -187,11 +187,11 @@ impl EmbeddedSessions {
             let event = match &mut session.stage {
                 Stage::Asking(_) if is_trouble => {
                     self.sessions.remove(id);
-                    Event::Standing(Err(Stuck::error(&self.store.directory)))
+                    Report::Standing(Err(Stuck::error(&self.store.directory)))
                 }
                 Stage::Releasing(limit) if limit.is_some_and(|limit| limit <= now) => {
                     *limit = None;
-                    Event::Released(Err(Stuck::error(&self.store.directory)))
+                    Report::Released(Err(Stuck::error(&self.store.directory)))
                 }
                 _ => continue,
             };

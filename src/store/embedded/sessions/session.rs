@@ -21,9 +21,9 @@ pub(super) enum Stage {
     Waiting(Box<Request>),
     /// The request is granted.
     Granted,
-    /// The place in the queue is to be given back. Nothing is left to report.
+    /// The place in the queue is to be released. Nothing is left to report.
     LeavingQueue,
-    /// The grant is to be given back. The result is reported at this instant at the latest; `None`
+    /// The grant is to be released. The result is reported at this instant at the latest; `None`
     /// if nothing is left to report.
     Releasing(Option<Boottime>),
 }

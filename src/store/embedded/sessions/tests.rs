@@ -69,11 +69,11 @@ impl Lab {
 
 impl Server {
     /// Polls the descriptors, at most for a second, and returns the next event.
-    fn event(&mut self) -> Option<(SessionId, Event)> {
+    fn event(&mut self) -> Option<(SessionId, Report)> {
         let end = Instant::now() + Duration::from_secs(1);
         loop {
             self.0.advance();
-            let event = self.0.next_event();
+            let event = self.0.next_report();
             if event.is_some() || Instant::now() >= end {
                 return event;
             }
@@ -85,21 +85,21 @@ impl Server {
 
     fn standing(&mut self, session: SessionId) -> Standing {
         match self.event() {
-            Some((id, Event::Standing(Ok(standing)))) if id == session => standing,
+            Some((id, Report::Standing(Ok(standing)))) if id == session => standing,
             other => panic!("expected the standing of {session}, not {other:?}"),
         }
     }
 
     fn failure(&mut self) -> (SessionId, String) {
         match self.event() {
-            Some((id, Event::Standing(Err(error)))) => (id, error.to_string()),
+            Some((id, Report::Standing(Err(error)))) => (id, error.to_string()),
             other => panic!("expected an error, not {other:?}"),
         }
     }
 
     fn released(&mut self) -> (SessionId, Released) {
         match self.event() {
-            Some((id, Event::Released(Ok(released)))) => (id, released),
+            Some((id, Report::Released(Ok(released)))) => (id, released),
             other => panic!("expected the result of a release, not {other:?}"),
         }
     }
@@ -118,7 +118,7 @@ impl Server {
 
     fn is_quiet(&mut self) -> bool {
         self.0.advance();
-        self.0.next_event().is_none()
+        self.0.next_report().is_none()
     }
 
     /// Whether nothing is left of any session.
@@ -294,8 +294,8 @@ fn request_with_many_claims_ends_a_transaction() {
     server.0.acquire(wide);
     server.0.acquire(request(2, Mode::Write));
     server.0.advance();
-    assert!(server.0.next_event().is_some_and(|(session, _)| session == id(1)));
-    assert!(server.0.next_event().is_none(), "the next transaction serves the other one");
+    assert!(server.0.next_report().is_some_and(|(session, _)| session == id(1)));
+    assert!(server.0.next_report().is_none(), "the next transaction serves the other one");
     assert!(is_granted(&server.standing(id(2))));
 }
 
@@ -433,8 +433,8 @@ fn break_reports_the_loss_to_its_session_only() {
     lab.open().break_grants(&Resource::new("k").unwrap(), None, false).unwrap();
     let mut standings = [server.event().unwrap(), server.event().unwrap()];
     standings.sort_by_key(|(id, _)| *id);
-    assert!(matches!(standings[0], (session, Event::Standing(Ok(Standing::Lost))) if session == id(1)));
-    assert!(matches!(standings[1], (session, Event::Standing(Ok(Standing::Granted(_)))) if session == id(2)));
+    assert!(matches!(standings[0], (session, Report::Standing(Ok(Standing::Lost))) if session == id(1)));
+    assert!(matches!(standings[1], (session, Report::Standing(Ok(Standing::Granted(_)))) if session == id(2)));
     assert!(server.is_quiet());
     assert_eq!(server.release(1), Released::Done, "a session that was reported as lost is not known");
     assert_eq!(lab.beacons(), 2);
@@ -575,7 +575,7 @@ fn lock_that_stays_taken_fails_requests_and_releases_but_not_waiters() {
     for (number, (session, event)) in [1, 3].into_iter().zip(failures) {
         assert_eq!(session, id(number));
         match event {
-            Event::Released(Err(error)) | Event::Standing(Err(error)) => {
+            Report::Released(Err(error)) | Report::Standing(Err(error)) => {
                 assert!(error.to_string().contains("its lock was not free"), "{error}");
             }
             other => panic!("the lock should be stuck: {other:?}"),
@@ -620,9 +620,9 @@ fn replaced_files_end_all_sessions_and_the_next_request_uses_the_new_files() {
     server.0.acquire(request(4, Mode::Write));
     let mut events: Vec<_> = (0..3).map(|_| server.event().unwrap()).collect();
     events.sort_by_key(|(id, _)| *id);
-    assert!(matches!(events[0], (session, Event::Standing(Ok(Standing::Lost))) if session == id(1)));
+    assert!(matches!(events[0], (session, Report::Standing(Ok(Standing::Lost))) if session == id(1)));
     for (event, number) in events[1..].iter().zip([2, 4]) {
-        let (session, Event::Standing(Err(Error::Unavailable(text)))) = event else { panic!("{event:?}") };
+        let (session, Report::Standing(Err(Error::Unavailable(text)))) = event else { panic!("{event:?}") };
         assert!(*session == id(number) && text.what.contains("removed or replaced its files"), "{text}");
     }
     assert!(server.is_empty());
@@ -669,7 +669,7 @@ fn damaged_table_fails_each_session_that_uses_it() {
     let (session, text) = server.failure();
     assert!(session == id(2) && text.contains("damaged"), "{text}");
     server.0.release(id(1));
-    assert!(matches!(server.event(), Some((session, Event::Released(Err(_)))) if session == id(1)));
+    assert!(matches!(server.event(), Some((session, Report::Released(Err(_)))) if session == id(1)));
     assert!(server.is_empty());
     assert!(is_granted(&server.ask(3)), "nobody uses the damaged table any more");
 }
@@ -724,7 +724,7 @@ fn stopped_waiter_of_another_process_is_passed_over_and_returns_to_its_place() {
     assert_eq!(server.released(), (id(1), Released::Done));
     let granted = std::iter::repeat_with(|| server.event()).find_map(|event| event);
     assert!(
-        matches!(granted, Some((session, Event::Standing(Ok(Standing::Granted(_))))) if session == id(3)),
+        matches!(granted, Some((session, Report::Standing(Ok(Standing::Granted(_))))) if session == id(3)),
         "{granted:?}"
     );
     assert_eq!(stopped.check().unwrap(), Standing::Waiting);

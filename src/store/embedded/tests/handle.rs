@@ -13,7 +13,7 @@ fn without_the_table<T>(lab: &Lab, fails: impl FnOnce() -> T) -> T {
     failed
 }
 
-/// The command may still run, so its lock is not given back before the release.
+/// The command may still run, so its lock is not free before the release.
 #[test]
 fn hold_whose_look_fails_lasts_until_its_release() {
     let lab = Lab::new();

@@ -88,10 +88,10 @@ impl HoldConversation {
         self.negotiation.standing(&self.exchange.target)
     }
 
-    /// Begins to give back whatever the server may keep for this request; nothing is left to do
+    /// Begins to release whatever the server may keep for this request; nothing is left to do
     /// where it can't keep anything. `end` tells how the command ended, if it ran.
     pub(crate) fn release(&mut self, end: Option<End>, now: Boottime) -> Option<Release<&mut Exchange>> {
-        let (call, held) = self.farewell(end)?;
+        let (call, held) = self.releasing(end)?;
         // A server that has not answered the request in time gets what is left of the time.
         let is_failed = matches!(self.negotiation.state(), State::Failed { .. });
         let limit = if is_failed { self.connect_timeout / 20 } else { self.connect_timeout };
@@ -100,7 +100,7 @@ impl HoldConversation {
 
     /// Does the same for a hold without a command, and takes the connection with it.
     pub(super) fn into_release(self, now: Boottime) -> Option<Release<Box<Exchange>>> {
-        let (call, held) = self.farewell(self.negotiation.held().map(|_| End::KEPT))?;
+        let (call, held) = self.releasing(self.negotiation.held().map(|_| End::KEPT))?;
         Some(Release::new(Box::new(self.exchange), call, held, self.connect_timeout, now))
     }
 
@@ -126,8 +126,8 @@ impl HoldConversation {
         Release::new(&mut self.exchange, call, None, self.connect_timeout, now)
     }
 
-    /// The call that gives back what the server may keep, and the grant among it.
-    fn farewell(&self, end: Option<End>) -> Option<(Call, Option<Grant>)> {
+    /// The call that releases what the server may keep, and the grant among it.
+    fn releasing(&self, end: Option<End>) -> Option<(Call, Option<Grant>)> {
         let Request { session, job, .. } = &self.request;
         let may_be_kept = self.negotiation.may_be_kept(self.exchange.is_open());
         let call = || Call::release_after(*session, self.resources.clone(), end, job);

@@ -18,23 +18,23 @@ use crate::system::clock::Boottime;
 
 /// How long a release waits for a server where nothing is held, most likely, and for an answer over
 /// a connection that was open before.
-const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
+const UNHELD_LIMIT: Duration = Duration::from_secs(1);
 
 /// A release under way. It borrows or owns its exchange.
 pub(crate) struct Release<E> {
     /// The call of the script, for the transport to carry out.
     pub(crate) question: Question<E>,
-    parting: Parting,
+    to_release: ToRelease,
 }
 
 impl<E: DerefMut<Target = Exchange>> Release<E> {
     /// Begins to release at `now`.
     pub(super) fn new(exchange: E, call: Call, held: Option<Grant>, connect_timeout: Duration, now: Boottime) -> Self {
-        let parting = Parting::new(held, now);
-        let until = parting.until(exchange.is_closed(), connect_timeout);
+        let to_release = ToRelease::new(held, now);
+        let until = to_release.until(exchange.is_closed(), connect_timeout);
         let mut question = Question::call(exchange, call, Retry::WhileDown, until);
         question.distrust_old_connection(now + old_limit(connect_timeout));
-        Self { question, parting }
+        Self { question, to_release }
     }
 
     /// The reply of the script, once the conversation is over.
@@ -55,19 +55,19 @@ impl<E: DerefMut<Target = Exchange>> Release<E> {
         let late = self.question.late_reply();
         let in_doubt = self.question.is_in_doubt();
         let reply = self.question.into_result().map(|(_, answer)| answer);
-        self.parting.result(told(reply, late), in_doubt, now)
+        self.to_release.result(told(reply, late), in_doubt, now)
     }
 }
 
-/// What is given back, and since when.
+/// What is released, and since when.
 #[derive(Debug)]
-pub(super) struct Parting {
+pub(super) struct ToRelease {
     held: Option<Grant>,
     began: Boottime,
 }
 
-impl Parting {
-    /// Begins to give back at `now` a grant, or a request that is not known to be granted.
+impl ToRelease {
+    /// Begins to release at `now` a grant, or a request that is not known to be granted.
     pub(super) fn new(held: Option<Grant>, now: Boottime) -> Self {
         Self { held, began: now }
     }
@@ -79,12 +79,12 @@ impl Parting {
 
     /// When to give up.
     ///
-    /// When nothing is held, the release waits at most [`GOODBYE_LIMIT`]: a waiter without a
+    /// When nothing is held, the release waits at most [`UNHELD_LIMIT`]: a waiter without a
     /// connection is passed over anyway. It does wait, since a server that finds the connection
     /// closed when it answers the request may not read the release behind it.
     pub(super) fn until(&self, is_closed: bool, connect_timeout: Duration) -> Boottime {
         let left = self.deadline() - self.began;
-        let limit = left.max(GOODBYE_LIMIT).min(connect_timeout);
+        let limit = left.max(UNHELD_LIMIT).min(connect_timeout);
         // A fresh connection has all of the time, however long the old one was silent.
         let from = if is_closed { self.began } else { self.began + old_limit(connect_timeout) };
         from + limit
@@ -114,10 +114,10 @@ impl Parting {
 }
 
 /// Takes back what is still to be reported of a session, and tells what a release of it comes to
-/// that has nothing to give back.
-pub(super) fn take_back(reports: &mut VecDeque<(SessionId, sessions::Event)>, id: SessionId) -> Released {
-    let is_loss = |(session, report): &(SessionId, sessions::Event)| {
-        *session == id && matches!(report, sessions::Event::Standing(Ok(Standing::Lost)))
+/// that has nothing to release.
+pub(super) fn take_back(reports: &mut VecDeque<(SessionId, sessions::Report)>, id: SessionId) -> Released {
+    let is_loss = |(session, report): &(SessionId, sessions::Report)| {
+        *session == id && matches!(report, sessions::Report::Standing(Ok(Standing::Lost)))
     };
     let released = if reports.iter().any(is_loss) { Released::Lost } else { Released::Done };
     reports.retain(|(session, _)| *session != id);
@@ -127,7 +127,7 @@ pub(super) fn take_back(reports: &mut VecDeque<(SessionId, sessions::Event)>, id
 /// How long a connection that was open before may take to answer. Then a fresh connection replaces
 /// it, since a firewall may have forgotten the old one without telling either end.
 pub(super) fn old_limit(connect_timeout: Duration) -> Duration {
-    GOODBYE_LIMIT.min(connect_timeout)
+    UNHELD_LIMIT.min(connect_timeout)
 }
 
 /// The reply that counts. A release that was sent before, over the old connection, tells what it

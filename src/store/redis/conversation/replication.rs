@@ -45,7 +45,7 @@ impl Copies {
         self.disk && self.replicas >= i64::from(wanted.count)
     }
 
-    /// Which copies are missing, and what to do, for the message about a grant that is given back.
+    /// Which copies are missing, and what to do, for the message about a grant that is released.
     pub(super) fn lacking(self, wanted: Replicas) -> Explained {
         let Self { disk, replicas } = self;
         let count = wanted.count;

@@ -22,7 +22,7 @@ use crate::system::clock::Boottime;
 pub(crate) struct SeparateConversations<R> {
     connect_timeout: Duration,
     sessions: BTreeMap<SessionId, (SessionConversation, R)>,
-    reports: VecDeque<(SessionId, sessions::Event)>,
+    reports: VecDeque<(SessionId, sessions::Report)>,
 }
 
 impl<R> SeparateConversations<R> {
@@ -35,16 +35,16 @@ impl<R> SeparateConversations<R> {
         let id = request.session;
         match HoldConversation::new(exchange, request, Replicas::default(), self.connect_timeout, now) {
             Ok(hold) => drop(self.sessions.insert(id, (SessionConversation::new(hold), route))),
-            Err(error) => self.reports.push_back((id, sessions::Event::Standing(Err(error)))),
+            Err(error) => self.reports.push_back((id, sessions::Report::Standing(Err(error)))),
         }
     }
 
-    /// Begins to give back whatever the server may keep for a session.
+    /// Begins to release whatever the server may keep for a session.
     pub(crate) fn release(&mut self, id: SessionId, now: Boottime) {
         let released = take_back(&mut self.reports, id);
         let session = self.sessions.get_mut(&id);
         if !session.is_some_and(|(conversation, _)| conversation.release(now)) {
-            self.reports.push_back((id, sessions::Event::Released(Ok(released))));
+            self.reports.push_back((id, sessions::Report::Released(Ok(released))));
         }
     }
 
@@ -66,7 +66,7 @@ impl<R> SeparateConversations<R> {
     }
 
     /// Hands out the next report.
-    pub(crate) fn next_report(&mut self) -> Option<(SessionId, sessions::Event)> {
+    pub(crate) fn next_report(&mut self) -> Option<(SessionId, sessions::Report)> {
         self.reports.pop_front()
     }
 
@@ -148,7 +148,7 @@ impl SessionConversation {
         }
     }
 
-    /// Ends the request, and gives back whatever the server may keep.
+    /// Ends the request, and releases whatever the server may keep.
     fn part(&mut self, is_awaited: bool, now: Boottime) {
         let Stage::Request { hold, .. } = mem::replace(&mut self.stage, Stage::Ended) else { return };
         if let Some(release) = hold.into_release(now) {
@@ -157,7 +157,7 @@ impl SessionConversation {
     }
 
     /// Reports what has changed by `now`.
-    fn next_report(&mut self, now: Boottime) -> Option<sessions::Event> {
+    fn next_report(&mut self, now: Boottime) -> Option<sessions::Report> {
         let Stage::Request { hold, reported } = &mut self.stage else { return self.result(now) };
         let standing = hold.standing();
         match &standing {
@@ -165,17 +165,17 @@ impl SessionConversation {
             Ok(standing) if !standing.is_over() => reported.clone_from(standing),
             _ => self.part(false, now),
         }
-        Some(sessions::Event::Standing(standing))
+        Some(sessions::Report::Standing(standing))
     }
 
     /// The result of a release that is over by `now`, if somebody awaits it.
-    fn result(&mut self, now: Boottime) -> Option<sessions::Event> {
+    fn result(&mut self, now: Boottime) -> Option<sessions::Report> {
         if !self.is_over() {
             return None;
         }
         let Stage::Release { release, is_awaited } = mem::replace(&mut self.stage, Stage::Ended) else { return None };
         let released = release.result(now).map_err(Error::from);
-        is_awaited.then_some(sessions::Event::Released(released))
+        is_awaited.then_some(sessions::Report::Released(released))
     }
 }
 

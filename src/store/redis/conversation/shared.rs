@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use redis::{ServerError, Value};
 
-use self::session::{Farewell, Session, Trouble, Turn};
+use self::session::{Releasing, Session, Trouble, Turn};
 use super::exchange::{Asked, Exchange, Outcome};
 use super::negotiation::{Command, State};
 use super::question::Answer;
-use super::release::{Parting, take_back};
+use super::release::{ToRelease, take_back};
 use super::retry::{spread, suggests_wrong_server};
 use super::verdict::Verdict;
 use crate::lock::request::{Job, Request, SessionId};
@@ -42,7 +42,7 @@ pub(crate) struct SharedConversation {
     timers: Timers<SessionId>,
     /// When the server last answered on this connection.
     heard: Option<Boottime>,
-    reports: VecDeque<(SessionId, sessions::Event)>,
+    reports: VecDeque<(SessionId, sessions::Report)>,
 }
 
 impl SharedConversation {
@@ -68,7 +68,7 @@ impl SharedConversation {
         let id = request.session;
         let Some(terms) = request.terms else {
             let error = Error::Usage("a request to this store needs a ttl".into());
-            self.reports.push_back((id, sessions::Event::Standing(Err(error))));
+            self.reports.push_back((id, sessions::Report::Standing(Err(error))));
             return;
         };
         if self.sessions.is_empty() && self.heard.is_some_and(|heard| now - heard > TRUSTED) {
@@ -82,10 +82,10 @@ impl SharedConversation {
         }
     }
 
-    /// Begins to give back whatever the server may keep for a session.
+    /// Begins to release whatever the server may keep for a session.
     pub(crate) fn release(&mut self, id: SessionId, now: Boottime) {
         let mut released = take_back(&mut self.reports, id);
-        if let Some(session) = self.sessions.get(&id).filter(|session| session.farewell.is_none()) {
+        if let Some(session) = self.sessions.get(&id).filter(|session| session.releasing.is_none()) {
             // A command that waits for the address of the server leaves, too.
             if session.negotiation.may_be_kept(session.is_in_flight()) {
                 return self.part(id, true, now);
@@ -93,18 +93,18 @@ impl SharedConversation {
             self.remove(id);
             released = Released::Done;
         }
-        self.reports.push_back((id, sessions::Event::Released(Ok(released))));
+        self.reports.push_back((id, sessions::Report::Released(Ok(released))));
     }
 
     /// Hands out the next report.
-    pub(crate) fn next_report(&mut self) -> Option<(SessionId, sessions::Event)> {
+    pub(crate) fn next_report(&mut self) -> Option<(SessionId, sessions::Report)> {
         self.reports.pop_front()
     }
 
     /// Sends what a session has to say first on a connection, or again after an error reply.
     fn begin(&mut self, id: SessionId, now: Boottime) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        if session.farewell.is_some() {
+        if session.releasing.is_some() {
             self.send_release(id, now);
         } else {
             let commands = session.negotiation.on_connect();
@@ -145,7 +145,7 @@ impl SharedConversation {
             let channel = self.exchange.setting.keyspace.channel(&session.resources[0], id);
             self.exchange.act(Action::Unsubscribe(channel));
         }
-        let end = session.farewell.as_ref().and_then(|farewell| farewell.parting.end());
+        let end = session.releasing.as_ref().and_then(|releasing| releasing.to_release.end());
         let job = Job { history: session.history, ..Job::default() };
         self.exchange.call(Asked::Release(id), Call::release_after(id, session.resources.clone(), end, &job), now);
         session.turn = Turn::InFlight { sent: now };
@@ -185,7 +185,7 @@ impl SharedConversation {
         }
         let Some(session) = self.sessions.get_mut(&id) else { return };
         session.turn = Turn::Quiet;
-        if session.farewell.is_some() {
+        if session.releasing.is_some() {
             return self.send_release(id, now);
         }
         let was_waiting = matches!(session.negotiation.state(), State::Waiting { .. });
@@ -211,9 +211,9 @@ impl SharedConversation {
 
     fn on_released(&mut self, id: SessionId, reply: ScriptReply, now: Boottime) {
         self.exchange.served();
-        let Some(Farewell { parting, in_doubt, is_awaited: true, .. }) = self.remove(id) else { return };
-        let released = parting.result(Ok(Answer::Reply(reply)), in_doubt, now);
-        self.reports.push_back((id, sessions::Event::Released(released.map_err(Error::from))));
+        let Some(Releasing { to_release, in_doubt, is_awaited: true, .. }) = self.remove(id) else { return };
+        let released = to_release.result(Ok(Answer::Reply(reply)), in_doubt, now);
+        self.reports.push_back((id, sessions::Report::Released(released.map_err(Error::from))));
     }
 
     /// A command of a session got an error reply that is about this command.
@@ -222,7 +222,7 @@ impl SharedConversation {
         let (Asked::Session(id, _) | Asked::Release(id)) = asked else { return };
         let Some(session) = self.sessions.get_mut(&id) else { return };
         session.turn = Turn::Quiet;
-        if session.farewell.is_some() && asked != Asked::Release(id) {
+        if session.releasing.is_some() && asked != Asked::Release(id) {
             return self.send_release(id, now);
         }
         let failure = failure.with_keys(|| self.exchange.setting.keyspace.shown(&session.resources));
@@ -240,7 +240,7 @@ impl SharedConversation {
         let Some(id) = keys::session(channel) else { return };
         let Some(session) = self.sessions.get_mut(&id) else { return };
         // The command in flight reports whatever has happened by now.
-        if session.farewell.is_none() && !session.is_in_flight() {
+        if session.releasing.is_none() && !session.is_in_flight() {
             let commands = session.negotiation.on_message();
             self.send(id, commands, now);
         }
@@ -257,7 +257,7 @@ impl SharedConversation {
             // A holder does without: the next renewal tells of a break.
             Some((_, session)) if session.negotiation.held().is_some() => Ok(()),
             Some((id, session)) if failure.kind().concerns_one_command() => {
-                if session.farewell.is_none() {
+                if session.releasing.is_none() {
                     self.fail(id, failure, now);
                 }
                 Ok(())
@@ -310,7 +310,7 @@ impl SharedConversation {
         }
         match session.turn {
             Turn::Retry { at } if at <= now => self.begin(id, now),
-            Turn::Quiet if session.farewell.is_none() => {
+            Turn::Quiet if session.releasing.is_none() => {
                 let commands = session.negotiation.tick(now);
                 self.send(id, commands, now);
             }
@@ -322,18 +322,18 @@ impl SharedConversation {
     /// A session makes no further attempt at what it was doing.
     fn fail(&mut self, id: SessionId, failure: Failure, now: Boottime) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        match &mut session.farewell {
+        match &mut session.releasing {
             None => {
                 session.negotiation.on_failure(failure, session.is_in_flight());
                 self.report(id);
                 self.end_if_over(id, now);
             }
-            Some(farewell) if farewell.is_awaited => {
-                let released = farewell.parting.result(Err(failure), farewell.in_doubt, now);
-                self.reports.push_back((id, sessions::Event::Released(released.map_err(Error::from))));
+            Some(releasing) if releasing.is_awaited => {
+                let released = releasing.to_release.result(Err(failure), releasing.in_doubt, now);
+                self.reports.push_back((id, sessions::Report::Released(released.map_err(Error::from))));
                 // The server may come back before the lease ends.
-                farewell.is_awaited = false;
-                farewell.until = now + session.kept_for;
+                releasing.is_awaited = false;
+                releasing.until = now + session.kept_for;
                 self.schedule(id);
             }
             Some(_) => drop(self.remove(id)),
@@ -343,7 +343,7 @@ impl SharedConversation {
     fn report(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get(&id) else { return };
         let standing = session.negotiation.standing(&self.exchange.target);
-        self.reports.push_back((id, sessions::Event::Standing(standing)));
+        self.reports.push_back((id, sessions::Report::Standing(standing)));
     }
 
     /// Gives back what the server may keep for a session whose result is known.
@@ -361,9 +361,9 @@ impl SharedConversation {
     fn part(&mut self, id: SessionId, is_awaited: bool, now: Boottime) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let is_closed = self.exchange.is_closed();
-        let parting = Parting::new(session.negotiation.held().cloned(), now);
-        let until = if is_awaited { parting.until(is_closed, self.connect_timeout) } else { now + session.kept_for };
-        session.farewell = Some(Farewell { parting, until, in_doubt: false, is_awaited });
+        let to_release = ToRelease::new(session.negotiation.held().cloned(), now);
+        let until = if is_awaited { to_release.until(is_closed, self.connect_timeout) } else { now + session.kept_for };
+        session.releasing = Some(Releasing { to_release, until, in_doubt: false, is_awaited });
         session.request = None;
         if is_closed || session.is_in_flight() {
             self.schedule(id);
@@ -373,14 +373,14 @@ impl SharedConversation {
     }
 
     /// Forgets a session.
-    fn remove(&mut self, id: SessionId) -> Option<Farewell> {
+    fn remove(&mut self, id: SessionId) -> Option<Releasing> {
         let mut session = self.sessions.remove(&id)?;
         self.timers.set(id, None);
         if session.negotiation.unsubscribe() {
             let channel = self.exchange.setting.keyspace.channel(&session.resources[0], id);
             self.exchange.act(Action::Unsubscribe(channel));
         }
-        session.farewell
+        session.releasing
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A leased command that was ready, and whose lock was given back.
+/// A leased command that was ready, and whose lock was released.
 fn released(settings: Settings) -> Machine {
     let mut machine = Machine::new(settings);
     machine.on(granted(Some(DEADLINE)), START);

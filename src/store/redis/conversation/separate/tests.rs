@@ -93,13 +93,13 @@ impl World {
 
     fn reports(&mut self) -> String {
         let reports = std::iter::from_fn(|| self.conversations.next_report());
-        let text = |(id, report): (SessionId, sessions::Event)| {
+        let text = |(id, report): (SessionId, sessions::Report)| {
             let word = match report {
-                sessions::Event::Standing(Ok(Standing::Granted(_))) => "granted".to_owned(),
-                sessions::Event::Standing(Ok(standing)) => format!("{standing:?}").to_lowercase(),
-                sessions::Event::Standing(Err(error)) => format!("failed: {error}"),
-                sessions::Event::Released(Ok(released)) => format!("released: {released:?}").to_lowercase(),
-                sessions::Event::Released(Err(_)) => "not released".to_owned(),
+                sessions::Report::Standing(Ok(Standing::Granted(_))) => "granted".to_owned(),
+                sessions::Report::Standing(Ok(standing)) => format!("{standing:?}").to_lowercase(),
+                sessions::Report::Standing(Err(error)) => format!("failed: {error}"),
+                sessions::Report::Released(Ok(released)) => format!("released: {released:?}").to_lowercase(),
+                sessions::Report::Released(Err(_)) => "not released".to_owned(),
             };
             format!("{} {word}", id.0[0])
         };
@@ -172,7 +172,7 @@ fn lost_or_failed_request_is_given_back_without_a_report() {
     }
 }
 
-/// A release that is under way already gives back what a client wants to give back.
+/// A release that is under way already releases what a client wants to see released.
 #[test]
 fn release_of_a_session_that_is_over_or_unknown_is_done_at_once() {
     let mut world = World::asking(1);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::super::negotiation::{Negotiation, State};
-use super::super::release::{Parting, old_limit};
+use super::super::release::{ToRelease, old_limit};
 use super::super::retry::Retry;
 use crate::lock::request::{self, Request, Terms};
 use crate::lock::resource::Resource;
@@ -24,7 +24,7 @@ pub(super) struct Session {
     /// How long the server keeps the session without a sign of life.
     pub(super) kept_for: Duration,
     pub(super) turn: Turn,
-    pub(super) farewell: Option<Farewell>,
+    pub(super) releasing: Option<Releasing>,
     /// The error replies in a row.
     pub(super) trouble: Option<Box<Trouble>>,
 }
@@ -44,8 +44,8 @@ pub(super) enum Turn {
 }
 
 /// The end of a session: nothing follows but the release.
-pub(super) struct Farewell {
-    pub(super) parting: Parting,
+pub(super) struct Releasing {
+    pub(super) to_release: ToRelease,
     /// When to give up.
     pub(super) until: Boottime,
     /// Whether the server may have carried out a release unseen.
@@ -70,7 +70,7 @@ impl Session {
             request: Some(Box::new(request)),
             kept_for: terms.ttl.max(terms.heartbeat),
             turn: Turn::Unsent,
-            farewell: None,
+            releasing: None,
             trouble: None,
         }
     }
@@ -81,8 +81,8 @@ impl Session {
 
     /// How persistently to retry after a failure, and until when.
     pub(super) fn persistence(&self) -> (Retry, Option<Boottime>) {
-        match &self.farewell {
-            Some(farewell) => (Retry::WhileDown, Some(farewell.until)),
+        match &self.releasing {
+            Some(releasing) => (Retry::WhileDown, Some(releasing.until)),
             None => self.negotiation.persistence(),
         }
     }
@@ -102,8 +102,8 @@ impl Session {
         let Turn::InFlight { sent } = self.turn else { return None };
         let is_asking = matches!(self.negotiation.state(), State::Asking { .. });
         let timeout = match heard {
-            Some(_) if is_asking || self.farewell.is_some() => old_limit(connect_timeout),
-            None if self.farewell.is_some() => connect_timeout,
+            Some(_) if is_asking || self.releasing.is_some() => old_limit(connect_timeout),
+            None if self.releasing.is_some() => connect_timeout,
             _ => self.negotiation.reply_timeout(connect_timeout),
         };
         Some(heard.map_or(sent, |heard| sent.max(heard)) + timeout)
@@ -112,7 +112,7 @@ impl Session {
     /// When the session needs attention even if nothing arrives.
     pub(super) fn next(&self, heard: Option<Boottime>, connect_timeout: Duration) -> Option<Boottime> {
         let next = match self.turn {
-            Turn::Quiet if self.farewell.is_none() => self.negotiation.due(),
+            Turn::Quiet if self.releasing.is_none() => self.negotiation.due(),
             Turn::Unsent | Turn::Quiet => None,
             Turn::InFlight { .. } => self.silent_at(heard, connect_timeout),
             Turn::Retry { at } => Some(at),
@@ -124,8 +124,8 @@ impl Session {
     pub(super) fn on_disconnect(&mut self, is_sent: bool) {
         let is_sent = is_sent && self.is_in_flight();
         self.negotiation.on_disconnect(is_sent);
-        if let Some(farewell) = &mut self.farewell {
-            farewell.in_doubt |= is_sent;
+        if let Some(releasing) = &mut self.releasing {
+            releasing.in_doubt |= is_sent;
         }
         self.turn = Turn::Unsent;
     }

@@ -65,14 +65,14 @@ fn message_to(number: u8) -> Event {
 
 /// Takes the reports, as text.
 fn reports(conversation: &mut SharedConversation) -> String {
-    let report = |(id, event): (SessionId, sessions::Event)| {
+    let report = |(id, event): (SessionId, sessions::Report)| {
         let text = match event {
-            sessions::Event::Standing(Ok(Standing::Granted(_))) => "granted".to_owned(),
-            sessions::Event::Standing(Ok(standing)) => format!("{standing:?}").to_lowercase(),
-            sessions::Event::Standing(Err(_)) => "failed".to_owned(),
-            sessions::Event::Released(Ok(Released::Done | Released::Kept)) => "released".to_owned(),
-            sessions::Event::Released(Ok(Released::Lost)) => "lost at release".to_owned(),
-            sessions::Event::Released(Err(_)) => "not released".to_owned(),
+            sessions::Report::Standing(Ok(Standing::Granted(_))) => "granted".to_owned(),
+            sessions::Report::Standing(Ok(standing)) => format!("{standing:?}").to_lowercase(),
+            sessions::Report::Standing(Err(_)) => "failed".to_owned(),
+            sessions::Report::Released(Ok(Released::Done | Released::Kept)) => "released".to_owned(),
+            sessions::Report::Released(Ok(Released::Lost)) => "lost at release".to_owned(),
+            sessions::Report::Released(Err(_)) => "not released".to_owned(),
         };
         format!("{} {text}", id.0[0])
     };
@@ -184,7 +184,7 @@ fn each_renewal_reports_a_deadline_that_counts_from_its_sending() {
     assert_eq!(conversation.timeout(), Some(sent), "a holder subscribes after a second");
     assert_eq!(at(&mut conversation, sent), "subscribe, renew");
     conversation.on(granted(), sent + Duration::from_secs(3));
-    let Some((_, sessions::Event::Standing(Ok(Standing::Granted(grant))))) = conversation.next_report() else {
+    let Some((_, sessions::Report::Standing(Ok(Standing::Granted(grant))))) = conversation.next_report() else {
         panic!("a renewal is reported")
     };
     assert_eq!(grant.deadline, Some(Lease::new(TTL).deadline(sent)));
@@ -349,7 +349,7 @@ fn request_and_release_behind_many_commands_do_not_fail_while_replies_arrive() {
         now = now + Duration::from_millis(900);
         assert_eq!(after(&mut conversation, busy(), now), "");
         assert_eq!(
-            conversation.next_report().map(|(_, event)| matches!(event, sessions::Event::Standing(Ok(_)))),
+            conversation.next_report().map(|(_, event)| matches!(event, sessions::Report::Standing(Ok(_)))),
             Some(true)
         );
         reports(&mut conversation);
