@@ -10,7 +10,7 @@ pub(crate) const FORMAT: u32 = 3;
 pub(crate) const RETENTION: u64 = 7 * 24 * 60 * 60;
 /// See [`RETENTION_OF_TOTALS`](crate::lock::past::RETENTION_OF_TOTALS), in seconds.
 pub(crate) const RETENTION_OF_TOTALS: u64 = 60 * 60;
-/// See [`PERIOD_MAX`](crate::lock::past::PERIOD_MAX), in seconds.
+/// See [`PERIOD_MAX`](crate::lock::request::PERIOD_MAX), in seconds.
 pub(crate) const PERIOD_MAX: u64 = 32 * 24 * 60 * 60;
 /// See [`AHEAD_MAX`](crate::lock::request::AHEAD_MAX), in seconds.
 pub(crate) const AHEAD_MAX: u64 = 60;

@@ -38,12 +38,13 @@ pub(crate) struct Serve {
     pub(super) token_file: Option<PathBuf>,
     /// What the server is to do.
     pub(super) options: Options,
-    /// The ttl of the leases, see [`RequestOptions::ttl`].
+    /// The ttl of the leases, see
+    /// [`RequestOptions::ttl`](crate::arguments::request::RequestOptions::ttl).
     pub(super) ttl: Option<Duration>,
-    /// See [`RequestOptions::history`].
+    /// See [`RequestOptions::history`](crate::arguments::request::RequestOptions::history).
     pub(super) history: Option<u32>,
     /// How long holders may go on after TERM, or after their lease could not be renewed; see
-    /// [`RequestOptions::grace`].
+    /// [`RequestOptions::grace`](crate::arguments::request::RequestOptions::grace).
     pub(super) grace: Option<Duration>,
 }
 

@@ -110,7 +110,7 @@ pub(crate) fn failed(code: u8) -> String {
     format!("(exit {code})\n")
 }
 
-/// Names as the value of [`HELD`].
+/// Names as the value of [`HELD`](names::HELD).
 pub(crate) fn as_held<'r>(names: impl IntoIterator<Item = &'r Resource>) -> String {
     let names = names.into_iter().map(|name| percent::encode(name.as_str().as_bytes(), b"-._~/@+=:"));
     names.collect::<Vec<_>>().join(",")

@@ -10,7 +10,7 @@ use super::turn::Turn;
 use crate::system::clock::Boottime;
 
 impl Client {
-    /// The instant at which [`Event::Tick`] is due.
+    /// The instant at which [`Event::Tick`](crate::serve::event::Event::Tick) is due.
     pub(crate) fn timeout(&self, rules: &Rules) -> Option<Boottime> {
         let of_state = match &self.state {
             State::Closed => return None,
