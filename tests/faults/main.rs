@@ -28,6 +28,7 @@ mod scenario;
 mod served;
 mod server_faults;
 mod servers;
+mod shared;
 mod site;
 mod stage;
 mod workloads;

@@ -1,0 +1,4 @@
+//! Tests what this suite shares with the simulation.
+
+mod claims;
+mod rules;
