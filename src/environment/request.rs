@@ -54,7 +54,7 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
         group: group_for_command(),
         grace,
         wait: options.wait,
-        busy_code: options.conflict_exit_code,
+        conflict_exit_code: options.conflict_exit_code,
         notice: match io::stderr().is_terminal() {
             _ if options.quiet => Notice::Never,
             true => Notice::Line,

@@ -165,7 +165,7 @@ impl Plan {
             group: Group::Own,
             grace: ttl / 6,
             wait: has_limit.then(|| MS(random.below(20_000))),
-            busy_code: exit::BUSY,
+            conflict_exit_code: exit::BUSY,
             notice: match random.below(3) {
                 _ if is_quiet => Notice::Never,
                 0 => Notice::Never,

@@ -29,7 +29,7 @@ pub(crate) struct Settings {
     /// The maximum run time of the command; `None` for no limit.
     pub(crate) max_runtime: Option<Duration>,
     /// The exit code when the request is busy or its wait is over.
-    pub(crate) busy_code: u8,
+    pub(crate) conflict_exit_code: u8,
     /// How rlock shows a long wait.
     pub(crate) notice: Notice,
     /// Whether rlock suppresses "busy" and the warning that a wait goes on without its store.

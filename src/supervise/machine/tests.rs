@@ -26,7 +26,7 @@ fn settings(group: Group) -> Settings {
         group,
         grace: GRACE,
         wait: Some(WAIT),
-        busy_code: 75,
+        conflict_exit_code: 75,
         notice: Notice::Line,
         quiet: false,
         verbose: false,
@@ -115,7 +115,8 @@ fn wait_is_shown_after_a_second_and_ends_at_its_limit() {
 
 #[test]
 fn wait_of_zero_ends_at_once_and_wait_without_a_limit_never() {
-    let mut machine = Machine::new(Settings { wait: Some(Duration::ZERO), busy_code: 9, ..settings(Group::Own) });
+    let mut machine =
+        Machine::new(Settings { wait: Some(Duration::ZERO), conflict_exit_code: 9, ..settings(Group::Own) });
     machine.on(Event::Queued, START);
     assert_eq!(machine.on(Event::Tick, START), [Action::GiveUp]);
     assert_eq!(machine.on(BUSY, START), [Action::ReportBusy, Action::Exit(9)]);

@@ -55,7 +55,7 @@ fn busy(skipped_for: Option<Duration>, settings: &Settings) -> Next {
     }
     match settings.has_else {
         true => Next::finish([], Action::RunElse),
-        false => Next::finish([Action::ReportBusy], Action::Exit(settings.busy_code)),
+        false => Next::finish([Action::ReportBusy], Action::Exit(settings.conflict_exit_code)),
     }
 }
 

@@ -148,7 +148,7 @@ const SETTINGS: Settings = Settings {
     group: Group::Own,
     grace: Duration::from_secs(3_600),
     wait: None,
-    busy_code: 75,
+    conflict_exit_code: 75,
     notice: Notice::Never,
     quiet: false,
     verbose: false,
@@ -235,7 +235,7 @@ fn wait_that_ends_busy_names_the_holder_unless_quiet() {
     let _one = one_test_at_a_time();
     for (quiet, said) in [(false, "rlock: busy: 'k' was held a moment ago; waited 1ms\n"), (true, "")] {
         let (mut hold, _news) = Fake::new(Standing::Waiting);
-        let settings = Settings { wait: Some(Duration::from_millis(1)), busy_code: 11, quiet, ..SETTINGS };
+        let settings = Settings { wait: Some(Duration::from_millis(1)), conflict_exit_code: 11, quiet, ..SETTINGS };
         let signals = Signals::install().unwrap();
         let (code, messages) = supervised(&mut hold, "exit 5", settings, signals);
         assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (11, said, 1));
@@ -274,7 +274,7 @@ fn wait_that_ends_while_the_store_is_out_of_reach_gives_the_reason() {
     let _one = one_test_at_a_time();
     let (mut hold, _news) = Fake::new(Standing::Waiting);
     hold.trouble = Some("the table is gone".to_owned());
-    let settings = Settings { wait: Some(Duration::from_millis(1)), busy_code: 11, quiet: true, ..SETTINGS };
+    let settings = Settings { wait: Some(Duration::from_millis(1)), conflict_exit_code: 11, quiet: true, ..SETTINGS };
     let (code, messages) = supervised(&mut hold, "exit 5", settings, Signals::install().unwrap());
     assert_eq!(
         (code.unwrap(), messages.as_str(), hold.releases),

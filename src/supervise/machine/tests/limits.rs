@@ -201,7 +201,7 @@ fn nested_wait_looks_for_a_deadlock_after_its_timeout_and_then_every_second() {
 #[test]
 fn deadlock_is_reported_where_a_busy_request_would_be_silent() {
     let skips = Settings { skip: Skip::Always, notice: Notice::Never, ..settings(Group::Own) };
-    for settings in [skips, Settings { has_else: true, busy_code: 9, quiet: true, ..skips }] {
+    for settings in [skips, Settings { has_else: true, conflict_exit_code: 9, quiet: true, ..skips }] {
         let mut machine = Machine::new(settings);
         machine.on(Event::Queued, START);
         let end = [Action::ReportDeadlock, Action::Release, Action::Exit(65)];
