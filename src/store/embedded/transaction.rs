@@ -2,7 +2,7 @@
 //!
 //! - `apply`: applies an operation.
 //! - `reap`: removes the sessions whose processes have died.
-//! - `wake`: notes who has to look at the table again.
+//! - `wake`: notes which sessions have to look at the table again.
 //! - `standing`: makes the request of a session, and finds out how the session stands.
 //!
 //! Each of these files is a part of [`Work`], the transaction in progress.

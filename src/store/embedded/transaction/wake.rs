@@ -1,10 +1,10 @@
-//! Notes who has to look at the table again after what a transaction does.
+//! Notes which sessions have to look at the table again after what a transaction does.
 //!
 //! A waiter watches the beacons of those that block it, so no message reports a death. Everything
 //! else that can matter to a session is reported to it. A session of this process is noted in
 //! `concerned`; any other gets a message, see `wakeups`.
 //!
-//! | what has happened | who looks again | by |
+//! | what has happened | which sessions look again | by |
 //! | --- | --- | --- |
 //! | a session was granted its request, or its run is done (1) | this session | `wake_granted` |
 //! | the same, and its process has just let a grant pass (2) | its waiters, too | `wake_granted` |

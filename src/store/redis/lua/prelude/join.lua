@@ -61,9 +61,8 @@ local function heeds(known, entry)
 end
 
 -- Notes the waiters of a resource that may overtake another since the request has joined the queue:
--- the request itself, and those behind it. The claims of waiters stay as they are, and the holds of
--- their ancestors only become less, so the answer stays the same. Returns whether one behind it may
--- overtake others.
+-- the request itself, and those behind it. A waiter that is not noted overtakes nobody in this
+-- queue. Returns whether one behind the request may overtake others.
 local function note_overtakers(r, session, kin, looks_ahead)
   local own, is_overtaken = r.records[session], false
   local looks_behind = (r.count.nested or 0) > (#kin > 1 and #own[CLAIMS] or 0) and own[SEQ] < r.seq
