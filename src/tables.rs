@@ -32,7 +32,8 @@ pub(crate) const SUPERSEDED_MAX: usize = 500;
 /// behind them. Beyond these, it heeds the waiters that wait for an overtaken waiter only.
 pub(crate) const OVERTAKEN_MAX: usize = 64;
 /// Maximum number of waiters at the head of a queue among which a nested request looks for one that
-/// waits for its ancestor.
+/// waits for its ancestor, and of waiters behind a request that returns to its place whose other
+/// queues are tried.
 pub(crate) const HEADS_AHEAD: usize = 64;
 
 /// Whether claims of two modes clash. The rows and columns are read, prewrite, write and slot.

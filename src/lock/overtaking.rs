@@ -9,15 +9,16 @@
 //! nobody. A waiter's claims stay as they are, and the holds of its ancestors only become less. So
 //! the table decides whether one waiter may overtake another when the second of the two joins the
 //! queue, behind the other or ahead of it. A third waiter that returns ahead of both, and that the
-//! first of them heeds from then on, changes nothing for them: to find them costs the product of
-//! the lengths of two queues.
+//! first of them heeds from then on, notes nobody anew: to find them costs the product of the
+//! lengths of two queues. Who is noted there already is tried.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use super::index::{Query, Rank};
 use super::mode::Modes;
 use super::mode::blocked_by;
-use super::records::{ClaimRecord, Records, Session};
+use super::records::{ClaimRecord, Records, ResourceState, Session};
 use super::request::{Claim, SessionId};
 use super::resource::Resource;
 use crate::tables::{HEADS_AHEAD, OVERTAKEN_MAX};
@@ -58,29 +59,59 @@ impl Overtaken {
     }
 }
 
-/// The first waiters of a resource ahead of one, at most so many; none if that waiter may overtake
+/// The first [`HEADS_AHEAD`] waiters of a resource ahead of one; none if that waiter may overtake
 /// them.
 fn heeded<R: Records>(
     records: &R,
     name: &Resource,
     (id, waiter): (SessionId, &Session),
-    limit: usize,
 ) -> Result<Vec<Session>, R::Error> {
     let state = records.resource(name)?.filter(|state| !state.overtakers.contains(&id));
     let Some(state) = state else { return Ok(Vec::new()) };
-    let before = Rank::waiting(waiter.place());
+    heads(records, name, &state, Rank::HELD, Rank::waiting(waiter.place()))
+}
+
+/// The first [`HEADS_AHEAD`] waiters of a resource between two ranks.
+fn heads<R: Records>(
+    records: &R,
+    name: &Resource,
+    state: &ResourceState,
+    mut after: Rank,
+    before: Rank,
+) -> Result<Vec<Session>, R::Error> {
     let query = Query { held: Modes::EMPTY, before, ..Query::ALL };
     let mut found: Vec<SessionId> = Vec::new();
-    let mut after = Rank::HELD;
-    while found.len() < limit {
-        let entries = state.tree.waiting_after(records, name, query, after, limit)?;
+    while found.len() < HEADS_AHEAD {
+        let entries = state.tree.waiting_after(records, name, query, after, HEADS_AHEAD)?;
         let Some(last) = entries.last() else { break };
         after = last.rank;
         found.extend(entries.iter().map(|entry| entry.session));
         found.dedup();
     }
-    found.truncate(limit);
+    found.truncate(HEADS_AHEAD);
     found.into_iter().filter_map(|id| records.session(id).transpose()).collect()
+}
+
+/// The resources on which a waiter may overtake others once `session` has returned to its place:
+/// its own, and those of the waiters behind it, which may wait for it now. Only resources on which
+/// a waiter is noted can be among them.
+pub(super) fn touched<R: Records>(records: &R, id: SessionId, session: &Session) -> Result<Vec<Resource>, R::Error> {
+    let own: Vec<_> = session.resources().into_iter().cloned().collect();
+    let mut others = BTreeSet::new();
+    for name in &own {
+        let Some(state) = records.resource(name)? else { continue };
+        for waiter in heads(records, name, &state, Rank::waiting(session.place()), Rank::LAST)? {
+            others.extend(waiter.resources().into_iter().filter(|name| !own.contains(name)).cloned());
+        }
+    }
+    let mut touched = Vec::new();
+    for name in own.into_iter().chain(others) {
+        let state = records.resource(&name)?;
+        if state.is_some_and(|state| state.overtakers.iter().any(|overtaker| *overtaker != id)) {
+            touched.push(name);
+        }
+    }
+    Ok(touched)
 }
 
 /// The first of these sessions that holds what a waiter waits for, or what a waiter waits for that
@@ -98,7 +129,7 @@ pub(super) fn awaited<R: Records>(
         }
         let is_held = |name: &&Resource| holder.claims.iter().any(|held| held.claim.resource == **name);
         for name in waiter.resources().into_iter().filter(is_held) {
-            let heeded = heeded(records, name, (id, waiter), HEADS_AHEAD)?;
+            let heeded = heeded(records, name, (id, waiter))?;
             let mut strange = heeded.iter().filter(|ahead| !ahead.ancestors.contains(above));
             if strange.any(|ahead| stands_between(name, &holder, ahead, waiter)) {
                 return Ok(Some(*above));
@@ -292,6 +323,26 @@ mod tests {
         let place = Place { number: 2, asked: StoreTime::from_micros(1) };
         let returns = Op::Acquire { request: request(8, &[], &both()[..1]), place: Some(place) };
         let Ok(outcome) = table.apply(StoreTime::from_micros(2), returns);
+        assert_eq!(outcome.granted, [id(5)]);
+    }
+
+    /// 3 waits for 1, and 4 heeds 3 when it is back. So 5 overtakes 4 in a queue that 3 is not in.
+    #[test]
+    fn nested_request_overtakes_in_a_queue_that_the_returning_waiter_is_not_in() {
+        let mut table = LockTable::default();
+        let of = |named: &str, mode| Claim { resource: name(named), ..claim(mode, "") };
+        ask(&mut table, 1, &[], &[of("shared", Mode::Read), of("own", Mode::Write)]);
+        ask(&mut table, 2, &[], &[claim(Mode::Read, "")]);
+        ask(&mut table, 3, &[], &[of("shared", Mode::Write)]);
+        ask(&mut table, 4, &[], &[of("shared", Mode::Read), claim(Mode::Write, "")]);
+        ask(&mut table, 6, &[], &[claim(Mode::Write, ""), of("own", Mode::Write)]);
+        release(&mut table, 3);
+        ask(&mut table, 5, &[1], &[claim(Mode::Read, "")]);
+        let Ok(blockers) = table.blockers(id(5));
+        assert_eq!(blockers, [id(4)]);
+        let place = Place { number: 1, asked: StoreTime::from_micros(1) };
+        let request = request(3, &[], &[of("shared", Mode::Write)]);
+        let Ok(outcome) = table.apply(StoreTime::from_micros(2), Op::Acquire { request, place: Some(place) });
         assert_eq!(outcome.granted, [id(5)]);
     }
 

@@ -272,7 +272,7 @@ impl<R: Records> LockTable<R> {
         session.renew(now);
         let overtaken = self.queue(now, id, session)?;
         // Those who overtake others may also overtake a waiter that has returned to its place, and
-        // those in between, which wait for it now.
+        // those who wait for it now.
         let whole = |resource| Freed { resource, span: Span::Whole, modes: Modes::ALL };
         freed.extend(overtaken.into_iter().map(whole));
         self.settle_all(now, freed, granted)?;
@@ -340,23 +340,17 @@ impl<R: Records> LockTable<R> {
         Ok(false)
     }
 
-    /// Puts a session into the queues. Returns the resources on which a waiter behind may overtake
+    /// Puts a session into the queues. Returns the resources on which a waiter may now overtake
     /// others.
     fn queue(&mut self, now: StoreTime, id: SessionId, session: Session) -> Result<Vec<Resource>, R::Error> {
         for record in &session.claims {
             remember::current(&mut self.records, now, &record.claim.resource)?;
         }
-        let names: Vec<_> = session.resources().into_iter().cloned().collect();
-        let is_last = session.place() == self.records.last_seq()?;
-        self.enter(id, session, u32::MAX)?;
-        let mut overtaken = Vec::new();
-        for name in names.into_iter().filter(|_| !is_last) {
-            let state = self.records.resource(&name)?;
-            if state.is_some_and(|state| state.overtakers.iter().any(|overtaker| *overtaker != id)) {
-                overtaken.push(name);
-            }
+        self.enter(id, session.clone(), u32::MAX)?;
+        if session.place() == self.records.last_seq()? {
+            return Ok(Vec::new());
         }
-        Ok(overtaken)
+        overtaking::touched(&self.records, id, &session)
     }
 
     /// Adds a session and its claims, and on each resource no more than so many claims. Notes who

@@ -413,8 +413,16 @@ impl Oracle {
         self.members.push(Member { seq, expiry, ..requester });
         self.note_overtakers(id);
         self.settle(now, freed, granted);
-        // Waiters behind a request that comes back may overtake it, and those that wait for it.
-        let names = Self::resources(&self.members[self.members.len() - 1].request);
+        // Waiters behind a request that comes back may overtake it, and those that wait for it, in
+        // whichever queue these are.
+        let mut names = Self::resources(&self.members[self.members.len() - 1].request);
+        let is_behind = |other: &&Member| {
+            let its = Self::resources(&other.request);
+            !other.holds() && other.seq > seq && names.iter().any(|name| its.contains(name))
+        };
+        let behind = self.members.iter().filter(is_behind).flat_map(|other| Self::resources(&other.request));
+        let others: BTreeSet<_> = behind.filter(|name| !names.contains(name)).collect();
+        names.extend(others);
         for name in names {
             let is_behind = |member: &&Member| {
                 !member.holds() && member.seq > seq && Self::resources(&member.request).contains(&name)

@@ -2,8 +2,7 @@
 //! subscriber is dead or cut off, and the script passes it over.
 
 use redis::Connection;
-use rlock::lock::mode::Mode::Slot;
-use rlock::lock::mode::Mode::{Read, Write};
+use rlock::lock::mode::Mode::{self, Read, Slot, Write};
 use rlock::lock::request::{Claim, Request, SessionId};
 use rlock::lock::resource::Resource;
 use rlock::store::Standing;
@@ -27,6 +26,7 @@ on_each_server!(
     returning_waiter_that_drops_the_dead_is_not_overtaken,
     returning_waiter_that_still_waits_is_not_overtaken,
     returning_waiter_is_overtaken_by_a_nested_request_with_those_between,
+    returning_waiter_lets_a_nested_request_overtake_in_the_queue_of_another_resource,
     newcomer_drops_a_dead_waiter_of_several_resources,
     newcomer_drops_a_crowd_of_dead_waiters,
     number_of_slots_of_a_dead_holder_counts_until_its_lease_ends,
@@ -264,6 +264,37 @@ fn returning_waiter_is_overtaken_by_a_nested_request_with_those_between(kind: Ki
     assert!(is_waiting(&clients.side.call(Call::acquire(&nested, 0, false))));
     assert!(is_waiting(&clients.side.call(Call::acquire(&both, seq, false))));
     assert_eq!(clients.holders_and_waiters(), (vec![2, 5], vec![3, 4]));
+}
+
+/// 3 waits for 1, and 4 heeds 3 when it is back. So 5, which runs below 1, overtakes 4 in a queue
+/// that 3 is not in.
+fn returning_waiter_lets_a_nested_request_overtake_in_the_queue_of_another_resource(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "return elsewhere", Wake::Nobody);
+    let [shared, own] = ["{r}shared", "{r}own"].map(|name| Resource::new(name).unwrap());
+    let of = |number, claims: &[(&Resource, Mode)]| {
+        let mut asked = request(number, Read, "");
+        let plain = asked.claims[0].clone();
+        let claim =
+            |(name, mode): &(&Resource, Mode)| Claim { resource: (*name).clone(), mode: *mode, ..plain.clone() };
+        asked.claims = claims.iter().map(claim).collect();
+        asked
+    };
+    let mut ask = |request: &Request, place| clients.side.call(Call::acquire(request, place, false));
+    assert!(is_granted(&ask(&of(1, &[(&shared, Read), (&own, Write)]), 0)));
+    assert!(is_granted(&ask(&of(2, &[(&resource(), Read)]), 0)));
+    let returns = of(3, &[(&shared, Write)]);
+    let ScriptReply::Waiting { seq, .. } = ask(&returns, 0) else { panic!("3 does not wait") };
+    assert!(is_waiting(&ask(&of(4, &[(&shared, Read), (&resource(), Write)]), 0)));
+    assert!(is_waiting(&ask(&of(6, &[(&resource(), Write), (&own, Write)]), 0)));
+    clients.side.call(Call::release(id(3), vec![shared.clone()]));
+    let mut nested = Request { ancestors: vec![id(1)], ..request(5, Read, "") };
+    nested.job.held_above = vec![shared.clone(), own.clone()];
+    assert!(is_waiting(&clients.side.call(Call::acquire(&nested, 0, false))));
+    assert!(is_waiting(&clients.side.call(Call::acquire(&returns, seq, false))));
+    // The call of 3 does not know what 1 holds, so it leaves the walk to the next call.
+    assert!(is_waiting(&clients.renew(4, false)));
+    assert_eq!(clients.holders_and_waiters(), (vec![2, 5], vec![4, 6]));
 }
 
 fn newcomer_drops_a_dead_waiter_of_several_resources(kind: Kind) {

@@ -205,7 +205,9 @@ if #kin > 1 and is_linked and not are_declared(own[HELD_ABOVE]) then
 end
 
 local rivals = rivals_of(at, own, kin, supersedes and SUPERSEDED_MAX or 0)
-need = #rivals > 0 and needed(rivals, true)
+-- Only a request without a place supersedes, so it has rivals or waiters behind it.
+local behind = place > 0 and linked_behind(at, place) or {}
+need = (#rivals > 0 or #behind > 0) and needed(place > 0 and behind or rivals, #rivals > 0)
 if need then
   return finish(need)
 end
@@ -298,12 +300,17 @@ local looks_ahead = #kin > 1 and is_awaited(kin)
 for i = 1, #at do
   join(at[i], session, kin)
 end
--- Those who overtake others may also overtake a waiter that has returned to its place, and those in
--- between, which wait for it now.
+-- Those who overtake others may also overtake a waiter that has returned to its place, and those
+-- who wait for it now.
+local touched = {}
 for i = 1, #at do
   if note_overtakers(at[i], session, kin, looks_ahead) then
-    freed[#freed + 1] = { at[i], '\0', '\255', 'rpwsh' }
+    touched[#touched + 1] = at[i]
   end
+end
+add_queues_of(behind, at, touched)
+for i = 1, #touched do
+  freed[#freed + 1] = { touched[i], '\0', '\255', 'rpwsh' }
 end
 settle(freed)
 return finish(stands(session))

@@ -87,3 +87,41 @@ local function note_overtakers(r, session, kin, looks_ahead)
   end
   return is_overtaken
 end
+
+-- Returns the waiters for several resources among the first HEADS_AHEAD behind a place in each
+-- queue. They may heed the request that returns to the place.
+local function linked_behind(at, place)
+  local found = {}
+  for i = 1, #at do
+    local view, k, looks = at[i].count.linked and view_from(at[i], place), 1, 0
+    local entry = view and waiter(view, k)
+    while entry and looks < HEADS_AHEAD do
+      local known = not at[i].left[entry.id] and record(at[i], entry.id)
+      found[#found + 1] = known and known[NAMES] and entry.id or nil
+      looks, k = looks + (known and 1 or 0), k + 1
+      entry = waiter(view, k)
+    end
+  end
+  return found
+end
+
+-- Adds the other resources of these waiters on which somebody may overtake, in the order of their
+-- names.
+local function add_queues_of(waiters, own, touched)
+  local seen, others = {}, {}
+  for i = 1, #own do
+    seen[own[i]] = true
+  end
+  for i = 1, #waiters do
+    local at = places(waiters[i])
+    for j = 1, #at do
+      others[#others + 1], seen[at[j]] = not seen[at[j]] and overtakers(at[j], 0)[1] and at[j] or nil, true
+    end
+  end
+  table.sort(others, function(a, b)
+    return before(a.name, b.name)
+  end)
+  for i = 1, #others do
+    touched[#touched + 1] = others[i]
+  end
+end
