@@ -207,19 +207,16 @@ fn await_end(life: BorrowedFd<'_>, limit: Option<Duration>) -> Result<(), Errno>
 fn close_all_but(kept: &[RawFd]) {
     let close = |descriptor: RawFd| {
         if descriptor > libc::STDERR_FILENO && !kept.contains(&descriptor) {
-            // SAFETY: nothing in this process uses a descriptor that is not kept, and those that
-            // are not open are left alone.
-            unsafe {
-                if fcntl_getfd(BorrowedFd::borrow_raw(descriptor)).is_ok() {
-                    // After an error, too, the descriptor is closed.
-                    let _ = rustix::io::try_close(descriptor);
-                }
-            }
+            // After an error, too, the descriptor is closed.
+            // SAFETY: it is open, and nothing in this process uses one that is not kept.
+            let _ = unsafe { rustix::io::try_close(descriptor) };
         }
     };
+    // SAFETY: a descriptor that is not open is an error of the kernel, and nothing else.
+    let is_open = |descriptor: &RawFd| unsafe { fcntl_getfd(BorrowedFd::borrow_raw(*descriptor)) }.is_ok();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(folder) = rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()) else {
-        return (0..DESCRIPTORS).for_each(close);
+        return (0..DESCRIPTORS).filter(is_open).for_each(close);
     };
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut entries = RawDir::new(folder.as_fd(), &mut buffer);

@@ -33,7 +33,7 @@ pub(super) struct Wakeups {
 }
 
 impl Wakeups {
-    /// Adds a wake-up, and opens its pipe.
+    /// Adds a wake-up, and opens its pipe. What a session has to do later can wait until the commit.
     pub(super) fn add(
         &mut self,
         directory: &Directory,
@@ -41,17 +41,24 @@ impl Wakeups {
         identity: Option<Identity>,
         wake: Wake,
     ) -> Result<(), failure::Error> {
-        if let Some(beacon) = identity.filter(|beacon| !self.pipes.contains_key(beacon))
+        if let Some(beacon) = identity.filter(|beacon| wake == Wake::Now && !self.pipes.contains_key(beacon))
             && self.pipes.len() < PIPES_MAX
         {
             match beacon::look(directory, session, identity.as_ref())? {
-                Peer::Alive(pipe) | Peer::Ending(pipe) => drop(self.pipes.insert(beacon, pipe)),
+                Peer::Alive(pipe) | Peer::Ending(pipe) => self.keep(Some(beacon), pipe),
                 // The process needs no wake-up, or nobody can wake it.
                 Peer::Dead | Peer::Missing => return Ok(()),
             }
         }
         self.calls.push((session, identity, wake));
         Ok(())
+    }
+
+    /// Keeps a pipe that is open already, for the messages to its sessions.
+    pub(super) fn keep(&mut self, identity: Option<Identity>, pipe: OwnedFd) {
+        if let Some(beacon) = identity.filter(|_| self.pipes.len() < PIPES_MAX) {
+            self.pipes.insert(beacon, pipe);
+        }
     }
 
     /// Sends the messages before the commit.

@@ -86,9 +86,10 @@ impl Work<'_> {
                 continue;
             }
             match self.fate(session)? {
-                Peer::Alive(_) | Peer::Ending(_) => {
-                    self.call(session, Wake::Now)?;
+                Peer::Alive(pipe) | Peer::Ending(pipe) => {
                     let beacon = self.records().beacon(session)?;
+                    self.woken.keep(beacon, pipe);
+                    self.call(session, Wake::Now)?;
                     if beacon.is_some_and(|beacon| self.passed_over.contains(&beacon)) {
                         // Its process has just failed to claim another grant, and may have many
                         // sessions in the queue.
@@ -122,9 +123,9 @@ impl Work<'_> {
     }
 
     /// Asks some of the waiters behind a session to look when its claim lease ends. The session's
-    /// process may be stopped, and so may the processes of the waiters behind it. The nearest
-    /// waiters are asked, and then ever fewer, so that a hand-over wakes a handful of processes
-    /// whatever the length of the queue. A waiter that looks sets a timer for the next expiry.
+    /// process may be stopped, and so may the processes of the waiters behind it, neighbours most
+    /// likely together. So the first waiters are asked, few of the others, and the last: each costs
+    /// a hand-over two context switches. A waiter that looks sets a timer for the next expiry.
     fn appoint_watchers(&mut self, granted: SessionId) -> Result<(), Error> {
         let Some(session) = self.records().session(granted)?.filter(|session| session.phase == Phase::Granted) else {
             return Ok(());
@@ -132,9 +133,7 @@ impl Work<'_> {
         for resource in session.resources() {
             let waiters = self.table.first_waiters(resource, WATCHERS_AMONG)?;
             for (place, waiter) in (1..).zip(&waiters) {
-                // 1, 2, 3, 4, 6, 8, 12, 16 and so on.
-                let is_appointed = usize::is_power_of_two(place) || place % 3 == 0 && (place / 3).is_power_of_two();
-                if is_appointed || place == waiters.len() {
+                if watches(place, waiters.len()) {
                     self.call(*waiter, Wake::AtEndOfClaim)?;
                 }
             }
@@ -152,5 +151,26 @@ impl Work<'_> {
     /// result.
     pub(in crate::store::embedded) fn wake_now(&mut self) -> Result<(), Error> {
         self.woken.send_now(self.directory)
+    }
+}
+
+/// Whether the waiter at this place, counted from 1, of so many is asked to look: the first four,
+/// the 16th, the 64th and so on, and the last.
+fn watches(place: usize, waiters: usize) -> bool {
+    place < 4 || place == waiters || place.is_power_of_two() && place.ilog2().is_multiple_of(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_and_last_waiters_watch_a_grant_with_few_between() {
+        let watchers = |waiters: usize| (1..=waiters).filter(|place| watches(*place, waiters)).collect::<Vec<_>>();
+        assert_eq!(watchers(0), [0; 0]);
+        assert_eq!(watchers(1), [1]);
+        assert_eq!(watchers(5), [1, 2, 3, 4, 5]);
+        assert_eq!(watchers(50), [1, 2, 3, 4, 16, 50]);
+        assert_eq!(watchers(WATCHERS_AMONG), [1, 2, 3, 4, 16, 64]);
     }
 }
