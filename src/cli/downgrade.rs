@@ -10,6 +10,7 @@ use crate::arguments::narrowing;
 use crate::arguments::options::{StoreOptions, id, read_store, verbose};
 use crate::environment::context;
 use crate::lock::mode::Mode;
+use crate::lock::op::Change;
 use crate::lock::resource::Resource;
 use crate::show::failure::Failure;
 use crate::show::messages;
@@ -63,7 +64,8 @@ fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
 pub(super) fn run(downgrade: &Downgrade) -> anyhow::Result<u8> {
     let mut store = context::open_store(&downgrade.store)?;
     let hold = context::hold_above(store.as_mut(), downgrade.resource.as_ref())?;
-    let changed = store.downgrade(hold.session, &hold.resource, downgrade.mode).map_err(Failure::from)?;
+    let change = Change::Downgrade { resource: hold.resource, mode: downgrade.mode };
+    let changed = store.change(hold.session, &[], &change).map_err(Failure::from)?;
     context::changed(changed, context::verbose(downgrade.verbose), || {
         messages::downgrades(&hold.claims, downgrade.mode)
     })

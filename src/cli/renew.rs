@@ -11,7 +11,7 @@ use crate::arguments::mistake::Mistake;
 use crate::arguments::options::{StoreOptions, id, option, read_store, switch, verbose, word};
 use crate::arguments::values;
 use crate::environment::{acquired, context, say, variables};
-use crate::lock::op::Refusal;
+use crate::lock::op::{Change, Refusal};
 use crate::lock::request::SessionId;
 use crate::show::failure::Failure;
 use crate::show::messages;
@@ -80,7 +80,8 @@ pub(super) fn run(renew: &Renew) -> anyhow::Result<u8> {
     if session.job.keep_for.is_none() {
         return Err(without_end().into());
     }
-    match store.extend(id, &acquired::resources(&session), renew.length).map_err(Failure::from)? {
+    let change = Change::Extend { by: renew.length };
+    match store.change(id, &acquired::resources(&session), &change).map_err(Failure::from)? {
         Changed::Done => {
             if context::verbose(renew.verbose) {
                 let length = renew.length.or(session.job.keep_for).unwrap_or_default();

@@ -9,6 +9,7 @@ use crate::arguments::mistake::Mistake;
 use crate::arguments::options::{StoreOptions, id, read_store, verbose};
 use crate::arguments::{claims, narrowing};
 use crate::environment::context;
+use crate::lock::op::Change;
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::show::failure::Failure;
@@ -63,6 +64,7 @@ fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
 pub(super) fn run(shrink: Shrink) -> anyhow::Result<u8> {
     let mut store = context::open_store(&shrink.store)?;
     let hold = context::hold_above(store.as_mut(), shrink.resource.as_ref())?;
-    let changed = store.shrink(hold.session, &hold.resource, shrink.span.clone()).map_err(Failure::from)?;
+    let change = Change::Shrink { resource: hold.resource, span: shrink.span.clone() };
+    let changed = store.change(hold.session, &[], &change).map_err(Failure::from)?;
     context::changed(changed, context::verbose(shrink.verbose), || messages::shrinks(&hold.claims, &shrink.span))
 }

@@ -27,14 +27,6 @@ pub enum Op {
     /// Shows that a session is alive. A waiter keeps its place and a holder its grant. The first
     /// renewal of a grant from the queue claims the grant.
     Renew(SessionId),
-    /// Lets a kept hold that `acquire` made last longer.
-    Extend {
-        /// The session that has the kept hold.
-        session: SessionId,
-        /// How long the hold lasts from now, or none for as long as its request asked. The hold
-        /// never ends sooner than before.
-        by: Option<Duration>,
-    },
     /// Gives back a grant or a place in the queue.
     Release {
         /// The session that holds or waits.
@@ -46,23 +38,12 @@ pub enum Op {
     /// Leaves the queue because the wait took too long, and counts the request as busy. If the
     /// request was granted in the meantime, the session keeps the grant.
     GiveUp(SessionId),
-    /// Gives up the parts outside `span` of the held intervals that contain it.
-    Shrink {
-        /// The session that holds the claim.
+    /// Changes what a session holds.
+    Change {
+        /// The session.
         session: SessionId,
-        /// The resource of the held claim.
-        resource: Resource,
-        /// The span that the session keeps.
-        span: Span,
-    },
-    /// Lowers the mode of the claims that a session holds on a resource.
-    Downgrade {
-        /// The session that holds the claim.
-        session: SessionId,
-        /// The resource of the held claim.
-        resource: Resource,
-        /// The lower mode.
-        mode: Mode,
+        /// What becomes of its hold.
+        change: Change,
     },
     /// Removes every session whose lease has ended. Every other operation does this first.
     Expire,
@@ -85,6 +66,41 @@ pub enum Op {
     Forget(Resource),
     /// Lists the holders and waiters of the named resources, or of all resources if none is named.
     Inspect(Vec<Resource>),
+}
+
+/// What becomes of a hold that goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Gives up the parts outside `span` of the held intervals that contain it.
+    Shrink {
+        /// The resource of the held claim.
+        resource: Resource,
+        /// The span that the session keeps.
+        span: Span,
+    },
+    /// Lowers the mode of the claims that the session holds on a resource.
+    Downgrade {
+        /// The resource of the held claim.
+        resource: Resource,
+        /// The lower mode.
+        mode: Mode,
+    },
+    /// Lets a kept hold that `acquire` made last longer.
+    Extend {
+        /// How long the hold lasts from now, or none for as long as its request asked. The hold
+        /// never ends sooner than before.
+        by: Option<Duration>,
+    },
+}
+
+impl Change {
+    /// The resource of which the session gives up a part.
+    pub fn frees(&self) -> Option<&Resource> {
+        match self {
+            Self::Shrink { resource, .. } | Self::Downgrade { resource, .. } => Some(resource),
+            Self::Extend { .. } => None,
+        }
+    }
 }
 
 /// The reply of the table, and the other sessions that the operation affected.

@@ -16,7 +16,7 @@ use super::listing;
 use super::mode::blocked_by;
 use super::mode::{Mode, Modes, Nesting};
 use super::nesting::{self, Standing};
-use super::op::{Op, Outcome, Refusal, Reply};
+use super::op::{Change, Op, Outcome, Refusal, Reply};
 use super::overtaking;
 use super::past::Remembered;
 use super::records::{ClaimRecord, Memory, Phase, Records, ResourceState, Session};
@@ -27,9 +27,9 @@ use super::slots;
 use super::span::Span;
 use crate::system::clock::StoreTime;
 
+mod changing;
 mod leaving;
 mod loading;
-mod narrowing;
 mod settling;
 mod superseding;
 
@@ -90,12 +90,10 @@ impl<R: Records> LockTable<R> {
         let reply = match op {
             Op::Acquire { request, place } => self.acquire(now, request, place, &mut granted)?,
             Op::Renew(session) => self.renew(now, session)?,
-            Op::Extend { session, by } => self.extend(now, session, by)?,
             Op::Release { session, end } => self.release(now, session, end, &mut granted)?,
             Op::GiveUp(session) => self.give_up(now, session, &mut granted)?,
             Op::Reap { session, ended } => self.reap(now, session, ended, &mut granted)?,
-            Op::Shrink { session, resource, span } => self.shrink(now, session, &resource, span, &mut granted)?,
-            Op::Downgrade { session, resource, mode } => self.downgrade(now, session, &resource, mode, &mut granted)?,
+            Op::Change { session, change } => self.change(now, session, change, &mut granted)?,
             Op::Expire => Reply::Done,
             Op::Break { resource, only } => self.take_away(now, &resource, only, &mut granted)?,
             Op::Forget(resource) => {
@@ -439,15 +437,6 @@ impl<R: Records> LockTable<R> {
             self.records.put_session(id, session)?;
         }
         Ok(reply)
-    }
-
-    fn extend(&mut self, now: StoreTime, id: SessionId, by: Option<Duration>) -> Result<Reply, R::Error> {
-        let Some(mut session) = self.records.session(id)? else { return Ok(Reply::Unknown) };
-        if !session.extend(now, by) {
-            return Ok(Reply::Refused(Refusal::NotKept));
-        }
-        self.records.put_session(id, session.clone())?;
-        Ok(standing(now, &session))
     }
 }
 

@@ -9,10 +9,9 @@ use std::sync::Arc;
 use super::line::Line;
 use super::listing::Listing;
 use crate::lock::deadlock::Reading;
-use crate::lock::mode::Mode;
+use crate::lock::op::Change;
 use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
-use crate::lock::span::Span;
 use crate::store::sessions::Report;
 use crate::store::{self, Changed, Obstruction};
 
@@ -77,8 +76,8 @@ pub(crate) enum Question {
     Obstructions(Vec<Resource>),
     /// The live sessions that hold or wait for these resources, for the search for a deadlock.
     Read(Vec<Resource>),
-    Shrink(SessionId, Resource, Span),
-    Downgrade(SessionId, Resource, Mode),
+    /// Changes what a session holds.
+    Change(SessionId, Change),
 }
 
 /// The answer to a [`Question`].

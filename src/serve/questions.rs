@@ -27,7 +27,7 @@ enum Urgency {
 impl Urgency {
     fn of(question: &Question) -> Self {
         match question {
-            Question::Shrink(..) | Question::Downgrade(..) | Question::Obstructions(_) => Self::High,
+            Question::Change(..) | Question::Obstructions(_) => Self::High,
             Question::Read(_) => Self::Middle,
             Question::Inspect(_) => Self::Low,
         }
@@ -86,6 +86,7 @@ impl Questions {
 mod tests {
     use super::*;
     use crate::lock::mode::Mode;
+    use crate::lock::op::Change;
     use crate::lock::request::SessionId;
     use crate::lock::resource::Resource;
 
@@ -100,7 +101,10 @@ mod tests {
     #[test]
     fn listings_come_last_and_equal_questions_are_asked_once() {
         let mut questions = Questions::default();
-        let change = |number| Question::Downgrade(SessionId([number; 16]), key("k"), Mode::Read);
+        let change = |number| {
+            let change = Change::Downgrade { resource: key("k"), mode: Mode::Read };
+            Question::Change(SessionId([number; 16]), change)
+        };
         let asked = [
             Question::Inspect(None),
             Question::Inspect(Some(key("k"))),

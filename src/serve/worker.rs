@@ -203,8 +203,7 @@ impl Respondent {
                 let none = || Error::Unavailable("the store cannot tell now".into());
                 Answer::Reading(Arc::new(reading.ok_or_else(none)?))
             }
-            Question::Shrink(session, resource, span) => Answer::Changed(store.shrink(session, &resource, span)?),
-            Question::Downgrade(session, resource, mode) => Answer::Changed(store.downgrade(session, &resource, mode)?),
+            Question::Change(session, change) => Answer::Changed(store.change(session, &[], &change)?),
         };
         self.store = Some(store);
         Ok(answer)

@@ -318,8 +318,7 @@ fn calls(question: Question) -> Vec<Call> {
         }
         Question::Inspect(resource) => Call::inspect(resource.into_iter().collect(), LISTED),
         Question::Obstructions(resources) => Call::inspect(resources, LISTED),
-        Question::Shrink(session, resource, span) => Call::shrink(session, vec![resource], &span),
-        Question::Downgrade(session, resource, mode) => Call::downgrade(session, vec![resource], mode),
+        Question::Change(session, change) => Call::change(session, &[], &change),
     }]
 }
 

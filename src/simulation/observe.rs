@@ -4,6 +4,7 @@ use super::server::{Consequences, Replied};
 use super::wire::{Call, Operation};
 use super::world::World;
 use crate::lock::mode::{Mode, Nesting};
+use crate::lock::op::Change;
 use crate::lock::request::{self, Claim, SessionId};
 use crate::store::Standing;
 use crate::store::redis::codec::ScriptReply;
@@ -40,20 +41,18 @@ impl World {
     /// Shows the checkers which part of its lock a session has given up, or for how long the server
     /// keeps the lock.
     fn check_change(&mut self, call: &Call, reply: &ScriptReply, also: &Consequences) {
-        let (resource, now, checkers) = (&call.resources[0], self.now, &mut self.checkers);
+        let (now, checkers) = (self.now, &mut self.checkers);
         let node = &self.nodes[self.primary];
         let server_now = node.store_time(now);
         match (&call.operation, reply) {
-            (Operation::Shrink { session, span }, ScriptReply::Done) => {
-                checkers.shrink(*session, resource, span, now);
-            }
-            (Operation::Downgrade { session, mode }, ScriptReply::Done) => {
-                checkers.lower(*session, resource, *mode, now);
-            }
-            (Operation::Extend { session, by }, ScriptReply::Granted { .. }) => {
-                let clocks = call.resources.iter().map(|name| node.server.data.clock([name]).max(server_now));
-                checkers.extend(*session, *by, clocks.min().unwrap_or(also.now)..=also.now);
-            }
+            (Operation::Change { session, change }, ScriptReply::Done | ScriptReply::Granted { .. }) => match change {
+                Change::Shrink { resource, span } => checkers.shrink(*session, resource, span, now),
+                Change::Downgrade { resource, mode } => checkers.lower(*session, resource, *mode, now),
+                Change::Extend { by } => {
+                    let clocks = call.resources.iter().map(|name| node.server.data.clock([name]).max(server_now));
+                    checkers.extend(*session, *by, clocks.min().unwrap_or(also.now)..=also.now);
+                }
+            },
             (Operation::Release { session, end }, ScriptReply::Released(_)) => {
                 checkers.end_hold(*session, end.is_some(), also.now, now);
             }

@@ -7,6 +7,7 @@ use super::random::Random;
 use super::world::World;
 use crate::lock::lease::Lease;
 use crate::lock::mode::{Mode, Nesting};
+use crate::lock::op::Change;
 use crate::lock::request::{self, Calendar, Claim, Job, OncePer, Process, Request};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
@@ -287,12 +288,13 @@ fn inside(random: &mut Random, above: &Request) -> Claim {
 /// Gives up a part of what a request holds. Some are refused, because they ask for more.
 fn change(random: &mut Random, held: &Request) -> Call {
     let claim = random.pick(&held.claims);
-    let resources = vec![claim.resource.clone()];
-    if random.once_in(2) {
-        Call::shrink(held.session, resources, &part(random, &claim.span))
+    let resource = claim.resource.clone();
+    let change = if random.once_in(2) {
+        Change::Shrink { resource, span: part(random, &claim.span) }
     } else {
-        Call::downgrade(held.session, resources, *random.pick(&[Mode::Read, Mode::Prewrite]))
-    }
+        Change::Downgrade { resource, mode: *random.pick(&[Mode::Read, Mode::Prewrite]) }
+    };
+    Call::change(held.session, &[], &change)
 }
 
 /// An interval, which is seldom outside another one.

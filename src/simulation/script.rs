@@ -7,6 +7,7 @@ use super::change;
 use super::client::{Ending, Held, Supervision};
 use super::plan::Plan;
 use super::task::Site;
+use crate::lock::op::Change;
 use crate::lock::past::End;
 use crate::lock::request::Job;
 use crate::store::redis::codec::{Call, ScriptReply};
@@ -73,7 +74,7 @@ async fn renew(site: &Site, held: &Held) -> bool {
         let random = &mut site.world().random;
         random.once_in(2).then(|| Duration::from_millis(1 + random.below(6000)))
     };
-    let call = Call::extend_hold(held.request.session, resources(held), by);
+    let call = Call::change(held.request.session, &resources(held), &Change::Extend { by });
     change::run(site, call).await.is_some_and(|reply| matches!(reply, ScriptReply::Granted { .. }))
 }
 

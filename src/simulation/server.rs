@@ -14,7 +14,7 @@ use super::told::Before;
 use super::wire::{self, Call, Operation, Script};
 use crate::lock::index::{Entry, Query, Rank};
 use crate::lock::mode::Mode;
-use crate::lock::op::{Op, Outcome, Reply, ResourceListing};
+use crate::lock::op::{Change, Op, Outcome, Reply, ResourceListing};
 use crate::lock::records::{Phase, Records as _, Session};
 use crate::lock::request::{self, Claim, Place, Request, SessionId, slots_of};
 use crate::lock::resource::Resource;
@@ -131,8 +131,7 @@ impl Server {
         let replied = reply.as_ref().map(parsed).map_err(Clone::clone);
         let is_read = keys.is_empty();
         let is_other = match (&call.operation, &replied) {
-            (Operation::Extend { .. } | Operation::Shrink { .. } | Operation::Downgrade { .. }, _)
-            | (_, Ok(ScriptReply::KeptUntil(_))) => true,
+            (Operation::Change { .. }, _) | (_, Ok(ScriptReply::KeptUntil(_))) => true,
             (Operation::Renew { session, .. } | Operation::RenewAlone { session, .. }, _) => {
                 self.session(*session).is_some_and(|session| session.phase == Phase::Granted)
             }
@@ -179,10 +178,10 @@ impl Server {
         let is_due = sure(table.records().due(now)).is_some();
         let breaks = |resource: &Resource| call.script == Script::Break && *resource == call.resources[0];
         let is_release = match &call.operation {
-            Operation::Release { session, .. }
-            | Operation::GiveUp(session)
-            | Operation::Shrink { session, .. }
-            | Operation::Downgrade { session, .. } => self.session(*session).is_some(),
+            Operation::Change { change: Change::Extend { .. }, .. } => false,
+            Operation::Release { session, .. } | Operation::GiveUp(session) | Operation::Change { session, .. } => {
+                self.session(*session).is_some()
+            }
             Operation::Break => !self.holders(&call.resources[0]).is_empty(),
             _ => false,
         };
@@ -224,7 +223,7 @@ impl Server {
             Operation::Renew { session, .. }
             | Operation::Release { session, .. }
             | Operation::GiveUp(session)
-            | Operation::Extend { session, .. }
+            | Operation::Change { session, change: Change::Extend { .. } }
                 if self.is_replica && self.session(*session).is_none() =>
             {
                 return Ok(ScriptReply::Unknown);
@@ -303,16 +302,8 @@ impl Server {
                 also.session = caller;
                 self.apply(Op::GiveUp(*session), caller, now, also)
             }
-            Operation::Extend { session, by } => {
-                self.apply(Op::Extend { session: *session, by: *by }, caller, now, also)
-            }
-            Operation::Shrink { session, span } => {
-                let op = Op::Shrink { session: *session, resource: call.resources[0].clone(), span: span.clone() };
-                self.apply(op, caller, now, also)
-            }
-            Operation::Downgrade { session, mode } => {
-                let op = Op::Downgrade { session: *session, resource: call.resources[0].clone(), mode: *mode };
-                self.apply(op, caller, now, also)
+            Operation::Change { session, change } => {
+                self.apply(Op::Change { session: *session, change: change.clone() }, caller, now, also)
             }
             Operation::Break => self.break_grants(&call.resources[0], now, also),
             Operation::Inspect { .. } | Operation::RenewAlone { .. } => unreachable!("these calls are answered before"),

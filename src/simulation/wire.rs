@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::{Arg, Cmd, ServerError, Value};
 
 use crate::lock::mode::Mode;
-use crate::lock::op::Refusal;
+use crate::lock::op::{Change, Refusal};
 use crate::lock::past::{End, Streak};
 use crate::lock::records::{ClaimRecord, Phase, Session};
 use crate::lock::request::{Calendar, Claim, Job, OncePer, Process, Request, SessionId, Terms};
@@ -74,17 +74,9 @@ pub(super) enum Operation {
         end: Option<End>,
     },
     GiveUp(SessionId),
-    Extend {
+    Change {
         session: SessionId,
-        by: Option<Duration>,
-    },
-    Shrink {
-        session: SessionId,
-        span: Span,
-    },
-    Downgrade {
-        session: SessionId,
-        mode: Mode,
+        change: Change,
     },
     /// `is_live` leaves out the waiters that hear nothing any more.
     Inspect {
@@ -106,9 +98,7 @@ impl Operation {
             Self::Renew { session, .. }
             | Self::Release { session, .. }
             | Self::GiveUp(session)
-            | Self::Extend { session, .. }
-            | Self::Shrink { session, .. }
-            | Self::Downgrade { session, .. }
+            | Self::Change { session, .. }
             | Self::RenewAlone { session, .. } => Some(*session),
             Self::Inspect { .. } | Self::Break => None,
         }
@@ -185,9 +175,15 @@ fn operation(script: Script, words: &[&[u8]]) -> (Vec<Resource>, Operation) {
         Script::Renew => Operation::Renew { session: session(own[0]), listening: number(own[1]) == 1 },
         Script::Release => Operation::Release { session: session(own[0]), end: end(own) },
         Script::GiveUp => Operation::GiveUp(session(own[0])),
-        Script::Extend => Operation::Extend { session: session(own[0]), by: optional(number(own[1])) },
-        Script::Shrink => Operation::Shrink { session: session(own[0]), span: span(own[3]) },
-        Script::Downgrade => Operation::Downgrade { session: session(own[0]), mode: mode(own[1]) },
+        Script::Extend | Script::Shrink | Script::Downgrade => {
+            let resource = resources[0].clone();
+            let change = match script {
+                Script::Extend => Change::Extend { by: optional(number(own[1])) },
+                Script::Shrink => Change::Shrink { resource, span: span(own[3]) },
+                _ => Change::Downgrade { resource, mode: mode(own[1]) },
+            };
+            Operation::Change { session: session(own[0]), change }
+        }
         Script::Inspect => Operation::Inspect { is_live: own[1] == b"live" },
         Script::Break => Operation::Break,
         Script::RenewAlone => unreachable!("it names one key and no resources"),

@@ -74,7 +74,6 @@ mod tests;
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::Duration;
 
 use self::beacon::Peer;
 use self::handle::{EmbeddedHandle, LEAVE_LIMIT};
@@ -91,29 +90,14 @@ use super::percent::encode;
 use super::sessions::Sessions;
 use crate::lock::deadlock::Reading;
 use crate::lock::index::Rank;
-use crate::lock::mode::Mode;
-use crate::lock::op::{Op, Reply};
+use crate::lock::op::{Change, Op, Reply};
 use crate::lock::past::{End, Ended, Remembered};
 use crate::lock::records::{Records, Session};
 use crate::lock::request::{Request, SessionId};
 use crate::lock::resource::Resource;
-use crate::lock::span::Span;
 use crate::words::Explained;
 
 impl Embedded {
-    fn change(&mut self, session: SessionId, resource: &Resource, op: &Op) -> Result<Changed, Error> {
-        self.act_for(session, Some(session), |work| {
-            let changed = changed(work.apply(op.clone())?);
-            if changed == Changed::Done {
-                work.call_waiters_of([resource])?;
-                // The waiters do not watch this process. They are woken before the transaction
-                // ends, so that the death of this process cannot lose the wake-up.
-                work.wake_now()?;
-            }
-            Ok(changed)
-        })
-    }
-
     /// Runs `work`, which changes what a session of another process holds. Only its user and root
     /// may do so. A session in `own` needs no wake-up.
     fn act_for<T>(
@@ -193,10 +177,6 @@ impl Store for Embedded {
         })
     }
 
-    fn extend(&mut self, id: SessionId, _: &[Resource], by: Option<Duration>) -> Result<Changed, Error> {
-        self.act_for(id, Some(id), |work| work.apply(Op::Extend { session: id, by }).map(changed))
-    }
-
     fn release(&mut self, id: SessionId, _: &Session, end: Option<End>) -> Result<Released, Error> {
         self.act_for(id, None, |work| {
             work.reap_dead(&[id])?;
@@ -242,12 +222,17 @@ impl Store for Embedded {
         })
     }
 
-    fn shrink(&mut self, session: SessionId, resource: &Resource, span: Span) -> Result<Changed, Error> {
-        self.change(session, resource, &Op::Shrink { session, resource: resource.clone(), span })
-    }
-
-    fn downgrade(&mut self, session: SessionId, resource: &Resource, mode: Mode) -> Result<Changed, Error> {
-        self.change(session, resource, &Op::Downgrade { session, resource: resource.clone(), mode })
+    fn change(&mut self, session: SessionId, _: &[Resource], change: &Change) -> Result<Changed, Error> {
+        self.act_for(session, Some(session), |work| {
+            let changed = changed(work.apply(Op::Change { session, change: change.clone() })?);
+            if changed == Changed::Done {
+                work.call_waiters_of(change.frees())?;
+                // The waiters do not watch this process. They are woken before the transaction
+                // ends, so that the death of this process cannot lose the wake-up.
+                work.wake_now()?;
+            }
+            Ok(changed)
+        })
     }
 
     fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error> {

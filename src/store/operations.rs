@@ -1,20 +1,17 @@
 //! Defines the operations that a store offers to the subcommands.
 
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
 use super::error::Error;
 use super::facts::Facts;
 use super::handle::{AcquireOptions, Handle, Released};
 use super::sessions::Sessions;
 use crate::lock::deadlock::Reading;
-use crate::lock::mode::Mode;
-use crate::lock::op::{Refusal, ResourceListing};
+use crate::lock::op::{Change, Refusal, ResourceListing};
 use crate::lock::past::{End, Ended, Remembered};
 use crate::lock::records::Session;
 use crate::lock::request::{Request, SessionId};
 use crate::lock::resource::Resource;
-use crate::lock::span::Span;
 use crate::system::clock::StoreTime;
 use crate::words::Explained;
 
@@ -58,7 +55,7 @@ pub struct Notices {
     pub are_complete: bool,
 }
 
-/// The result of a shrink or a downgrade.
+/// The result of a change of what a session holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changed {
     /// The store has made the change.
@@ -98,11 +95,9 @@ pub trait Store {
     /// the session may have claims, for a store that finds sessions only by their resources.
     fn session(&mut self, id: SessionId, resources: &[Resource]) -> Result<Option<Session>, Error>;
 
-    /// Gives up the part of a held interval that lies outside `span`.
-    fn shrink(&mut self, session: SessionId, resource: &Resource, span: Span) -> Result<Changed, Error>;
-
-    /// Lowers the mode in which a session holds a resource.
-    fn downgrade(&mut self, session: SessionId, resource: &Resource, mode: Mode) -> Result<Changed, Error>;
+    /// Changes what a session holds. `resources` are all resources of the session, unless the change
+    /// names one itself.
+    fn change(&mut self, session: SessionId, resources: &[Resource], change: &Change) -> Result<Changed, Error>;
 
     /// Lists the holders and waiters of the named resources, or of all resources if none is named.
     /// Changes nothing.
@@ -130,10 +125,6 @@ pub trait Store {
         only: Option<SessionId>,
         dry_run: bool,
     ) -> Result<Vec<(SessionId, Session)>, Error>;
-
-    /// Lets a kept hold that `acquire` made last for `by` from now, or for as long as its request
-    /// asked. The hold never ends sooner. `resources` are all resources of the session.
-    fn extend(&mut self, id: SessionId, resources: &[Resource], by: Option<Duration>) -> Result<Changed, Error>;
 
     /// Ends the grant of a session of another process, such as a kept hold.
     fn release(&mut self, id: SessionId, session: &Session, end: Option<End>) -> Result<Released, Error>;

@@ -61,12 +61,11 @@ use super::handle::{AcquireOptions, Handle, Released};
 use super::operations::{Changed, Inspection, Store, Unusable};
 use super::sessions::Sessions;
 use crate::lock::deadlock::Reading;
-use crate::lock::mode::Mode;
+use crate::lock::op::Change;
 use crate::lock::past::{End, Ended, Remembered};
 use crate::lock::records::Session;
 use crate::lock::request::{Request, SessionId};
 use crate::lock::resource::Resource;
-use crate::lock::span::Span;
 
 /// After how many claims a call ends that reads expired sessions for a dry run of `cleanup`, so
 /// that the server soon serves other clients.
@@ -185,15 +184,6 @@ impl Redis {
         }
     }
 
-    /// Calls a script that changes a hold.
-    fn changed(&self, call: Call) -> Result<Changed, Error> {
-        match self.client().retry_while_down().call(call)? {
-            ScriptReply::Done | ScriptReply::Granted { .. } => Ok(Changed::Done),
-            ScriptReply::Refused(refusal) => Ok(Changed::Refused(refusal)),
-            _ => Ok(Changed::Lost),
-        }
-    }
-
     /// Lists these resources, or all if none is named.
     fn survey(&mut self, resources: &[Resource]) -> Result<Findings, Failure> {
         survey(self.client(), resources, &mut self.unusable)
@@ -244,12 +234,12 @@ impl Store for Redis {
         }
     }
 
-    fn shrink(&mut self, session: SessionId, resource: &Resource, span: Span) -> Result<Changed, Error> {
-        self.changed(Call::shrink(session, vec![resource.clone()], &span))
-    }
-
-    fn downgrade(&mut self, session: SessionId, resource: &Resource, mode: Mode) -> Result<Changed, Error> {
-        self.changed(Call::downgrade(session, vec![resource.clone()], mode))
+    fn change(&mut self, session: SessionId, resources: &[Resource], change: &Change) -> Result<Changed, Error> {
+        match self.client().retry_while_down().call(Call::change(session, resources, change))? {
+            ScriptReply::Done | ScriptReply::Granted { .. } => Ok(Changed::Done),
+            ScriptReply::Refused(refusal) => Ok(Changed::Refused(refusal)),
+            _ => Ok(Changed::Lost),
+        }
     }
 
     fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error> {
@@ -292,10 +282,6 @@ impl Store for Redis {
             result => result?,
         }
         Ok(broken)
-    }
-
-    fn extend(&mut self, id: SessionId, resources: &[Resource], by: Option<Duration>) -> Result<Changed, Error> {
-        self.changed(Call::extend_hold(id, resources.to_vec(), by))
     }
 
     fn release(&mut self, id: SessionId, session: &Session, end: Option<End>) -> Result<Released, Error> {

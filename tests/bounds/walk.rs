@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use rlock::lock::mode::Mode::{self, Read, Write};
+use rlock::lock::op::Change;
 use rlock::lock::past::{End, Ending, HISTORY_MAX};
 use rlock::lock::request::{Job, Request, SessionId};
 use rlock::lock::resource::Resource;
@@ -113,9 +114,10 @@ fn hold(client: &mut Client<'_>) {
     for number in [1, WAITERS] {
         client.step("renewal", Call::renew(id(number), own(), false));
     }
-    client.step("extension", Call::extend_hold(id(1), own(), Some(Duration::from_secs(1))));
-    client.step("shrink", Call::shrink(id(1), own(), &part(0)));
-    client.step("downgrade", Call::downgrade(id(1), own(), Mode::Read));
+    let mut change = |what, change| client.step(what, Call::change(id(1), &own(), &change));
+    change("extension", Change::Extend { by: Some(Duration::from_secs(1)) });
+    change("shrink", Change::Shrink { resource: resource(), span: part(0) });
+    change("downgrade", Change::Downgrade { resource: resource(), mode: Mode::Read });
 }
 
 /// Holders release what they have, and the sessions that are granted their requests claim.

@@ -81,7 +81,6 @@ impl Both {
         if let Op::Acquire { request, .. } = &op {
             self.jobs.insert(request.session, request.job.clone());
         }
-        let with_others = |first: &Resource| [std::slice::from_ref(first), own].concat();
         let mut call = match &op {
             Op::Acquire { request, place: None } => Call::acquire(request, 0, false),
             Op::Acquire { request, place: Some(place) } => {
@@ -94,10 +93,8 @@ impl Both {
                 Call::release_after(*session, own.to_vec(), *end, &job)
             }
             Op::Reap { .. } => return Err("a server sees no process die".to_owned()),
-            Op::Extend { session, by } => Call::extend_hold(*session, own.to_vec(), *by),
             Op::GiveUp(session) => Call::give_up(*session, own.to_vec()),
-            Op::Shrink { session, resource, span } => Call::shrink(*session, with_others(resource), span),
-            Op::Downgrade { session, resource, mode } => Call::downgrade(*session, with_others(resource), *mode),
+            Op::Change { session, change } => Call::change(*session, own, change),
             Op::Expire => Call::expire(own.to_vec()),
             Op::Break { resource, only } => Call::break_grants(resource.clone(), *only, Vec::new()),
             Op::Forget(resource) => Call::forget(resource.clone()),

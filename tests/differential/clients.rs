@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use redis::ServerError;
 use rlock::lock::mode::Mode;
+use rlock::lock::op::Change;
 use rlock::lock::past::{End, Ending};
 use rlock::lock::request::{Claim, Job, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
@@ -57,6 +58,16 @@ pub(crate) fn request(number: u32, mode: Mode, part: &str) -> Request {
             reason: Some("r".to_owned()),
         },
     }
+}
+
+/// Shrinks the interval of `r` that a session holds.
+pub(crate) fn shrink(number: u32, part: &str) -> Call {
+    Call::change(id(number), &[], &Change::Shrink { resource: resource(), span: Span::parse(part).unwrap() })
+}
+
+/// Lowers the mode in which a session holds `r`.
+pub(crate) fn downgrade(number: u32, mode: Mode) -> Call {
+    Call::change(id(number), &[], &Change::Downgrade { resource: resource(), mode })
 }
 
 impl Clients {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rlock::lock::kept::EVER;
 use rlock::lock::mode::Mode;
-use rlock::lock::op::{HolderListing, Op, Outcome, Refusal, Reply, ResourceListing, WaiterListing};
+use rlock::lock::op::{Change, HolderListing, Op, Outcome, Refusal, Reply, ResourceListing, WaiterListing};
 use rlock::lock::past::{End, Ended, Ending, Streak};
 use rlock::lock::request::{Claim, Place, Request, SessionId};
 use rlock::lock::resource::Resource;
@@ -144,7 +144,6 @@ impl Oracle {
         let reply = match op {
             Op::Acquire { request, place } => self.acquire(now, request, place, &mut granted),
             Op::Renew(id) => self.renew(now, id),
-            Op::Extend { session, by } => self.extend(now, session, by),
             Op::Release { session, end } => self.release(now, session, Why::Released(end), &mut granted),
             Op::Reap { session, ended } => match self.member(session) {
                 Some(kept) if kept.is_kept => kept.reply(now),
@@ -159,8 +158,11 @@ impl Oracle {
                     Reply::Busy { blockers: Vec::new(), streak }
                 }
             },
-            Op::Shrink { session, resource, span } => self.shrink(now, session, &resource, span, &mut granted),
-            Op::Downgrade { session, resource, mode } => self.downgrade(now, session, &resource, mode, &mut granted),
+            Op::Change { session, change } => match change {
+                Change::Shrink { resource, span } => self.shrink(now, session, &resource, span, &mut granted),
+                Change::Downgrade { resource, mode } => self.downgrade(now, session, &resource, mode, &mut granted),
+                Change::Extend { by } => self.extend(now, session, by),
+            },
             Op::Expire => Reply::Done,
             Op::Break { resource, only } => {
                 let claims = |m: &Member| m.request.claims.iter().any(|claim| claim.resource == resource);

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use rlock::lock::mode::Mode;
-use rlock::lock::op::{Op, Reply, ResourceListing};
+use rlock::lock::op::{Change, Op, Reply, ResourceListing};
 use rlock::lock::past::HISTORY_MAX;
 use rlock::lock::records::Memory;
 use rlock::lock::request::{Claim, Job, Process, Request, SessionId, Terms};
@@ -162,7 +162,8 @@ impl World {
     pub(crate) fn shrink(&mut self, after: Duration, number: u32, span: &str) {
         self.now += after;
         let (session, resource) = (numbered(number), self.resources[0].clone());
-        let reply = self.compare(Op::Shrink { session, resource, span: parsed(span) });
+        let change = Change::Shrink { resource, span: parsed(span) };
+        let reply = self.compare(Op::Change { session, change });
         assert_eq!(reply, Reply::Done);
     }
 }

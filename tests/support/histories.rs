@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rlock::lock::kept::EVER;
 use rlock::lock::mode::Mode;
-use rlock::lock::op::Op;
+use rlock::lock::op::{Change, Op};
 use rlock::lock::past::{End, Ending};
 use rlock::lock::records::Records as _;
 use rlock::lock::request::{AHEAD_MAX, Calendar, Claim, Job, OncePer, Place, Process, Request, SessionId, Terms};
@@ -212,12 +212,10 @@ impl Generator {
     fn claimed(&self, op: &Op) -> Vec<Resource> {
         match op {
             Op::Renew(session)
-            | Op::Extend { session, .. }
             | Op::Release { session, .. }
             | Op::GiveUp(session)
             | Op::Reap { session, .. }
-            | Op::Shrink { session, .. }
-            | Op::Downgrade { session, .. } => match self.requests.get(session) {
+            | Op::Change { session, .. } => match self.requests.get(session) {
                 Some(request) => {
                     let mut names: Vec<_> = request.claims.iter().map(|claim| claim.resource.clone()).collect();
                     names.sort();
@@ -269,13 +267,13 @@ impl Generator {
             24..36 => {
                 let session = holder(random);
                 let (resource, span) = self.part(session, random);
-                Op::Shrink { session, resource, span }
+                Op::Change { session, change: Change::Shrink { resource, span } }
             }
             36..48 => {
                 let session = holder(random);
                 let (resource, _) = self.part(session, random);
                 let mode = if random.chance(50) { Mode::Read } else { *random.pick(&Mode::ALL) };
-                Op::Downgrade { session, resource, mode }
+                Op::Change { session, change: Change::Downgrade { resource, mode } }
             }
             48..51 => Op::Break { resource: random.pick(resources).clone(), only: None },
             51..53 => Op::Break { only: Some(holder(random)), resource: random.pick(resources).clone() },
@@ -285,7 +283,8 @@ impl Generator {
             60..70 => Op::GiveUp(session),
             70..76 => {
                 let session = holder(random);
-                Op::Extend { session, by: random.chance(50).then(|| kept(random, 0)) }
+                let by = random.chance(50).then(|| kept(random, 0));
+                Op::Change { session, change: Change::Extend { by } }
             }
             76..80 if self.profile.is_free => {
                 Op::Reap { session, ended: random.chance(50).then(|| StoreTime::from_micros(random.below(2_000))) }

@@ -28,11 +28,13 @@ impl Table {
     }
 
     fn shrink(&mut self, session: u8, resource: &str, part: &str) -> Reply {
-        self.apply(Op::Shrink { session: id(session), resource: name(resource), span: span(part) }).reply
+        let change = Change::Shrink { resource: name(resource), span: span(part) };
+        self.apply(Op::Change { session: id(session), change }).reply
     }
 
     fn downgrade(&mut self, session: u8, mode: Mode) -> Reply {
-        self.apply(Op::Downgrade { session: id(session), resource: name("r"), mode }).reply
+        let change = Change::Downgrade { resource: name("r"), mode };
+        self.apply(Op::Change { session: id(session), change }).reply
     }
 
     fn listing(&mut self) -> ResourceListing {
@@ -122,7 +124,7 @@ fn shrink_and_downgrade_of_an_unheld_resource_are_refused() {
     table.ask(1, &[], &[claim(Mode::Write, "[0,9]")]);
     let text = "this session holds nothing of 's': name what it holds with --resource";
     assert_eq!(why(table.shrink(1, "s", "[0,1]")), text);
-    let op = Op::Downgrade { session: id(1), resource: name("s"), mode: Mode::Read };
+    let op = Op::Change { session: id(1), change: Change::Downgrade { resource: name("s"), mode: Mode::Read } };
     assert_eq!(why(table.apply(op).reply), text);
     assert_eq!(
         why(table.shrink(1, "r", "[0,10]")),
@@ -309,7 +311,10 @@ mod past {
         let reply = at(&mut table, NOW, job(Job { keep_for: Some(week * 2), ..Job::default() }, 1)).reply;
         assert_eq!(lease(reply), Some(week));
         let by = Some(week * 2);
-        assert_eq!(lease(at(&mut table, NOW + SECOND, Op::Extend { session: id(1), by }).reply), Some(week));
+        assert_eq!(
+            lease(at(&mut table, NOW + SECOND, Op::Change { session: id(1), change: Change::Extend { by } }).reply),
+            Some(week)
+        );
     }
 
     /// A kept hold without an end has no expiry in listings, and no extension gives it an end.
@@ -319,7 +324,7 @@ mod past {
         for (kept, by) in [(EVER, Some(SECOND)), (SECOND, Some(EVER)), (EVER, None)] {
             let mut table = LockTable::default();
             at(&mut table, NOW, job(Job { keep_for: Some(kept), ..Job::default() }, 1));
-            at(&mut table, NOW, Op::Extend { session: id(1), by });
+            at(&mut table, NOW, Op::Change { session: id(1), change: Change::Extend { by } });
             let Reply::Listing(listings) = at(&mut table, NOW + century, Op::Inspect(Vec::new())).reply else {
                 panic!("no listing")
             };

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use super::super::event::{Action, Answer};
+use super::super::event::{Action, Answer, Question};
 use super::state::{Pending, State};
 use super::turn::Turn;
 use crate::show::messages;
@@ -22,9 +22,9 @@ impl Turn<'_> {
             (State::Explaining { pending, .. }, Answer::Obstructions(found)) => self.say_busy(&pending, &found),
             (State::Explaining { pending, .. }, _) => self.say_busy(&pending, &[]),
             (State::Asking { .. }, Answer::Listing(listing)) => self.actions.push(Action::Show(listing)),
-            (State::Asking { question, .. }, Answer::Changed(Changed::Done)) => {
+            (State::Asking { question: Question::Change(_, change), .. }, Answer::Changed(Changed::Done)) => {
                 if let Some(hold) = self.client.holds.last_mut() {
-                    hold.apply(&question);
+                    hold.apply(&change);
                 }
                 self.say("ok");
             }

@@ -11,6 +11,7 @@ use super::look::Look;
 use super::state::{Pending, State};
 use super::turn::Turn;
 use crate::lock::mode::Mode;
+use crate::lock::op::Change;
 use crate::lock::request::{self, Claim, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
@@ -57,8 +58,8 @@ impl Turn<'_> {
                 Err(text) => self.say(text),
             },
             Line::Unlock => self.unlock(),
-            Line::Shrink(span, key) => self.change(key, |session, key| Question::Shrink(session, key, span)),
-            Line::Downgrade(mode, key) => self.change(key, |session, key| Question::Downgrade(session, key, mode)),
+            Line::Shrink(span, key) => self.change(key, |resource| Change::Shrink { resource, span }),
+            Line::Downgrade(mode, key) => self.change(key, |resource| Change::Downgrade { resource, mode }),
             Line::Inspect(key) => match key.as_ref().filter(|key| !self.rules.serves(key)) {
                 Some(key) => self.say(self.rules.refusal(key)),
                 None => self.ask(Question::Inspect(key)),
@@ -149,7 +150,7 @@ impl Turn<'_> {
     }
 
     /// Asks for a change of the innermost hold.
-    fn change(&mut self, key: Option<Resource>, question: impl FnOnce(SessionId, Resource) -> Question) {
+    fn change(&mut self, key: Option<Resource>, change: impl FnOnce(Resource) -> Change) {
         let Some(hold) = self.client.holds.last() else {
             return self.say(NO_LOCK);
         };
@@ -161,7 +162,7 @@ impl Turn<'_> {
             (None, [only]) => Resource::clone(only),
             (None, _) => return self.say("error this connection holds several resources: name one with --resource"),
         };
-        self.ask(question(hold.session, key));
+        self.ask(Question::Change(hold.session, change(key)));
     }
 
     fn ask(&mut self, question: Question) {

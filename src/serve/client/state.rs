@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::super::event::Question;
 use super::super::rules::Rules;
 use super::look::Look;
+use crate::lock::op::Change;
 use crate::lock::request::{Claim, SessionId};
 use crate::system::clock::Boottime;
 
@@ -148,13 +149,13 @@ impl Client {
 
 impl Hold {
     /// Notes a change, by which an upgrade knows what is held.
-    pub(super) fn apply(&mut self, change: &Question) {
+    pub(super) fn apply(&mut self, change: &Change) {
         for claim in &mut self.claims {
             match change {
-                Question::Shrink(_, key, span) if claim.resource == *key && claim.shrinks_to(span) => {
+                Change::Shrink { resource, span } if claim.resource == *resource && claim.shrinks_to(span) => {
                     claim.span = span.clone();
                 }
-                Question::Downgrade(_, key, mode) if claim.resource == *key && claim.mode.lowers_to(*mode) => {
+                Change::Downgrade { resource, mode } if claim.resource == *resource && claim.mode.lowers_to(*mode) => {
                     claim.mode = *mode;
                 }
                 _ => {}

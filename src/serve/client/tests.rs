@@ -8,6 +8,7 @@ use super::super::rules::Rules;
 use super::Client;
 use crate::arguments::lines::LineParser;
 use crate::lock::mode::Mode;
+use crate::lock::op::Change;
 use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
 use crate::store::sessions::Report;
@@ -116,8 +117,13 @@ fn shown(action: &Action) -> String {
         Action::Ask(Question::Read(names)) => {
             format!("read {}", names.iter().map(Resource::as_str).collect::<Vec<_>>().join(" "))
         }
-        Action::Ask(Question::Shrink(session, key, span)) => format!("shrink {} {key} {span}", session.0[0]),
-        Action::Ask(Question::Downgrade(session, key, mode)) => format!("downgrade {} {key} {mode}", session.0[0]),
+        Action::Ask(Question::Change(session, Change::Shrink { resource, span })) => {
+            format!("shrink {} {resource} {span}", session.0[0])
+        }
+        Action::Ask(Question::Change(session, Change::Downgrade { resource, mode })) => {
+            format!("downgrade {} {resource} {mode}", session.0[0])
+        }
+        Action::Ask(Question::Change(_, Change::Extend { .. })) => unreachable!("no line extends a hold"),
         Action::Log(text) => format!("log {text}"),
         Action::Warn(text) => format!("warn {text}"),
         Action::Close => "close".to_owned(),

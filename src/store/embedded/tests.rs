@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 use tempfile::TempDir;
@@ -13,7 +14,9 @@ use tempfile::TempDir;
 use super::beacon::{Beacon, Identity, Wake};
 use super::transaction::View;
 use super::*;
+use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, Job, Process};
+use crate::lock::span::Span;
 use crate::store::handle::Standing;
 
 /// A temporary directory for a store.

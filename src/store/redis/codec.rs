@@ -18,6 +18,7 @@ use super::keys::{KINDS, Keyspace};
 pub use super::scripts::Variant;
 use super::scripts::{self, Script};
 use crate::lock::mode::Mode;
+use crate::lock::op::Change;
 use crate::lock::past::{End, Ending};
 use crate::lock::request::{self, Job, Process, Request, SessionId};
 use crate::lock::resource::Resource;
@@ -219,22 +220,16 @@ impl Call {
         Self::new(&scripts::GIVE_UP, resources, vec![Argument::Session(session)])
     }
 
-    /// Lets a kept hold that `acquire` made last for `by` from now, or for as long as its request
-    /// asked.
-    pub fn extend_hold(session: SessionId, resources: Vec<Resource>, by: Option<Duration>) -> Self {
-        let arguments = vec![Argument::Session(session), Argument::optional_length(by)];
-        Self::new(&scripts::EXTEND, resources, arguments)
-    }
-
-    /// Releases the part of the first resource that is outside a span. The session may have claims
-    /// on the other resources too.
-    pub fn shrink(session: SessionId, resources: Vec<Resource>, to: &Span) -> Self {
-        Self::new(&scripts::SHRINK, resources, vec![Argument::Session(session), Argument::Span(to.clone())])
-    }
-
-    /// Lowers the mode of the claim on the first resource.
-    pub fn downgrade(session: SessionId, resources: Vec<Resource>, to: Mode) -> Self {
-        Self::new(&scripts::DOWNGRADE, resources, vec![Argument::Session(session), Argument::letter(to)])
+    /// Changes what a session holds. The resource of which it gives up a part comes first, and then
+    /// others on which the session may have claims.
+    pub fn change(session: SessionId, resources: &[Resource], change: &Change) -> Self {
+        let (script, argument) = match change {
+            Change::Shrink { span, .. } => (&scripts::SHRINK, Argument::Span(span.clone())),
+            Change::Downgrade { mode, .. } => (&scripts::DOWNGRADE, Argument::letter(*mode)),
+            Change::Extend { by } => (&scripts::EXTEND, Argument::optional_length(*by)),
+        };
+        let names = change.frees().into_iter().chain(resources).cloned().collect();
+        Self::new(script, names, vec![Argument::Session(session), argument])
     }
 
     /// Removes what a resource remembers, unless a session uses the resource.

@@ -2,11 +2,12 @@
 //! server refuses new requests.
 
 use rlock::lock::mode::Mode::{Prewrite, Read, Write};
-use rlock::lock::span::Span;
 use rlock::store::redis::codec::{Call, Lease, ScriptReply, Wake};
 
 use super::on_each_server;
-use crate::clients::{Clients, TERMS, id, is_granted, is_released, is_waiting, resource, snapshot, us};
+use crate::clients::{
+    Clients, TERMS, downgrade, id, is_granted, is_released, is_waiting, resource, shrink, snapshot, us,
+};
 use crate::support::servers::{Kind, Server};
 
 on_each_server!(full_server_accepts_renewals_and_releases, full_server_refuses_new_requests_and_changes_nothing);
@@ -26,8 +27,8 @@ fn full_server_accepts_renewals_and_releases(kind: Kind) {
         // The server must know every script before it is full.
         clients.acquire(1, Read, "");
         clients.renew(1, false);
-        clients.side.call(Call::shrink(id(1), vec![resource()], &Span::parse("[0,9]").unwrap()));
-        clients.side.call(Call::downgrade(id(1), vec![resource()], Read));
+        clients.side.call(shrink(1, "[0,9]"));
+        clients.side.call(downgrade(1, Read));
         clients.release(1);
         clients.side.call(Call::expire(vec![resource()]));
         clients.side.call(Call::break_grants(resource(), None, Vec::new()));
@@ -42,11 +43,10 @@ fn full_server_accepts_renewals_and_releases(kind: Kind) {
     assert!(is_waiting(&clients.renew(2, true)) && is_waiting(&clients.renew(2, false)), "a waiter");
     let alone = Call::renew_alone(id(1), resource(), TERMS.ttl, Lease::Shared);
     assert_eq!(clients.side.call(alone), ScriptReply::Renewed(TERMS.ttl));
-    let narrower = Span::parse("[0,8]").unwrap();
-    assert_eq!(clients.side.call(Call::shrink(id(1), vec![resource()], &narrower)), ScriptReply::Done);
+    assert_eq!(clients.side.call(shrink(1, "[0,8]")), ScriptReply::Done);
     assert!(is_released(&clients.release(7)), "a place in the queue");
     assert_eq!(clients.holders_and_waiters(), (vec![1], vec![2, 3, 4, 5, 6]));
-    assert_eq!(clients.side.call(Call::downgrade(id(1), vec![resource()], Prewrite)), ScriptReply::Done);
+    assert_eq!(clients.side.call(downgrade(1, Prewrite)), ScriptReply::Done);
     assert_eq!(clients.holders_and_waiters(), (vec![1, 2], vec![3, 4, 5, 6]), "the downgrade lets the first reader in");
     assert!(is_released(&clients.release(1)));
     assert!(is_released(&clients.release(2)));

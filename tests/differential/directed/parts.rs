@@ -11,7 +11,7 @@ use rlock::store::redis::findings::{Findings, live, remembered};
 
 use super::crowd::{COMMANDS_MAX, CROWD, LARGE_MAX, RESOURCES, commands, readers_behind_a_writer, reading};
 use super::on_each_server;
-use crate::clients::{Clients, TERMS, id, is_granted, request, resource, us};
+use crate::clients::{Clients, TERMS, downgrade, id, is_granted, request, resource, us};
 use crate::support::servers::{Kind, Server};
 
 on_each_server!(
@@ -286,7 +286,7 @@ fn later_step_of_a_break_spares_a_sole_newcomer(kind: Kind) {
 fn break_finds_a_holder_that_has_lowered_its_mode(kind: Kind) {
     let server = Server::shared(kind);
     let (mut clients, next) = broken_once(&server, "lowered");
-    assert_eq!(clients.side.call(Call::downgrade(id(MORE), vec![resource()], Read)), ScriptReply::Done);
+    assert_eq!(clients.side.call(downgrade(MORE, Read)), ScriptReply::Done);
     assert!(break_from(&mut clients, next).contains(&(MORE, 1)));
     assert_eq!(clients.holders_and_waiters(), (vec![], vec![]));
 }

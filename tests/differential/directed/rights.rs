@@ -4,12 +4,11 @@
 use rlock::lock::mode::Mode::{Read, Write};
 use rlock::lock::request::Claim;
 use rlock::lock::resource::Resource;
-use rlock::lock::span::Span;
 use rlock::store::redis::codec::{Call, Lease, ScriptReply, Wake};
 use rlock::store::redis::keys::KINDS_LEN;
 
 use super::on_each_server;
-use crate::clients::{Clients, TERMS, id, request, resource, snapshot, us};
+use crate::clients::{Clients, TERMS, downgrade, id, request, resource, shrink, snapshot, us};
 use crate::support::servers::{Kind, Server};
 
 on_each_server!(
@@ -70,8 +69,8 @@ fn operations() -> Vec<(&'static str, Call)> {
         ("acquire and wait", Call::acquire(&request(6, Write, "[0,1]"), 0, false)),
         ("expire", Call::expire(one())),
         ("break", Call::break_grants(resource(), None, Vec::new())),
-        ("shrink", Call::shrink(id(1), one(), &Span::parse("[0,1]").unwrap())),
-        ("downgrade", Call::downgrade(id(2), one(), Read)),
+        ("shrink", shrink(1, "[0,1]")),
+        ("downgrade", downgrade(2, Read)),
         ("release", Call::release(id(1), one())),
         ("renew", Call::renew(id(1), one(), false)),
     ]

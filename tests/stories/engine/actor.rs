@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
 
+use rlock::lock::op::Change;
 use rlock::lock::request::Claim;
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
@@ -122,6 +123,17 @@ pub(super) fn words(claims: &[Claim]) -> Vec<String> {
         });
     }
     words
+}
+
+/// The words of a change, on the command line and, in capitals, for a server.
+pub(super) fn change_words(change: &Change) -> Vec<String> {
+    let (word, what, resource) = match change {
+        Change::Shrink { resource, span } => ("shrink", ends(span), resource),
+        Change::Downgrade { resource, mode } => ("downgrade", vec![mode.to_string()], resource),
+        Change::Extend { .. } => unreachable!("no story extends a hold by a command"),
+    };
+    let resource = ["--resource", resource.as_str()].map(str::to_owned);
+    [word.to_owned()].into_iter().chain(what).chain(resource).collect()
 }
 
 /// The arguments for an interval. A closed interval is given by its ends, so that the stories use

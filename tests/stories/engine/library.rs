@@ -6,6 +6,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rlock::lock::op::Change;
 use rlock::lock::past::{End, HISTORY_MAX};
 use rlock::lock::request::{self, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
@@ -81,13 +82,9 @@ impl Engine for Library {
                 let labels = broken.iter().filter_map(|(_, session)| session.process.command.last());
                 Ok(break_reply(&labels.map(String::as_str).collect::<Vec<_>>()))
             }
-            Step::Shrink(label, resource, span) => {
+            Step::Change(label, change) => {
                 let id = self.lineages[label][0];
-                Ok(changed(self.store().shrink(id, resource, span.clone())))
-            }
-            Step::Downgrade(label, resource, mode) => {
-                let id = self.lineages[label][0];
-                Ok(changed(self.store().downgrade(id, resource, *mode)))
+                Ok(changed(self.store().change(id, &[], change)))
             }
             Step::Store(step) => Ok(self.step(step)),
         });
@@ -188,7 +185,8 @@ impl Library {
             }
             StoreStep::Extend(label, by) => {
                 let id = self.lineages[label][0];
-                changed(self.store().extend(id, &self.resources[&id], Some(*by * self.slower())))
+                let change = Change::Extend { by: Some(*by * self.slower()) };
+                changed(self.store().change(id, &self.resources[&id], &change))
             }
             StoreStep::Pass(time) => {
                 let end = Instant::now() + *time * self.slower();

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 use std::{env, fs};
 
-use rlock::lock::op::{Op, Reply, ResourceListing};
+use rlock::lock::op::{Change, Op, Reply, ResourceListing};
 use rlock::lock::past::HISTORY_MAX;
 use rlock::lock::records::{Memory, Session};
 use rlock::lock::request::{Process, Request, SessionId};
@@ -74,12 +74,7 @@ impl Engine for Model {
             Step::Release(label) => Op::Release { session: self.id(label), end: None },
             Step::Cancel(label) => Op::Release { session: self.id(label), end: None },
             Step::Kill(label) => Op::Reap { session: self.id(label), ended: None },
-            Step::Shrink(label, resource, span) => {
-                Op::Shrink { session: self.id(label), resource: resource.clone(), span: span.clone() }
-            }
-            Step::Downgrade(label, resource, mode) => {
-                Op::Downgrade { session: self.id(label), resource: resource.clone(), mode: *mode }
-            }
+            Step::Change(label, change) => Op::Change { session: self.id(label), change: change.clone() },
             Step::Break(resource) => Op::Break { resource: resource.clone(), only: None },
             Step::Store(step) => match self.store_op(step) {
                 Ok(op) => op,
@@ -129,7 +124,9 @@ impl Model {
         Ok(match step {
             StoreStep::Ended(label, end) => Op::Release { session: self.id(label), end: Some(*end) },
             StoreStep::GiveUp(label) => Op::GiveUp(self.id(label)),
-            StoreStep::Extend(label, by) => Op::Extend { session: self.id(label), by: Some(*by) },
+            StoreStep::Extend(label, by) => {
+                Op::Change { session: self.id(label), change: Change::Extend { by: Some(*by) } }
+            }
             StoreStep::Pass(time) => {
                 self.now += *time;
                 self.apply(Op::Expire);

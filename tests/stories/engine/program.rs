@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Output;
 use std::time::Duration;
 
+use rlock::lock::op::Change;
 use rlock::lock::request;
 use rlock::lock::resource::Resource;
 use rlock::system::exit;
@@ -121,14 +122,7 @@ impl Engine for Program {
                 self.actor(label).signal(Signal::KILL);
                 Pending::Ending(label.clone(), End::Killed)
             }
-            Step::Shrink(label, resource, span) => {
-                let ends = actor::ends(span);
-                let words = ["shrink", "--resource", resource.as_str()].into_iter();
-                self.change(label, &words.chain(ends.iter().map(String::as_str)).collect::<Vec<_>>())
-            }
-            Step::Downgrade(label, resource, mode) => {
-                self.change(label, &["downgrade", mode.as_str(), "--resource", resource.as_str()])
-            }
+            Step::Change(label, change) => self.change(label, change),
             Step::Break(resource) => {
                 let live = self.live();
                 match reply(&self.run(None, &["cleanup", "--break", resource.as_str()])) {
@@ -218,8 +212,10 @@ impl Program {
         Pending::Requested(acquire.label.clone())
     }
 
-    fn change(&self, label: &str, words: &[&str]) -> Pending {
-        let reply = reply(&self.run(Some(&self.lineage(label)[0].id), words));
+    fn change(&self, label: &str, change: &Change) -> Pending {
+        let words = actor::change_words(change);
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        let reply = reply(&self.run(Some(&self.lineage(label)[0].id), &words));
         Pending::Known(reply.map_or_else(|reply| reply, |()| "done".to_owned()))
     }
 

@@ -71,7 +71,7 @@ fn is_for_connections(scene: &Scene) -> bool {
         Step::Cancel(label) | Step::Kill(label) => {
             upgraded.iter().all(|(upgrade, below)| upgrade != label && below != label)
         }
-        Step::Shrink(label, ..) | Step::Downgrade(label, ..) => {
+        Step::Change(label, _) => {
             claims.remove(label.as_str());
             upgraded.values().all(|below| below != label)
         }
@@ -171,11 +171,9 @@ impl Engine for Served {
                 self.client(label).connection.take().expect("the client lives").reset();
                 Pending::Known("done".to_owned())
             }
-            Step::Shrink(label, resource, span) => {
-                self.send(label, &format!("SHRINK {} --resource {resource}", actor::ends(span).join(" ")))
-            }
-            Step::Downgrade(label, resource, mode) => {
-                self.send(label, &format!("DOWNGRADE {mode} --resource {resource}"))
+            Step::Change(label, change) => {
+                let words = actor::change_words(change);
+                self.send(label, &format!("{} {}", words[0].to_uppercase(), words[1..].join(" ")))
             }
             Step::Break(resource) => {
                 let live = self.clients.iter().filter(|client| client.is_live());

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rlock::lock::kept::EVER;
 use rlock::lock::mode::Mode;
+use rlock::lock::op::Change;
 use rlock::lock::past::{End, Ending};
 use rlock::lock::request::{Calendar, Claim, Job, OncePer};
 use rlock::lock::resource::Resource;
@@ -24,10 +25,8 @@ pub(super) enum Step {
     Cancel(Label),
     /// The process of a holder or waiter is killed with SIGKILL.
     Kill(Label),
-    /// A holder shrinks a held interval.
-    Shrink(Label, Resource, Span),
-    /// A holder lowers its mode.
-    Downgrade(Label, Resource, Mode),
+    /// A holder changes what it holds.
+    Change(Label, Change),
     /// An operator revokes all grants on a resource.
     Break(Resource),
     /// A step for which the command line has no words.
@@ -108,10 +107,12 @@ impl FromStr for Step {
             [label, "cancels"] => Self::Cancel(label.to_owned()),
             [label, "is", "killed"] => Self::Kill(label.to_owned()),
             [label, "shrinks", resource, "to", span] => {
-                Self::Shrink(label.to_owned(), parse_resource(resource)?, interval(span)?)
+                let (resource, span) = (parse_resource(resource)?, interval(span)?);
+                Self::Change(label.to_owned(), Change::Shrink { resource, span })
             }
             [label, "downgrades", resource, "to", mode] => {
-                Self::Downgrade(label.to_owned(), parse_resource(resource)?, mode.parse().map_err(message)?)
+                let (resource, mode) = (parse_resource(resource)?, mode.parse().map_err(message)?);
+                Self::Change(label.to_owned(), Change::Downgrade { resource, mode })
             }
             [label, ref asked @ ..] => Self::Acquire(acquire(label, asked)?),
             [] => return Err("a step is empty".to_owned()),

@@ -100,7 +100,10 @@ fn kept_hold_is_extended_and_released_by_another_process() {
     let lab = Lab::new();
     drop(lab.handle(keeps(1, ms(200))));
     let mut site = lab.open();
-    assert_eq!(site.0.extend(id(1), &[], Some(Duration::from_secs(60))).unwrap(), Changed::Done);
+    assert_eq!(
+        site.0.change(id(1), &[], &Change::Extend { by: Some(Duration::from_secs(60)) }).unwrap(),
+        Changed::Done
+    );
     std::thread::sleep(ms(250));
     assert_eq!(site.kept(), [true]);
     drop(site);
@@ -110,7 +113,7 @@ fn kept_hold_is_extended_and_released_by_another_process() {
     let session = site.0.session(id(1), &[]).unwrap().unwrap();
     assert_eq!(Store::release(&mut site.0, id(1), &session, None).unwrap(), Released::Done);
     assert_eq!(Store::release(&mut site.0, id(1), &session, None).unwrap(), Released::Lost);
-    assert_eq!(site.0.extend(id(1), &[], None).unwrap(), Changed::Lost);
+    assert_eq!(site.0.change(id(1), &[], &Change::Extend { by: None }).unwrap(), Changed::Lost);
     drop(site);
     assert!(is_granted(&waiter.check().unwrap()));
 }

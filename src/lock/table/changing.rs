@@ -1,9 +1,25 @@
-//! How a holder gives up a part of what it holds: an end of an interval, or the height of a mode.
+//! How a session changes what it holds: it gives up an end of an interval or the height of a mode,
+//! or lets a kept hold last longer.
 
 use super::*;
 
 impl<R: Records> LockTable<R> {
-    pub(super) fn shrink(
+    /// Changes what a session holds.
+    pub(super) fn change(
+        &mut self,
+        now: StoreTime,
+        id: SessionId,
+        change: Change,
+        granted: &mut Vec<SessionId>,
+    ) -> Result<Reply, R::Error> {
+        match change {
+            Change::Shrink { resource, span } => self.shrink(now, id, &resource, span, granted),
+            Change::Downgrade { resource, mode } => self.downgrade(now, id, &resource, mode, granted),
+            Change::Extend { by } => self.extend(now, id, by),
+        }
+    }
+
+    fn shrink(
         &mut self,
         now: StoreTime,
         id: SessionId,
@@ -36,7 +52,7 @@ impl<R: Records> LockTable<R> {
         let mut freed = Vec::with_capacity(shrunk.len());
         for index in shrunk {
             let Claim { mode, span: old, .. } = session.claims[index].claim.clone();
-            self.change(id, &mut session, index, |claim| claim.span = span.clone())?;
+            self.narrow(id, &mut session, index, |claim| claim.span = span.clone())?;
             freed.push(Freed { resource: resource.clone(), span: old, modes: blocked_by(mode) });
         }
         self.records.put_session(id, session)?;
@@ -44,7 +60,7 @@ impl<R: Records> LockTable<R> {
         Ok(Reply::Done)
     }
 
-    pub(super) fn downgrade(
+    fn downgrade(
         &mut self,
         now: StoreTime,
         id: SessionId,
@@ -78,13 +94,22 @@ impl<R: Records> LockTable<R> {
         let mut freed = Vec::with_capacity(lowered.len());
         for index in lowered {
             let Claim { mode: old, span, .. } = session.claims[index].claim.clone();
-            self.change(id, &mut session, index, |claim| claim.mode = mode)?;
+            self.narrow(id, &mut session, index, |claim| claim.mode = mode)?;
             let modes = old.clashing().intersection(mode.clashing().complement());
             freed.push(Freed { resource: resource.clone(), span, modes });
         }
         self.records.put_session(id, session)?;
         self.settle_all(now, freed, granted)?;
         Ok(Reply::Done)
+    }
+
+    fn extend(&mut self, now: StoreTime, id: SessionId, by: Option<Duration>) -> Result<Reply, R::Error> {
+        let Some(mut session) = self.records.session(id)? else { return Ok(Reply::Unknown) };
+        if !session.extend(now, by) {
+            return Ok(Reply::Refused(Refusal::NotKept));
+        }
+        self.records.put_session(id, session.clone())?;
+        Ok(standing(now, &session))
     }
 
     /// Whether a descendant of `id` waits in `span` with a claim for which `keeps` is false. Such a
@@ -111,7 +136,7 @@ impl<R: Records> LockTable<R> {
     }
 
     /// Changes a held claim and updates its entry in the tree.
-    fn change(
+    fn narrow(
         &mut self,
         id: SessionId,
         session: &mut Session,
