@@ -88,7 +88,7 @@ impl<'s> Supervision<'s> {
         site.world().enter(site.task);
         let run = site.world().begin(site.task, &plan.request);
         let machine = Machine::new(plan.settings);
-        let names = conversation.resources.iter().chain(&plan.request.job.held_above).cloned();
+        let names = conversation.resources().iter().chain(&plan.request.job.held_above).cloned();
         let detector = plan.settings.deadlock_timeout.map(|_| Detector::new(plan.request.session, names));
         let report = Report::new(now, Vec::new());
         let (is_handed_over, is_bare) = (false, false);
@@ -393,7 +393,7 @@ impl<'s> Supervision<'s> {
 
     /// Asks the store for the holders; returns whether it answers.
     async fn inspect(&mut self) -> bool {
-        self.list(Call::inspect(self.conversation.resources.clone(), 0)).await.is_some()
+        self.list(Call::inspect(self.conversation.resources().to_vec(), 0)).await.is_some()
     }
 
     /// Looks for a deadlock as `look` of `supervise::run::request` does.

@@ -6,11 +6,25 @@
 //! - `exchange`: one connection at a time, with what is in flight on it. `verdict` and `retry`: its
 //!   rules.
 //! - `question`: one command or script call with its reply.
-//! - `hold`: keeps a request alive. `negotiation`: knows what the server says about the lock.
-//!   `piecemeal`: renews a lease whose slot migrates. `release`: ends the request.
-//!   `replication`: asks which replicas have the lock.
-//! - `shared`: keeps the requests of many sessions alive over one connection. `separate`: does so
-//!   over a connection for each session.
+//! - `session`: the request of one session. `negotiation`: knows what the server says about the
+//!   lock. `replication`: asks which replicas have it. `release`: gives it back.
+//! - `hold`: keeps a session alive over a connection of its own. `piecemeal`: renews a lease whose
+//!   slot migrates.
+//! - `shared`: keeps many sessions alive over one connection. `separate`: keeps many sessions
+//!   alive, each by `hold`.
+//!
+//! What a session sends and what a reply means for it is the same in `hold` and in `shared`. They
+//! differ in what a session may do to its connection:
+//!
+//! | | `hold`: nobody else uses it | `shared`: others have commands in flight |
+//! | --- | --- | --- |
+//! | error reply to a command | a new connection, perhaps elsewhere | another try after a pause |
+//! | redirect, slot that migrates | the connection moves to the other node | not in a Cluster |
+//! | silence | no reply to a command of its own | no reply to any command |
+//! | request that fails | the connection stays open for the release | the connection is replaced |
+//! | release behind an open request | leaves at once; that reply is ignored | follows the reply |
+//! | release without an answer | a second connection beside the first | the next connection |
+//! | copies of a grant | `WAIT` holds up what is behind it | not asked for |
 
 mod exchange;
 mod hold;
@@ -21,6 +35,7 @@ mod release;
 mod replication;
 mod retry;
 mod separate;
+mod session;
 mod shared;
 #[cfg(test)]
 mod testing;

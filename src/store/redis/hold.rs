@@ -49,7 +49,7 @@ impl RedisHold {
         let exchange = Exchange::new(Arc::clone(&target), setting).opening_at(options.from);
         let from = options.from.max(Boottime::now());
         let conversation = HoldConversation::new(exchange, request, options.replicas, connect_timeout, from)?;
-        let reply_max = REPLY_MAX.saturating_mul(conversation.resources.len()).min(LISTING_MAX);
+        let reply_max = REPLY_MAX.saturating_mul(conversation.resources().len()).min(LISTING_MAX);
         Ok(Self { route: Route::new(target, connect_timeout, reply_max), conversation })
     }
 }
@@ -112,7 +112,7 @@ impl Handle for RedisHold {
 
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {
         // The next reply on the other connection may be the grant, so this takes one of its own.
-        let resources = &self.conversation.resources;
+        let resources = self.conversation.resources();
         let reply_max = REPLY_MAX.saturating_mul(4 * resources.len()).min(LISTING_MAX);
         let exchange = self.conversation.exchange.another();
         let mut client = Client::over(exchange, self.route.another(reply_max), self.conversation.inspect_limit());

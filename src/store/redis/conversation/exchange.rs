@@ -70,17 +70,15 @@ enum Connection {
 /// What a command in flight is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// A command of the negotiation.
-    Negotiation(Command),
     /// The renewal of one resource's lease, by its index in the request.
     Part(usize),
     /// The command or the script call of a question.
     Question,
     /// A command before that of the question. The server may fail it.
     Probe,
-    /// A command of the negotiation of one of many sessions.
+    /// A command of the negotiation of a session.
     Session(SessionId, Command),
-    /// The release of one of many sessions.
+    /// The release of a session that shares the connection.
     Release(SessionId),
 }
 
@@ -336,6 +334,16 @@ impl Exchange {
     /// The server has answered: the outage is over.
     pub(super) fn served(&mut self) {
         self.outage = None;
+    }
+
+    /// The server has answered a call of a session.
+    ///
+    /// A replica that was the primary knows no session and refuses every request. If its answer
+    /// ended the outage, the client would ask it again and again without a pause.
+    pub(super) fn answered(&mut self, reply: &ScriptReply) {
+        if *reply != ScriptReply::Unknown {
+            self.served();
+        }
     }
 
     /// Sends a script call again in a while: some of its keys are on their way to another node.

@@ -142,6 +142,16 @@ impl Negotiation {
         &self.state
     }
 
+    /// The ttl of the request.
+    pub(super) fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// How long the server keeps the session without a sign of life.
+    pub(super) fn kept_for(&self) -> Duration {
+        self.ttl.max(self.heartbeat)
+    }
+
     /// How the request stands.
     ///
     /// # Errors

@@ -1,25 +1,24 @@
 //! Decides what happens with the requests of many sessions that share one connection to a server.
 //!
-//! Each session has its own [`Negotiation`](super::negotiation::Negotiation), and one [`Exchange`]
-//! carries the commands of all. An error reply that is about one command concerns its session only.
-//! A failed connection concerns all sessions, and each goes on over the next connection.
+//! One [`Exchange`] carries the commands of all. An error reply that is about one command concerns
+//! its session only. A failed connection concerns all sessions, and each goes on over the next one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use redis::{ServerError, Value};
 
-use self::session::{Releasing, Session, Trouble, Turn};
+use self::member::{Member, Releasing, Trouble, Turn};
 use super::exchange::{Asked, Exchange, Outcome};
 use super::negotiation::{Command, State};
 use super::question::Answer;
 use super::release::{ToRelease, take_back};
-use super::retry::{spread, suggests_wrong_server};
-use super::verdict::Verdict;
+use super::retry::suggests_wrong_server;
+use super::session::Session;
 use crate::lock::request::{Job, Request, SessionId};
 use crate::store::error::Error;
-use crate::store::handle::Released;
-use crate::store::redis::codec::{Call, ScriptReply};
+use crate::store::handle::{Released, Replicas};
+use crate::store::redis::codec::ScriptReply;
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event};
 use crate::store::redis::keys;
@@ -27,7 +26,7 @@ use crate::store::sessions;
 use crate::system::clock::Boottime;
 use crate::system::timers::Timers;
 
-mod session;
+mod member;
 
 /// How long a connection without sessions is trusted. A firewall may forget it after longer
 /// silence.
@@ -37,7 +36,7 @@ const TRUSTED: Duration = Duration::from_secs(60);
 pub(crate) struct SharedConversation {
     exchange: Exchange,
     connect_timeout: Duration,
-    sessions: BTreeMap<SessionId, Session>,
+    sessions: BTreeMap<SessionId, Member>,
     /// When which session needs attention.
     timers: Timers<SessionId>,
     /// When the server last answered on this connection.
@@ -66,15 +65,15 @@ impl SharedConversation {
     /// Begins to make a request at `now`.
     pub(crate) fn acquire(&mut self, request: Request, now: Boottime) {
         let id = request.session;
-        let Some(terms) = request.terms else {
-            let error = Error::Usage("a request to this store needs a ttl".into());
-            self.reports.push_back((id, sessions::Report::Standing(Err(error))));
-            return;
+        let until = now + self.connect_timeout;
+        let session = match Session::new(&request, Replicas::default(), &self.exchange, self.connect_timeout, until) {
+            Ok(session) => session,
+            Err(error) => return self.reports.push_back((id, sessions::Report::Standing(Err(error)))),
         };
         if self.sessions.is_empty() && self.heard.is_some_and(|heard| now - heard > TRUSTED) {
             self.exchange.rest();
         }
-        self.sessions.insert(id, Session::new(request, terms, now + self.connect_timeout));
+        self.sessions.insert(id, Member::new(session, request));
         if self.exchange.is_closed() {
             self.schedule(id);
         } else {
@@ -85,9 +84,9 @@ impl SharedConversation {
     /// Begins to release whatever the server may keep for a session.
     pub(crate) fn release(&mut self, id: SessionId, now: Boottime) {
         let mut released = take_back(&mut self.reports, id);
-        if let Some(session) = self.sessions.get(&id).filter(|session| session.releasing.is_none()) {
+        if let Some(member) = self.sessions.get(&id).filter(|member| member.releasing.is_none()) {
             // A command that waits for the address of the server leaves, too.
-            if session.negotiation.may_be_kept(session.is_in_flight()) {
+            if member.session.negotiation.may_be_kept(member.is_in_flight()) {
                 return self.part(id, true, now);
             }
             self.remove(id);
@@ -103,59 +102,40 @@ impl SharedConversation {
 
     /// Sends what a session has to say first on a connection, or again after an error reply.
     fn begin(&mut self, id: SessionId, now: Boottime) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
-        if session.releasing.is_some() {
+        let Some(member) = self.sessions.get_mut(&id) else { return };
+        if member.releasing.is_some() {
             self.send_release(id, now);
         } else {
-            let commands = session.negotiation.on_connect();
+            let commands = member.session.negotiation.on_connect();
             self.send(id, commands, now);
         }
     }
 
     fn send(&mut self, id: SessionId, commands: Vec<Command>, now: Boottime) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let Some(member) = self.sessions.get_mut(&id) else { return };
         for command in commands {
-            if let Command::Renew { .. } | Command::Acquire { .. } = command {
-                self.exchange.check_master(session.negotiation.reply_timeout(self.connect_timeout), now);
-            }
-            let call = match command {
-                Command::Subscribe => {
-                    let channel = self.exchange.setting.keyspace.channel(&session.resources[0], id);
-                    self.exchange.act(Action::Subscribe(channel));
-                    continue;
-                }
-                Command::Renew { subscribed } => Some(Call::renew(id, session.resources.clone(), subscribed)),
-                Command::Acquire { place, waited, subscribed } => {
-                    let request = session.request.as_ref();
-                    request.map(|request| Call::acquire_after(waited, request, place, subscribed))
-                }
-                Command::Replicate(_) => None,
-            };
-            if let Some(call) = call {
-                self.exchange.call(Asked::Session(id, command), call, now);
-                session.turn = Turn::InFlight { sent: now };
+            let request = member.request.as_deref();
+            if member.session.send(command, request, &mut self.exchange, now) {
+                member.turn = Turn::InFlight { sent: now };
             }
         }
         self.schedule(id);
     }
 
     fn send_release(&mut self, id: SessionId, now: Boottime) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
-        if session.negotiation.unsubscribe() {
-            let channel = self.exchange.setting.keyspace.channel(&session.resources[0], id);
-            self.exchange.act(Action::Unsubscribe(channel));
-        }
-        let end = session.releasing.as_ref().and_then(|releasing| releasing.to_release.end());
-        let job = Job { history: session.history, ..Job::default() };
-        self.exchange.call(Asked::Release(id), Call::release_after(id, session.resources.clone(), end, &job), now);
-        session.turn = Turn::InFlight { sent: now };
+        let Some(member) = self.sessions.get_mut(&id) else { return };
+        member.session.unsubscribe(&mut self.exchange);
+        let end = member.releasing.as_ref().and_then(|releasing| releasing.to_release.end());
+        let job = Job { history: member.history, ..Job::default() };
+        self.exchange.call(Asked::Release(id), member.session.release(end, &job), now);
+        member.turn = Turn::InFlight { sent: now };
         self.schedule(id);
     }
 
     /// Moves the timer of a session to the instant at which the session needs attention.
     fn schedule(&mut self, id: SessionId) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
-        self.timers.set(id, session.next(self.heard, self.connect_timeout));
+        let Some(member) = self.sessions.get_mut(&id) else { return };
+        self.timers.set(id, member.next(self.heard));
     }
 
     fn on_reply(&mut self, reply: Result<Value, ServerError>, now: Boottime) -> Result<(), Failure> {
@@ -179,28 +159,25 @@ impl SharedConversation {
     }
 
     fn on_answer(&mut self, id: SessionId, command: Command, reply: ScriptReply, sent: Boottime, now: Boottime) {
-        // As in the conversation about one request: a replica answers this to everybody.
-        if reply != ScriptReply::Unknown {
-            self.exchange.served();
-        }
-        let Some(session) = self.sessions.get_mut(&id) else { return };
-        session.turn = Turn::Quiet;
-        if session.releasing.is_some() {
+        self.exchange.answered(&reply);
+        let Some(member) = self.sessions.get_mut(&id) else { return };
+        member.turn = Turn::Quiet;
+        if member.releasing.is_some() {
             return self.send_release(id, now);
         }
-        let was_waiting = matches!(session.negotiation.state(), State::Waiting { .. });
-        let commands = match session.negotiation.on_reply(command, reply, sent, now) {
+        let was_waiting = matches!(member.session.negotiation.state(), State::Waiting { .. });
+        let commands = match member.session.negotiation.on_reply(command, reply, sent, now) {
             Ok(commands) => commands,
             Err(kind) => return self.on_refused(Asked::Session(id, command), self.exchange.failure(kind), now),
         };
-        session.trouble = None;
-        let is_changed = match session.negotiation.state() {
+        member.trouble = None;
+        let is_changed = match member.session.negotiation.state() {
             State::Asking { .. } => false,
             State::Waiting { .. } => !was_waiting,
             _ => true,
         };
-        if session.negotiation.held().is_some() {
-            session.request = None;
+        if member.session.negotiation.held().is_some() {
+            member.request = None;
         }
         if is_changed {
             self.report(id);
@@ -220,50 +197,42 @@ impl SharedConversation {
     fn on_refused(&mut self, asked: Asked, failure: Failure, now: Boottime) {
         self.exchange.served();
         let (Asked::Session(id, _) | Asked::Release(id)) = asked else { return };
-        let Some(session) = self.sessions.get_mut(&id) else { return };
-        session.turn = Turn::Quiet;
-        if session.releasing.is_some() && asked != Asked::Release(id) {
+        let Some(member) = self.sessions.get_mut(&id) else { return };
+        member.turn = Turn::Quiet;
+        if member.releasing.is_some() && asked != Asked::Release(id) {
             return self.send_release(id, now);
         }
-        let failure = failure.with_keys(|| self.exchange.setting.keyspace.shown(&session.resources));
-        let (retry, until) = session.persistence();
-        if !retry.covers(failure.kind(), &self.exchange.target.kind) || until.is_some_and(|until| until <= now) {
+        let failure = member.session.named(failure, &self.exchange);
+        if member.gives_up(failure.kind(), &self.exchange.target.kind, now) {
             return self.fail(id, failure, now);
         }
-        let failures = session.trouble.as_ref().map_or(1, |trouble| trouble.failures.saturating_add(1));
-        session.turn = Turn::Retry { at: now + spread(session.negotiation.retry_after(failures), id, failures) };
-        session.trouble = Some(Box::new(Trouble { failures, failure }));
+        let failures = member.trouble.as_ref().map_or(1, |trouble| trouble.failures.saturating_add(1));
+        member.turn = Turn::Retry { at: now + member.session.pause(failures) };
+        member.trouble = Some(Box::new(Trouble { failures, failure }));
         self.schedule(id);
     }
 
     fn on_message(&mut self, channel: &str, now: Boottime) {
         let Some(id) = keys::session(channel) else { return };
-        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let Some(member) = self.sessions.get_mut(&id) else { return };
         // The command in flight reports whatever has happened by now.
-        if session.releasing.is_none() && !session.is_in_flight() {
-            let commands = session.negotiation.on_message();
+        if member.releasing.is_none() && !member.is_in_flight() {
+            let commands = member.session.negotiation.on_message();
             self.send(id, commands, now);
         }
     }
 
     fn on_subscribe_failed(&mut self, channel: &str, error: &ServerError, now: Boottime) -> Result<(), Failure> {
-        let kind = match self.exchange.judge(error) {
-            Verdict::Failure(kind) => kind,
-            Verdict::NoScript | Verdict::TryAgain | Verdict::Redirect(_) => ErrorKind::Closed(Stage::Used),
-        };
-        let failure = self.exchange.failure(kind);
-        let id = keys::session(channel);
-        match id.and_then(|id| Some((id, self.sessions.get(&id)?))) {
-            // A holder does without: the next renewal tells of a break.
-            Some((_, session)) if session.negotiation.held().is_some() => Ok(()),
-            Some((id, session)) if failure.kind().concerns_one_command() => {
-                if session.releasing.is_none() {
+        let Some(id) = keys::session(channel) else { return Ok(()) };
+        let Some(member) = self.sessions.get(&id) else { return Ok(()) };
+        match member.session.on_subscribe_failed(error, &mut self.exchange) {
+            Err(failure) if failure.kind().concerns_one_command() => {
+                if member.releasing.is_none() {
                     self.fail(id, failure, now);
                 }
                 Ok(())
             }
-            Some(_) => Err(failure),
-            None => Ok(()),
+            result => result,
         }
     }
 
@@ -274,13 +243,12 @@ impl SharedConversation {
         let failures = self.exchange.failures().saturating_add(1);
         let mut pause = None;
         let mut ended = Vec::new();
-        for (id, session) in &mut self.sessions {
-            session.on_disconnect(is_sent);
-            let (retry, until) = session.persistence();
-            if !retry.covers(failure.kind(), kind) || until.is_some_and(|until| until <= now) {
+        for (id, member) in &mut self.sessions {
+            member.on_disconnect(is_sent);
+            if member.gives_up(failure.kind(), kind, now) {
                 ended.push(*id);
             }
-            let own = spread(session.negotiation.retry_after(failures), *id, failures);
+            let own = member.session.pause(failures);
             pause = Some(pause.map_or(own, |pause: Duration| pause.min(own)));
         }
         self.heard = None;
@@ -297,21 +265,21 @@ impl SharedConversation {
 
     /// Deals with a session whose timer is over; tells whether the server may still answer.
     fn on_timer(&mut self, id: SessionId, now: Boottime) -> bool {
-        let Some(session) = self.sessions.get_mut(&id) else { return true };
-        if session.silent_at(self.heard, self.connect_timeout).is_some_and(|at| at <= now) {
+        let Some(member) = self.sessions.get_mut(&id) else { return true };
+        if member.silent_at(self.heard).is_some_and(|at| at <= now) {
             self.exchange.act(Action::ReportTimeout);
             return false;
         }
-        if session.until(self.heard, self.connect_timeout).is_some_and(|until| until <= now) {
-            let earlier = session.trouble.as_ref().map(|trouble| &trouble.failure).or(self.exchange.outage());
+        if member.until(self.heard).is_some_and(|until| until <= now) {
+            let earlier = member.trouble.as_ref().map(|trouble| &trouble.failure).or(self.exchange.outage());
             let failure = self.exchange.failure(ErrorKind::TimedOut(Stage::Connecting)).prefer(earlier.cloned());
             self.fail(id, failure, now);
             return true;
         }
-        match session.turn {
+        match member.turn {
             Turn::Retry { at } if at <= now => self.begin(id, now),
-            Turn::Quiet if session.releasing.is_none() => {
-                let commands = session.negotiation.tick(now);
+            Turn::Quiet if member.releasing.is_none() => {
+                let commands = member.session.negotiation.tick(now);
                 self.send(id, commands, now);
             }
             _ => self.schedule(id),
@@ -321,10 +289,10 @@ impl SharedConversation {
 
     /// A session makes no further attempt at what it was doing.
     fn fail(&mut self, id: SessionId, failure: Failure, now: Boottime) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
-        match &mut session.releasing {
+        let Some(member) = self.sessions.get_mut(&id) else { return };
+        match &mut member.releasing {
             None => {
-                session.negotiation.on_failure(failure, session.is_in_flight());
+                member.session.negotiation.on_failure(failure, member.is_in_flight());
                 self.report(id);
                 self.end_if_over(id, now);
             }
@@ -333,7 +301,7 @@ impl SharedConversation {
                 self.reports.push_back((id, sessions::Report::Released(released.map_err(Error::from))));
                 // The server may come back before the lease ends.
                 releasing.is_awaited = false;
-                releasing.until = now + session.kept_for;
+                releasing.until = now + member.session.negotiation.kept_for();
                 self.schedule(id);
             }
             Some(_) => drop(self.remove(id)),
@@ -341,15 +309,15 @@ impl SharedConversation {
     }
 
     fn report(&mut self, id: SessionId) {
-        let Some(session) = self.sessions.get(&id) else { return };
-        let standing = session.negotiation.standing(&self.exchange.target);
+        let Some(member) = self.sessions.get(&id) else { return };
+        let standing = member.session.negotiation.standing(&self.exchange.target);
         self.reports.push_back((id, sessions::Report::Standing(standing)));
     }
 
     /// Gives back what the server may keep for a session whose result is known.
     fn end_if_over(&mut self, id: SessionId, now: Boottime) {
-        let Some(session) = self.sessions.get(&id).filter(|session| session.negotiation.is_over()) else { return };
-        if session.negotiation.may_be_kept(false) {
+        let Some(member) = self.sessions.get(&id).filter(|member| member.session.negotiation.is_over()) else { return };
+        if member.session.negotiation.may_be_kept(false) {
             self.part(id, false, now);
         } else {
             self.remove(id);
@@ -359,13 +327,17 @@ impl SharedConversation {
     /// Begins a release. Nobody waits for the result unless it `is_awaited`, and then the release
     /// is tried for as long as the server keeps the session.
     fn part(&mut self, id: SessionId, is_awaited: bool, now: Boottime) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let Some(member) = self.sessions.get_mut(&id) else { return };
         let is_closed = self.exchange.is_closed();
-        let to_release = ToRelease::new(session.negotiation.held().cloned(), now);
-        let until = if is_awaited { to_release.until(is_closed, self.connect_timeout) } else { now + session.kept_for };
-        session.releasing = Some(Releasing { to_release, until, in_doubt: false, is_awaited });
-        session.request = None;
-        if is_closed || session.is_in_flight() {
+        let to_release = ToRelease::new(member.session.negotiation.held().cloned(), now);
+        let until = if is_awaited {
+            to_release.until(is_closed, self.connect_timeout)
+        } else {
+            now + member.session.negotiation.kept_for()
+        };
+        member.releasing = Some(Releasing { to_release, until, in_doubt: false, is_awaited });
+        member.request = None;
+        if is_closed || member.is_in_flight() {
             self.schedule(id);
         } else {
             self.send_release(id, now);
@@ -374,13 +346,10 @@ impl SharedConversation {
 
     /// Forgets a session.
     fn remove(&mut self, id: SessionId) -> Option<Releasing> {
-        let mut session = self.sessions.remove(&id)?;
+        let mut member = self.sessions.remove(&id)?;
         self.timers.set(id, None);
-        if session.negotiation.unsubscribe() {
-            let channel = self.exchange.setting.keyspace.channel(&session.resources[0], id);
-            self.exchange.act(Action::Unsubscribe(channel));
-        }
-        session.releasing
+        member.session.unsubscribe(&mut self.exchange);
+        member.releasing
     }
 }
 
@@ -414,7 +383,7 @@ impl Conversation for SharedConversation {
         if !self.sessions.is_empty() && self.exchange.open(now) {
             self.heard = None;
             // Requests that were never answered come last, in the order in which they were made.
-            let order = |(id, session): (&SessionId, &Session)| (session.persistence().1, *id);
+            let order = |(id, member): (&SessionId, &Member)| (member.persistence().1, *id);
             let mut ids: Vec<_> = self.sessions.iter().map(order).collect();
             ids.sort_unstable();
             ids.into_iter().for_each(|(_, id)| self.begin(id, now));

@@ -2,6 +2,8 @@
 
 use super::super::testing::*;
 use super::*;
+use crate::lock::request::Terms;
+use crate::store::redis::failure::Stage;
 
 fn begin(url: &str, replicas: u32) -> HoldConversation {
     let replicas = Replicas { count: replicas, on_disk: false };

@@ -480,7 +480,7 @@ fn request_without_terms_is_a_mistake() {
 /// The aim is 4 KiB for each client of a server of locks.
 #[test]
 fn session_takes_little_memory() {
-    assert!(size_of::<Session>() <= 512, "{}", size_of::<Session>());
+    assert!(size_of::<Member>() <= 512, "{}", size_of::<Member>());
     let conversation = held(SINGLE, 1);
     assert!(conversation.sessions[&id(1)].request.is_none(), "a holder never makes its request again");
 }

@@ -1,28 +1,22 @@
-//! One of the sessions that share a connection: what the server says about its lock, what is in
-//! flight for it, and when it needs attention.
+//! One of the sessions that share a connection: what is in flight for it, and when it needs
+//! attention.
 
-use std::time::Duration;
-
-use super::super::negotiation::{Negotiation, State};
+use super::super::negotiation::State;
 use super::super::release::{ToRelease, old_limit};
 use super::super::retry::Retry;
-use crate::lock::request::{self, Request, Terms};
-use crate::lock::resource::Resource;
-use crate::store::handle::Replicas;
-use crate::store::redis::failure::Failure;
+use super::super::session::Session;
+use crate::lock::request::Request;
+use crate::store::redis::failure::{ErrorKind, Failure};
+use crate::store::redis::target::Kind;
 use crate::system::clock::Boottime;
 
-/// A session.
-pub(super) struct Session {
-    pub(super) negotiation: Negotiation,
+/// A session, and its turn on the connection.
+pub(super) struct Member {
+    pub(super) session: Session,
     /// The request, as long as the session may have to make it again.
     pub(super) request: Option<Box<Request>>,
-    /// The resources of the request, each once.
-    pub(super) resources: Vec<Resource>,
     /// How many entries the history of each resource keeps.
     pub(super) history: u32,
-    /// How long the server keeps the session without a sign of life.
-    pub(super) kept_for: Duration,
     pub(super) turn: Turn,
     pub(super) releasing: Option<Releasing>,
     /// The error replies in a row.
@@ -60,19 +54,12 @@ pub(super) struct Trouble {
     pub(super) failure: Failure,
 }
 
-impl Session {
-    /// Begins to make a request, and gives up at `until` if the server does not answer.
-    pub(super) fn new(request: Request, terms: Terms, until: Boottime) -> Self {
-        Self {
-            negotiation: Negotiation::new(terms, request.claims.len(), Replicas::default(), until),
-            resources: request::resources(&request.claims).into_iter().cloned().collect(),
-            history: request.job.history,
-            request: Some(Box::new(request)),
-            kept_for: terms.ttl.max(terms.heartbeat),
-            turn: Turn::Unsent,
-            releasing: None,
-            trouble: None,
-        }
+impl Member {
+    /// Nothing was sent for the session yet.
+    pub(super) fn new(session: Session, request: Request) -> Self {
+        let history = request.job.history;
+        let request = Some(Box::new(request));
+        Self { session, request, history, turn: Turn::Unsent, releasing: None, trouble: None }
     }
 
     pub(super) fn is_in_flight(&self) -> bool {
@@ -83,47 +70,53 @@ impl Session {
     pub(super) fn persistence(&self) -> (Retry, Option<Boottime>) {
         match &self.releasing {
             Some(releasing) => (Retry::WhileDown, Some(releasing.until)),
-            None => self.negotiation.persistence(),
+            None => self.session.negotiation.persistence(),
         }
+    }
+
+    /// Whether the session makes no further attempt after a failure at `now`.
+    pub(super) fn gives_up(&self, failure: &ErrorKind, store: &Kind, now: Boottime) -> bool {
+        let (retry, until) = self.persistence();
+        !retry.covers(failure, store) || until.is_some_and(|until| until <= now)
     }
 
     /// When to give up. A command in flight may wait behind those of many sessions, so the server
     /// has to be silent, too.
-    pub(super) fn until(&self, heard: Option<Boottime>, connect_timeout: Duration) -> Option<Boottime> {
+    pub(super) fn until(&self, heard: Option<Boottime>) -> Option<Boottime> {
         let until = self.persistence().1?;
-        let silent_at = heard.and_then(|_| self.silent_at(heard, connect_timeout));
+        let silent_at = heard.and_then(|_| self.silent_at(heard));
         Some(silent_at.map_or(until, |at| until.max(at)))
     }
 
     /// When the server has been silent for too long about the command in flight. `heard` is the
     /// instant of its last reply on this connection. A server that answers other commands is busy
     /// and not silent.
-    pub(super) fn silent_at(&self, heard: Option<Boottime>, connect_timeout: Duration) -> Option<Boottime> {
+    pub(super) fn silent_at(&self, heard: Option<Boottime>) -> Option<Boottime> {
         let Turn::InFlight { sent } = self.turn else { return None };
-        let is_asking = matches!(self.negotiation.state(), State::Asking { .. });
+        let is_asking = matches!(self.session.negotiation.state(), State::Asking { .. });
         let timeout = match heard {
-            Some(_) if is_asking || self.releasing.is_some() => old_limit(connect_timeout),
-            None if self.releasing.is_some() => connect_timeout,
-            _ => self.negotiation.reply_timeout(connect_timeout),
+            Some(_) if is_asking || self.releasing.is_some() => old_limit(self.session.connect_timeout),
+            None if self.releasing.is_some() => self.session.connect_timeout,
+            _ => self.session.reply_timeout(),
         };
         Some(heard.map_or(sent, |heard| sent.max(heard)) + timeout)
     }
 
     /// When the session needs attention even if nothing arrives.
-    pub(super) fn next(&self, heard: Option<Boottime>, connect_timeout: Duration) -> Option<Boottime> {
+    pub(super) fn next(&self, heard: Option<Boottime>) -> Option<Boottime> {
         let next = match self.turn {
-            Turn::Quiet if self.releasing.is_none() => self.negotiation.due(),
+            Turn::Quiet if self.releasing.is_none() => self.session.negotiation.due(),
             Turn::Unsent | Turn::Quiet => None,
-            Turn::InFlight { .. } => self.silent_at(heard, connect_timeout),
+            Turn::InFlight { .. } => self.silent_at(heard),
             Turn::Retry { at } => Some(at),
         };
-        [next, self.until(heard, connect_timeout)].into_iter().flatten().min()
+        [next, self.until(heard)].into_iter().flatten().min()
     }
 
     /// The connection failed. `is_sent` says whether commands had left over it.
     pub(super) fn on_disconnect(&mut self, is_sent: bool) {
         let is_sent = is_sent && self.is_in_flight();
-        self.negotiation.on_disconnect(is_sent);
+        self.session.negotiation.on_disconnect(is_sent);
         if let Some(releasing) = &mut self.releasing {
             releasing.in_doubt |= is_sent;
         }

@@ -1,0 +1,158 @@
+//! The request of one session at a server: what it sends, and what a reply means for it, whichever
+//! connection carries its commands.
+
+use std::time::Duration;
+
+use redis::ServerError;
+
+use super::exchange::{Asked, Exchange};
+use super::negotiation::{Command, Negotiation};
+use super::replication::Copies;
+use super::retry::spread;
+use super::verdict::Verdict;
+use crate::lock::past::End;
+use crate::lock::request::{self, Job, Request, SessionId};
+use crate::lock::resource::Resource;
+use crate::store::error::Error;
+use crate::store::handle::Replicas;
+use crate::store::redis::codec::Call;
+use crate::store::redis::failure::{ErrorKind, Failure, Stage};
+use crate::store::redis::interface::Action;
+use crate::store::redis::keys;
+use crate::store::redis::target::Kind;
+use crate::system::clock::Boottime;
+use crate::words::Explained;
+
+/// A session.
+pub(super) struct Session {
+    pub(super) id: SessionId,
+    pub(super) negotiation: Negotiation,
+    /// The resources of the request, each once.
+    pub(super) resources: Vec<Resource>,
+    pub(super) connect_timeout: Duration,
+}
+
+impl Session {
+    /// Begins to make a request over `exchange`, and gives up at `until` if the server does not
+    /// answer.
+    ///
+    /// # Errors
+    /// The request has no terms, and a lease needs them, or its resources have several slots of a
+    /// Cluster.
+    pub(super) fn new(
+        request: &Request,
+        replicas: Replicas,
+        exchange: &Exchange,
+        connect_timeout: Duration,
+        until: Boottime,
+    ) -> Result<Self, Error> {
+        let terms = request.terms.ok_or_else(|| Error::Usage("a request to this store needs a ttl".into()))?;
+        let resources: Vec<_> = request::resources(&request.claims).into_iter().cloned().collect();
+        if exchange.target.kind == Kind::Cluster {
+            check_slots(&resources)?;
+        }
+        let negotiation = Negotiation::new(terms, request.claims.len(), replicas, until);
+        Ok(Self { id: request.session, negotiation, resources, connect_timeout })
+    }
+
+    /// Sends a command; tells whether a reply follows. `request` is there as long as the session
+    /// may have to make it.
+    pub(super) fn send(
+        &self,
+        command: Command,
+        request: Option<&Request>,
+        exchange: &mut Exchange,
+        now: Boottime,
+    ) -> bool {
+        let asked = Asked::Session(self.id, command);
+        if let Command::Renew { .. } | Command::Acquire { .. } = command {
+            exchange.check_master(self.reply_timeout(), now);
+        }
+        match (command, request) {
+            (Command::Acquire { place, waited, subscribed }, Some(request)) => {
+                exchange.call(asked, Call::acquire_after(waited, request, place, subscribed), now);
+            }
+            (Command::Renew { subscribed }, _) => {
+                exchange.call(asked, Call::renew(self.id, self.resources.clone(), subscribed), now);
+            }
+            (Command::Replicate(replicas), _) => {
+                let timeout = self.negotiation.replica_timeout(self.connect_timeout);
+                exchange.command(asked, Copies::command(replicas, timeout), now);
+            }
+            (Command::Subscribe, _) => {
+                exchange.act(Action::Subscribe(self.channel(exchange)));
+                return false;
+            }
+            (Command::Acquire { .. }, None) => return false,
+        }
+        true
+    }
+
+    /// Ends the subscription, if there is one.
+    pub(super) fn unsubscribe(&mut self, exchange: &mut Exchange) {
+        if self.negotiation.unsubscribe() {
+            exchange.act(Action::Unsubscribe(self.channel(exchange)));
+        }
+    }
+
+    fn channel(&self, exchange: &Exchange) -> String {
+        exchange.setting.keyspace.channel(&self.resources[0], self.id)
+    }
+
+    /// The call that releases what the server may keep. `end` tells how the command of the job
+    /// ended, if it ran.
+    pub(super) fn release(&self, end: Option<End>, job: &Job) -> Call {
+        Call::release_after(self.id, self.resources.clone(), end, job)
+    }
+
+    /// Takes in that the server refused the subscription.
+    ///
+    /// # Errors
+    /// The session can't do without it.
+    pub(super) fn on_subscribe_failed(&self, error: &ServerError, exchange: &mut Exchange) -> Result<(), Failure> {
+        // A holder does without: the next renewal tells of a break.
+        if self.negotiation.held().is_some() {
+            return Ok(());
+        }
+        match exchange.judge(error) {
+            Verdict::Failure(kind) => Err(exchange.failure(kind)),
+            Verdict::Redirect(redirect) => exchange.follow(redirect),
+            Verdict::NoScript | Verdict::TryAgain => Err(exchange.failure(ErrorKind::Closed(Stage::Used))),
+        }
+    }
+
+    /// A failure of this session's commands, which names the keys that it may be about.
+    pub(super) fn named(&self, failure: Failure, exchange: &Exchange) -> Failure {
+        failure.with_keys(|| exchange.setting.keyspace.shown(&self.resources))
+    }
+
+    /// How long an answer may take before the connection is given up.
+    pub(super) fn reply_timeout(&self) -> Duration {
+        self.negotiation.reply_timeout(self.connect_timeout)
+    }
+
+    /// The pause after so many consecutive failures.
+    pub(super) fn pause(&self, failures: u32) -> Duration {
+        spread(self.negotiation.retry_after(failures), self.id, failures)
+    }
+}
+
+/// Checks that all resources have the same slot: a Cluster runs a script only on the keys of one
+/// slot.
+fn check_slots(resources: &[Resource]) -> Result<(), Error> {
+    let [first, others @ ..] = resources else { return Ok(()) };
+    match others.iter().find(|name| keys::slot(name) != keys::slot(first)) {
+        None => Ok(()),
+        Some(other) => {
+            // If one name has a tag, the other can take it, and users of the first name keep it.
+            let advice = match (keys::own_tag(first.as_str()), keys::own_tag(other.as_str())) {
+                (Some(tag), _) => format!("as in '{first}' and '{{{tag}}}{other}'"),
+                (None, Some(tag)) => format!("as in '{{{tag}}}{first}' and '{other}'"),
+                (None, None) => format!("as in '{{tag}}{first}' and '{{tag}}{other}'"),
+            };
+            let what =
+                format!("'{first}' and '{other}' are in different slots of the cluster, so they can't be had together");
+            Err(Error::Refused(Explained::new(what, format!("give both names the same {{tag}}, {advice}"))))
+        }
+    }
+}
