@@ -10,9 +10,7 @@ use std::ops::DerefMut;
 use redis::Value;
 
 use super::task::Site;
-use crate::store::redis::conversation::{
-    Exchange, HoldConversation, Question, SessionConversation, SharedConversation,
-};
+use crate::store::redis::conversation::{Exchange, HoldConversation, Question, SharedConversation};
 use crate::store::redis::interface::{Action, Conversation, Event};
 use crate::supervise::event::Event as Supervised;
 use crate::supervise::machine::Machine;
@@ -201,18 +199,6 @@ impl Observed for HoldConversation {
 impl Observed for SharedConversation {
     fn count(&self, event: &'static str, coverage: &mut Coverage) {
         coverage.exchange.count(self.exchange_state_name(), event);
-    }
-}
-
-impl Observed for SessionConversation {
-    fn count(&self, event: &'static str, coverage: &mut Coverage) {
-        let (request, release) = self.parts();
-        if let Some(request) = request {
-            request.count(event, coverage);
-        }
-        if let Some(release) = release {
-            release.count(event, coverage);
-        }
     }
 }
 

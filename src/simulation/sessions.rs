@@ -9,7 +9,7 @@ use super::coverage::Counted;
 use super::route::{self, CONNECT_TIMEOUT, Route};
 use super::task::Site;
 use crate::lock::request::{Request, SessionId};
-use crate::store::redis::conversation::{SeparateConversations, SharedConversation};
+use crate::store::redis::conversation::{Part, SeparateConversations, SharedConversation};
 use crate::store::redis::interface::{Conversation as _, Transport as _};
 use crate::store::redis::target::{Kind, Target};
 use crate::store::sessions::Report;
@@ -73,12 +73,13 @@ impl<'s> Sessions<'s> {
                 route.drive(&mut Counted(conversation.as_mut(), site), site.now());
             }
             Conversations::Separate { conversations, connections } => {
-                conversations.advance(site.now(), |id, conversation, route| {
-                    route.drive(&mut Counted(conversation, site), site.now());
-                    connections.insert(id, route.connection);
-                    if conversation.has_ended() {
-                        route.close();
+                conversations.advance(site.now(), |id, part, route| {
+                    match part {
+                        Some(Part::Request(hold)) => route.drive(&mut Counted(hold, site), site.now()),
+                        Some(Part::Release(question)) => route.drive(&mut Counted(question, site), site.now()),
+                        None => return route.close(),
                     }
+                    connections.insert(id, route.connection);
                 });
             }
         }

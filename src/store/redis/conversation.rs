@@ -45,7 +45,5 @@ pub(crate) use exchange::Exchange;
 pub(crate) use hold::HoldConversation;
 pub(crate) use question::{Answer, Question};
 pub(crate) use retry::Retry;
-pub(crate) use separate::SeparateConversations;
-#[cfg(test)]
-pub(crate) use separate::SessionConversation;
+pub(crate) use separate::{Part, SeparateConversations};
 pub(crate) use shared::SharedConversation;

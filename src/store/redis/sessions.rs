@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 
 use super::codec::{LISTING_MAX, REPLY_MAX, Setting};
-use super::conversation::{Exchange, SeparateConversations, SharedConversation};
+use super::conversation::{Exchange, Part, SeparateConversations, SharedConversation};
 use super::interface::{Conversation, Transport as _};
 use super::target::Target;
 use super::transport::route::Route;
@@ -97,7 +97,11 @@ impl Sessions for ClusterSessions {
 
     fn advance(&mut self) {
         let now = Boottime::now();
-        self.conversations.advance(now, |_, conversation, route| route.drive(conversation, now));
+        self.conversations.advance(now, |_, part, route| match part {
+            Some(Part::Request(hold)) => route.drive(hold, now),
+            Some(Part::Release(question)) => route.drive(question, now),
+            None => {}
+        });
     }
 
     fn next_report(&mut self) -> Option<(SessionId, Report)> {

@@ -2,7 +2,7 @@
 
 use super::super::testing::*;
 use super::*;
-use crate::store::redis::interface::Transport;
+use crate::store::redis::interface::{Action, Conversation, Event, Transport};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -82,8 +82,12 @@ impl World {
     fn advance(&mut self) -> String {
         let now = self.now;
         let mut all = Vec::new();
-        self.conversations.advance(now, |id, conversation, route| {
-            route.drive(conversation, now);
+        self.conversations.advance(now, |id, part, route| {
+            match part {
+                Some(Part::Request(hold)) => route.drive(hold, now),
+                Some(Part::Release(question)) => route.drive(question, now),
+                None => {}
+            }
             if !route.actions.is_empty() {
                 all.push(format!("{}: {}", id.0[0], std::mem::take(&mut route.actions).join(", ")));
             }
