@@ -52,6 +52,14 @@ impl RedisHold {
         let reply_max = REPLY_MAX.saturating_mul(conversation.resources().len()).min(LISTING_MAX);
         Ok(Self { route: Route::new(target, connect_timeout, reply_max), conversation })
     }
+
+    /// A client for listings of so many resources. The next reply on the other connection may be
+    /// the grant, so the client takes one of its own.
+    fn client(&self, resources: usize) -> Client {
+        let reply_max = REPLY_MAX.saturating_mul(4 * resources).min(LISTING_MAX);
+        let exchange = self.conversation.exchange.another();
+        Client::over(exchange, self.route.another(reply_max), self.conversation.inspect_limit())
+    }
 }
 
 impl Handle for RedisHold {
@@ -67,11 +75,7 @@ impl Handle for RedisHold {
         self.route.drive(&mut self.conversation, Boottime::now());
         match self.conversation.failure() {
             // The request is over, so there is time to find the right that the user lacks.
-            Some(failure) => {
-                let (exchange, route) = (self.conversation.exchange.another(), self.route.another(REPLY_MAX));
-                let limit = self.conversation.inspect_limit();
-                Err(Client::over(exchange, route, limit).with_right(failure.clone()).into())
-            }
+            Some(failure) => Err(self.client(1).with_right(failure.clone()).into()),
             None => self.conversation.standing(),
         }
     }
@@ -111,11 +115,8 @@ impl Handle for RedisHold {
     }
 
     fn inspect(&mut self) -> Result<Vec<Obstruction>, Error> {
-        // The next reply on the other connection may be the grant, so this takes one of its own.
         let resources = self.conversation.resources();
-        let reply_max = REPLY_MAX.saturating_mul(4 * resources.len()).min(LISTING_MAX);
-        let exchange = self.conversation.exchange.another();
-        let mut client = Client::over(exchange, self.route.another(reply_max), self.conversation.inspect_limit());
+        let mut client = self.client(resources.len());
         let mut found = Vec::new();
         for names in resources.chunks(LISTED_AT_ONCE) {
             let ScriptReply::Listing { resources, .. } = client.call(Call::inspect(names.to_vec(), LISTED))? else {
@@ -127,12 +128,7 @@ impl Handle for RedisHold {
     }
 
     fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
-        let reply_max = REPLY_MAX.saturating_mul(4 * resources.len()).min(LISTING_MAX);
-        let exchange = self.conversation.exchange.another();
-        reading::read(
-            Client::over(exchange, self.route.another(reply_max), self.conversation.inspect_limit()),
-            resources,
-        )
+        reading::read(self.client(resources.len()), resources)
     }
 
     fn trouble(&self) -> Option<String> {
