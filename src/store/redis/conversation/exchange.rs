@@ -12,6 +12,7 @@ use std::time::Duration;
 use redis::{Cmd, ServerError, Value};
 
 use super::negotiation::Command;
+use super::retry::suggests_wrong_server;
 use super::verdict::Verdict;
 use crate::lock::request::SessionId;
 use crate::store::redis::codec::{Call, NEEDED_MAX, ScriptReply, Setting};
@@ -170,6 +171,11 @@ impl Exchange {
     /// Whether commands have left, or leave as soon as the server takes them.
     pub(super) fn is_open(&self) -> bool {
         self.connection == Connection::Open
+    }
+
+    /// Whether the server may have got what was sent before this failure.
+    pub(super) fn may_have_sent(&self, failure: &ErrorKind) -> bool {
+        self.is_open() && !suggests_wrong_server(failure, &self.target.kind)
     }
 
     /// What the commands in flight are about, the oldest first.

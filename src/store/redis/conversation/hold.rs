@@ -12,7 +12,6 @@ use super::negotiation::{Command, State};
 use super::piecemeal::{Next, Piecemeal};
 use super::release::Release;
 use super::replication::Copies;
-use super::retry::suggests_wrong_server;
 use super::session::Session;
 use crate::lock::past::End;
 use crate::lock::request::Request;
@@ -217,7 +216,7 @@ impl HoldConversation {
     fn on_failure(&mut self, failure: Failure, now: Boottime) {
         let failure = self.session.named(failure, &self.exchange);
         let (retry, until) = self.session.negotiation.persistence();
-        let is_sent = self.exchange.is_open();
+        let is_sent = self.exchange.may_have_sent(failure.kind());
         let is_final = !retry.covers(failure.kind(), &self.exchange.target.kind);
         if !is_final && until.is_none_or(|until| now < until) {
             let failures = self.exchange.failures().saturating_add(1);
@@ -227,8 +226,7 @@ impl HoldConversation {
             return;
         }
         // A server that refuses the login may still have carried out the request behind it.
-        let is_answered = self.exchange.in_flight().next().is_none()
-            || suggests_wrong_server(failure.kind(), &self.exchange.target.kind);
+        let is_answered = self.exchange.in_flight().next().is_none();
         let failure = self.exchange.give_up(failure);
         self.session.negotiation.on_failure(failure, is_sent && !(is_final && is_answered));
     }

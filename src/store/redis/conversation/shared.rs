@@ -13,7 +13,6 @@ use super::exchange::{Asked, Exchange, Outcome};
 use super::negotiation::{Command, State};
 use super::question::Answer;
 use super::release::{ToRelease, take_back};
-use super::retry::suggests_wrong_server;
 use super::session::Session;
 use crate::lock::request::{Job, Request, SessionId};
 use crate::store::error::Error;
@@ -239,7 +238,7 @@ impl SharedConversation {
     /// The connection failed, and each session decides whether it goes on over the next one.
     fn on_failure(&mut self, failure: Failure, now: Boottime) {
         let kind = &self.exchange.target.kind;
-        let is_sent = self.exchange.is_open() && !suggests_wrong_server(failure.kind(), kind);
+        let is_sent = self.exchange.may_have_sent(failure.kind());
         let failures = self.exchange.failures().saturating_add(1);
         let mut pause = None;
         let mut ended = Vec::new();

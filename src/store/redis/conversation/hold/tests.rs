@@ -151,7 +151,7 @@ fn release_of_an_unanswered_request_is_sent_if_the_request_may_have_left() {
     let rows: Vec<(&str, Option<Make>, [bool; 2])> = vec![
         ("no event", None, [false, true]),
         ("closed connection", Some(|| failed(ErrorKind::Closed(Stage::Used))), [false, true]),
-        ("refused connection", Some(|| failed(ErrorKind::Refused)), [false, true]),
+        ("refused connection", Some(|| failed(ErrorKind::Refused)), [false, false]),
         ("rejected login", Some(|| failed(ErrorKind::WrongPassword)), [false, true]),
         ("busy", Some(busy), [false, false]),
         ("error reply", Some(|| error_reply("NOPERM x")), [false, false]),
@@ -184,19 +184,28 @@ fn unanswered_request_fails_in_time_for_its_release() {
     assert!(release.question.timeout().is_some_and(|at| at <= START + CONNECT_TIMEOUT));
 }
 
+/// A server with an address counts as connecting before it refuses the connection.
 #[test]
 fn absent_server_is_tried_again_until_the_limit_and_then_told() {
-    let mut conversation = locating(SINGLE);
-    let mut now = START;
-    while now < START + CONNECT_TIMEOUT / 2 {
-        conversation.on(failed(ErrorKind::Refused), now);
-        assert_eq!(standing(&conversation), "asking");
-        now = conversation.timeout().unwrap();
-        at(&mut conversation, now);
+    for has_address in [false, true] {
+        let mut conversation = locating(SINGLE);
+        let refuse = |conversation: &mut HoldConversation, now| {
+            if has_address {
+                conversation.on(Event::Connecting(node(1)), now);
+            }
+            conversation.on(failed(ErrorKind::Refused), now);
+        };
+        let mut now = START;
+        while now < START + CONNECT_TIMEOUT / 2 {
+            refuse(&mut conversation, now);
+            assert_eq!(standing(&conversation), "asking");
+            now = conversation.timeout().unwrap();
+            at(&mut conversation, now);
+        }
+        conversation.on(timed_out(), START + CONNECT_TIMEOUT);
+        assert!(conversation.standing().is_err_and(|error| error.to_string().contains("refused")));
+        assert!(conversation.release(None, now).is_none(), "nobody has the request");
     }
-    conversation.on(timed_out(), START + CONNECT_TIMEOUT);
-    assert!(conversation.standing().is_err_and(|error| error.to_string().contains("refused")));
-    assert!(conversation.release(None, now).is_none(), "nobody has the request");
 }
 
 #[test]
