@@ -342,14 +342,17 @@ impl Exchange {
         self.outage = None;
     }
 
-    /// The server has answered a call of a session.
+    /// The server has answered a call of a session; tells whether that ends an outage.
     ///
-    /// A replica that was the primary knows no session and refuses every request. If its answer
-    /// ended the outage, the client would ask it again and again without a pause.
-    pub(super) fn answered(&mut self, reply: &ScriptReply) {
-        if *reply != ScriptReply::Unknown {
+    /// A replica that was the primary knows no session and refuses every request, and so does an
+    /// empty server without memory. If its answer ended the outage, the client would ask it again
+    /// and again without a pause.
+    pub(super) fn answered(&mut self, reply: &ScriptReply) -> bool {
+        let is_over = *reply != ScriptReply::Unknown;
+        if is_over {
             self.served();
         }
+        is_over
     }
 
     /// Sends a script call again in a while: some of its keys are on their way to another node.

@@ -158,7 +158,7 @@ impl SharedConversation {
     }
 
     fn on_answer(&mut self, id: SessionId, command: Command, reply: ScriptReply, sent: Boottime, now: Boottime) {
-        self.exchange.answered(&reply);
+        let is_trouble_over = self.exchange.answered(&reply);
         let Some(member) = self.sessions.get_mut(&id) else { return };
         member.turn = Turn::Quiet;
         if member.releasing.is_some() {
@@ -169,7 +169,9 @@ impl SharedConversation {
             Ok(commands) => commands,
             Err(kind) => return self.on_refused(Asked::Session(id, command), self.exchange.failure(kind), now),
         };
-        member.trouble = None;
+        if is_trouble_over {
+            member.trouble = None;
+        }
         let is_changed = match member.session.negotiation.state() {
             State::Asking { .. } => false,
             State::Waiting { .. } => !was_waiting,

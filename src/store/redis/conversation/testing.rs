@@ -128,6 +128,14 @@ pub(super) fn at(conversation: &mut impl Conversation, now: Boottime) -> String 
     actions.join(", ")
 }
 
+/// Checks that these pauses grow. Each session waits for its own part of a pause.
+#[track_caller]
+pub(super) fn assert_grow(pauses: &[Duration]) {
+    let whole = [0, 50, 100, 200].map(Duration::from_millis);
+    let is_part = |(pause, whole): (&Duration, Duration)| (whole / 2..=whole).contains(pause);
+    assert!(pauses.len() == 4 && pauses.iter().zip(whole).all(is_part), "{pauses:?}");
+}
+
 pub(super) fn drain(next: impl FnMut() -> Option<Action>) -> Vec<String> {
     std::iter::from_fn(next).map(|action| described(&action)).collect()
 }

@@ -252,14 +252,6 @@ fn silent_server_is_left_after_a_sixth_of_the_lease() {
     assert_eq!(standing(&conversation), "granted");
 }
 
-/// Each session waits for its own part of a pause.
-#[track_caller]
-fn assert_grow(pauses: &[Duration]) {
-    let whole = [0, 50, 100, 200].map(Duration::from_millis);
-    let is_part = |(pause, whole): (&Duration, Duration)| (whole / 2..=whole).contains(pause);
-    assert!(pauses.len() == 4 && pauses.iter().zip(whole).all(is_part), "{pauses:?}");
-}
-
 #[test]
 fn backoff_grows_with_each_failure_and_ends_with_an_answer() {
     let mut conversation = held(SINGLE);

@@ -176,6 +176,24 @@ fn failure_concerns_one_session_or_all() {
     }
 }
 
+/// An empty server without memory answers that it knows no session, and then refuses the request.
+#[test]
+fn backoff_grows_while_a_server_knows_no_session_and_has_no_memory() {
+    let mut conversation = waiting(SINGLE);
+    assert_eq!(after(&mut conversation, message_to(1), START), "renew");
+    let mut pauses = Vec::new();
+    let mut now = START;
+    for attempt in 0..4 {
+        assert_eq!(after(&mut conversation, reply(&["unknown"]), now), "acquire", "{attempt}");
+        conversation.on(error_reply("OOM x"), now);
+        let at_next = conversation.timeout().unwrap();
+        pauses.push(at_next - now);
+        now = at_next;
+        assert_eq!(at(&mut conversation, now), AGAIN, "{attempt}");
+    }
+    assert_grow(&pauses);
+}
+
 /// "The state of the request has changed, or the deadline of its grant."
 #[test]
 fn each_renewal_reports_a_deadline_that_counts_from_its_sending() {
