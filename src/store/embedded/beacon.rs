@@ -157,9 +157,9 @@ impl Identity {
         Self {
             inode: stat.st_ino,
             owner: stat.st_uid,
-            users: namespace("user"),
+            users: user_namespace(),
             pid: std::process::id(),
-            pids: namespace("pid"),
+            pids: pid_namespace(),
             started: processes::own_start().unwrap_or(0),
             times: time_namespace(),
             boot: boot(),
@@ -168,7 +168,7 @@ impl Identity {
 
     /// Whether the process is gone. A process of another pid namespace can't be seen.
     fn is_gone(&self) -> bool {
-        self.pids != 0 && self.pids == namespace("pid") && ending::is_gone(self.pid)
+        self.pids != 0 && self.pids == pid_namespace() && ending::is_gone(self.pid)
     }
 
     /// Whether no process can be the one that made the beacon: it is gone, its number is used
@@ -177,7 +177,7 @@ impl Identity {
         if self.boot != 0 && boot() != 0 && self.boot != boot() {
             return true;
         }
-        self.is_gone() || self.pids != 0 && self.pids == namespace("pid") && self.is_used_again()
+        self.is_gone() || self.pids != 0 && self.pids == pid_namespace() && self.is_used_again()
     }
 
     fn is_used_again(&self) -> bool {
@@ -191,7 +191,7 @@ impl Identity {
     /// The number that the owner has in the user namespace of this process. A beacon from another
     /// user namespace has to be looked at; the result is `None` if it is gone or replaced.
     pub(super) fn owner_here(&self, directory: &Directory, session: SessionId) -> Option<u32> {
-        if self.users == namespace("user") {
+        if self.users == user_namespace() {
             return Some(self.owner);
         }
         let stat = rustix::fs::statat(directory, session.to_string(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
@@ -201,23 +201,27 @@ impl Identity {
     /// Whether the beacon may belong to this user, as this process sees users. A process of another
     /// user namespace has recorded another number.
     fn may_belong_to(&self, user: u32) -> bool {
-        user == self.owner || self.users != namespace("user")
+        user == self.owner || self.users != user_namespace()
     }
 }
 
 /// Looks at another session's beacon, the pipe with this identity. If the identity is not known,
 /// any named pipe counts as the beacon.
 pub(super) fn look(directory: &Directory, session: SessionId, identity: Option<&Identity>) -> io::Result<Peer> {
+    Ok(match reach(directory, session, identity)? {
+        Peer::Alive(pipe) if identity.is_some_and(Identity::is_gone) => Peer::Ending(pipe),
+        peer => peer,
+    })
+}
+
+/// Opens another session's beacon, for a message that a process which is about to end may ignore.
+pub(super) fn reach(directory: &Directory, session: SessionId, identity: Option<&Identity>) -> io::Result<Peer> {
     let name = session.to_string();
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     match rustix::fs::openat(directory, &name, flags, Mode::empty()) {
         Ok(pipe) => {
-            let stat = fstat(&pipe)?;
-            Ok(match is_it(&stat, identity) {
-                true if identity.is_some_and(Identity::is_gone) => Peer::Ending(pipe),
-                true => Peer::Alive(pipe),
-                false => without_pipe(identity),
-            })
+            let is_it = is_it(&fstat(&pipe)?, identity);
+            Ok(if is_it { Peer::Alive(pipe) } else { without_pipe(identity) })
         }
         // No process reads the pipe. The pipe was not opened, so its identity is still unchecked.
         Err(Errno::NXIO) => look_closely(directory, &name, identity),
@@ -263,15 +267,28 @@ fn look_closely(directory: &Directory, name: &str, identity: Option<&Identity>) 
     }
 }
 
-/// The inode of this process's namespace of a kind, see namespaces(7).
-fn namespace(kind: &str) -> u64 {
-    rustix::fs::stat(format!("/proc/self/ns/{kind}")).map_or(0, |stat| stat.st_ino)
+/// The inode of this process's user namespace.
+fn user_namespace() -> u64 {
+    static INODE: OnceLock<u64> = OnceLock::new();
+    namespace(&INODE, "user")
+}
+
+/// The inode of this process's pid namespace.
+fn pid_namespace() -> u64 {
+    static INODE: OnceLock<u64> = OnceLock::new();
+    namespace(&INODE, "pid")
 }
 
 /// The inode of this process's time namespace, which decides what the time since the boot is.
 pub(super) fn time_namespace() -> u64 {
     static INODE: OnceLock<u64> = OnceLock::new();
-    *INODE.get_or_init(|| rustix::fs::stat("/proc/self/ns/time").map_or(0, |stat| stat.st_ino))
+    namespace(&INODE, "time")
+}
+
+/// The inode of this process's namespace of a kind, see namespaces(7). rlock never enters another
+/// one, and the kernel makes an inode for each question.
+fn namespace(inode: &OnceLock<u64>, kind: &str) -> u64 {
+    *inode.get_or_init(|| rustix::fs::stat(format!("/proc/self/ns/{kind}")).map_or(0, |stat| stat.st_ino))
 }
 
 /// The id of this boot as a number; 0 if it cannot be read.
@@ -324,7 +341,7 @@ pub(super) fn wake(
     identity: Option<&Identity>,
     wake: Wake,
 ) -> io::Result<()> {
-    if let Peer::Alive(pipe) | Peer::Ending(pipe) = look(directory, session, identity)? {
+    if let Peer::Alive(pipe) = reach(directory, session, identity)? {
         wake.send(pipe, session);
     }
     Ok(())

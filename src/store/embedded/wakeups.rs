@@ -44,7 +44,7 @@ impl Wakeups {
         if let Some(beacon) = identity.filter(|beacon| wake == Wake::Now && !self.pipes.contains_key(beacon))
             && self.pipes.len() < PIPES_MAX
         {
-            match beacon::look(directory, session, identity.as_ref())? {
+            match beacon::reach(directory, session, identity.as_ref())? {
                 Peer::Alive(pipe) | Peer::Ending(pipe) => self.keep(Some(beacon), pipe),
                 // The process needs no wake-up, or nobody can wake it.
                 Peer::Dead | Peer::Missing => return Ok(()),
