@@ -118,7 +118,7 @@ fn drain(lab: &Lab, candidate: &Candidate, waiters: usize, found: &mut Found) ->
     if candidate.is_nothing() {
         (0..=waiters)
             .for_each(|_| assert!(candidate.run(&words).status().expect("the program can be started").success()));
-        found.gaps.extend(stamp::gaps(&fs::read_to_string(&stamps).expect("the commands have written the file")));
+        found.gaps.extend(stamp::gaps(&stamps).map_err(|overlap| format!("{}: {overlap}", candidate.name))?);
         return Ok(());
     }
     let mut crowd = Crowd::behind_a_holder(candidate, lab.folder());
@@ -126,7 +126,7 @@ fn drain(lab: &Lab, candidate: &Candidate, waiters: usize, found: &mut Found) ->
     let mut client = lab.redis.as_ref().filter(|_| candidate.is_on_redis()).map(|redis| redis.client());
     let before = client.as_mut().map(Counts::of);
     crowd.go()?;
-    found.gaps.extend(stamp::gaps(&fs::read_to_string(&stamps).expect("the commands have written the file")));
+    found.gaps.extend(stamp::gaps(&stamps).map_err(|overlap| format!("{}: {overlap}", candidate.name))?);
     if let (Some(mut client), Some(before)) = (client, before) {
         let counts = Counts::of(&mut client).since(&before);
         found.commands.push(counts.calls() / waiters as f64);
