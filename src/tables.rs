@@ -35,6 +35,14 @@ pub(crate) const OVERTAKEN_MAX: usize = 64;
 /// waits for its ancestor, and of waiters behind a request that returns to its place whose other
 /// queues are tried.
 pub(crate) const HEADS_AHEAD: usize = 64;
+/// Maximum number of names for which a script asks because of the waiters of a queue, and of names
+/// of waiters behind a request that returns to its place.
+pub(crate) const HEAD_NAMES: usize = 50;
+/// Maximum number of resources of a session for which each of its records on a server has all
+/// names, so that one more call suffices to declare all. With more resources, only the record at
+/// the first resource has all names, and the other records name the first resource. So the records
+/// of a request take memory in proportion to its names.
+pub(crate) const FEW: usize = 16;
 
 /// Whether claims of two modes clash. The rows and columns are read, prewrite, write and slot.
 pub(crate) const CLASHES: [[bool; 4]; 4] =

@@ -10,7 +10,7 @@
 //! the table decides whether one waiter may overtake another when the second of the two joins the
 //! queue, behind the other or ahead of it. A third waiter that returns ahead of both, and that the
 //! first of them heeds from then on, notes nobody anew: to find them costs the product of the
-//! lengths of two queues. Who is noted there already is tried.
+//! lengths of two queues. A waiter that is noted there already is tried.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -21,7 +21,7 @@ use super::mode::blocked_by;
 use super::records::{ClaimRecord, Records, ResourceState, Session};
 use super::request::{Claim, SessionId};
 use super::resource::Resource;
-use crate::tables::{HEADS_AHEAD, OVERTAKEN_MAX};
+use crate::tables::{FEW, HEAD_NAMES, HEADS_AHEAD, OVERTAKEN_MAX};
 
 /// The claims of the waiters of one queue that a nested request overtakes, as a walk from the first
 /// waiter on finds them. Each claim comes with an ancestor of the request that has to end before.
@@ -68,40 +68,52 @@ fn heeded<R: Records>(
 ) -> Result<Vec<Session>, R::Error> {
     let state = records.resource(name)?.filter(|state| !state.overtakers.contains(&id));
     let Some(state) = state else { return Ok(Vec::new()) };
-    heads(records, name, &state, Rank::HELD, Rank::waiting(waiter.place()))
+    heads(records, name, &state, Rank::HELD, Rank::waiting(waiter.place()), HEADS_AHEAD)
 }
 
-/// The first [`HEADS_AHEAD`] waiters of a resource between two ranks.
+/// The first waiters of a resource between two ranks, at most so many.
 fn heads<R: Records>(
     records: &R,
     name: &Resource,
     state: &ResourceState,
     mut after: Rank,
     before: Rank,
+    limit: usize,
 ) -> Result<Vec<Session>, R::Error> {
     let query = Query { held: Modes::EMPTY, before, ..Query::ALL };
     let mut found: Vec<SessionId> = Vec::new();
-    while found.len() < HEADS_AHEAD {
-        let entries = state.tree.waiting_after(records, name, query, after, HEADS_AHEAD)?;
+    while found.len() < limit {
+        let entries = state.tree.waiting_after(records, name, query, after, limit)?;
         let Some(last) = entries.last() else { break };
         after = last.rank;
         found.extend(entries.iter().map(|entry| entry.session));
         found.dedup();
     }
-    found.truncate(HEADS_AHEAD);
+    found.truncate(limit);
     found.into_iter().filter_map(|id| records.session(id).transpose()).collect()
 }
 
 /// The resources on which a waiter may overtake others once `session` has returned to its place:
 /// its own, and those of the waiters behind it, which may wait for it now. Only resources on which
-/// a waiter is noted can be among them.
+/// a waiter is noted can be among them. The function looks at the first [`HEADS_AHEAD`] waiters
+/// behind, of which those count that have at most [`FEW`] names, and all together [`HEAD_NAMES`].
 pub(super) fn touched<R: Records>(records: &R, id: SessionId, session: &Session) -> Result<Vec<Resource>, R::Error> {
     let own: Vec<_> = session.resources().into_iter().cloned().collect();
     let mut others = BTreeSet::new();
+    let (mut looks, mut room) = (HEADS_AHEAD, HEAD_NAMES);
     for name in &own {
         let Some(state) = records.resource(name)? else { continue };
-        for waiter in heads(records, name, &state, Rank::waiting(session.place()), Rank::LAST)? {
-            others.extend(waiter.resources().into_iter().filter(|name| !own.contains(name)).cloned());
+        let behind = heads(records, name, &state, Rank::waiting(session.place()), Rank::LAST, looks)?;
+        looks -= behind.len();
+        for waiter in behind {
+            let names = waiter.resources();
+            if (2..=FEW.min(room)).contains(&names.len()) {
+                room -= names.len();
+                others.extend(names.into_iter().filter(|name| !own.contains(name)).cloned());
+            }
+        }
+        if looks == 0 {
+            break;
         }
     }
     let mut touched = Vec::new();

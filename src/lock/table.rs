@@ -269,8 +269,8 @@ impl<R: Records> LockTable<R> {
         let mut session = session_of(request, &standings, Rank::waiting(seq), asked, now);
         session.renew(now);
         let overtaken = self.queue(now, id, session)?;
-        // Those who overtake others may also overtake a waiter that has returned to its place, and
-        // those who wait for it now.
+        // A waiter that overtakes others may also overtake one that has returned to its place, and
+        // the waiters that wait for that one now.
         let whole = |resource| Freed { resource, span: Span::Whole, modes: Modes::ALL };
         freed.extend(overtaken.into_iter().map(whole));
         self.settle_all(now, freed, granted)?;

@@ -95,8 +95,8 @@ pub trait Store {
     /// the session may have claims, for a store that finds sessions only by their resources.
     fn session(&mut self, id: SessionId, resources: &[Resource]) -> Result<Option<Session>, Error>;
 
-    /// Changes what a session holds. `resources` are all resources of the session, unless the change
-    /// names one itself.
+    /// Changes what a session holds. `resources` are all resources of the session, unless the
+    /// change names one itself.
     fn change(&mut self, session: SessionId, resources: &[Resource], change: &Change) -> Result<Changed, Error>;
 
     /// Lists the holders and waiters of the named resources, or of all resources if none is named.

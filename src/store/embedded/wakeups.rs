@@ -33,7 +33,8 @@ pub(super) struct Wakeups {
 }
 
 impl Wakeups {
-    /// Adds a wake-up, and opens its pipe. What a session has to do later can wait until the commit.
+    /// Adds a wake-up, and opens its pipe. The pipe of a session that has to look later is opened
+    /// after the commit.
     pub(super) fn add(
         &mut self,
         directory: &Directory,

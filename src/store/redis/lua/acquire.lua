@@ -49,12 +49,6 @@ local function hold_alone(s, token, seq, past, lease, more, request)
   call('SET', s, SOLE .. state .. request)
 end
 
--- Maximum number of resources for which each record has all names, so that one more call suffices
--- to declare all. With more resources, only the record at the first resource has all names, and the
--- other records name the first resource. So the records of a request take memory in proportion to
--- its names.
-local FEW = 16
-
 -- Makes the session the sole holder of several resources that no session uses. Each has one claim.
 local grant_all_alone = n > 1 and function(at, names, claims, fixed, lease, is_kept)
   local last = last_outcome(at[1].past)
@@ -206,7 +200,7 @@ end
 
 local rivals = rivals_of(at, own, kin, supersedes and SUPERSEDED_MAX or 0)
 -- Only a request without a place supersedes, so it has rivals or waiters behind it.
-local behind = place > 0 and linked_behind(at, place) or {}
+local behind = place > 0 and is_linked and linked_behind(at, place) or {}
 need = (#rivals > 0 or #behind > 0) and needed(place > 0 and behind or rivals, #rivals > 0)
 if need then
   return finish(need)
@@ -300,8 +294,8 @@ local looks_ahead = #kin > 1 and is_awaited(kin)
 for i = 1, #at do
   join(at[i], session, kin)
 end
--- Those who overtake others may also overtake a waiter that has returned to its place, and those
--- who wait for it now.
+-- A waiter that overtakes others may also overtake one that has returned to its place, and the
+-- waiters that wait for that one now.
 local touched = {}
 for i = 1, #at do
   if note_overtakers(at[i], session, kin, looks_ahead) then

@@ -157,6 +157,8 @@ fn shared() -> Vec<(&'static str, String)> {
         ("SUPERSEDED_MAX", tables::SUPERSEDED_MAX.to_string()),
         ("OVERTAKEN_MAX", tables::OVERTAKEN_MAX.to_string()),
         ("HEADS_AHEAD", tables::HEADS_AHEAD.to_string()),
+        ("HEAD_NAMES", tables::HEAD_NAMES.to_string()),
+        ("FEW", tables::FEW.to_string()),
         ("CLASHING_MODES", by_mode(clashing)),
         ("FATES_BELOW", by_mode(fates)),
     ]

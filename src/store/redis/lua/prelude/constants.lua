@@ -89,7 +89,7 @@ local CROWD, LOAD, NAME_COST = 100, 1000, 6
 
 -- A script declares the names of up to HEADS waiters at the head of a queue before it grants
 -- anything. It leaves out waiters if it asks for more than HEAD_NAMES names.
-local HEADS, HEAD_NAMES = 8, 50
+local HEADS = 8
 
 -- How much one call looks for waiters to grant, in units of about 5 microseconds, and what it
 -- costs to read a waiter, to look at one that was read, to try a claim and to grant one.

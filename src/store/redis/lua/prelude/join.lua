@@ -88,21 +88,35 @@ local function note_overtakers(r, session, kin, looks_ahead)
   return is_overtaken
 end
 
--- Returns the waiters for several resources among the first HEADS_AHEAD behind a place in each
--- queue. They may heed the request that returns to the place.
+-- Returns the waiters for several resources among the first HEADS_AHEAD behind a place. They may
+-- heed the request that returns to the place. Together they have at most HEAD_NAMES names; a waiter
+-- with more than FEW names is left out.
 local function linked_behind(at, place)
-  local found = {}
+  local found, looks, room = {}, 0, HEAD_NAMES
   for i = 1, #at do
-    local view, k, looks = at[i].count.linked and view_from(at[i], place), 1, 0
-    local entry = view and waiter(view, k)
+    local view, k = view_from(at[i], place), 1
+    local entry = looks < HEADS_AHEAD and waiter(view, k)
     while entry and looks < HEADS_AHEAD do
       local known = not at[i].left[entry.id] and record(at[i], entry.id)
-      found[#found + 1] = known and known[NAMES] and entry.id or nil
+      local names = known and known[NAMES] or {}
+      if #names > 1 and #names <= math.min(FEW, room) then
+        found[#found + 1], room = entry.id, room - #names
+      end
       looks, k = looks + (known and 1 or 0), k + 1
       entry = waiter(view, k)
     end
   end
   return found
+end
+
+-- Whether a waiter of a resource may overtake others.
+local function has_overtakers(r)
+  for id in pairs(r.count) do
+    if #id == 32 then
+      return true
+    end
+  end
+  return false
 end
 
 -- Adds the other resources of these waiters on which somebody may overtake, in the order of their
@@ -115,7 +129,7 @@ local function add_queues_of(waiters, own, touched)
   for i = 1, #waiters do
     local at = places(waiters[i])
     for j = 1, #at do
-      others[#others + 1], seen[at[j]] = not seen[at[j]] and overtakers(at[j], 0)[1] and at[j] or nil, true
+      others[#others + 1], seen[at[j]] = not seen[at[j]] and has_overtakers(at[j]) and at[j] or nil, true
     end
   end
   table.sort(others, function(a, b)
