@@ -31,7 +31,7 @@ const IDLE: &[Finale] = &[Finale::Release];
 /// The first number of the sessions that wait.
 pub(crate) const WAITERS: u32 = 100_000;
 
-pub(crate) const CROWDS: [Crowd; 15] = [
+pub(crate) const CROWDS: [Crowd; 16] = [
     Crowd { list: "holders", sizes: (500, 3_000), fill: holders, ends: LIVE },
     Crowd { list: "waiters", sizes: (500, 3_000), fill: waiters, ends: LIVE },
     Crowd { list: "waiting readers", sizes: (200, 400), fill: waiting_readers, ends: LIVE },
@@ -48,6 +48,7 @@ pub(crate) const CROWDS: [Crowd; 15] = [
     Crowd { list: "slots", sizes: (300, 2_000), fill: slots, ends: LIVE },
     Crowd { list: "shares of a slot", sizes: (300, 1_000), fill: shares, ends: LIVE },
     Crowd { list: "nested waiters", sizes: (200, 400), fill: nested, ends: LIVE },
+    Crowd { list: "overtakers of other queues", sizes: (450, 1_800), fill: overtakers, ends: IDLE },
     Crowd { list: "jobs", sizes: (200, JOBS_MAX as u32), fill: jobs, ends: IDLE },
     Crowd { list: "entries of the history", sizes: (200, HISTORY_MAX), fill: history, ends: IDLE },
     Crowd { list: "entries with 1000 intervals", sizes: (8, 32), fill: history_of_intervals, ends: IDLE },
@@ -71,9 +72,12 @@ pub(crate) fn for_intervals(number: u32, mode: Mode, parts: impl IntoIterator<It
 pub(crate) fn for_names(number: u32, mode: Mode, prefix: &str, count: u32) -> Request {
     let mut asks = request(number, mode);
     let claim = asks.claims[0].clone();
-    let name = |at| Resource::new(&format!("{prefix}{at}")).expect("a name");
-    asks.claims.extend((1..count).map(|at| Claim { resource: name(at), ..claim.clone() }));
+    asks.claims.extend((1..count).map(|at| Claim { resource: name_of(prefix, at), ..claim.clone() }));
     asks
+}
+
+fn name_of(prefix: &str, number: u32) -> Resource {
+    Resource::new(&format!("{prefix}{number}")).expect("a name")
 }
 
 /// A request for one of so many slots.
@@ -152,6 +156,27 @@ fn nested(client: &mut Client<'_>, count: u32) {
     ask(client, &request(2, Prewrite));
     for number in WAITERS..WAITERS + count {
         ask(client, &Request { ancestors: vec![id(2)], ..request(number, Write) });
+    }
+}
+
+/// Waiters for `r` and fifteen other names each, whom writers below the holder of `r` overtake in the
+/// queues of those names, and a place at `r` ahead of all. A waiter that returns to this place makes
+/// its server try as many of those queues as it ever tries.
+fn overtakers(client: &mut Client<'_>, count: u32) {
+    let other = |at: u32| Claim { resource: name_of("n", at % 45), ..request(0, Read).claims[0].clone() };
+    let (holder, readers) = (id(1), 2);
+    ask(client, &request(1, Write));
+    ask(client, &Request { claims: (0..45).map(other).collect(), ..request(readers, Read) });
+    ask(client, &request(WAITERS, Write));
+    client.call(Call::give_up(id(WAITERS), vec![resource()]));
+    for first in [0, 15, 30] {
+        let mut asks = request(WAITERS + 1 + first, Write);
+        asks.claims.extend((first..first + 15).map(other).map(|claim| Claim { mode: Write, ..claim }));
+        ask(client, &asks);
+    }
+    for number in 0..count {
+        let claims = vec![Claim { mode: Write, ..other(number) }];
+        ask(client, &Request { claims, ancestors: vec![holder], ..request(WAITERS + 100 + number, Write) });
     }
 }
 

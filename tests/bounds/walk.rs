@@ -25,6 +25,9 @@ const FOLLOWED: usize = 1_000;
 /// The numbers of the sessions that come to the crowd.
 const OTHERS: u32 = 900_000;
 
+/// The place of the first waiter of a queue.
+const PLACE: u64 = 1;
+
 /// How often the sessions that a crowd consists of are called in the end.
 const CALLS: u32 = 40;
 
@@ -85,6 +88,9 @@ fn visit(client: &mut Client<'_>, slots: u32) {
             client.step(&format!("release, {kind}"), Call::release(asks.session, names));
         }
     }
+    let returns = request(OTHERS, Write);
+    client.step("request that returns to its place", Call::acquire(&returns, PLACE, false));
+    client.step("give up, returned", Call::give_up(returns.session, vec![resource()]));
     let all = [resource()];
     client.step("skip of a job", Call::acquire(&skips(OTHERS, 7), 0, false));
     let mut findings = Findings::default();
