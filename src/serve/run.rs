@@ -83,6 +83,7 @@ pub(crate) fn run(
         if (is_draining || options.stdio) && server.is_empty() {
             return Ok(if options.stdio && server.has_lost { exit::LOST } else { 0 });
         }
+        server.register();
         let is_ringing = wait(&server, &signals, &alarm, stops_at).context("cannot wait for clients and the store")?;
         // A bell that could not be read rings on, and would count twice.
         let signalled = if is_ringing { signals.silence() } else { 0 };

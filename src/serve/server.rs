@@ -70,6 +70,9 @@ pub(super) struct Server {
     timers: Timers<u64>,
     /// The clients that may have lines which no descriptor announces.
     backlog: BTreeSet<u64>,
+    /// The clients whose descriptors may be registered for other events than matter now. Most
+    /// clients wait for an answer and have it before the loop sleeps, so nothing changes for them.
+    changed: BTreeSet<u64>,
     waiting: usize,
     next_id: u64,
     /// Whether a client lost a lock.
@@ -101,6 +104,7 @@ impl Server {
             owners: HashMap::new(),
             timers: Timers::default(),
             backlog: BTreeSet::new(),
+            changed: BTreeSet::new(),
             waiting: 0,
             next_id: 0,
             has_lost: false,
@@ -338,7 +342,18 @@ impl Server {
         self.listeners.resume(&self.epoll, now)
     }
 
-    /// Brings the timer, the counters and the registered descriptors of a client up to date.
+    /// Registers the descriptors of clients for the events that matter now, before the loop sleeps.
+    pub(super) fn register(&mut self) {
+        for id in std::mem::take(&mut self.changed) {
+            let Some(entry) = self.clients.get_mut(&id) else { continue };
+            entry.register(&self.epoll, id);
+            if entry.is_ready() {
+                self.backlog.insert(id);
+            }
+        }
+    }
+
+    /// Brings the timer and the counters of a client up to date.
     fn refresh(&mut self, id: u64) {
         let Some(entry) = self.clients.get_mut(&id) else { return };
         if !entry.client.asks() {
@@ -353,7 +368,7 @@ impl Server {
             self.waiting = if waits { self.waiting + 1 } else { self.waiting - 1 };
         }
         self.has_lost |= entry.client.has_lost();
-        entry.register(&self.epoll, id);
+        self.changed.insert(id);
         if entry.is_ready() {
             self.backlog.insert(id);
         } else if entry.connection.is_none() && entry.client.is_over() {
