@@ -38,14 +38,12 @@ fn environments() -> Vec<String> {
 
 /// What an environment leaves of the promise.
 fn expected(environment: &str, is_embedded: bool) -> Expected {
-    let all = Expected { refusal: None, warning: None, spare: true, output: true, together: false };
+    let all = Expected { refusal: None, warning: None, spare: true, output: true };
     match environment {
         "no-proc" if is_embedded => Expected { refusal: Some((69, "/proc is not mounted")), ..all },
         "no-proc" => Expected { warning: Some("/proc"), ..all },
         "no-dev" => Expected { spare: false, ..all },
         "closed" => Expected { output: false, ..all },
-        // A signal to rlock from outside ends the first process of the pid namespace.
-        "namespaces" => Expected { together: true, ..all },
         _ => all,
     }
 }

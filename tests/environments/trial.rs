@@ -22,8 +22,6 @@ pub(crate) struct Expected {
     pub(crate) spare: bool,
     /// Whether rlock can print anything.
     pub(crate) output: bool,
-    /// Whether the kernel ends rlock, its guardian and the command's tree together, in any order.
-    pub(crate) together: bool,
 }
 
 impl Expected {
@@ -107,8 +105,6 @@ const SESSIONS: &str = r#"exec flock "$LAB/tree" setsid -w sh -c 'echo tree >> "
 
 /// Logs that none of these processes lives.
 const NO_TREE: &str = r#"flock -n "$LAB/tree" true && echo gone >> "$LAB/log""#;
-/// Logs that none of them lives any more, or only for a moment.
-const NO_TREE_SOON: &str = r#"flock -w 30 "$LAB/tree" true && echo gone >> "$LAB/log""#;
 
 /// Runs requests in the environment. Returns a line for each part of the promise that is broken.
 pub(crate) fn trial(environment: &str, lab: &Lab, expected: &Expected) -> Vec<String> {
@@ -164,8 +160,7 @@ fn ends_of_a_tree(stage: &mut Stage<'_>, expected: &Expected) {
 
     let holder = Running::start(&mut stage.exec(&["k"], tree));
     stage.until_logged("tree");
-    let no_tree = if expected.together { NO_TREE_SOON } else { NO_TREE };
-    let waiter = Running::start(&mut stage.exec(&["k"], no_tree));
+    let waiter = Running::start(&mut stage.exec(&["k"], NO_TREE));
     stage.lab.until_waiting("k", 1);
     stage.log();
     holder.signal(Signal::KILL);

@@ -166,9 +166,15 @@ impl Identity {
         }
     }
 
-    /// Whether the process is gone. A process of another pid namespace can't be seen.
+    /// Whether the process is one of this pid namespace. The processes of another one can't be
+    /// seen.
+    pub(super) fn is_near(&self) -> bool {
+        self.pids != 0 && self.pids == pid_namespace()
+    }
+
+    /// Whether the process is gone.
     fn is_gone(&self) -> bool {
-        self.pids != 0 && self.pids == pid_namespace() && ending::is_gone(self.pid)
+        self.is_near() && ending::is_gone(self.pid)
     }
 
     /// Whether no process can be the one that made the beacon: it is gone, its number is used
@@ -177,7 +183,7 @@ impl Identity {
         if self.boot != 0 && boot() != 0 && self.boot != boot() {
             return true;
         }
-        self.is_gone() || self.pids != 0 && self.pids == pid_namespace() && self.is_used_again()
+        self.is_gone() || self.is_near() && self.is_used_again()
     }
 
     fn is_used_again(&self) -> bool {

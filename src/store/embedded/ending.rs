@@ -9,8 +9,13 @@
 //! before exit_notify, which sends that signal. On a busy machine, other processes may run in
 //! between. So a process that reaps a holder waits until the holder has ended. Otherwise the next
 //! command could start beside a command that is about to be killed.
+//!
+//! The end of a pid namespace kills the holder, its guardian and the tree in any order, and their
+//! ends can't be seen from another one. There the process that reaps the holder waits a fixed time,
+//! unless the guardian has noted the end of the tree.
 
 use std::os::fd::OwnedFd;
+use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,6 +29,10 @@ use crate::system::processes;
 /// in its end, on a dead disk or in a frozen container for example. A tree then counts as alive,
 /// and a process without a tree as dead.
 const LONGEST: Duration = Duration::from_millis(500);
+
+/// Wait for processes whose ends can't be seen. A process that the kernel kills ends in some
+/// milliseconds, even on a busy machine.
+const UNSEEN: Duration = Duration::from_millis(200);
 
 /// Whether the process is missing from this pid namespace or is only a zombie.
 pub(super) fn is_gone(number: u32) -> bool {
@@ -60,7 +69,13 @@ impl Patience {
 
     /// Waits until all of these have ended, as far as there is time left. Each is a process, or the
     /// writing end of a beacon, which the guardian keeps open until the process tree has ended.
+    /// Without any, their ends can't be seen.
     pub(super) fn wait(&mut self, ends: &[OwnedFd]) {
+        if ends.is_empty() {
+            thread::sleep(UNSEEN);
+            self.until = Some(Boottime::now());
+            return;
+        }
         let until = *self.until.get_or_insert_with(|| Boottime::now() + LONGEST);
         for end in ends {
             let left = Timespec::try_from(until - Boottime::now()).ok();

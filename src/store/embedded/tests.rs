@@ -18,6 +18,7 @@ use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, Job, Process};
 use crate::lock::span::Span;
 use crate::store::handle::Standing;
+use crate::system::tree_end;
 
 /// A temporary directory for a store.
 struct Lab(TempDir);
@@ -300,6 +301,33 @@ fn holder_without_its_pipe_is_dead_if_its_record_names_no_process() {
     }
     let gone = Identity { pid: ended.id(), ..*lab.open().ask(1).1.identity() };
     assert!(gone.names_no_process());
+}
+
+#[test]
+fn end_that_cannot_be_seen_and_that_no_guardian_noted_is_waited_for_once() {
+    let lab = Lab::new();
+    // How often a transaction begins that removes a dead holder.
+    let begins = |is_near: bool, is_noted: bool| {
+        let mut site = lab.open();
+        let (_, beacon) = site.ask(1);
+        let mut identity = *beacon.identity();
+        identity.pids += u64::from(!is_near);
+        site.transact(|work| work.records_mut().put_beacon(id(1), &identity)).unwrap();
+        if is_noted {
+            tree_end::note(&beacon).unwrap();
+        }
+        drop(beacon);
+        let mut count = 0;
+        site.transact(|work| {
+            count += 1;
+            work.reap(id(1))
+        })
+        .unwrap();
+        count
+    };
+    assert_eq!(begins(false, false), 2, "the kernel may have ended the pid namespace");
+    assert_eq!(begins(false, true), 1, "its guardian has seen the end of the tree");
+    assert_eq!(begins(true, false), 1, "the process can be seen");
 }
 
 #[test]

@@ -25,13 +25,22 @@ impl Work<'_> {
     pub(super) fn reap_alone(&mut self, id: SessionId) -> Result<(), Error> {
         if self.is_patient
             && let Some(holder) = self.records().session(id)?.filter(Session::is_holder)
-            && let Some(end) = ending::end_of(holder.process.pid)
         {
-            return Err(Error::Ending(vec![end]));
+            let end = ending::end_of(holder.process.pid);
+            if end.is_some() || self.is_end_unseen(id)? {
+                return Err(Error::Ending(end.into_iter().collect()));
+            }
         }
         self.reaped.push(id);
         let ended = self.tree_end(id)?;
         self.apply_alone(Op::Reap { session: id, ended }).map(drop)
+    }
+
+    /// Whether a dead holder ran in another pid namespace, and its guardian has not noted the end of
+    /// the tree.
+    fn is_end_unseen(&self, id: SessionId) -> Result<bool, Error> {
+        let identity = self.records().beacon(id)?.filter(|identity| !identity.is_near());
+        Ok(identity.is_some_and(|identity| beacon::tree_end(self.directory, id, &identity).is_none()))
     }
 
     /// The instant at which the process tree of a dead holder ended, if its guardian has noted it.
