@@ -22,6 +22,7 @@ macro_rules! calls {
 const CALLS: &[Row] = calls! {
     accept4 SYS_accept4: EAGAIN ECONNABORTED EINTR EMFILE ENOMEM EPERM;
     access SYS_access: EACCES EIO ENOMEM;
+    arch_prctl SYS_arch_prctl: ;
     bind SYS_bind: EACCES ENOMEM;
     brk SYS_brk: ENOMEM;
     chdir SYS_chdir: EACCES EIO ENOMEM;
@@ -155,6 +156,7 @@ const CALLS: &[Row] = calls! {
     writev SYS_writev: EIO EINTR ENOSPC;
     exit_group SYS_exit_group: ;
     exit SYS_exit: ;
+    set_tid_address SYS_set_tid_address: ;
     futex SYS_futex: ;
 };
 
@@ -236,6 +238,9 @@ fn is_left_out(call: &Call, fault: Fault) -> bool {
     }
 }
 
+/// The flag of mmap(2) for memory that is no file.
+const ANONYMOUS: u64 = libc::MAP_ANONYMOUS as u64;
+
 /// The faults that can strike a call.
 pub(crate) fn faults(call: &Call) -> Vec<Fault> {
     let command = call.arguments[1] as c_int;
@@ -243,6 +248,9 @@ pub(crate) fn faults(call: &Call) -> Vec<Fault> {
         // Only these commands make a descriptor.
         libc::SYS_fcntl if ![libc::F_DUPFD, libc::F_DUPFD_CLOEXEC].contains(&command) => &[],
         libc::SYS_flock if command == libc::LOCK_UN => &[],
+        // The allocator on musl has no other way to memory, and a program without memory aborts. That
+        // of glibc tries brk(2) before.
+        libc::SYS_mmap if cfg!(target_env = "musl") && call.arguments[3] & ANONYMOUS != 0 => &[],
         number => row(number).map_or(&[][..], |row| row.2),
     };
     let may_block = call.number == libc::SYS_getrandom && call.arguments[2] & u64::from(libc::GRND_NONBLOCK) == 0;
