@@ -54,6 +54,7 @@ const CALLS: &[Row] = calls! {
     fcntl SYS_fcntl: EMFILE;
     fdatasync SYS_fdatasync: EINTR EIO ENOSPC;
     flock SYS_flock: EAGAIN EINTR ENOLCK;
+    fork SYS_fork: EAGAIN ENOMEM;
     fstat SYS_fstat: ENOMEM;
     fstatfs SYS_fstatfs: EINTR EIO ENOMEM ENOSYS;
     fsync SYS_fsync: EINTR EIO ENOSPC;
@@ -251,6 +252,8 @@ pub(crate) fn faults(call: &Call) -> Vec<Fault> {
         // The allocator on musl has no other way to memory, and a program without memory aborts. That
         // of glibc tries brk(2) before.
         libc::SYS_mmap if cfg!(target_env = "musl") && call.arguments[3] & ANONYMOUS != 0 => &[],
+        // pthread_create(3) of musl says EAGAIN, whatever the cause.
+        libc::SYS_mprotect if cfg!(target_env = "musl") => &[],
         number => row(number).map_or(&[][..], |row| row.2),
     };
     let may_block = call.number == libc::SYS_getrandom && call.arguments[2] & u64::from(libc::GRND_NONBLOCK) == 0;
