@@ -155,11 +155,11 @@ struct Comparison<'s> {
     /// The entries of the history, and from which index on they are new.
     entries: &'s [Entry],
     new_from: usize,
-    /// The number of requests that were told to be busy.
+    /// The numbers of holds whose ends were counted, and of requests that were told to be busy.
+    /// Each counts down with what is told.
+    ended: u64,
     busy: u64,
-    /// See [`Seen::untold`]: before the holds that have ended since, and with them. The second
-    /// counts down with each end that is told.
-    carried: i64,
+    /// See [`Seen::untold`]. Counts down with each end that is told.
     untold: i64,
 }
 
@@ -175,7 +175,7 @@ impl<'s> Comparison<'s> {
         let totals = |past: Option<&Remembered>| past.map_or_else(past::Totals::default, |past| past.past.totals);
         let (old, new) = (totals(old), totals(new));
         let ended = new.ended.saturating_sub(old.ended);
-        let carried = before.untold.get(name).copied().unwrap_or_default();
+        let untold = before.untold.get(name).copied().unwrap_or_default();
         Self {
             name,
             now: after.inspection.now,
@@ -183,15 +183,18 @@ impl<'s> Comparison<'s> {
             after: listing(after).map(|listing| members(listing, after.inspection.now)).unwrap_or_default(),
             entries,
             new_from,
+            ended,
             busy: new.busy.saturating_sub(old.busy),
-            carried,
-            untold: carried.saturating_add_unsigned(ended),
+            untold: untold.saturating_add_unsigned(ended),
         }
     }
 
     /// The changes, and what is [untold](Seen::untold) after them.
     fn changes(mut self, told_early: &mut Vec<(Resource, u64)>) -> (Vec<Change>, i64) {
         let mut changes = Vec::new();
+        let carried = self.untold.saturating_sub_unsigned(self.ended);
+        // A release may have been counted while its hold was still listed.
+        self.ended = self.ended.saturating_add(carried.max(0).unsigned_abs());
         for (id, member) in &self.after {
             let what = match (self.before.get(id).map(|before| before.is_held), member.is_held) {
                 (None, false) => What::Queued,
@@ -234,7 +237,7 @@ impl<'s> Comparison<'s> {
         // A holder of this listing may have ended before the history was read. The next comparison
         // shows whether it has left.
         let holders = self.after.values().filter(|member| member.is_held).count() as i64;
-        let ends = (self.untold - holders).max(self.carried - left).min(self.untold).max(0);
+        let ends = (self.untold - holders).max(carried - left).min(self.untold).max(0);
         let early = told_early.iter().filter(|(name, _)| name == self.name).count() as i64;
         let missed = ends.unsigned_abs() + (self.busy - busy);
         if missed > 0 {
@@ -267,15 +270,15 @@ impl<'s> Comparison<'s> {
         let (what, at) = match (member.is_held, over) {
             (true, Some(expiry)) if member.is_kept => (What::Released, expiry),
             (true, Some(expiry)) => (What::Expired, expiry),
-            // Each release is counted, even if no history is kept, and maybe before the hold has left
-            // the listing.
-            (true, None) if self.untold <= 0 => (What::Expired, self.now),
+            // Each release is counted, even if no history is kept.
+            (true, None) if self.ended == 0 => (What::Expired, self.now),
             (false, _) if self.busy > 0 => {
                 self.busy -= 1;
                 (What::Busy, self.now)
             }
             _ => (What::Released, self.now),
         };
+        self.ended -= u64::from(member.is_held && self.ended > 0);
         self.untold -= i64::from(member.is_held);
         changes.push(self.change(what, at, Some(member.request.clone()), None));
     }
@@ -444,6 +447,11 @@ mod tests {
         listed.pasts[0].past.totals.ended = 1;
         assert_eq!(changes(&before(), &mut listed), []);
         assert_eq!(told(&listed, &counted), [(What::Released, 0, Some(4001))]);
+        // An end that was told and that the store has never counted says nothing of the next hold.
+        let mut uncounted = seen(vec![], vec![], &[]);
+        assert_eq!(changes(&before(), &mut uncounted).len(), 1);
+        uncounted.inspection.resources = seen(vec![holder(2)], vec![], &[]).inspection.resources;
+        assert_eq!(told(&uncounted, &counted), [(What::Released, 0, Some(4002))]);
         let mut leased = seen(vec![HolderListing { expiry: Some(ago(5)), ..holder(1) }], vec![], &[]);
         leased.inspection.now = ago(9);
         assert_eq!(told(&leased, &seen(vec![], vec![], &[])), [(What::Expired, 5, Some(4001))]);
