@@ -159,9 +159,9 @@ fn nested(client: &mut Client<'_>, count: u32) {
     }
 }
 
-/// Waiters for `r` and fifteen other names each, whom writers below the holder of `r` overtake in the
-/// queues of those names, and a place at `r` ahead of all. A waiter that returns to this place makes
-/// its server try as many of those queues as it ever tries.
+/// Three waiters for `r` and fifteen other names each. Nested requests below the holder of `r`
+/// overtake these waiters in the queues of the other names. The first place at `r` is free: a
+/// waiter that returns to it makes the server try as many other queues as a return ever does.
 fn overtakers(client: &mut Client<'_>, count: u32) {
     let other = |at: u32| Claim { resource: name_of("n", at % 45), ..request(0, Read).claims[0].clone() };
     let (holder, readers) = (id(1), 2);

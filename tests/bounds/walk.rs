@@ -25,7 +25,8 @@ const FOLLOWED: usize = 1_000;
 /// The numbers of the sessions that come to the crowd.
 const OTHERS: u32 = 900_000;
 
-/// The place of the first waiter of a queue.
+/// The place of the first waiter of a queue. A request that returns to a place that is taken gets
+/// another one.
 const PLACE: u64 = 1;
 
 /// How often the sessions that a crowd consists of are called in the end.
