@@ -249,8 +249,8 @@ pub(crate) fn faults(call: &Call) -> Vec<Fault> {
         // Only these commands make a descriptor.
         libc::SYS_fcntl if ![libc::F_DUPFD, libc::F_DUPFD_CLOEXEC].contains(&command) => &[],
         libc::SYS_flock if command == libc::LOCK_UN => &[],
-        // The allocator on musl has no other way to memory, and a program without memory aborts. That
-        // of glibc tries brk(2) before.
+        // The allocator on musl has no other way to memory, and a program without memory aborts.
+        // The allocator of glibc tries brk(2) before.
         libc::SYS_mmap if cfg!(target_env = "musl") && call.arguments[3] & ANONYMOUS != 0 => &[],
         // pthread_create(3) of musl says EAGAIN, whatever the cause.
         libc::SYS_mprotect if cfg!(target_env = "musl") => &[],

@@ -69,7 +69,7 @@ impl Patience {
 
     /// Waits until all of these have ended, as far as there is time left. Each is a process, or the
     /// writing end of a beacon, which the guardian keeps open until the process tree has ended.
-    /// Without any, their ends can't be seen.
+    /// An empty list stands for processes whose ends can't be seen.
     pub(super) fn wait(&mut self, ends: &[OwnedFd]) {
         if ends.is_empty() {
             thread::sleep(UNSEEN);

@@ -16,7 +16,7 @@ pub(super) enum Error {
     /// A system call failed.
     Io(#[from] io::Error),
     /// Processes are about to end, and the transaction has to begin anew then. The descriptors tell
-    /// when they have ended; without any, nothing tells.
+    /// when they have ended. An empty list stands for processes whose ends can't be seen.
     Ending(Vec<OwnedFd>),
     /// More sessions are due than one transaction may end. They go first, in portions.
     Crowd,

@@ -36,8 +36,8 @@ impl Work<'_> {
         self.apply_alone(Op::Reap { session: id, ended }).map(drop)
     }
 
-    /// Whether a dead holder ran in another pid namespace, and its guardian has not noted the end of
-    /// the tree.
+    /// Whether a dead holder ran in another pid namespace, and its guardian has not noted the end
+    /// of the tree.
     fn is_end_unseen(&self, id: SessionId) -> Result<bool, Error> {
         let identity = self.records().beacon(id)?.filter(|identity| !identity.is_near());
         Ok(identity.is_some_and(|identity| beacon::tree_end(self.directory, id, &identity).is_none()))
