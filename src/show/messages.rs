@@ -125,6 +125,24 @@ impl Messages {
         format!("{what}{}", after(waited))
     }
 
+    /// Says that `command` was ended by the signal of this number, and that the lock stays held until
+    /// the `count` processes that it has left have ended. `names` are those of the first of them.
+    pub(crate) fn rest(&self, command: &str, by: i32, count: usize, names: &[String]) -> String {
+        let signal = signal_hook::low_level::signal_name(by).and_then(|name| name.strip_prefix("SIG"));
+        let signal = signal.map_or_else(|| format!("signal {by}"), str::to_owned);
+        let names: Vec<_> = names.iter().map(|name| format!("'{name}'")).collect();
+        let more = count - names.len().min(count);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let [run, end, them] = if count == 1 { ["runs", "it ends", "it"] } else { ["run", "they end", "them"] };
+        let is = if resources(&self.claims).len() == 1 { "is" } else { "are" };
+        format!(
+            "'{command}' was ended by {signal}; {count} of its processes still {run} ({}{more}), and {} {is} held \
+             until {end}: TERM again, or rlock break, ends {them}",
+            names.join(", "),
+            self.names()
+        )
+    }
+
     pub(crate) fn cannot_lock(&self, reason: &dyn Display) -> String {
         format!("cannot lock {}: {reason}", self.names())
     }

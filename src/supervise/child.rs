@@ -17,9 +17,10 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, set_child_subreaper, waitid};
 
+use self::send::Telling;
 use super::event::Group;
 use super::guarded;
-use super::guardian::Ward;
+use super::guardian::{self, Ward};
 use super::signals::Signals;
 use super::spare::SpareIds;
 use super::spawn::spawn;
@@ -31,6 +32,9 @@ use crate::system::processes::{self, Process, own_session};
 
 /// Number of guardians that may die before rlock goes on without a guardian.
 const GUARDIANS_MAX: u32 = 8;
+
+/// Maximum number of processes that a message names.
+const REST_NAMES_MAX: usize = 8;
 
 /// The command to run, without a shell.
 #[derive(Clone, Debug)]
@@ -54,6 +58,8 @@ pub(crate) struct Child {
     /// Whether [`Child::look`] has seen a stop after which rlock has not continued the command.
     stopped: bool,
     awaits_rest: bool,
+    /// What the rest of the tree is told, if anything.
+    telling: Option<Telling>,
     /// The shell of the spare work, which this type does not reap.
     spare: Option<Pid>,
 }
@@ -94,6 +100,7 @@ impl Child {
                 family,
                 stopped: false,
                 awaits_rest: false,
+                telling: None,
                 spare: None,
             })
         };
@@ -115,6 +122,21 @@ impl Child {
     /// Forgets the reaped shell of the spare work. Another child may get its number.
     pub(crate) fn forget_spare(&mut self) {
         self.spare = None;
+    }
+
+    /// Looks at the tree, so that a process of it in a session of its own does not count as a daemon
+    /// when its parent has ended.
+    pub(crate) fn survey(&mut self) {
+        self.members();
+    }
+
+    /// The number of the living processes of the tree without their guardians, and the names of the
+    /// first of them.
+    pub(crate) fn rest(&mut self) -> (usize, Vec<String>) {
+        let mut rest = self.members();
+        rest.retain(|process| !guardian::is_guardian(process.pid));
+        let name = |process: &Process| String::from_utf8_lossy(&processes::names(process.pid).0).into_owned();
+        (rest.len(), rest.iter().take(REST_NAMES_MAX).map(name).collect())
     }
 
     /// The living processes of the tree.

@@ -63,6 +63,11 @@ impl Signal {
         Ended::Signal(self.kernel().as_raw()).exit_code()
     }
 
+    /// Whether people and programs send the signal to end a process.
+    pub(crate) const fn asks_to_end(self) -> bool {
+        matches!(self, Self::Term | Self::Int | Self::Hup | Self::Quit)
+    }
+
     /// Whether the signal's default action ends a process. While no command runs, these signals
     /// cancel the request.
     pub(crate) const fn ends_by_default(self) -> bool {
@@ -79,6 +84,8 @@ pub(crate) enum Sender {
     /// The command or rlock itself. While the command and rlock share a group, their signals are
     /// meant for the whole group.
     Command,
+    /// A process that has sent the signal to every process: the guardian has received it, too.
+    Everyone,
     /// Any other process.
     Other,
 }
@@ -225,6 +232,22 @@ pub(crate) enum Action {
     /// Send the signal to the rest of the command's group. In a shared group, only processes that
     /// the command has started receive it.
     PassGroup(Signal),
+    /// Look at the command's process tree, so that its processes count as the command's when their
+    /// parents have ended.
+    Survey,
+    /// Send the signal once to the topmost processes that the ended command has left, and to the
+    /// processes that these leave in turn.
+    TellRest {
+        /// The signal to send.
+        signal: Signal,
+        /// Whether the processes in rlock's own group have received the signal.
+        spares_group: bool,
+    },
+    /// Print which processes the ended command has left, and that the lock is held until they end.
+    ReportRest {
+        /// The number of the signal that ended the command.
+        by: i32,
+    },
     /// Send SIGTERM to the command's whole process tree.
     Terminate,
     /// Send SIGKILL to the command's whole process tree, until none of its processes is left.

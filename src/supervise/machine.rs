@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use self::draining::Draining;
 use self::running::{LastTime, Running, Starting, Stopping, leaving};
 use self::spare::Spare;
 use self::waiting::{Wait, giving_up, requesting};
@@ -12,6 +13,7 @@ use super::event::{Action, Event, Group, Sender, Signal, Stop};
 use crate::lock::lease;
 use crate::system::clock::Boottime;
 
+mod draining;
 mod running;
 mod spare;
 mod waiting;
@@ -92,14 +94,16 @@ enum State {
     GivingUp,
     Starting(Starting),
     Running(Running),
+    /// The command was ended, and the grant is held until the command's tree is gone.
+    Draining(Draining),
     /// The command's tree was sent SIGTERM because the grant is lost or the time is over.
     Stopping(Stopping),
     /// The stopped command has ended; the processes that it started have the rest of its time.
     Clearing(LastTime),
     /// The command was sent SIGKILL.
     Killed(LastTime),
-    /// The command has ended by itself. The release finds out whether the grant was held to the
-    /// end; the action is the exit if it was.
+    /// The command has ended, with the tree if it was ended. The release finds out whether the
+    /// grant was held to the end; the action is the exit if it was.
     Leaving(Action),
     /// All that is left before this exit is the end of the spare work.
     Sparing(Action),
@@ -148,11 +152,11 @@ impl Next {
 ///               Queued            Granted             Started            Lost, overdue            time over
 ///   Requesting ────────▶ Waiting ─────────▶ Starting ─────────▶ Running ───────────────▶ Stopping ─────────▶ Killed
 ///       │                   │                   │                  │                        │                  │
-///       │ Granted:          │ signal, Denied,   │ signal, Lost,    │ Ended                  │ Ended            │ Ended
-///       │ Starting, else    │ Lost, wait over,  │ overdue,         │                        ▼                  │
-///       │ as Waiting        │ StoreFailed       │ StartFailed      │                     Clearing             │
-///       │                   │                   │                  │                        │ RestEnded,       │
-///       ▼                   ▼                   ▼                  ▼                        ▼ time over        ▼
+///       │ Granted:          │ signal, Denied,   │ signal, Lost,    │ Ended: Draining if     │ Ended            │ Ended
+///       │ Starting, else    │ Lost, wait over,  │ overdue,         │ it was ended           ▼                  │
+///       │ as Waiting        │ StoreFailed       │ StartFailed      │   Lost, overdue, ─▶ Clearing             │
+///       │                   │                   │                  │   time over            │ RestEnded,       │
+///       ▼                   ▼                   ▼                  ▼ RestEnded              ▼ time over        ▼
 ///      Done ◀────────────────────────────────────────────────────────────────────────────────────────────────────
 /// ```
 ///
@@ -164,7 +168,11 @@ impl Next {
 /// store is asked which sessions are in the way. A store that is out of reach is not busy, so the
 /// exit code is then another one. A request that is granted meanwhile goes on to Starting.
 ///
-/// **Leaving**, from Running to Done: the store may have revoked the grant without a message.
+/// **Draining**: the command died of a signal, or rlock got one that asks for the end, see
+/// [`draining`]. What the command has left may still work or clean up, so the grant is held until
+/// that has ended. The machine tells the rest once, and kills nothing of it.
+///
+/// **Leaving**, from Running or Draining to Done: the store may have revoked the grant without a message.
 /// The release finds that out.
 ///
 /// **Sparing**, before Done: everything else is over, and rlock waits for the end of its spare
@@ -224,6 +232,7 @@ impl Machine {
             State::GivingUp => "giving up",
             State::Starting(_) => "starting",
             State::Running(_) => "running",
+            State::Draining(_) => "draining",
             State::Stopping(_) => "stopping",
             State::Clearing(_) => "clearing",
             State::Killed(_) => "killed",
@@ -258,6 +267,7 @@ impl Machine {
             State::GivingUp => giving_up(event, settings),
             State::Starting(starting) => starting.on(event, now, settings),
             State::Running(running) => running.on(event, now, settings),
+            State::Draining(draining) => draining.on(event, now, settings),
             State::Stopping(stopping) => stopping.on(event, now, settings),
             State::Clearing(last_time) => last_time.on(event, now, settings),
             State::Killed(last_time) => last_time.killed_on(event, now, settings),
@@ -292,6 +302,7 @@ impl Machine {
             State::Waiting(wait) => wait.next_timeout(),
             State::Starting(Starting { deadline }) => terminate_at(*deadline, &self.settings),
             State::Running(running) => running.next_timeout(&self.settings),
+            State::Draining(draining) => draining.next_timeout(&self.settings),
             State::Stopping(Stopping { last_time, .. }) | State::Clearing(last_time) => Some(last_time.kill_at()),
             State::Requesting | State::GivingUp | State::Killed(_) | State::Leaving(_) => None,
             State::Sparing(_) | State::Done => None,

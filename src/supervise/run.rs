@@ -327,6 +327,15 @@ where
             }
             Action::Pass(signal) => self.processes.on_child(|child| child.pass(signal)),
             Action::PassGroup(signal) => self.processes.on_child(|child| child.pass_group(signal)),
+            Action::Survey => self.processes.on_child(Child::survey),
+            Action::TellRest { signal, spares_group } => {
+                self.processes.on_child(|child| child.tell_rest(signal, spares_group));
+            }
+            Action::ReportRest { by } => {
+                let (mut count, mut names) = (0, Vec::new());
+                self.processes.on_child(|child| (count, names) = child.rest());
+                self.voice.report_rest(by, count, &names);
+            }
             Action::Freeze => self.processes.on_child(Child::freeze),
             Action::Thaw => self.processes.on_child(Child::thaw),
             Action::Terminate => self.processes.on_child(Child::terminate),

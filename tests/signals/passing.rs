@@ -52,7 +52,7 @@ fn each_signal_reaches_the_command_as_often_as_it_was_sent() {
 fn command_that_exits_from_its_trap_decides_the_exit_code() {
     let lab = Lab::new();
     for (code, (signal, name)) in (20..).zip(PASSED) {
-        let script = format!("trap 'exit {code}' {name}; sleep 1000 & echo ready; wait");
+        let script = format!("trap 'kill $!; exit {code}' {name}; sleep 1000 & echo ready; wait");
         let mut session = Session::rlock(&lab, ["exec", "k", "--", "sh", "-c", &script]);
         session.output.expect("ready\n");
         session.signal(signal);

@@ -15,7 +15,7 @@ const CTRL_BACKSLASH: &str = "\x1c";
 #[test]
 fn ctrl_c_reaches_the_command_once() {
     let lab = Lab::new();
-    let command = format!("trap 'echo caught' INT; trap 'echo over; exit 130' USR1; {IDLE}");
+    let command = format!("trap 'echo caught' INT; trap 'echo over; kill $!; exit 130' USR1; {IDLE}");
     let mut session = Session::on_terminal(&lab, ["rlock", "exec", "k", "--", "sh", "-c", &command]);
     session.output.expect("<ready>");
     for _ in 0..5 {
@@ -88,7 +88,7 @@ fn ctrl_c_ends_a_script_and_its_command() {
 fn script_continues_when_its_command_handles_ctrl_c() {
     skip_unless!(needs::programs(&["bash"]));
     let lab = Lab::new();
-    script(&lab, "job", &format!("trap 'exit 4' INT; {IDLE}"));
+    script(&lab, "job", &format!("trap 'kill $!; exit 4' INT; {IDLE}"));
     script(&lab, "script", "rlock exec k -- sh job; echo after $?");
     let mut session = Session::on_terminal(&lab, ["bash", "script"]);
     session.output.expect("<ready>");

@@ -10,11 +10,11 @@ use super::super::signals::Signals;
 use super::Child;
 
 impl Child {
-    /// Starts another guardian in place of one that has died and was reaped, unless the command has
+    /// Starts another guardian in place of one that has died and was reaped, unless the tree has
     /// ended or too many have died.
     pub(super) fn replace_guardian(&mut self, signals: &Signals) -> io::Result<()> {
         self.family.guardian = None;
-        if self.guardians_left > 0 && self.pid().is_some() {
+        if self.guardians_left > 0 && (self.pid().is_some() || self.awaits_rest) {
             self.guardians_left -= 1;
             let _blocked = signals.hold_back()?;
             let kept: Vec<_> = self.kept.iter().map(AsFd::as_fd).collect();

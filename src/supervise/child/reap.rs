@@ -39,8 +39,12 @@ impl Child {
             }
         }
         self.reap_others(signals)?;
-        let over = self.awaits_rest && self.members().is_empty() && self.has_no_child();
-        Ok(over.then_some(Event::RestEnded))
+        if !self.awaits_rest {
+            return Ok(None);
+        }
+        self.tell_topmost();
+        let is_over = self.has_no_child() && self.members().is_empty();
+        Ok(is_over.then_some(Event::RestEnded))
     }
 
     /// From here on, [`look`](Self::look) reports when no process of the tree is left.

@@ -1,5 +1,7 @@
 //! Sends signals to the command, to its group or to its whole tree.
 
+use std::collections::HashSet;
+
 use rustix::process::{Pid, Signal as Kernel, WaitIdOptions, kill_process, kill_process_group};
 
 use super::super::event::{Group, Signal, Stop};
@@ -7,7 +9,43 @@ use super::super::reaping::seen;
 use super::Child;
 use crate::system::processes::{self, Process, Stat, own_group};
 
+/// A signal for what the ended command has left, and the processes that have received it.
+#[derive(Debug)]
+pub(super) struct Telling {
+    signal: Kernel,
+    told: HashSet<Process>,
+}
+
 impl Child {
+    /// Sends the signal once to the topmost processes of the tree, which are children of rlock, and
+    /// at each [`look`](Self::look) to those that these have left. Mostly a process passes a signal
+    /// on to what runs below it. With `spares_group`, rlock's own group has received the signal.
+    pub(crate) fn tell_rest(&mut self, signal: Signal, spares_group: bool) {
+        let mut told = HashSet::new();
+        if spares_group {
+            let own = own_group();
+            told.extend(self.topmost().filter(|stat| stat.group == own).map(|stat| stat.process));
+        }
+        self.telling = Some(Telling { signal: signal.kernel(), told });
+        self.tell_topmost();
+    }
+
+    /// Sends the signal of [`tell_rest`](Self::tell_rest) to the topmost processes that have not
+    /// received it.
+    pub(super) fn tell_topmost(&mut self) {
+        let Some(Telling { signal, mut told }) = self.telling.take() else { return };
+        let new: Vec<Process> =
+            self.topmost().map(|stat| stat.process).filter(|process| told.insert(*process)).collect();
+        send(&new, signal);
+        self.telling = Some(Telling { signal, told });
+    }
+
+    /// The living processes of the tree that are children of rlock.
+    fn topmost(&self) -> impl Iterator<Item = Stat> {
+        let children = processes::children(self.family.rlock).into_iter().filter_map(|pid| processes::stat(pid).ok());
+        children.filter(|child| !child.ended && self.family.has_child(child))
+    }
+
     /// Sends the signal to the command's process alone. In a shared group, a SIGCONT is sent only
     /// if the command needs it.
     pub(crate) fn pass(&mut self, signal: Signal) {

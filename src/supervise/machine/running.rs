@@ -1,6 +1,7 @@
 //! Answers events from the grant to the exit: the command starts, runs, and ends or is ended.
 
 use super::super::event::{Action, Consequence, Ended, Event, Group, Sender, Signal, Stop};
+use super::draining::{Draining, Told, ended_by};
 use super::{Next, Settings, State, cancel, exit_after, is_over, terminate_at};
 use crate::system::clock::Boottime;
 use crate::system::exit;
@@ -55,8 +56,8 @@ pub(super) struct Running {
     is_released: bool,
     /// When the maximum run time is over.
     over_at: Option<Boottime>,
-    /// The signals that were passed to the command, to recognise a death by one of them.
-    passed: Vec<Signal>,
+    /// The signals that rlock got, each with its last arrival, in the order of these.
+    told: Vec<Told>,
     /// The terminal sent SIGINT.
     is_interrupted: bool,
     /// The command was told to stop, and rlock is to stop after it.
@@ -72,7 +73,7 @@ impl Running {
             deadline,
             is_released: false,
             over_at,
-            passed: Vec::new(),
+            told: Vec::new(),
             is_interrupted: false,
             stops: false,
             is_frozen: false,
@@ -101,12 +102,20 @@ impl Running {
                 let report = Action::ReportOverdue(Consequence::EndedLate);
                 Next::finish([report, Action::Kill, Action::Reap, Action::Release], Action::Exit(exit::LOST))
             }
+            Event::Ended(ended) if self.is_released => {
+                let actions = self.passed_to_rest(ended).into_iter().chain([Action::Reap, Action::Dismiss]);
+                Next::finish(actions, self.exit_as(ended))
+            }
             Event::Ended(ended) => {
-                let actions = self.passed_to_rest(ended).into_iter().chain([Action::Reap]);
-                if self.is_released {
-                    return Next::finish(actions.chain([Action::Dismiss]), self.exit_as(ended));
+                let exit = self.exit_as(ended);
+                match ended_by(ended, &self.told, now) {
+                    None => Next::Enter(State::Leaving(exit), vec![Action::Reap, Action::Release]),
+                    Some((by, tell)) => {
+                        let draining = Draining::new(exit, by, now, self.deadline, self.over_at);
+                        let actions = [Action::Reap].into_iter().chain(tell).chain([Action::AwaitRest]);
+                        Next::Enter(State::Draining(draining), actions.collect())
+                    }
                 }
-                Next::Enter(State::Leaving(self.exit_as(ended)), actions.chain([Action::Release]).collect())
             }
             // The time goes first: an overdue command is not continued, and rlock does not stop
             // before it has ended the command.
@@ -127,7 +136,7 @@ impl Running {
                 (self.deadline, self.is_released) = (None, true);
                 Next::nothing()
             }
-            Event::Signal { signal, sender } => Next::Stay(self.signal(signal, sender, settings.group)),
+            Event::Signal { signal, sender } => Next::Stay(self.signal(signal, sender, now, settings.group)),
             // With a terminal a shell waits for rlock, so rlock has to stop for the shell to get
             // the terminal back.
             Event::CommandStopped(stop) if settings.group == Group::Shared => Next::Stay(vec![Action::StopSelf(stop)]),
@@ -152,27 +161,27 @@ impl Running {
         (State::Stopping(Stopping { last_time, is_frozen: self.is_frozen }), vec![report, Action::Terminate])
     }
 
-    fn signal(&mut self, signal: Signal, sender: Sender, group: Group) -> Vec<Action> {
+    fn signal(&mut self, signal: Signal, sender: Sender, now: Boottime, group: Group) -> Vec<Action> {
         self.is_interrupted |= signal == Signal::Int && sender == Sender::Terminal;
         let pass = pass(signal, sender, group, &mut self.is_frozen);
-        if pass.is_some() && !self.passed.contains(&signal) {
-            self.passed.push(signal);
-        }
+        self.told.retain(|told| told.signal != signal);
+        self.told.push(Told::new(signal, sender, pass.is_some(), now));
+        let survey = (signal.asks_to_end() && !self.is_released).then_some(Action::Survey);
         // In a shared group rlock stops when the command has, not before: a shell that took the
         // terminal back earlier would stop an editor while it restores the screen.
         let stops = signal == Signal::Tstp && group == Group::Own;
         let is_leased = self.deadline.is_some();
         self.stops = signal != Signal::Cont && (self.stops || stops && is_leased);
         let stop_now = (stops && !is_leased).then_some(Action::StopSelf(Stop::Tstp));
-        pass.into_iter().chain(stop_now).collect()
+        survey.into_iter().chain(pass).chain(stop_now).collect()
     }
 
     /// The signal that ended the command, for the other processes of its group. In `sh -c 'a; b'` a
-    /// passed signal reaches the shell only, and `a` would run on without the lock.
+    /// passed signal reaches the shell only.
     fn passed_to_rest(&self, ended: Ended) -> Option<Action> {
         let Ended::Signal(number) = ended else { return None };
         let signal = Signal::from_number(number)?;
-        self.passed.contains(&signal).then_some(Action::PassGroup(signal))
+        self.told.iter().any(|told| told.signal == signal && told.is_passed()).then_some(Action::PassGroup(signal))
     }
 
     fn exit_as(&self, ended: Ended) -> Action {
@@ -199,10 +208,10 @@ pub(super) enum Cause {
 /// How long a stopped command and its process tree may still run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LastTime {
-    cause: Cause,
+    pub(super) cause: Cause,
     /// When the grace is over.
-    grace_over: Boottime,
-    deadline: Option<Boottime>,
+    pub(super) grace_over: Boottime,
+    pub(super) deadline: Option<Boottime>,
 }
 
 impl LastTime {
@@ -300,7 +309,7 @@ impl LastTime {
 
 /// Kills once more, because the processes that the command left behind would go on without the
 /// lock.
-fn killed(cause: Cause) -> Next {
+pub(super) fn killed(cause: Cause) -> Next {
     gone(cause, vec![Action::Kill, Action::Reap])
 }
 
@@ -328,12 +337,15 @@ pub(super) fn leaving(event: Event, exit: Action) -> Next {
 
 /// Passes a signal on unless its sender has sent it to the command too.
 fn pass(signal: Signal, sender: Sender, group: Group, is_frozen: &mut bool) -> Option<Action> {
-    let had_it = group == Group::Shared && sender != Sender::Other;
-    // A second SIGCONT does no harm. A missing one leaves the command stopped, since rlock may have
-    // been continued alone.
-    if had_it && signal != Signal::Cont {
-        return None;
+    if signal == Signal::Cont && std::mem::take(is_frozen) {
+        return Some(Action::Thaw);
     }
-    let continues_all = signal == Signal::Cont && std::mem::take(is_frozen);
-    Some(if continues_all { Action::Thaw } else { Action::Pass(signal) })
+    let had_it = match sender {
+        Sender::Everyone => true,
+        // A second SIGCONT does no harm. A missing one leaves the command stopped, since rlock may
+        // have been continued alone.
+        Sender::Terminal | Sender::Command => group == Group::Shared && signal != Signal::Cont,
+        Sender::Other => false,
+    };
+    (!had_it).then_some(Action::Pass(signal))
 }

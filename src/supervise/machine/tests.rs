@@ -4,6 +4,7 @@
 use super::super::event::{Consequence, Ended, Stop};
 use super::*;
 
+mod draining;
 mod life;
 mod limits;
 mod ready;
@@ -38,6 +39,9 @@ fn settings(group: Group) -> Settings {
     }
 }
 
+/// A SIGTERM for rlock alone.
+const TERM: Event = Event::Signal { signal: Signal::Term, sender: Sender::Other };
+
 fn signal(signal: Signal, sender: Sender) -> Event {
     Event::Signal { signal, sender }
 }
@@ -60,6 +64,7 @@ enum Column {
     Killed,
     Leaving,
     Done,
+    Draining,
 }
 
 fn granted(deadline: Option<Boottime>) -> Event {
@@ -81,6 +86,7 @@ fn machine(column: Column, deadline: Option<Boottime>) -> Machine {
         Column::StoppingShared => (Group::Shared, &[granted, Started, Lost]),
         Column::Leaving => (Group::Own, &[granted, Started, End(Ended::Code(0))]),
         Column::Done => (Group::Own, &[granted, Started, End(Ended::Code(0)), Event::Released]),
+        Column::Draining => (Group::Own, &[granted, Started, TERM, End(Ended::Signal(15))]),
     };
     let mut machine = Machine::new(settings(group));
     for event in path {
@@ -230,26 +236,6 @@ fn signal_before_the_start_cancels_the_start() {
 }
 
 #[test]
-fn death_by_a_passed_signal_reaches_the_rest_of_the_group() {
-    let mut own = machine(Column::RunningOwn, None);
-    own.on(signal(Signal::Int, Sender::Other), START);
-    own.on(signal(Signal::Int, Sender::Other), START);
-    let end = own.on(Event::Ended(Ended::Signal(2)), START);
-    assert_eq!(end, [Action::PassGroup(Signal::Int), Action::Reap, Action::Release]);
-    let ordinary = [Action::Reap, Action::Release];
-    let mut other = machine(Column::RunningOwn, None);
-    other.on(signal(Signal::Int, Sender::Other), START);
-    assert_eq!(other.on(Event::Ended(Ended::Signal(15)), START), ordinary, "the passed signal did not end the command");
-    let mut shared = machine(Column::RunningShared, None);
-    shared.on(signal(Signal::Term, Sender::Other), START);
-    let end = shared.on(Event::Ended(Ended::Signal(15)), START);
-    assert_eq!(end, [Action::PassGroup(Signal::Term), Action::Reap, Action::Release]);
-    let mut shared = machine(Column::RunningShared, None);
-    shared.on(signal(Signal::Int, Sender::Terminal), START);
-    assert_eq!(shared.on(Event::Ended(Ended::Signal(2)), START), ordinary, "the terminal has sent it to all");
-}
-
-#[test]
 fn ctrl_c_that_kills_the_command_ends_rlock_by_the_same_signal() {
     let interrupt = |sender| {
         let mut machine = machine(Column::RunningShared, None);
@@ -260,6 +246,7 @@ fn ctrl_c_that_kills_the_command_ends_rlock_by_the_same_signal() {
     let exit = |sender, end| {
         let mut machine = interrupt(sender);
         machine.on(end, START);
+        machine.on(Event::RestEnded, START);
         machine.on(Event::Released, START)
     };
     assert_eq!(exit(Sender::Terminal, died), [Action::ExitBy(Signal::Int)]);
@@ -336,7 +323,8 @@ fn lease_is_renewed_while_a_signalled_command_is_still_ending() {
     machine.on(signal(Signal::Term, Sender::Other), START);
     machine.on(granted(Some(LATE)), START);
     assert_eq!(pass_time(&mut machine, DEADLINE), []);
-    assert_eq!(machine.on(Event::Ended(Ended::Code(0)), DEADLINE), [Action::Reap, Action::Release]);
+    machine.on(Event::Ended(Ended::Code(0)), DEADLINE);
+    assert_eq!(machine.on(Event::RestEnded, DEADLINE), [Action::Release]);
     assert_eq!(machine.on(Event::Released, DEADLINE), [Action::Exit(0)]);
 }
 
@@ -345,6 +333,7 @@ fn grant_that_is_missing_at_its_release_was_lost() {
     for end in [Ended::Code(0), Ended::Code(3), Ended::Signal(15)] {
         let mut machine = machine(Column::RunningOwn, Some(DEADLINE));
         machine.on(Event::Ended(end), START);
+        machine.on(Event::RestEnded, START);
         let lost = [Action::ReportLost(Consequence::EndedLate), Action::Exit(76)];
         assert_eq!(machine.on(Event::Lost, START), lost);
     }

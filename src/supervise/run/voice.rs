@@ -40,6 +40,8 @@ pub(super) struct Voice<'a> {
     deadlock: Option<[String; 2]>,
     /// What a loss before the start of the command has kept from happening.
     not_started: &'static str,
+    /// The first word of the command.
+    command: String,
 }
 
 impl<'a> Voice<'a> {
@@ -64,6 +66,7 @@ impl<'a> Voice<'a> {
             failure: None,
             deadlock: None,
             not_started,
+            command: command.argv.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default(),
         }
     }
 
@@ -205,6 +208,16 @@ impl<'a> Voice<'a> {
     fn say_failure(&mut self, kind: &str, addition: &str) {
         if let Some(failure) = &self.failure {
             self.say(&format!("{kind}{failure}{addition}"));
+        }
+    }
+
+    /// Prints that the command was ended `by` this signal, and that `count` processes that it has
+    /// left hold the lock. `names` are the names of the first of them.
+    pub(super) fn report_rest(&mut self, by: i32, count: usize, names: &[String]) {
+        if count > 0 {
+            // The command has ended, so nothing is kept any more.
+            self.unsaid.take().into_iter().flatten().for_each(|line| self.outbox.put(&(line + "\n")));
+            self.say(&self.messages.rest(&self.command, by, count, names));
         }
     }
 

@@ -20,8 +20,7 @@ fn nothing_ends_a_command_that_has_given_the_lock_back() {
     for event in [Event::Lost, granted(Some(DEADLINE)), Event::Ready, Event::Tick] {
         assert_eq!(machine.on(event, LATE), [], "{event:?}");
     }
-    let term = signal(Signal::Term, Sender::Other);
-    assert_eq!(machine.on(term, LATE), [Action::Pass(Signal::Term)]);
+    assert_eq!(machine.on(TERM, LATE), [Action::Pass(Signal::Term)]);
     let ended = [Action::PassGroup(Signal::Term), Action::Reap, Action::Dismiss, Action::Exit(143)];
     assert_eq!(machine.on(Event::Ended(Ended::Signal(15)), LATE), ended);
 }

@@ -6,11 +6,14 @@ use super::*;
 
 const OK: Event = Event::SpareEnded(Ended::Code(0));
 const END: Event = Event::Ended(Ended::Code(4));
-const TERM: Event = Event::Signal { signal: Signal::Term, sender: Sender::Other };
 
 fn with_spare() -> Settings {
     Settings { has_spare: true, notice: Notice::Never, ..settings(Group::Own) }
 }
+
+const USR1: Event = Event::Signal { signal: Signal::Usr1, sender: Sender::Other };
+/// The end by SIGQUIT.
+const DUMP: Event = Event::Ended(Ended::Signal(3));
 
 /// The actions of these events, of which a tick comes at the end of the wait, and any other event
 /// at the start.
@@ -25,7 +28,8 @@ fn actions(settings: Settings, events: &[Event]) -> String {
 #[test]
 fn spare_work_runs_once_beside_the_wait_or_after_the_release() {
     use Event::{
-        AlreadyDone, Lost, OutOfReach, Queued, Released, SpareFailed, StartFailed, Started, StoreFailed, Tick,
+        AlreadyDone, Lost, OutOfReach, Queued, Released, RestEnded, SpareFailed, StartFailed, Started, StoreFailed,
+        Tick,
     };
     let granted = granted(None);
     let denied = Event::Denied(65);
@@ -35,7 +39,7 @@ fn spare_work_runs_once_beside_the_wait_or_after_the_release() {
         (&[granted, Started, END, Lost, OK], "Start, Reap, Release, ReportLost(EndedLate), StartSpare, Exit(76)"),
         (&[granted, StartFailed(127), OK], "Start, ReportFailure, Release, StartSpare, Exit(127)"),
         (&[granted, Lost, OK], "Start, ReportLost(NotStarted), Release, StartSpare, Exit(76)"),
-        (&[granted, Started, TERM, END, Released], "Start, Pass(Term), Reap, Release, Exit(4)"),
+        (&[granted, Started, USR1, END, Released, OK], "Start, Pass(Usr1), Reap, Release, StartSpare, Exit(4)"),
         (&[granted, TERM], "Start, Release, Exit(143)"),
         (&[granted, Started, END, Released, TERM, OK], "Start, Reap, Release, StartSpare, PassSpare(Term), Exit(4)"),
         (&[granted, Started, END, Released, SpareFailed], "Start, Reap, Release, StartSpare, ReportFailure, Exit(4)"),
@@ -47,8 +51,8 @@ fn spare_work_runs_once_beside_the_wait_or_after_the_release() {
             "StartSpare, ReportSpare(Code(3)), Start, Reap, Release, Exit(4)",
         ),
         (
-            &[Queued, granted, Started, TERM, OK, END, Released],
-            "StartSpare, Start, PassSpare(Term), Pass(Term), Reap, Release, Exit(4)",
+            &[Queued, granted, Started, USR1, OK, DUMP, RestEnded, Released],
+            "StartSpare, Start, Pass(Usr1), Reap, AwaitRest, Release, Exit(131)",
         ),
         // Queued and not granted.
         (&[Queued, TERM, OK], "StartSpare, PassSpare(Term), Release, Exit(143)"),

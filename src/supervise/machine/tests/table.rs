@@ -2,7 +2,7 @@
 
 use super::*;
 
-const COLUMNS: [Column; 14] = [
+const COLUMNS: [Column; 15] = [
     Column::Requesting,
     Column::Waiting,
     Column::Shown,
@@ -17,6 +17,7 @@ const COLUMNS: [Column; 14] = [
     Column::Killed,
     Column::Leaving,
     Column::Done,
+    Column::Draining,
 ];
 
 pub(super) fn every_event() -> Vec<Event> {
@@ -39,7 +40,7 @@ pub(super) fn every_event() -> Vec<Event> {
     ]);
     events.extend([Stop::Tstp, Stop::Unconditional, Stop::Ttin, Stop::Ttou].map(Event::CommandStopped));
     events.extend([Ended::Code(3), Ended::Signal(15)].map(Event::Ended));
-    for sender in [Sender::Terminal, Sender::Command, Sender::Other] {
+    for sender in [Sender::Terminal, Sender::Command, Sender::Everyone, Sender::Other] {
         events.extend(Signal::ALL.map(|which| signal(which, sender)));
     }
     events
@@ -98,28 +99,71 @@ fn expected(event: Event, leased: bool) -> [String; 14] {
             row(["", "", "", "", "", "", "", &stop_too, "", "", "", "", "", ""])
         }
         Event::Ended(_) => {
-            let (end, rest, lost) = ("Reap, Release", "Reap, AwaitRest", "Kill, Reap, Release, Exit(76)");
+            let (rest, lost) = ("Reap, AwaitRest", "Kill, Reap, Release, Exit(76)");
+            // A death by a signal leaves the grant held until the tree is gone.
+            let end = if let Event::Ended(Ended::Signal(_)) = event { rest } else { "Reap, Release" };
             row(["", "", "", "", "", "", end, end, rest, rest, "", lost, "", ""])
         }
         Event::Signal { signal: signal @ (Signal::Term | Signal::Int | Signal::Hup | Signal::Quit | Signal::Usr1 | Signal::Usr2), sender } => {
             let cancel = cancel(signal, sender);
             let hide = format!("HideWaiting, {cancel}");
             let pass = format!("Pass({signal:?})");
-            let pass_new = if sender == Sender::Other { pass.as_str() } else { "" };
-            row([&cancel, &cancel, &hide, &cancel, "", &cancel, &pass, pass_new, &pass, pass_new, "", "", "", ""])
+            let (own, shared) = passed(&pass, sender);
+            let survey = if signal.asks_to_end() { "Survey" } else { "" };
+            let [run_own, run_shared] = [own, shared].map(|pass| joined(&[survey, pass]));
+            row([&cancel, &cancel, &hide, &cancel, "", &cancel, &run_own, &run_shared, own, shared, "", "", "", ""])
         }
         Event::Signal { signal: Signal::Winch, sender } => {
-            let pass_new = if sender == Sender::Other { "Pass(Winch)" } else { "" };
-            row(["", "", "", "", "", "", "Pass(Winch)", pass_new, "Pass(Winch)", pass_new, "", "", "", ""])
+            let (own, shared) = passed("Pass(Winch)", sender);
+            row(["", "", "", "", "", "", own, shared, own, shared, "", "", "", ""])
         }
-        Event::Signal { signal: Signal::Cont, .. } =>
-            row(["", "", "ShowWaiting", "", "", "", "Pass(Cont)", "Pass(Cont)", "Pass(Cont)", "Pass(Cont)", "", "", "", ""]),
+        Event::Signal { signal: Signal::Cont, sender } => {
+            let pass = if sender == Sender::Everyone { "" } else { "Pass(Cont)" };
+            row(["", "", "ShowWaiting", "", "", "", pass, pass, pass, pass, "", "", "", ""])
+        }
         Event::Signal { signal: Signal::Tstp, sender } => {
-            let pass_new = if sender == Sender::Other { "Pass(Tstp)" } else { "" };
+            let (own, shared) = passed("Pass(Tstp)", sender);
             let (stop, hide) = ("StopSelf(Tstp)", "HideWaiting, StopSelf(Tstp)");
-            let own = if leased { "Pass(Tstp)" } else { "Pass(Tstp), StopSelf(Tstp)" };
-            row([stop, stop, hide, stop, "", stop, own, pass_new, "", "", "", "", "", ""])
+            let own = joined(&[own, if leased { "" } else { stop }]);
+            row([stop, stop, hide, stop, "", stop, &own, shared, "", "", "", "", "", ""])
         }
+    }
+}
+
+/// How a signal is passed to a command in its own group and in a shared one.
+fn passed(pass: &str, sender: Sender) -> (&str, &str) {
+    match sender {
+        Sender::Other => (pass, pass),
+        Sender::Terminal | Sender::Command => (pass, ""),
+        Sender::Everyone => ("", ""),
+    }
+}
+
+fn joined(actions: &[&str]) -> String {
+    let some: Vec<_> = actions.iter().copied().filter(|actions| !actions.is_empty()).collect();
+    some.join(", ")
+}
+
+/// The actions after the end of a command that died of a passed SIGTERM.
+#[rustfmt::skip]
+fn draining(event: Event) -> &'static str {
+    match event {
+        Event::Lost             => "ReportLost(Stopped), Terminate",
+        Event::StoreFailed      => "Warn",
+        Event::RestEnded        => "Release",
+        Event::Queued | Event::OutOfReach | Event::Granted { .. } | Event::Denied(_) | Event::Deadlock => "",
+        Event::Started | Event::HandedOver | Event::StartFailed(_) | Event::Ready | Event::Released    => "",
+        Event::Busy { .. } | Event::AlreadyDone | Event::CommandStopped(_) | Event::Ended(_)           => "",
+        Event::SpareEnded(_) | Event::SpareFailed | Event::Tick                                        => "",
+        Event::Signal { signal, sender } => match (signal, sender) {
+            (Signal::Tstp, _)                                        => "Freeze, StopSelf(Tstp)",
+            (Signal::Cont, _)                                        => "Thaw",
+            (Signal::Usr1 | Signal::Usr2 | Signal::Winch, _)         => "",
+            (_, Sender::Everyone)                                    => "",
+            (Signal::Term | Signal::Int | Signal::Quit, _)           => "TellRest { signal: Term, spares_group: false }",
+            (Signal::Hup, Sender::Terminal)                          => "TellRest { signal: Hup, spares_group: true }",
+            (Signal::Hup, _)                                         => "TellRest { signal: Hup, spares_group: false }",
+        },
     }
 }
 
@@ -130,7 +174,7 @@ fn cancel(signal: Signal, sender: Sender) -> String {
 
 /// The columns of the second table, each with the instant of the event. "Overdue" means between the
 /// terminate instant and the deadline.
-fn pressed() -> [(&'static str, Machine, Boottime); 7] {
+fn pressed() -> [(&'static str, Machine, Boottime); 9] {
     let leased = |column| machine(column, Some(DEADLINE));
     [
         ("starting, overdue", leased(Column::Starting), DEADLINE - GRACE),
@@ -140,6 +184,8 @@ fn pressed() -> [(&'static str, Machine, Boottime); 7] {
         ("running in a shared group past the deadline", leased(Column::RunningShared), LATE),
         ("stopping when its grace is over", leased(Column::StoppingOwn), START + GRACE),
         ("clearing when its grace is over", leased(Column::Clearing), START + GRACE),
+        ("draining, overdue", leased(Column::Draining), DEADLINE - GRACE),
+        ("draining past the deadline", leased(Column::Draining), LATE),
     ]
 }
 
@@ -169,18 +215,30 @@ fn expected_late(event: Event) -> [String; 7] {
             let (stop, kill) = ("ReportLost(Stopped), Terminate", "ReportLost(Stopped), Kill");
             row(["ReportLost(NotStarted), Release, Exit(76)", stop, stop, kill, kill, "", ""])
         }
-        Event::Ended(_) => {
-            let end = "Reap, Release";
+        Event::Ended(ended) => {
+            let end = if let Ended::Signal(_) = ended { "Reap, AwaitRest" } else { "Reap, Release" };
             let late = &format!("ReportOverdue(EndedLate), {lost}");
             row(["", end, end, late, late, "Reap, AwaitRest", ""])
         }
         Event::Signal { signal: Signal::Tstp, .. } => row(["StopSelf(Tstp)", stop, stop, kill, kill, "Kill", lost]),
         Event::Signal { signal, sender } => {
             let starting = if signal.ends_by_default() { cancel(signal, sender) } else { String::new() };
-            let own = format!("{stop}, Pass({signal:?})");
-            let shared = if sender == Sender::Other || signal == Signal::Cont { &own } else { stop };
-            row([&starting, &own, shared, kill, kill, "Kill", lost])
+            let pass = format!("Pass({signal:?})");
+            let (own, shared) = passed(&pass, sender);
+            let shared = if signal == Signal::Cont { own } else { shared };
+            row([&starting, &joined(&[stop, own]), &joined(&[stop, shared]), kill, kill, "Kill", lost])
         }
+    }
+}
+
+/// The actions of a draining machine that is overdue, and past its deadline.
+fn expected_late_draining(event: Event) -> [String; 2] {
+    let lost = "Kill, Reap, Release, Exit(76)";
+    let ended = |report: &str| [format!("{report}, Terminate"), format!("{report}, {lost}")];
+    match event {
+        Event::Lost => ended("ReportLost(Stopped)"),
+        Event::Tick | Event::Signal { .. } => ended("ReportOverdue(Stopped)"),
+        _ => [draining(event), draining(event)].map(str::to_owned),
     }
 }
 
@@ -192,7 +250,8 @@ fn text(actions: &[Action]) -> String {
 fn every_event_in_every_state_leads_to_the_actions_of_the_table() {
     for event in every_event() {
         for deadline in [None, Some(DEADLINE)] {
-            for (column, expected) in COLUMNS.into_iter().zip(expected(event, deadline.is_some())) {
+            let expected = expected(event, deadline.is_some()).into_iter().chain([draining(event).to_owned()]);
+            for (column, expected) in COLUMNS.into_iter().zip(expected) {
                 let mut machine = machine(column, deadline);
                 let now = START + if let Column::Shown = column { NOTICE_AFTER } else { Duration::ZERO };
                 assert_eq!(text(&machine.on(event, now)), expected, "{event:?} in {column:?} with {deadline:?}");
@@ -204,7 +263,8 @@ fn every_event_in_every_state_leads_to_the_actions_of_the_table() {
 #[test]
 fn every_event_after_a_time_limit_leads_to_the_actions_of_the_table() {
     for event in every_event() {
-        for ((name, mut machine, now), expected) in pressed().into_iter().zip(expected_late(event)) {
+        let expected = expected_late(event).into_iter().chain(expected_late_draining(event));
+        for ((name, mut machine, now), expected) in pressed().into_iter().zip(expected) {
             assert_eq!(text(&machine.on(event, now)), expected, "{event:?} while {name}");
         }
     }

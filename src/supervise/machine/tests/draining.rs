@@ -1,0 +1,129 @@
+//! A command that was ended, and the lock that is held until its tree is gone.
+
+use super::*;
+
+const TEN: Duration = Duration::from_secs(10);
+const DIED: Event = Event::Ended(Ended::Signal(15));
+const EXITED: Event = Event::Ended(Ended::Code(3));
+
+fn int(sender: Sender) -> Event {
+    signal(Signal::Int, sender)
+}
+
+fn text(actions: &[Action]) -> String {
+    actions.iter().map(|action| format!("{action:?}")).collect::<Vec<_>>().join(", ")
+}
+
+/// What the signals, so long before the end, and the end of the command lead to.
+fn end(group: Group, signals: &[Event], before: Duration, end: Event) -> String {
+    let mut machine = machine(if group == Group::Own { Column::RunningOwn } else { Column::RunningShared }, None);
+    signals.iter().for_each(|event| drop(machine.on(*event, START)));
+    text(&machine.on(end, START + before))
+}
+
+/// "A command that was ended: it died of a signal, whoever sent it; or rlock got TERM while it ran,
+/// from whomever; or INT that rlock passed. INT of a terminal, HUP and QUIT count only if the
+/// command died of them or ended within 10 s of them."
+#[test]
+fn lock_stays_held_for_the_rest_of_a_command_that_was_ended() {
+    use Sender::{Command, Everyone, Other, Terminal};
+    let (now, late) = (Duration::ZERO, TEN + Duration::from_nanos(1));
+    let (term, hup, quit, usr1) = (
+        |sender| signal(Signal::Term, sender),
+        |sender| signal(Signal::Hup, sender),
+        |sender| signal(Signal::Quit, sender),
+        |sender| signal(Signal::Usr1, sender),
+    );
+    let (free, held) = ("Reap, Release", "Reap, AwaitRest");
+    let told =
+        |signal: &str, spares| format!("Reap, TellRest {{ signal: {signal}, spares_group: {spares} }}, AwaitRest");
+    let (own, shared) = (Group::Own, Group::Shared);
+    let rows: &[(Group, &[Event], Duration, Event, &str)] = &[
+        // By itself.
+        (own, &[], now, EXITED, free),
+        (own, &[usr1(Other)], now, EXITED, free),
+        (own, &[hup(Other)], late, EXITED, free),
+        (own, &[quit(Other)], late, EXITED, free),
+        (shared, &[int(Terminal)], late, EXITED, free),
+        // A death by a signal that rlock never got, or got long before.
+        (own, &[], now, DIED, held),
+        (own, &[hup(Other)], late, DIED, held),
+        (own, &[usr1(Other)], now, DIED, held),
+        // By a signal that rlock got.
+        (own, &[term(Other)], late, DIED, &told("Term", false)),
+        (own, &[term(Other)], late, EXITED, &told("Term", false)),
+        (own, &[term(Everyone)], late, EXITED, held),
+        (own, &[term(Everyone)], late, DIED, held),
+        (shared, &[term(Command)], late, EXITED, &told("Term", true)),
+        (own, &[int(Other)], late, EXITED, &told("Int", false)),
+        (own, &[int(Everyone)], late, EXITED, held),
+        (own, &[hup(Other)], TEN, EXITED, &told("Hup", false)),
+        (own, &[quit(Other)], TEN, EXITED, &told("Quit", false)),
+        (shared, &[int(Terminal)], TEN, EXITED, &told("Int", true)),
+        (shared, &[int(Terminal)], late, Event::Ended(Ended::Signal(2)), &told("Int", true)),
+        (own, &[usr1(Other)], late, Event::Ended(Ended::Signal(10)), &told("Usr1", false)),
+        // The last signal counts.
+        (own, &[int(Other), term(Other)], now, EXITED, &told("Term", false)),
+        (own, &[term(Other), int(Other)], now, EXITED, &told("Int", false)),
+        (own, &[term(Other), usr1(Other)], now, EXITED, &told("Term", false)),
+        (own, &[term(Everyone), term(Other)], now, EXITED, &told("Term", false)),
+    ];
+    for (group, signals, before, event, expected) in rows {
+        assert_eq!(end(*group, signals, *before, *event), *expected, "{signals:?}, then {event:?} after {before:?}");
+    }
+}
+
+#[test]
+fn tree_is_looked_at_before_a_signal_that_asks_for_the_end_is_passed() {
+    let mut machine = machine(Column::RunningOwn, None);
+    assert_eq!(machine.on(TERM, START), [Action::Survey, Action::Pass(Signal::Term)]);
+    let everyone = signal(Signal::Term, Sender::Everyone);
+    assert_eq!(machine.on(everyone, START), [Action::Survey], "everyone has had it");
+}
+
+#[test]
+fn release_follows_the_end_of_the_rest_and_the_exit_code_is_that_of_the_command() {
+    let mut machine = machine(Column::RunningOwn, None);
+    machine.on(TERM, START);
+    machine.on(EXITED, START);
+    assert_eq!(pass_time(&mut machine, START + TEN), [(Duration::from_secs(1), Action::ReportRest { by: 15 })]);
+    assert_eq!(machine.on(Event::RestEnded, LATE), [Action::Release]);
+    assert_eq!(machine.on(Event::Released, LATE), [Action::Exit(3)]);
+}
+
+/// "KILL to rlock, a lost lock and `--max-runtime` end the tree as today, also meanwhile; 76 and 124
+/// go before the command's code."
+#[test]
+fn lost_lock_and_maximum_run_time_end_the_rest() {
+    let mut lost = machine(Column::Draining, Some(DEADLINE));
+    assert_eq!(text(&lost.on(Event::Lost, START)), "ReportLost(Stopped), Terminate");
+    assert_eq!(text(&lost.on(Event::RestEnded, START)), "Release, Exit(76)");
+    let limited = Settings { max_runtime: Some(TEN), ..settings(Group::Own) };
+    let draining = || {
+        let mut machine = Machine::new(limited);
+        [granted(None), Event::Started, TERM, DIED].iter().for_each(|event| drop(machine.on(*event, START)));
+        machine
+    };
+    let mut patient = draining();
+    let actions = pass_time(&mut patient, START + TEN);
+    let (report, timeout) = ((Duration::from_secs(1), Action::ReportRest { by: 15 }), TEN);
+    assert_eq!(actions, [report, (timeout, Action::ReportTimeout), (timeout, Action::Terminate)]);
+    assert_eq!(text(&patient.on(Event::RestEnded, START + TEN)), "Release");
+    assert_eq!(text(&patient.on(Event::Released, START + TEN)), "Exit(124)");
+    let mut stubborn = draining();
+    pass_time(&mut stubborn, START + TEN);
+    let killed = pass_time(&mut stubborn, LATE);
+    assert_eq!(killed, [Action::Kill, Action::Reap, Action::Release].map(|action| (TEN + GRACE, action)));
+}
+
+/// "TSTP stops rest and rlock at once." A rest that is stopped would not hear SIGTERM.
+#[test]
+fn rest_stops_with_rlock_and_is_continued_to_be_ended() {
+    let stop = signal(Signal::Tstp, Sender::Terminal);
+    let mut machine = machine(Column::Draining, Some(DEADLINE));
+    assert_eq!(machine.on(stop, START), [Action::Freeze, Action::StopSelf(Stop::Tstp)]);
+    assert_eq!(machine.on(signal(Signal::Cont, Sender::Other), START), [Action::Thaw]);
+    machine.on(stop, START);
+    let ended = machine.on(signal(Signal::Cont, Sender::Other), DEADLINE - GRACE);
+    assert_eq!(text(&ended), "ReportOverdue(Stopped), Terminate, Thaw");
+}
