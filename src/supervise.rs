@@ -14,6 +14,7 @@
 //! This module accesses the store only through [`crate::store::Handle`], and takes all text from
 //! [`crate::show::messages`].
 
+mod canary;
 mod child;
 pub(crate) mod event;
 mod guarded;

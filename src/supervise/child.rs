@@ -20,7 +20,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, set_child_subreaper, w
 use self::send::Telling;
 use super::event::Group;
 use super::guarded;
-use super::guardian::{self, Ward};
+use super::guardian::{self, Notes, Ward};
 use super::signals::Signals;
 use super::spare::SpareIds;
 use super::spawn::spawn;
@@ -54,6 +54,8 @@ pub(crate) struct Child {
     ward: Ward,
     /// Number of guardians that may still die before rlock goes on without one.
     guardians_left: u32,
+    /// The notes of the guardian.
+    notes: Option<Notes>,
     family: Family,
     /// Whether [`Child::look`] has seen a stop after which rlock has not continued the command.
     stopped: bool,
@@ -91,11 +93,12 @@ impl Child {
             let (guardian, pid) = guarded::start(&ward, kept, signals, |guardian| {
                 spawn(&command.argv, environment, &guarded::prepare(signals, leader(guardian)), limit)
             })?;
-            (family.guardian, family.command) = (Some(guardian), Some(pid));
+            (family.guardian, family.command) = (Some(guardian.pid), Some(pid));
             Ok(Self {
                 group,
                 kept: owned,
-                ward: Ward { group: leader(guardian), is_first: false, ..ward },
+                ward: Ward { group: leader(guardian.pid), is_first: false, ..ward },
+                notes: guardian.notes,
                 guardians_left: GUARDIANS_MAX,
                 family,
                 stopped: false,
@@ -111,6 +114,11 @@ impl Child {
     /// The command's process id, until the command is reaped.
     pub(crate) fn pid(&self) -> Option<Pid> {
         self.family.command
+    }
+
+    /// The guardian's notes of the signals that it has received, if the kernel permits them.
+    pub(crate) fn notes(&self) -> Option<&Notes> {
+        self.notes.as_ref()
     }
 
     /// Leaves the processes of the spare work alone.

@@ -39,6 +39,10 @@ impl Signal {
     pub(crate) const ALL: [Self; 9] =
         [Self::Term, Self::Int, Self::Hup, Self::Quit, Self::Usr1, Self::Usr2, Self::Winch, Self::Cont, Self::Tstp];
 
+    /// The signals that people and programs send to every process of a tree.
+    pub(crate) const TO_EVERYONE: [Self; 7] =
+        [Self::Term, Self::Int, Self::Hup, Self::Quit, Self::Usr1, Self::Usr2, Self::Cont];
+
     pub(crate) const fn kernel(self) -> Kernel {
         match self {
             Self::Term => Kernel::TERM,
@@ -229,6 +233,9 @@ pub(crate) enum Action {
     Start,
     /// Send the signal to the command's process alone, as its sender would have.
     Pass(Signal),
+    /// Send the signal to the command's process if the command does not catch it. A command that
+    /// has received the signal as well does not notice a second one then.
+    PassUncaught(Signal),
     /// Send the signal to the rest of the command's group. In a shared group, only processes that
     /// the command has started receive it.
     PassGroup(Signal),

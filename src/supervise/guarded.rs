@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::process::{Pid, Signal as Kernel, getpid, getppid, set_parent_process_death_signal, setpgid};
 
-use super::guardian::{self, Ward};
+use super::guardian::{self, Guardian, Ward};
 use super::signals::Signals;
 use crate::system::exit;
 
@@ -19,13 +19,13 @@ pub(super) fn start(
     kept: &[BorrowedFd<'_>],
     signals: &Signals,
     start: impl FnOnce(Pid) -> io::Result<Pid>,
-) -> io::Result<(Pid, Pid)> {
+) -> io::Result<(Guardian, Pid)> {
     let _blocked = signals.hold_back()?;
     let guardian = guardian::start(ward, kept)?;
-    match start(guardian) {
+    match start(guardian.pid) {
         Ok(program) => Ok((guardian, program)),
         Err(error) => {
-            guardian::end(guardian)?;
+            guardian::end(guardian.pid)?;
             Err(error)
         }
     }

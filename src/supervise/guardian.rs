@@ -19,6 +19,9 @@
 //! The guardian then has memory of its own. The OOM killer ends all processes that share memory, so
 //! it can now end rlock without its guardian.
 //!
+//! A sender that signals every process signals the guardian as well. The guardian notes the signals
+//! that are worth it in a pipe to rlock, see [`super::canary`].
+//!
 //! The guardian blocks all signals, and it is not in rlock's process group, so a SIGKILL to that
 //! group misses the guardian. Nor does its name contain `rlock`, so `pkill -9 rlock` misses it once
 //! it has its own command line. It keeps the beacon of an embedded store open, so that the lock is
@@ -27,18 +30,21 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::time::Duration;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Access, Mode, OFlags, RawDir};
 use rustix::io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd};
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
     Pid, PidfdFlags, Signal as Kernel, WaitOptions, getpid, kill_process, pidfd_open, setpgid, waitpid,
 };
 
+use super::event::Signal;
 use super::spawn::{pointers, stack};
 use crate::system::processes;
+use crate::system::signals::set_of;
 
 pub(crate) mod program;
 
@@ -81,13 +87,53 @@ impl Ward {
     }
 }
 
+/// A guardian that was started.
+#[derive(Debug)]
+pub(super) struct Guardian {
+    pub(super) pid: Pid,
+    /// The notes of the signals that the guardian has received; `None` if the kernel gave no
+    /// descriptors for them.
+    pub(super) notes: Option<Notes>,
+}
+
+/// The end of the pipe from which rlock reads the notes, one byte for each signal.
+#[derive(Debug)]
+pub(super) struct Notes(OwnedFd);
+
+impl Notes {
+    /// The next note, if there is one.
+    pub(super) fn next(&self) -> Option<Signal> {
+        let mut number = [0];
+        match rustix::io::read(&self.0, &mut number) {
+            Ok(1) => Signal::from_number(number[0].into()),
+            _ => None,
+        }
+    }
+}
+
+impl AsFd for Notes {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The descriptors by which a guardian notes signals: a signalfd(2), and the pipe to rlock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ears {
+    signals: RawFd,
+    notes: RawFd,
+}
+
 /// What the guardian reads while it shares rlock's memory. It is never freed.
 struct Plan {
     group: Option<Pid>,
     /// A pidfd of rlock, which Linux has since 5.3. Without it the guardian executes its program at
     /// once.
     life: Option<RawFd>,
-    /// The descriptors that the guardian keeps open, with the pidfd.
+    ears: Option<Ears>,
+    /// rlock, whose own signals are not noted.
+    rlock: Pid,
+    /// The descriptors that the guardian keeps open, with the pidfd and the ears.
     kept: Vec<RawFd>,
     /// The arguments and the environment of the program, and the texts that they point to.
     argv: Vec<*const c_char>,
@@ -99,15 +145,18 @@ struct Plan {
 ///
 /// # Errors
 /// The kernel's.
-pub(super) fn start(ward: &Ward, kept: &[BorrowedFd<'_>]) -> io::Result<Pid> {
-    // The clone copies the descriptor, so rlock need not keep it.
+pub(super) fn start(ward: &Ward, kept: &[BorrowedFd<'_>]) -> io::Result<Guardian> {
+    // The clone copies the descriptors, so rlock need not keep them.
     let pidfd = pidfd_open(ward.rlock, PidfdFlags::empty()).ok();
     let life = pidfd.as_ref().map(AsRawFd::as_raw_fd);
+    let canary = canary_ends().ok();
+    let ears =
+        canary.as_ref().map(|(_, [signals, notes])| Ears { signals: signals.as_raw_fd(), notes: notes.as_raw_fd() });
     let mut kept: Vec<RawFd> = kept.iter().map(AsRawFd::as_raw_fd).collect();
-    let texts = [program::words(), vec![program::variable(ward, life, &kept)]];
-    kept.extend(life);
+    let texts = [program::words(), vec![program::variable(ward, life, ears, &kept)]];
+    kept.extend(life.into_iter().chain(ears.into_iter().flat_map(|ears| [ears.signals, ears.notes])));
     let [argv, environment] = [0, 1].map(|list| pointers(&texts[list]));
-    let plan = Plan { group: ward.group, life, kept, argv, environment, _texts: texts };
+    let plan = Plan { group: ward.group, life, ears, rlock: ward.rlock, kept, argv, environment, _texts: texts };
     let plan: *const Plan = Box::leak(Box::new(plan));
     let flags = libc::CLONE_VM | libc::SIGCHLD;
     // SAFETY: the stack and the plan are never freed. The child makes only system calls on
@@ -123,7 +172,22 @@ pub(super) fn start(ward: &Ward, kept: &[BorrowedFd<'_>]) -> io::Result<Pid> {
         end(pid)?;
         return Err(error.into());
     }
-    Ok(pid)
+    Ok(Guardian { pid, notes: canary.map(|(notes, _)| notes) })
+}
+
+/// The notes for rlock, and the guardian's descriptors: a signalfd(2), which tells each process of
+/// its own signals, and the pipe.
+fn canary_ends() -> io::Result<(Notes, [OwnedFd; 2])> {
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    let set = set_of(&Signal::TO_EVERYONE.map(|signal| signal.kernel().as_raw()));
+    // SAFETY: the set is complete, and -1 asks for a new descriptor.
+    let signals = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+    if signals < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made the descriptor, and nothing else owns it.
+    let signals = unsafe { OwnedFd::from_raw_fd(signals) };
+    Ok((Notes(reader), [signals, writer]))
 }
 
 /// Tells a guardian to end, for there is nothing left to guard. Returns whether the guardian ends,
@@ -174,10 +238,10 @@ extern "C" fn in_guardian(plan: *mut c_void) -> c_int {
     };
     // SAFETY: `close_all_but` has left the pidfd open.
     let life = unsafe { BorrowedFd::borrow_raw(life) };
-    let _ = await_end(life, Some(SHARED_LIMIT));
+    let _ = await_end(life, plan.ears, plan.rlock, Some(SHARED_LIMIT));
     plan.execute();
     // There is no /proc, or too little memory.
-    if await_end(life, None).is_err() {
+    if await_end(life, plan.ears, plan.rlock, None).is_err() {
         signal_hook::low_level::exit(c_int::from(crate::system::exit::FAILURE))
     }
     plan.execute();
@@ -186,16 +250,42 @@ extern "C" fn in_guardian(plan: *mut c_void) -> c_int {
     signal_hook::low_level::exit(c_int::from(crate::system::exit::FAILURE))
 }
 
-/// Waits for the end of the process of this pidfd, for at most this time if there is a limit.
+/// Waits for the end of `rlock`, which is the process of the pidfd `life`, for at most this time if
+/// there is a limit. Notes the signals that come meanwhile. It does not allocate.
 ///
 /// # Errors
 /// The kernel does not permit the wait.
-fn await_end(life: BorrowedFd<'_>, limit: Option<Duration>) -> Result<(), Errno> {
-    let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+fn await_end(life: BorrowedFd<'_>, ears: Option<Ears>, rlock: Pid, limit: Option<Duration>) -> Result<(), Errno> {
+    let until = limit.map(|limit| Instant::now() + limit);
+    // SAFETY: the guardian has kept the descriptor.
+    let signals = ears.map_or(life, |ears| unsafe { BorrowedFd::borrow_raw(ears.signals) });
     loop {
-        match poll(&mut [PollFd::from_borrowed_fd(life, PollFlags::IN)], limit.as_ref()) {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        let mut polled = [life, signals].map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
+        match poll(&mut polled, left.as_ref()) {
             Err(Errno::INTR) => {}
-            ended => return ended.map(drop),
+            Err(error) => return Err(error),
+            Ok(_) if polled[0].revents().is_empty() && !polled[1].revents().is_empty() => {
+                ears.into_iter().for_each(|ears| ears.note(rlock));
+            }
+            Ok(_) => return Ok(()),
+        }
+    }
+}
+
+impl Ears {
+    /// Notes the next signal, unless `rlock` has sent it. A note that does not fit into the pipe is
+    /// lost, and the command gets the signal twice.
+    fn note(self, rlock: Pid) {
+        // SAFETY: the guardian has kept both descriptors.
+        let [signals, notes] = [self.signals, self.notes].map(|number| unsafe { BorrowedFd::borrow_raw(number) });
+        let mut info = [0; size_of::<libc::signalfd_siginfo>()];
+        let Ok(_) = rustix::io::read(signals, &mut info) else { return };
+        // The number is the first field of signalfd_siginfo, and the sender the fourth.
+        let field = |at: usize| info[4 * at..].first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
+        if field(3) != rlock.as_raw_nonzero().get().unsigned_abs() {
+            let _ = rustix::io::write(notes, &[field(0) as u8]);
         }
     }
 }

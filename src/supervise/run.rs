@@ -20,9 +20,11 @@ use rustix::process::Signal as Kernel;
 use self::processes::Processes;
 use self::request::Request;
 use self::voice::Voice;
+use super::canary::Canary;
 use super::child::Child;
 pub(crate) use super::child::CommandSpec;
-use super::event::{Action, Event};
+use super::event::{Action, Event, Group, Sender, Signal};
+use super::guardian::Notes;
 use super::machine::{Machine, Settings};
 use super::notify::NotifySocket;
 use super::reaping::reap_inherited;
@@ -130,6 +132,7 @@ where
         voice: Voice::new(messages, settings, &command, output),
         processes: Processes::new(command, settings.group, spare),
         child_changed: false,
+        canary: Canary::default(),
         notify,
         begin: Some(begin),
         conclude,
@@ -157,6 +160,7 @@ struct Supervision<'a, E, C> {
     processes: Processes,
     /// Whether the loop must look at the command and the spare work.
     child_changed: bool,
+    canary: Canary,
     notify: Option<NotifySocket>,
     begin: Option<E>,
     conclude: C,
@@ -186,7 +190,8 @@ where
             self.ask()?;
         }
         self.take_notices()?;
-        if std::mem::take(&mut self.child_changed) {
+        if self.is_child_due() {
+            self.child_changed = false;
             let event = self.processes.look_at_spare()?;
             self.on_any(event)?;
             self.look_at_child()?;
@@ -205,9 +210,10 @@ where
         let of_store = polled.len();
         polled.extend(descriptors.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)));
         let of_command = polled.len();
+        polled.extend(self.processes.notes().map(|notes| PollFd::new(notes, PollFlags::IN)));
         polled.extend(self.notify.iter().map(|socket| PollFd::new(socket, PollFlags::IN)));
-        let due = self.machine.next_timeout().into_iter().chain(asking).min();
-        let until = if self.child_changed { Some(Boottime::default()) } else { due };
+        let due = self.machine.next_timeout().into_iter().chain(asking).chain(self.canary.decides_at()).min();
+        let until = if self.is_child_due() { Some(Boottime::default()) } else { due };
         self.signals.wait(&self.alarm, &mut polled, until).context("cannot wait for signals and the store")?;
         let is_ready = |descriptor: &PollFd<'_>| !descriptor.revents().is_empty();
         let store_spoke = polled[of_store..of_command].iter().any(is_ready);
@@ -217,18 +223,43 @@ where
         Ok(store_spoke || asking.is_some_and(|at| at <= Boottime::now()))
     }
 
-    /// Reports the received signals to the machine.
+    /// Whether the loop is to look at the command now. A signal that came before the end of the
+    /// command may be the reason for it, so the signal is decided first.
+    fn is_child_due(&self) -> bool {
+        self.child_changed && self.canary.decides_at().is_none()
+    }
+
+    /// Reports the received signals to the machine. The canary decides those that every process may
+    /// have received.
     fn take_signals(&mut self) -> anyhow::Result<()> {
+        let now = Boottime::now();
+        while let Some(note) = self.processes.notes().and_then(Notes::next) {
+            self.canary.note(note, now);
+        }
         while let Some(arrival) = self.signals.next() {
             match arrival {
                 Arrival::Child => self.child_changed = true,
                 Arrival::Signal(signal, source) => {
                     let sender = source.sender(signal, self.processes.command());
-                    self.on(Event::Signal { signal, sender })?;
+                    match self.may_be_for_everyone(signal, sender) {
+                        true => self.canary.signal(signal, sender, now),
+                        false => self.on(Event::Signal { signal, sender })?,
+                    }
                 }
             }
         }
+        while let Some((signal, sender)) = self.canary.next(now) {
+            self.on(Event::Signal { signal, sender })?;
+        }
         Ok(())
+    }
+
+    /// Whether the guardian may have received the signal, too. In a shared group, a SIGCONT that
+    /// comes late could undo a Ctrl-Z.
+    fn may_be_for_everyone(&self, signal: Signal, sender: Sender) -> bool {
+        let is_late = signal == Signal::Cont && self.voice.settings.group == Group::Shared;
+        let is_candidate = sender == Sender::Other && Signal::TO_EVERYONE.contains(&signal) && !is_late;
+        is_candidate && self.processes.notes().is_some()
     }
 
     /// Reports whether the command says that it is ready.
@@ -326,6 +357,7 @@ where
                 self.exit = Some(signal.exit_code());
             }
             Action::Pass(signal) => self.processes.on_child(|child| child.pass(signal)),
+            Action::PassUncaught(signal) => self.processes.on_child(|child| child.pass_uncaught(signal)),
             Action::PassGroup(signal) => self.processes.on_child(|child| child.pass_group(signal)),
             Action::Survey => self.processes.on_child(Child::survey),
             Action::TellRest { signal, spares_group } => {

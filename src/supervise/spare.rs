@@ -66,7 +66,7 @@ impl SpareWork {
                 let in_child = || dup2_stdin(&nothing).map_err(io::Error::from).and_then(|()| prepare());
                 spawn(&argv, &[(VARIABLE.into(), session.into())], &in_child, START_LIMIT)
             })?;
-            Ok(Self { pid, leader })
+            Ok(Self { pid, leader: leader.pid })
         };
         started().map_err(|error| start_failure(argv[0].as_os_str(), &error, START_LIMIT))
     }

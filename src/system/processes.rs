@@ -162,6 +162,14 @@ pub(crate) fn names(pid: Pid) -> (Vec<u8>, Vec<u8>) {
     (read("comm").trim_ascii_end().to_vec(), read("cmdline"))
 }
 
+/// Whether a process has a handler for the signal of this number; `None` if there is no such process.
+pub(crate) fn catches(pid: Pid, signal: i32) -> Option<bool> {
+    let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
+    let caught = u64::from_str_radix(caught.trim(), 16).ok()?;
+    Some(caught & 1 << (signal - 1) != 0)
+}
+
 /// Parses /proc/PID/stat, see proc(5): field 3 is the state, 4 the parent, 5 the group, 6 the
 /// session, 9 the flags, 20 the number of threads, 22 the start. The name before these fields may
 /// contain any characters. State and flags are those of the first thread.

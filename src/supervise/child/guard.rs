@@ -13,16 +13,22 @@ impl Child {
     /// Starts another guardian in place of one that has died and was reaped, unless the tree has
     /// ended or too many have died.
     pub(super) fn replace_guardian(&mut self, signals: &Signals) -> io::Result<()> {
-        self.family.guardian = None;
+        (self.family.guardian, self.notes) = (None, None);
         if self.guardians_left > 0 && (self.pid().is_some() || self.awaits_rest) {
             self.guardians_left -= 1;
             let _blocked = signals.hold_back()?;
-            let kept: Vec<_> = self.kept.iter().map(AsFd::as_fd).collect();
-            // If the system has no memory or processes left, the command goes on unguarded, as it
-            // does after too many guardians have died.
-            self.family.guardian = guardian::start(&self.ward, &kept).ok();
+            self.start_guardian();
         }
         Ok(())
+    }
+
+    /// Starts another guardian. If the system has no memory or processes left, the command goes on
+    /// unguarded, as it does after too many guardians have died.
+    fn start_guardian(&mut self) {
+        let kept: Vec<_> = self.kept.iter().map(AsFd::as_fd).collect();
+        let started = guardian::start(&self.ward, &kept).ok();
+        self.family.guardian = started.as_ref().map(|guardian| guardian.pid);
+        self.notes = started.and_then(|guardian| guardian.notes);
     }
 
     /// Replaces the guardian by one that keeps no descriptor: the lock is about to be released,
@@ -34,7 +40,7 @@ impl Child {
         let _blocked = signals.hold_back()?;
         self.kept.clear();
         let former = self.family.guardian.take();
-        self.family.guardian = guardian::start(&self.ward, &[]).ok();
+        self.start_guardian();
         former.map_or(Ok(()), guardian::end)
     }
 
@@ -44,6 +50,7 @@ impl Child {
     pub(crate) fn dismiss_guardian(&mut self) {
         self.guardians_left = 0;
         self.kept.clear();
+        self.notes = None;
         self.family.guardian = self.family.guardian.filter(|guardian| guardian::dismiss(*guardian));
     }
 

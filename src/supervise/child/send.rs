@@ -58,6 +58,15 @@ impl Child {
         }
     }
 
+    /// Sends the signal to the command's process unless the command catches it, or /proc does not
+    /// tell.
+    pub(crate) fn pass_uncaught(&mut self, signal: Signal) {
+        let catches = |pid| processes::catches(pid, signal.kernel().as_raw()).unwrap_or(true);
+        if self.pid().is_some_and(|pid| !catches(pid)) {
+            self.pass(signal);
+        }
+    }
+
     /// Continues the command if the command is still in the stop that rlock has seen. Mostly the
     /// process that continued rlock has continued the whole group. A second or late SIGCONT would
     /// then undo a Ctrl-Z that came in between.

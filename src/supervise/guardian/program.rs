@@ -21,7 +21,7 @@ use rustix::process::{
 };
 
 use super::super::{killing, tree};
-use super::{NAME, Ward, await_end, is_guardian};
+use super::{Ears, NAME, Ward, await_end, is_guardian};
 use crate::system::processes::{self, Process, Snapshot, Stat, own_group};
 use crate::system::signals::set_of;
 use crate::system::tree_end;
@@ -39,11 +39,13 @@ const ROUND_MAX: i32 = 1000;
 /// The variable that tells the program what to guard, see [`Orders`].
 const VARIABLE: &str = "RLOCK_WARD";
 
-/// What the program is told: the ward, the pidfd of rlock, and the descriptors that it keeps.
+/// What the program is told: the ward, the pidfd of rlock, the descriptors for the signals, and
+/// those that it keeps.
 #[derive(Debug, PartialEq, Eq)]
 struct Orders {
     ward: Ward,
     life: Option<RawFd>,
+    ears: Option<Ears>,
     kept: Vec<RawFd>,
 }
 
@@ -56,10 +58,11 @@ pub(super) fn words() -> Vec<CString> {
 }
 
 /// The environment variable that carries the orders. There is no other.
-pub(super) fn variable(ward: &Ward, life: Option<RawFd>, kept: &[RawFd]) -> CString {
+pub(super) fn variable(ward: &Ward, life: Option<RawFd>, ears: Option<Ears>, kept: &[RawFd]) -> CString {
     let Ward { rlock, session, outer, group, is_first } = ward;
-    let (group, life) = (group.map_or(0, number), life.unwrap_or(-1));
-    let mut text = format!("{VARIABLE}={rlock} {session} {outer} {group} {} {life}", u8::from(*is_first));
+    let (group, life, is_first) = (group.map_or(0, number), life.unwrap_or(-1), u8::from(*is_first));
+    let Ears { signals, notes } = ears.unwrap_or(Ears { signals: -1, notes: -1 });
+    let mut text = format!("{VARIABLE}={rlock} {session} {outer} {group} {is_first} {life} {signals} {notes}");
     kept.iter().for_each(|descriptor| text.push_str(&format!(" {descriptor}")));
     CString::new(text).expect("numbers and a session id have no null byte")
 }
@@ -72,9 +75,11 @@ fn orders(text: &str) -> Option<Orders> {
     let outer = fields.next()?.parse().ok()?;
     let group = Pid::from_raw(fields.next()?.parse().ok()?);
     let is_first = fields.next()? == "1";
-    let life = fields.next()?.parse().ok().filter(|life| *life >= 0);
+    let mut descriptor = || Some(fields.next()?.parse().ok().filter(|descriptor| *descriptor >= 0));
+    let (life, signals, notes) = (descriptor()?, descriptor()?, descriptor()?);
+    let ears = signals.zip(notes).map(|(signals, notes)| Ears { signals, notes });
     let kept = fields.map(|field| field.parse().ok()).collect::<Option<_>>()?;
-    Some(Orders { ward: Ward { rlock, session, outer, group, is_first }, life, kept })
+    Some(Orders { ward: Ward { rlock, session, outer, group, is_first }, life, ears, kept })
 }
 
 /// Guards and ends this process, if it was executed as a guardian: `name` is the first word of its
@@ -89,13 +94,13 @@ pub(crate) fn run_if_called(name: &OsStr) {
 }
 
 /// Waits for the end of rlock, then ends the tree, and notes its end on the beacon.
-fn guard(Orders { ward, life, kept }: Orders) {
+fn guard(Orders { ward, life, ears, kept }: Orders) {
     let _ = rustix::thread::set_name(NAME);
     // A file system that rlock was started in must not be kept busy.
     let _ = rustix::process::chdir("/");
     // SAFETY: this process was started with the descriptor, and closes none.
     let life = life.map(|life| unsafe { BorrowedFd::borrow_raw(life) });
-    if life.is_none_or(|life| await_end(life, None).is_err()) {
+    if life.is_none_or(|life| await_end(life, ears, ward.rlock, None).is_err()) {
         await_new_parent(ward.rlock);
     }
     if end_tree(&ward) {
@@ -391,11 +396,12 @@ mod tests {
         let ward =
             Ward { rlock: getpid(), session: "5e55".to_owned(), outer: 7, group: Some(getpid()), is_first: false };
         let first = Ward { group: None, is_first: true, ..ward.clone() };
-        for (ward, life, kept) in [(ward, Some(7), vec![5, 6]), (first, None, vec![])] {
-            let variable = variable(&ward, life, &kept).into_string().unwrap();
+        let ears = Some(Ears { signals: 8, notes: 9 });
+        for (ward, life, ears, kept) in [(ward, Some(7), ears, vec![5, 6]), (first, None, None, vec![])] {
+            let variable = variable(&ward, life, ears, &kept).into_string().unwrap();
             let (name, text) = variable.split_once('=').unwrap();
             assert_eq!(name, VARIABLE);
-            assert_eq!(orders(text), Some(Orders { ward, life, kept }));
+            assert_eq!(orders(text), Some(Orders { ward, life, ears, kept }));
         }
         assert_eq!(orders("7 5e55"), None);
     }

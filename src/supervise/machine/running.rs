@@ -165,7 +165,8 @@ impl Running {
         self.is_interrupted |= signal == Signal::Int && sender == Sender::Terminal;
         let pass = pass(signal, sender, group, &mut self.is_frozen);
         self.told.retain(|told| told.signal != signal);
-        self.told.push(Told::new(signal, sender, pass.is_some(), now));
+        let is_passed = pass.is_some_and(|pass| !matches!(pass, Action::PassUncaught(_)));
+        self.told.push(Told::new(signal, sender, is_passed, now));
         let survey = (signal.asks_to_end() && !self.is_released).then_some(Action::Survey);
         // In a shared group rlock stops when the command has, not before: a shell that took the
         // terminal back earlier would stop an editor while it restores the screen.
@@ -340,12 +341,13 @@ fn pass(signal: Signal, sender: Sender, group: Group, is_frozen: &mut bool) -> O
     if signal == Signal::Cont && std::mem::take(is_frozen) {
         return Some(Action::Thaw);
     }
-    let had_it = match sender {
-        Sender::Everyone => true,
+    match sender {
+        // A sender that chooses processes by rlock's program or command line signals rlock and the
+        // guardian, and not the command.
+        Sender::Everyone => Some(Action::PassUncaught(signal)),
         // A second SIGCONT does no harm. A missing one leaves the command stopped, since rlock may
         // have been continued alone.
-        Sender::Terminal | Sender::Command => group == Group::Shared && signal != Signal::Cont,
-        Sender::Other => false,
-    };
-    (!had_it).then_some(Action::Pass(signal))
+        Sender::Terminal | Sender::Command if group == Group::Shared && signal != Signal::Cont => None,
+        _ => Some(Action::Pass(signal)),
+    }
 }

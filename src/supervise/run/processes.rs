@@ -9,6 +9,7 @@ use rustix::process::{Pid, Signal as Kernel};
 
 use super::super::child::{Child, CommandSpec};
 use super::super::event::{Event, Group};
+use super::super::guardian::Notes;
 use super::super::reaping::reap_inherited;
 use super::super::signals::Signals;
 use super::super::spare::SpareWork;
@@ -30,6 +31,11 @@ impl Processes {
     /// The command's process id, from its start until it is reaped.
     pub(super) fn command(&self) -> Option<Pid> {
         self.child.as_ref().and_then(Child::pid)
+    }
+
+    /// The guardian's notes of the signals that it has received, while it guards the command.
+    pub(super) fn notes(&self) -> Option<&Notes> {
+        self.child.as_ref().and_then(Child::notes)
     }
 
     /// Starts the command, as [`Child::start`] does.

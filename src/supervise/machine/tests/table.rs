@@ -107,35 +107,35 @@ fn expected(event: Event, leased: bool) -> [String; 14] {
         Event::Signal { signal: signal @ (Signal::Term | Signal::Int | Signal::Hup | Signal::Quit | Signal::Usr1 | Signal::Usr2), sender } => {
             let cancel = cancel(signal, sender);
             let hide = format!("HideWaiting, {cancel}");
-            let pass = format!("Pass({signal:?})");
-            let (own, shared) = passed(&pass, sender);
+            let (own, shared) = passed(signal, sender);
             let survey = if signal.asks_to_end() { "Survey" } else { "" };
-            let [run_own, run_shared] = [own, shared].map(|pass| joined(&[survey, pass]));
-            row([&cancel, &cancel, &hide, &cancel, "", &cancel, &run_own, &run_shared, own, shared, "", "", "", ""])
+            let [run_own, run_shared] = [&own, &shared].map(|pass| joined(&[survey, pass]));
+            row([&cancel, &cancel, &hide, &cancel, "", &cancel, &run_own, &run_shared, &own, &shared, "", "", "", ""])
         }
-        Event::Signal { signal: Signal::Winch, sender } => {
-            let (own, shared) = passed("Pass(Winch)", sender);
-            row(["", "", "", "", "", "", own, shared, own, shared, "", "", "", ""])
+        Event::Signal { signal: signal @ Signal::Winch, sender } => {
+            let (own, shared) = passed(signal, sender);
+            row(["", "", "", "", "", "", &own, &shared, &own, &shared, "", "", "", ""])
         }
         Event::Signal { signal: Signal::Cont, sender } => {
-            let pass = if sender == Sender::Everyone { "" } else { "Pass(Cont)" };
+            let pass = if sender == Sender::Everyone { "PassUncaught(Cont)" } else { "Pass(Cont)" };
             row(["", "", "ShowWaiting", "", "", "", pass, pass, pass, pass, "", "", "", ""])
         }
-        Event::Signal { signal: Signal::Tstp, sender } => {
-            let (own, shared) = passed("Pass(Tstp)", sender);
+        Event::Signal { signal: signal @ Signal::Tstp, sender } => {
+            let (own, shared) = passed(signal, sender);
             let (stop, hide) = ("StopSelf(Tstp)", "HideWaiting, StopSelf(Tstp)");
-            let own = joined(&[own, if leased { "" } else { stop }]);
-            row([stop, stop, hide, stop, "", stop, &own, shared, "", "", "", "", "", ""])
+            let own = joined(&[&own, if leased { "" } else { stop }]);
+            row([stop, stop, hide, stop, "", stop, &own, &shared, "", "", "", "", "", ""])
         }
     }
 }
 
 /// How a signal is passed to a command in its own group and in a shared one.
-fn passed(pass: &str, sender: Sender) -> (&str, &str) {
+fn passed(signal: Signal, sender: Sender) -> (String, String) {
+    let (pass, uncaught) = (format!("Pass({signal:?})"), format!("PassUncaught({signal:?})"));
     match sender {
-        Sender::Other => (pass, pass),
-        Sender::Terminal | Sender::Command => (pass, ""),
-        Sender::Everyone => ("", ""),
+        Sender::Other => (pass.clone(), pass),
+        Sender::Terminal | Sender::Command => (pass, String::new()),
+        Sender::Everyone => (uncaught.clone(), uncaught),
     }
 }
 
@@ -223,10 +223,9 @@ fn expected_late(event: Event) -> [String; 7] {
         Event::Signal { signal: Signal::Tstp, .. } => row(["StopSelf(Tstp)", stop, stop, kill, kill, "Kill", lost]),
         Event::Signal { signal, sender } => {
             let starting = if signal.ends_by_default() { cancel(signal, sender) } else { String::new() };
-            let pass = format!("Pass({signal:?})");
-            let (own, shared) = passed(&pass, sender);
-            let shared = if signal == Signal::Cont { own } else { shared };
-            row([&starting, &joined(&[stop, own]), &joined(&[stop, shared]), kill, kill, "Kill", lost])
+            let (own, shared) = passed(signal, sender);
+            let shared = if signal == Signal::Cont { &own } else { &shared };
+            row([&starting, &joined(&[stop, &own]), &joined(&[stop, shared]), kill, kill, "Kill", lost])
         }
     }
 }
