@@ -41,7 +41,8 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
     }
     // The signals are installed before the request is made, so that no signal that cancels it is
     // lost.
-    let signals = Signals::install().context("can't receive signals")?;
+    let group = group_for_command();
+    let signals = Signals::install(group).context("can't receive signals")?;
     let ancestors = context::sessions_above()?;
     let session = identity::new_session().context("can't get random numbers")?;
     let held_above = context::held_above()?;
@@ -51,7 +52,7 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
     let ci = ci::run();
     let verbose = context::verbose(options.verbose) && !options.quiet;
     let settings = Settings {
-        group: group_for_command(),
+        group,
         grace,
         wait: options.wait,
         conflict_exit_code: options.conflict_exit_code,

@@ -31,10 +31,12 @@ pub(crate) enum Signal {
     Cont,
     /// SIGTSTP
     Tstp,
+    /// A signal of this number that means nothing to rlock.
+    Foreign(i32),
 }
 
 impl Signal {
-    /// Every signal that rlock receives, except SIGCHLD: SIGCHLD is about the command, not for the
+    /// Every signal that rlock handles, except SIGCHLD: SIGCHLD is about the command, not for the
     /// command.
     pub(crate) const ALL: [Self; 9] =
         [Self::Term, Self::Int, Self::Hup, Self::Quit, Self::Usr1, Self::Usr2, Self::Winch, Self::Cont, Self::Tstp];
@@ -54,10 +56,13 @@ impl Signal {
             Self::Winch => Kernel::WINCH,
             Self::Cont => Kernel::CONT,
             Self::Tstp => Kernel::TSTP,
+            // SAFETY: the kernel has delivered a signal of this number, and the C library uses none
+            // of the numbers that rlock receives so.
+            Self::Foreign(number) => unsafe { Kernel::from_raw_unchecked(number) },
         }
     }
 
-    /// The signal with this number, if rlock receives it.
+    /// The signal with this number, if rlock handles it.
     pub(crate) fn from_number(number: i32) -> Option<Self> {
         Self::ALL.into_iter().find(|signal| signal.kernel().as_raw() == number)
     }
@@ -72,8 +77,8 @@ impl Signal {
         matches!(self, Self::Term | Self::Int | Self::Hup | Self::Quit)
     }
 
-    /// Whether the signal's default action ends a process. While no command runs, these signals
-    /// cancel the request.
+    /// Whether the signal's default action ends a process, or the signal means nothing to rlock. While
+    /// no command runs, these signals cancel the request.
     pub(crate) const fn ends_by_default(self) -> bool {
         !matches!(self, Self::Winch | Self::Cont | Self::Tstp)
     }

@@ -30,7 +30,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -44,7 +44,7 @@ use rustix::process::{
 use super::event::Signal;
 use super::spawn::{pointers, stack};
 use crate::system::processes;
-use crate::system::signals::set_of;
+use crate::system::signals::{Pending, take};
 
 pub(crate) mod program;
 
@@ -150,8 +150,9 @@ pub(super) fn start(ward: &Ward, kept: &[BorrowedFd<'_>]) -> io::Result<Guardian
     let pidfd = pidfd_open(ward.rlock, PidfdFlags::empty()).ok();
     let life = pidfd.as_ref().map(AsRawFd::as_raw_fd);
     let canary = canary_ends().ok();
-    let ears =
-        canary.as_ref().map(|(_, [signals, notes])| Ears { signals: signals.as_raw_fd(), notes: notes.as_raw_fd() });
+    let ears = canary
+        .as_ref()
+        .map(|(_, signals, notes)| Ears { signals: signals.as_fd().as_raw_fd(), notes: notes.as_raw_fd() });
     let mut kept: Vec<RawFd> = kept.iter().map(AsRawFd::as_raw_fd).collect();
     let texts = [program::words(), vec![program::variable(ward, life, ears, &kept)]];
     kept.extend(life.into_iter().chain(ears.into_iter().flat_map(|ears| [ears.signals, ears.notes])));
@@ -172,22 +173,14 @@ pub(super) fn start(ward: &Ward, kept: &[BorrowedFd<'_>]) -> io::Result<Guardian
         end(pid)?;
         return Err(error.into());
     }
-    Ok(Guardian { pid, notes: canary.map(|(notes, _)| notes) })
+    Ok(Guardian { pid, notes: canary.map(|(notes, ..)| notes) })
 }
 
-/// The notes for rlock, and the guardian's descriptors: a signalfd(2), which tells each process of
-/// its own signals, and the pipe.
-fn canary_ends() -> io::Result<(Notes, [OwnedFd; 2])> {
+/// The notes for rlock, the guardian's signals, and the guardian's end of the pipe.
+fn canary_ends() -> io::Result<(Notes, Pending, OwnedFd)> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-    let set = set_of(&Signal::TO_EVERYONE.map(|signal| signal.kernel().as_raw()));
-    // SAFETY: the set is complete, and -1 asks for a new descriptor.
-    let signals = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
-    if signals < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just made the descriptor, and nothing else owns it.
-    let signals = unsafe { OwnedFd::from_raw_fd(signals) };
-    Ok((Notes(reader), [signals, writer]))
+    let signals = Pending::of(&Signal::TO_EVERYONE.map(|signal| signal.kernel().as_raw()))?;
+    Ok((Notes(reader), signals, writer))
 }
 
 /// Tells a guardian to end, for there is nothing left to guard. Returns whether the guardian ends,
@@ -280,12 +273,9 @@ impl Ears {
     fn note(self, rlock: Pid) {
         // SAFETY: the guardian has kept both descriptors.
         let [signals, notes] = [self.signals, self.notes].map(|number| unsafe { BorrowedFd::borrow_raw(number) });
-        let mut info = [0; size_of::<libc::signalfd_siginfo>()];
-        let Ok(_) = rustix::io::read(signals, &mut info) else { return };
-        // The number is the first field of signalfd_siginfo, and the sender the fourth.
-        let field = |at: usize| info[4 * at..].first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
-        if field(3) != rlock.as_raw_nonzero().get().unsigned_abs() {
-            let _ = rustix::io::write(notes, &[field(0) as u8]);
+        let Some(taken) = take(signals) else { return };
+        if taken.sender != rlock.as_raw_nonzero().get().unsigned_abs() {
+            let _ = rustix::io::write(notes, &[taken.number as u8]);
         }
     }
 }

@@ -8,21 +8,34 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::OnceLock;
 
-use rustix::event::PollFd;
+use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, getpid, getsid, kill_process};
 use signal_hook::consts::SIGCHLD;
 use signal_hook::iterator::exfiltrator::origin::Origin;
 use signal_hook::low_level::siginfo::Cause;
 
-use super::event::{Sender, Signal, Stop};
+use super::event::{Group, Sender, Signal, Stop};
 use crate::system::alarm::Alarm;
 use crate::system::clock::Boottime;
-use crate::system::signals::{Blocked, Receiver, block, block_all, set_mask};
+use crate::system::signals::{Blocked, Pending, Receiver, Taken, block, block_all, set_mask};
 
 /// The signals of a failed write: to a pipe without readers, and beyond the limit on file sizes.
 const OF_WRITES: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 /// The original dispositions of these signals, which the command gets back.
 static BEFORE_WRITES: [OnceLock<libc::sigaction>; 2] = [OnceLock::new(), OnceLock::new()];
+
+/// The signals besides those of [`Signal::ALL`] that rlock passes on: those of timers, supervisors
+/// and debuggers, and the real-time signals.
+///
+/// They have no handler, because LMDB and the standard library end the process by SIGABRT: abort(3)
+/// unblocks the signal first. Without a controlling terminal, no kernel sends SIGTTIN or SIGTTOU.
+fn foreign(group: Group) -> impl Iterator<Item = libc::c_int> {
+    let of_terminal = [libc::SIGTTIN, libc::SIGTTOU].into_iter().filter(move |_| group == Group::Own);
+    [libc::SIGALRM, libc::SIGPWR, libc::SIGABRT]
+        .into_iter()
+        .chain(of_terminal)
+        .chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
+}
 
 /// Ignores SIGPIPE and SIGXFSZ from here on, so that a failed write is an error and does not kill
 /// rlock. The command gets the original dispositions.
@@ -64,6 +77,11 @@ pub(crate) struct Source {
 }
 
 impl Source {
+    /// A signal without a meaning for rlock comes from a process or from a timer of this process.
+    fn of_foreign(taken: Taken) -> Self {
+        Self { kernel: false, process: Pid::from_raw(taken.sender.cast_signed()) }
+    }
+
     fn of(origin: &Origin) -> Self {
         // A sender in a pid namespace above ours has the pid 0 here.
         let process = origin.process.as_ref().and_then(|process| Pid::from_raw(process.pid));
@@ -92,6 +110,8 @@ impl Source {
 #[derive(Debug)]
 pub(crate) struct Signals {
     receiver: Receiver,
+    /// The signals that mean nothing to rlock. They stay blocked.
+    foreign: Pending,
     /// Each signal whose disposition differs from the command's, with the disposition for the
     /// command.
     before: Vec<(libc::c_int, libc::sigaction)>,
@@ -100,8 +120,8 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Starts to receive [`Signal::ALL`] and SIGCHLD. The caller must call it before it makes the
-    /// request, so that no signal is lost.
+    /// Starts to receive [`Signal::ALL`], SIGCHLD, and the signals that mean nothing to rlock. The
+    /// caller must call it before it makes the request, so that no signal is lost.
     ///
     /// If rlock was started with HUP, INT or QUIT ignored (nohup, background jobs of a script),
     /// these signals stay ignored. Signals that were blocked at the start stay blocked for the
@@ -109,7 +129,7 @@ impl Signals {
     ///
     /// # Errors
     /// An error of the kernel, when it has no descriptors left.
-    pub(crate) fn install() -> io::Result<Self> {
+    pub(crate) fn install(group: Group) -> io::Result<Self> {
         // A signal that arrived halfway through this function would be neither recorded nor fatal.
         let mut blocked = block_all()?;
         let inherited = blocked.before();
@@ -125,11 +145,14 @@ impl Signals {
         before.push((SIGCHLD, disposition(SIGCHLD)?));
         let receiver = Receiver::new(before.iter().map(|(number, _)| *number))?;
         before.iter().for_each(|(number, _)| blocked.unblock_later(*number));
+        let numbers: Vec<_> = foreign(group).collect();
+        let foreign = Pending::of(&numbers)?;
+        numbers.iter().for_each(|number| blocked.keep_blocked(*number));
         for (signal, noted) in OF_WRITES.into_iter().zip(&BEFORE_WRITES) {
             // If [`ignore_failed_writes`] did not run, Rust's runtime has ignored the signal.
             before.push((signal, *noted.get_or_init(|| action(libc::SIG_DFL))));
         }
-        Ok(Self { receiver, before, inherited })
+        Ok(Self { receiver, foreign, before, inherited })
     }
 
     /// See [`Receiver::wait`].
@@ -139,7 +162,11 @@ impl Signals {
         polled: &mut Vec<PollFd<'a>>,
         until: Option<Boottime>,
     ) -> io::Result<()> {
-        self.receiver.wait(alarm, polled, until)
+        let descriptors = polled.len();
+        polled.push(PollFd::new(&self.foreign, PollFlags::IN));
+        let outcome = self.receiver.wait(alarm, polled, until);
+        polled.truncate(descriptors);
+        outcome
     }
 
     /// The next signal that has come, without waiting. The caller must call it until it returns
@@ -148,7 +175,10 @@ impl Signals {
     /// Several signals come in the order of their numbers, as the kernel delivers pending signals.
     pub(crate) fn next(&mut self) -> Option<Arrival> {
         loop {
-            let origin = self.receiver.next()?;
+            let Some(origin) = self.receiver.next() else {
+                let foreign = |taken: Taken| Arrival::Signal(Signal::Foreign(taken.number), Source::of_foreign(taken));
+                return self.foreign.next().map(foreign);
+            };
             if origin.signal == SIGCHLD {
                 return Some(Arrival::Child);
             }
@@ -301,7 +331,7 @@ mod tests {
     #[test]
     fn signal_ends_the_wait_and_has_its_sender() {
         let _one = one_test_at_a_time();
-        let mut signals = Signals::install().unwrap();
+        let mut signals = Signals::install(Group::Own).unwrap();
         for signal in Signal::ALL {
             kill_process(getpid(), signal.kernel()).unwrap();
             let source = wait_for(&mut signals, signal);
@@ -313,7 +343,7 @@ mod tests {
     #[test]
     fn signal_sent_again_arrives_again() {
         let _one = one_test_at_a_time();
-        let mut signals = Signals::install().unwrap();
+        let mut signals = Signals::install(Group::Own).unwrap();
         for _ in 0..3 {
             kill_process(getpid(), Signal::Usr1.kernel()).unwrap();
             wait_for(&mut signals, Signal::Usr1);
@@ -339,7 +369,7 @@ mod tests {
     /// Sends the signals to this process, each after the previous one was recorded. Any thread of
     /// the test program may receive a signal.
     fn noted(sent: &[Signal]) -> Signals {
-        let mut signals = Signals::install().unwrap();
+        let mut signals = Signals::install(Group::Own).unwrap();
         for signal in sent {
             kill_process(getpid(), signal.kernel()).unwrap();
             while !signals.receiver.has(signal.kernel().as_raw()) {

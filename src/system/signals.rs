@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::ptr;
 
@@ -111,6 +112,12 @@ impl Blocked {
         unsafe { libc::sigdelset(&raw mut self.before, number) };
     }
 
+    /// Leaves this signal blocked when the others are as they were before.
+    pub(crate) fn keep_blocked(&mut self, number: c_int) {
+        // SAFETY: the mask is a complete set, which the kernel returned.
+        unsafe { libc::sigaddset(&raw mut self.before, number) };
+    }
+
     /// The mask from before.
     pub(crate) fn before(&self) -> libc::sigset_t {
         self.before
@@ -122,6 +129,58 @@ impl Drop for Blocked {
         // This cannot fail: the mask came from the kernel.
         let _ = set_mask(&self.before);
     }
+}
+
+/// A signal that [`Pending`] has taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    pub(crate) number: c_int,
+    /// The process that sent the signal; 0 for the kernel, and for a process that this process cannot
+    /// see.
+    pub(crate) sender: u32,
+}
+
+/// Takes blocked signals without a handler, by signalfd(2). A process takes its own signals only,
+/// whichever process has made the descriptor.
+#[derive(Debug)]
+pub(crate) struct Pending(OwnedFd);
+
+impl Pending {
+    /// Takes these signals, which the caller blocks.
+    ///
+    /// # Errors
+    /// The kernel's, when it has no descriptors left.
+    pub(crate) fn of(numbers: &[c_int]) -> io::Result<Self> {
+        let set = set_of(numbers);
+        // SAFETY: the set is complete, and -1 asks for a new descriptor.
+        let made = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        if made < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just made the descriptor, and nothing else owns it.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(made) }))
+    }
+
+    /// The next signal that has come, without waiting.
+    pub(crate) fn next(&self) -> Option<Taken> {
+        take(self.as_fd())
+    }
+}
+
+impl AsFd for Pending {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Takes a signal from the descriptor of a [`Pending`]. It does not allocate, and does not set
+/// `errno`.
+pub(crate) fn take(descriptor: BorrowedFd<'_>) -> Option<Taken> {
+    let mut info = [0; size_of::<libc::signalfd_siginfo>()];
+    rustix::io::read(descriptor, &mut info).ok()?;
+    // The number is the first field of signalfd_siginfo, and the sender the fourth.
+    let field = |at: usize| info[4 * at..].first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
+    Some(Taken { number: field(0).cast_signed(), sender: field(3) })
 }
 
 /// Blocks all signals in this thread, and in the threads that it starts meanwhile.

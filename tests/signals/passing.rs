@@ -18,6 +18,10 @@ const PASSED: [(Signal, &str); 8] = [
     (Signal::CONT, "CONT"),
 ];
 
+/// Signals that mean nothing to rlock, by their numbers: SIGABRT, SIGALRM, SIGTTIN, SIGTTOU, SIGPWR
+/// and two real-time signals.
+const FOREIGN: [i32; 7] = [6, 14, 21, 22, 30, 37, 64];
+
 /// A shell script that prints the name of each signal that it receives until its standard input
 /// ends; then it exits with 9.
 fn echoing() -> String {
@@ -45,6 +49,34 @@ fn each_signal_reaches_the_command_as_often_as_it_was_sent() {
     assert_eq!(session.errors().all(), "");
     assert_eq!(session.code(), 9);
     lab.assert_idle();
+}
+
+fn kill(session: &Session, number: i32) {
+    let words = [format!("-{number}"), session.pid().to_string()];
+    assert!(Command::new("kill").args(words).status().expect("kill is there").success());
+}
+
+/// "Signals without a meaning for rlock are passed on: ALRM, PWR, ABRT of another process, real-time
+/// ones, TTIN and TTOU without a terminal."
+#[test]
+fn signal_without_a_meaning_for_rlock_is_passed_on_and_ends_a_wait() {
+    let lab = Lab::new();
+    let traps: String = FOREIGN.map(|number| format!("trap 'echo {number}' {number}; ")).concat();
+    let job = format!("exec 3<&0; {traps}cat <&3 & echo ready; while kill -0 $! 2>/dev/null; do wait $!; done; exit 9");
+    let mut session = Session::rlock(&lab, ["exec", "k", "--", "bash", "-c", &job]);
+    assert_eq!(session.output.line(), "ready");
+    for number in FOREIGN {
+        kill(&session, number);
+        session.output.expect(&format!("{number}\n"));
+    }
+    session.close();
+    assert_eq!(session.code(), 9);
+    let _holder = lab.hold("k");
+    for number in FOREIGN {
+        let mut waiter = Session::waiter(&lab, &["true"]);
+        kill(&waiter, number);
+        assert_eq!(waiter.code(), 128 + number);
+    }
 }
 
 /// "The command decides": its trap decides whether the command ends, and with which code.

@@ -33,7 +33,7 @@ fn next(child: &mut Child, signals: &mut Signals) -> Event {
 
 /// Starts a command, calls `meanwhile` at each stop, and waits for the end of the command.
 fn run(words: &[&str], group: Group, mut meanwhile: impl FnMut(&mut Child, Stop)) -> Ended {
-    let mut signals = Signals::install().unwrap();
+    let mut signals = Signals::install(Group::Own).unwrap();
     let mut child = start(words, &[], group, &signals);
     let ended = loop {
         match next(&mut child, &mut signals) {
@@ -50,7 +50,7 @@ fn run(words: &[&str], group: Group, mut meanwhile: impl FnMut(&mut Child, Stop)
 }
 
 fn failure(words: &[&str]) -> (u8, String) {
-    let signals = Signals::install().unwrap();
+    let signals = Signals::install(Group::Own).unwrap();
     let started = Child::start(&spec(words), &[], Group::Own, &signals, &[], LIMIT, |warning| panic!("{warning}"));
     let error = started.expect_err("it must not start");
     (error.code, error.to_string())
@@ -87,7 +87,7 @@ fn exit_code_and_signal_are_those_of_the_command() {
 #[test]
 fn command_gets_arguments_and_variables_unchanged() {
     let _one = one_test_at_a_time();
-    let mut signals = Signals::install().unwrap();
+    let mut signals = Signals::install(Group::Own).unwrap();
     let words = ["sh", "-c", r#"[ "$1" = "a  b" ] && [ "$RLOCK_TOKEN" = 7 ]"#, "sh", "a  b"];
     let variables = vec![(OsString::from("RLOCK_TOKEN"), OsString::from("7"))];
     let mut child = start(&words, &variables, Group::Own, &signals);
@@ -99,7 +99,7 @@ fn command_gets_arguments_and_variables_unchanged() {
 #[test]
 fn end_of_the_command_is_seen_whenever_it_comes() {
     let _one = one_test_at_a_time();
-    let signals = Signals::install().unwrap();
+    let signals = Signals::install(Group::Own).unwrap();
     for _ in 0..50 {
         let mut child = start(&["true"], &[], Group::Own, &signals);
         let change = loop {
@@ -161,7 +161,7 @@ fn command_never_leads_a_group_and_joins_that_of_rlock_if_shared() {
 #[test]
 fn killed_guardian_is_replaced_and_the_command_goes_on() {
     let _one = one_test_at_a_time();
-    let mut signals = Signals::install().unwrap();
+    let mut signals = Signals::install(Group::Own).unwrap();
     let mut child = start(&["sh", "-c", "kill -STOP $$; exit 3"], &[], Group::Own, &signals);
     assert_eq!(next(&mut child, &mut signals), Event::CommandStopped(Stop::Unconditional));
     for _ in 0..3 {
@@ -182,7 +182,7 @@ fn guardian_ends_the_tree_in_all_groups_and_sessions_when_rlock_is_gone() {
     for (group, has_own_memory, session) in
         [(Group::Own, false, "5e55"), (Group::Shared, false, "5e56"), (Group::Own, true, "5e57")]
     {
-        let mut signals = Signals::install().unwrap();
+        let mut signals = Signals::install(Group::Own).unwrap();
         let job = "trap '' TERM HUP; setsid sleep 1000 & timeout 1000 sleep 1000 & sleep 1000 & kill -STOP $$; wait";
         let variables = vec![(OsString::from("RLOCK_SESSION"), OsString::from(session))];
         let mut child = start(&["sh", "-c", job], &variables, group, &signals);
@@ -216,7 +216,7 @@ fn guardian_ends_the_tree_in_all_groups_and_sessions_when_rlock_is_gone() {
 #[test]
 fn rest_of_the_tree_is_awaited_until_all_processes_have_ended() {
     let _one = one_test_at_a_time();
-    let mut signals = Signals::install().unwrap();
+    let mut signals = Signals::install(Group::Own).unwrap();
     let job =
         "(trap '' TERM; exec setsid sleep 1000) & while [ $(cat /proc/$!/comm) != sleep ]; do :; done; kill -STOP $$";
     let mut child = start(&["sh", "-c", job], &[], Group::Own, &signals);
@@ -236,7 +236,7 @@ fn rest_of_the_tree_is_awaited_until_all_processes_have_ended() {
 #[test]
 fn shell_of_the_spare_work_is_left_alone_until_it_is_forgotten() {
     let _one = one_test_at_a_time();
-    let mut signals = Signals::install().unwrap();
+    let mut signals = Signals::install(Group::Own).unwrap();
     let mut child = start(&["sh", "-c", "kill -STOP $$"], &[], Group::Own, &signals);
     let shell = Pid::from_child(&Command::new("true").spawn().unwrap());
     child.set_apart(SpareIds { shell, group: 0 });

@@ -20,6 +20,7 @@ use rustix::process::{
 use crate::show::failure::Failure;
 use crate::supervise::event::{Ended, Sender, Signal, Stop};
 use crate::supervise::signals::{Arrival, Signals, hold_back_all};
+use crate::supervise::terminal::group_for_command;
 use crate::system::alarm::Alarm;
 use crate::system::exit;
 use crate::system::processes;
@@ -134,7 +135,7 @@ pub(crate) fn split(inherited: Vec<RawFd>) -> io::Result<Side> {
         }
         child => {
             let keeper = Pid::from_raw(child).ok_or(io::ErrorKind::InvalidData)?;
-            let signals = Signals::install().inspect_err(|_| end(keeper))?;
+            let signals = Signals::install(group_for_command()).inspect_err(|_| end(keeper))?;
             // The installation has unblocked the signals.
             std::mem::forget(held_back);
             Ok(Side::Caller(Box::new(Caller { keeper, report: read, signals })))

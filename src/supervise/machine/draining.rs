@@ -157,7 +157,7 @@ impl Draining {
             Signal::Term | Signal::Int | Signal::Quit => tell(Signal::Term, false),
             Signal::Hup => tell(Signal::Hup, sender == Sender::Terminal),
             // The signal was meant for the command.
-            Signal::Usr1 | Signal::Usr2 | Signal::Winch => vec![],
+            Signal::Usr1 | Signal::Usr2 | Signal::Winch | Signal::Foreign(_) => vec![],
         }
     }
 

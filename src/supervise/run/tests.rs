@@ -202,7 +202,7 @@ fn granted_command_runs_without_messages_and_is_released_once() {
     let _one = one_test_at_a_time();
     let (mut hold, _news) = Fake::new(granted());
     let script = r#"[ "$RLOCK_TOKEN" = "[7, 9]" ] && exit 3"#;
-    let (code, messages) = supervised(&mut hold, script, SETTINGS, Signals::install().unwrap());
+    let (code, messages) = supervised(&mut hold, script, SETTINGS, Signals::install(Group::Own).unwrap());
     assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (3, "", 1));
 }
 
@@ -212,7 +212,7 @@ fn waiter_runs_its_command_when_granted() {
     for first in [Standing::Asking, Standing::Waiting] {
         let (mut hold, mut news) = Fake::new(first);
         news.write_all(b"wg").unwrap();
-        let (code, messages) = supervised(&mut hold, "exit 5", SETTINGS, Signals::install().unwrap());
+        let (code, messages) = supervised(&mut hold, "exit 5", SETTINGS, Signals::install(Group::Own).unwrap());
         assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, "", 1));
     }
 }
@@ -226,7 +226,8 @@ fn released_request_is_not_renewed_while_spare_work_runs() {
     let wait = Some(Duration::from_millis(10));
     let settings = Settings { wait, quiet: true, has_spare: true, ..SETTINGS };
     let task = Task { spare: "sleep 0.3".into(), ..task(&["true"], settings) };
-    let code = run(&mut hold, task, |_| Ok(Vec::new()), |_, _| None, Signals::install().unwrap(), &mut Vec::new());
+    let code =
+        run(&mut hold, task, |_| Ok(Vec::new()), |_, _| None, Signals::install(Group::Own).unwrap(), &mut Vec::new());
     assert_eq!((code.unwrap(), hold.releases), (75, 1));
 }
 
@@ -236,7 +237,7 @@ fn wait_that_ends_busy_names_the_holder_unless_quiet() {
     for (quiet, said) in [(false, "rlock: busy: 'k' was held a moment ago; waited 1ms\n"), (true, "")] {
         let (mut hold, _news) = Fake::new(Standing::Waiting);
         let settings = Settings { wait: Some(Duration::from_millis(1)), conflict_exit_code: 11, quiet, ..SETTINGS };
-        let signals = Signals::install().unwrap();
+        let signals = Signals::install(Group::Own).unwrap();
         let (code, messages) = supervised(&mut hold, "exit 5", settings, signals);
         assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (11, said, 1));
     }
@@ -248,7 +249,7 @@ fn request_that_is_granted_at_the_end_of_its_wait_runs_its_command() {
     let (mut hold, _news) = Fake::new(Standing::Waiting);
     hold.at_end = Some(granted());
     let settings = Settings { wait: Some(Duration::from_millis(1)), ..SETTINGS };
-    let (code, messages) = supervised(&mut hold, "exit 5", settings, Signals::install().unwrap());
+    let (code, messages) = supervised(&mut hold, "exit 5", settings, Signals::install(Group::Own).unwrap());
     assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, "", 1));
 }
 
@@ -256,7 +257,7 @@ fn request_that_is_granted_at_the_end_of_its_wait_runs_its_command() {
 fn command_is_not_started_if_its_environment_fails() {
     let _one = one_test_at_a_time();
     let (mut hold, _news) = Fake::new(granted());
-    let (mut messages, signals) = (Vec::new(), Signals::install().unwrap());
+    let (mut messages, signals) = (Vec::new(), Signals::install(Group::Own).unwrap());
     let fails = |_: &Grant| Err(Failure::new(76, "lost: the cover"));
     let mut outcome = None;
     let conclude = |report: &Report, _: Option<&Grant>| {
@@ -275,7 +276,7 @@ fn wait_that_ends_while_the_store_is_out_of_reach_gives_the_reason() {
     let (mut hold, _news) = Fake::new(Standing::Waiting);
     hold.trouble = Some("the table is gone".to_owned());
     let settings = Settings { wait: Some(Duration::from_millis(1)), conflict_exit_code: 11, quiet: true, ..SETTINGS };
-    let (code, messages) = supervised(&mut hold, "exit 5", settings, Signals::install().unwrap());
+    let (code, messages) = supervised(&mut hold, "exit 5", settings, Signals::install(Group::Own).unwrap());
     assert_eq!(
         (code.unwrap(), messages.as_str(), hold.releases),
         (69, "rlock: cannot lock 'k': the table is gone\n", 1)
@@ -290,7 +291,7 @@ fn signal_before_the_grant_starts_no_command() {
         news.write_all(b"g").unwrap();
         let dir = tempfile::tempdir().unwrap();
         let mark = dir.path().join("started");
-        let signals = Signals::install().unwrap();
+        let signals = Signals::install(Group::Own).unwrap();
         // The signal goes to this thread, so it is recorded when `raise` returns.
         signal_hook::low_level::raise(Signal::Hup.kernel().as_raw()).unwrap();
         let script = format!("touch {}", mark.display());
@@ -321,7 +322,7 @@ fn each_signal_is_passed_on() {
             File::open(ready).unwrap();
             kill_process(getpid(), signal.kernel()).unwrap();
         });
-        let (code, messages) = supervised(&mut hold, &script, SETTINGS, Signals::install().unwrap());
+        let (code, messages) = supervised(&mut hold, &script, SETTINGS, Signals::install(Group::Own).unwrap());
         sender.join().unwrap();
         assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (40, "", 1), "{name}");
     }
@@ -343,7 +344,7 @@ fn passed_signal_that_kills_the_command_kills_its_group() {
         drop(held);
         kill_process(getpid(), Signal::Term.kernel()).unwrap();
     });
-    let (code, _) = supervised(&mut hold, &script, SETTINGS, Signals::install().unwrap());
+    let (code, _) = supervised(&mut hold, &script, SETTINGS, Signals::install(Group::Own).unwrap());
     sender.join().unwrap();
     assert_eq!((code.unwrap(), hold.releases), (143, 1));
     assert_eq!(alive.read(&mut [0]).unwrap(), 0);
@@ -365,7 +366,7 @@ fn command_of_a_lost_grant_is_stopped_whatever_its_exit_code() {
             news
         });
         let settings = Settings { grace, ..SETTINGS };
-        let (code, messages) = supervised(&mut hold, &script, settings, Signals::install().unwrap());
+        let (code, messages) = supervised(&mut hold, &script, settings, Signals::install(Group::Own).unwrap());
         drop(breaker.join().unwrap());
         assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (76, lost, 1), "{trap}");
     }
@@ -376,7 +377,7 @@ fn store_failure_ends_a_wait_but_not_a_command() {
     let _one = one_test_at_a_time();
     let (mut hold, news) = Fake::new(Standing::Waiting);
     drop(news);
-    let signals = Signals::install().unwrap();
+    let signals = Signals::install(Group::Own).unwrap();
     let (code, messages) = supervised(&mut hold, "exit 5", SETTINGS, signals);
     assert_eq!(
         (code.unwrap(), messages.as_str(), hold.releases),
@@ -385,7 +386,7 @@ fn store_failure_ends_a_wait_but_not_a_command() {
 
     let (mut hold, news) = Fake::new(granted());
     drop(news);
-    let signals = Signals::install().unwrap();
+    let signals = Signals::install(Group::Own).unwrap();
     let (code, messages) = supervised(&mut hold, "exit 5", SETTINGS, signals);
     let warning = "rlock: warning: cannot lock 'k': the table is?unreadable\n";
     assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, warning, 1));
@@ -396,7 +397,7 @@ fn release_that_finds_the_grant_missing_reports_the_loss() {
     let _one = one_test_at_a_time();
     let (mut hold, _news) = Fake::new(granted());
     hold.is_gone = true;
-    let (code, messages) = supervised(&mut hold, "exit 0", SETTINGS, Signals::install().unwrap());
+    let (code, messages) = supervised(&mut hold, "exit 0", SETTINGS, Signals::install(Group::Own).unwrap());
     assert_eq!(code.unwrap(), 76);
     let lost = "rlock: lost: 'k' was taken away, as 'rlock break' does; the command has ended, but maybe too late\n";
     assert_eq!(messages, lost);
@@ -407,7 +408,7 @@ fn failed_release_warns_and_keeps_the_exit_code() {
     let _one = one_test_at_a_time();
     let (mut hold, _news) = Fake::new(granted());
     hold.release_fails = true;
-    let (code, messages) = supervised(&mut hold, "exit 5", SETTINGS, Signals::install().unwrap());
+    let (code, messages) = supervised(&mut hold, "exit 5", SETTINGS, Signals::install(Group::Own).unwrap());
     let warning = "rlock: warning: could not release 'k', held until rlock has ended: the table is full\n";
     assert_eq!((code.unwrap(), messages.as_str()), (5, warning));
 }
@@ -417,7 +418,7 @@ fn command_that_cannot_run_is_reported_and_released() {
     let _one = one_test_at_a_time();
     let (mut hold, _news) = Fake::new(granted());
     let mut messages = Vec::new();
-    let signals = Signals::install().unwrap();
+    let signals = Signals::install(Group::Own).unwrap();
     let task = task(&["rlock-no-such-program"], SETTINGS);
     let code = run(&mut hold, task, |_| Ok(vec![]), |_, _| None, signals, &mut messages).unwrap();
     let said = "rlock: cannot run 'rlock-no-such-program': not found\n";
@@ -447,7 +448,7 @@ fn request_that_is_denied_starts_nothing_and_releases_nothing() {
     ] {
         let (mut hold, _news) = Fake::new(first);
         let settings = Settings { quiet, ..SETTINGS };
-        let (ended, messages) = supervised(&mut hold, "exit 5", settings, Signals::install().unwrap());
+        let (ended, messages) = supervised(&mut hold, "exit 5", settings, Signals::install(Group::Own).unwrap());
         assert_eq!((ended.unwrap(), hold.releases), (code, 0));
         assert!(messages.starts_with(said) && messages.is_empty() == said.is_empty(), "{messages}");
     }
@@ -466,7 +467,7 @@ fn command_without_a_renewed_lease_is_stopped_whatever_its_exit_code() {
         let (mut hold, _news) = Fake::leased(ttl, 0);
         let script = format!("{trap}; while :; do sleep 0.01; done");
         let settings = Settings { grace, ..SETTINGS };
-        let (code, messages) = supervised(&mut hold, &script, settings, Signals::install().unwrap());
+        let (code, messages) = supervised(&mut hold, &script, settings, Signals::install(Group::Own).unwrap());
         let said = format!("{OVERDUE} is stopped\n");
         assert_eq!((code.unwrap(), messages, hold.releases), (76, said, 1), "{trap}");
         assert!(Boottime::now() >= start + at_least, "{trap}");
@@ -511,7 +512,7 @@ fn loss_is_reported_after_the_command_has_ended_and_the_lock_is_free() {
     });
     let task = task(&["sh", "-c", &script], Settings { grace: Duration::from_millis(100), ..SETTINGS });
     let mut messages = Late(alive, Vec::new());
-    let signals = Signals::install().unwrap();
+    let signals = Signals::install(Group::Own).unwrap();
     let code = run(&mut hold, task, |_| Ok(vec![]), |_, _| None, signals, &mut messages);
     drop(breaker.join().unwrap());
     assert_eq!((code.unwrap(), hold.releases), (76, 1));
@@ -528,7 +529,7 @@ fn silent_store_is_checked_at_its_timeout() {
     // The lease is long enough for a busy machine, and the first check comes soon.
     hold.lease.as_mut().unwrap().renew_at = Boottime::now() + Duration::from_millis(100);
     let settings = Settings { grace: Duration::ZERO, wait: Some(Duration::from_secs(60)), ..SETTINGS };
-    let (code, messages) = supervised(&mut hold, "exit 5", settings, Signals::install().unwrap());
+    let (code, messages) = supervised(&mut hold, "exit 5", settings, Signals::install(Group::Own).unwrap());
     assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, "", 1));
     assert!(Boottime::now() < start + Duration::from_secs(60));
 }
@@ -539,12 +540,12 @@ fn renewal_moves_the_deadline() {
     let (ttl, grace) = (Duration::from_millis(1500), Duration::from_millis(300));
     let settings = Settings { grace, ..SETTINGS };
     let (mut hold, _news) = Fake::leased(ttl, u32::MAX);
-    let (code, messages) = supervised(&mut hold, "sleep 2; exit 5", settings, Signals::install().unwrap());
+    let (code, messages) = supervised(&mut hold, "sleep 2; exit 5", settings, Signals::install(Group::Own).unwrap());
     assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, "", 1));
 
     let start = Boottime::now();
     let (mut hold, _news) = Fake::leased(ttl, 2);
-    let (code, messages) = supervised(&mut hold, "exec sleep 1000", settings, Signals::install().unwrap());
+    let (code, messages) = supervised(&mut hold, "exec sleep 1000", settings, Signals::install(Group::Own).unwrap());
     assert_eq!((code.unwrap(), messages), (76, format!("{OVERDUE} is stopped\n")));
     assert!(Boottime::now() >= start + ttl / 3 * 2 + ttl - grace);
 }
@@ -556,7 +557,7 @@ fn lease_too_short_for_the_start_starts_no_command() {
     let mark = dir.path().join("started");
     let (mut hold, _news) = Fake::leased(SETTINGS.grace, 0);
     let script = format!("touch {}", mark.display());
-    let (code, messages) = supervised(&mut hold, &script, SETTINGS, Signals::install().unwrap());
+    let (code, messages) = supervised(&mut hold, &script, SETTINGS, Signals::install(Group::Own).unwrap());
     assert_eq!((code.unwrap(), messages, hold.releases), (76, format!("{OVERDUE} was not started\n"), 1));
     assert!(!mark.exists());
 }

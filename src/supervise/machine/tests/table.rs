@@ -20,6 +20,9 @@ const COLUMNS: [Column; 15] = [
     Column::Draining,
 ];
 
+/// SIGALRM.
+const FOREIGN: Signal = Signal::Foreign(14);
+
 pub(super) fn every_event() -> Vec<Event> {
     let mut events =
         vec![Event::Queued, Event::OutOfReach, granted(None), granted(Some(LATE)), Event::Denied(75), Event::Lost];
@@ -41,7 +44,7 @@ pub(super) fn every_event() -> Vec<Event> {
     events.extend([Stop::Tstp, Stop::Unconditional, Stop::Ttin, Stop::Ttou].map(Event::CommandStopped));
     events.extend([Ended::Code(3), Ended::Signal(15)].map(Event::Ended));
     for sender in [Sender::Terminal, Sender::Command, Sender::Everyone, Sender::Other] {
-        events.extend(Signal::ALL.map(|which| signal(which, sender)));
+        events.extend(Signal::ALL.into_iter().chain([FOREIGN]).map(|which| signal(which, sender)));
     }
     events
 }
@@ -104,7 +107,7 @@ fn expected(event: Event, leased: bool) -> [String; 14] {
             let end = if let Event::Ended(Ended::Signal(_)) = event { rest } else { "Reap, Release" };
             row(["", "", "", "", "", "", end, end, rest, rest, "", lost, "", ""])
         }
-        Event::Signal { signal: signal @ (Signal::Term | Signal::Int | Signal::Hup | Signal::Quit | Signal::Usr1 | Signal::Usr2), sender } => {
+        Event::Signal { signal: signal @ (Signal::Term | Signal::Int | Signal::Hup | Signal::Quit | Signal::Usr1 | Signal::Usr2 | Signal::Foreign(_)), sender } => {
             let cancel = cancel(signal, sender);
             let hide = format!("HideWaiting, {cancel}");
             let (own, shared) = passed(signal, sender);
@@ -158,7 +161,7 @@ fn draining(event: Event) -> &'static str {
         Event::Signal { signal, sender } => match (signal, sender) {
             (Signal::Tstp, _)                                        => "Freeze, StopSelf(Tstp)",
             (Signal::Cont, _)                                        => "Thaw",
-            (Signal::Usr1 | Signal::Usr2 | Signal::Winch, _)         => "",
+            (Signal::Usr1 | Signal::Usr2 | Signal::Winch | Signal::Foreign(_), _) => "",
             (_, Sender::Everyone)                                    => "",
             (Signal::Term | Signal::Int | Signal::Quit, _)           => "TellRest { signal: Term, spares_group: false }",
             (Signal::Hup, Sender::Terminal)                          => "TellRest { signal: Hup, spares_group: true }",
