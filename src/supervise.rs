@@ -25,6 +25,7 @@ mod killing;
 pub(crate) mod machine;
 pub(crate) mod notify;
 mod outbox;
+pub(crate) mod owner;
 mod reaping;
 pub(crate) mod report;
 pub(crate) mod run;

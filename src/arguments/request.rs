@@ -166,6 +166,7 @@ fn cron_options() -> impl Iterator<Item = Arg> {
         option(id::HOLD_AT_LEAST, "DUR", values::kept, "Hold the lock for at least DUR, even if COMMAND ends sooner"),
         option(id::MAX_RUNTIME, "DUR", values::runtime, "Stop COMMAND after DUR, and exit with 124"),
         switch(id::UNTIL_READY, "Release the lock once COMMAND says READY=1, as sd_notify does"),
+        option(id::PID, "PID", values::owner, "End the wait or COMMAND when the process PID, or the parent, ends"),
         option(id::SPLAY, "DUR", values::duration, "Sleep for a random part of DUR before the request"),
         job(),
         history(),

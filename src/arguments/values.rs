@@ -166,6 +166,11 @@ pub(crate) fn pid(word: &str) -> Result<Pid, String> {
     pid.ok_or_else(|| format!("'{word}' is not a process id: give the number of a process, such as $$"))
 }
 
+/// Parses the process with which a request ends: a process id, or `parent`, which is `None`.
+pub(crate) fn owner(word: &str) -> Result<Option<Pid>, String> {
+    if word == "parent" { Ok(None) } else { pid(word).map(Some) }
+}
+
 /// Parses the name or the number of a signal, or `none`.
 pub(crate) fn lost_signal(word: &str) -> Result<LostSignal, String> {
     let upper = word.to_ascii_uppercase();

@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::builder::ValueParser;
 use clap::{Arg, ArgMatches, Command, ValueHint};
+use rustix::process::Pid;
 
 use super::Invocation;
 use super::subcommand::Subcommand;
@@ -33,6 +34,7 @@ use crate::show::failure::Failure;
 use crate::store::{AcquireOptions, Grant, identity};
 use crate::supervise::machine::{Settings, Skip};
 use crate::supervise::notify::NotifySocket;
+use crate::supervise::owner::Owner;
 use crate::supervise::report::{Outcome, Report};
 use crate::supervise::run::{self, CommandSpec, Task};
 use crate::system::clock::Boottime;
@@ -111,6 +113,8 @@ pub(crate) struct Exec {
     pub(super) max_runtime: Option<Duration>,
     /// Whether the lock is released once the command says that it is ready.
     pub(super) until_ready: bool,
+    /// Whether the request ends with a process, and with which: `Some(None)` is the parent.
+    pub(super) pid: Option<Option<Pid>>,
     /// Whether the waiting requests of the same job end.
     pub(super) supersede: bool,
     /// Sleep for a random part of this time before the request is made.
@@ -219,6 +223,7 @@ fn read_with(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, 
         hold_at_least: matches.remove_one(id::HOLD_AT_LEAST),
         max_runtime: matches.remove_one(id::MAX_RUNTIME),
         until_ready: matches.get_flag(id::UNTIL_READY),
+        pid: matches.remove_one(id::PID),
         supersede,
         splay: matches.remove_one(id::SPLAY).unwrap_or_default(),
         nested: matches.get_flag(id::NESTED),
@@ -272,6 +277,8 @@ fn outcome_of(failure: &Failure) -> Option<Outcome> {
 }
 
 fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
+    // The process may end at any moment, so it is found before anything else.
+    let owner = exec.pid.map(Owner::open).transpose()?;
     let prepared = request::prepare(&exec.request, &exec.command)?;
     let Prepared { named, mut store, signals, mut request, options, settings, detector, messages } = prepared;
     let (chain, session) = (request.chain(), request.session);
@@ -332,7 +339,7 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     let command = CommandSpec { argv: exec.command, session: session.to_string() };
     let (spare, otherwise) = (exec.meanwhile.unwrap_or_default(), exec.otherwise.unwrap_or_default());
     let report = Report::new(asks_at, exec.success_codes);
-    let task = Task { command, messages, settings, spare, otherwise, report, detector, notify };
+    let task = Task { command, messages, settings, spare, otherwise, report, detector, notify, owner };
     run::run(handle.as_mut(), task, start_with, conclude, signals, &mut StandardStream::stderr())
 }
 

@@ -23,7 +23,7 @@ use super::guarded;
 use super::guardian::{self, Notes, Ward};
 use super::signals::Signals;
 use super::spare::SpareIds;
-use super::spawn::spawn;
+use super::spawn::{NAMING_A_PROCESS, spawn};
 use super::start_failure::start_failure;
 use super::tree::Family;
 use crate::show::failure::Failure;
@@ -91,7 +91,8 @@ impl Child {
             let owned = kept.iter().map(BorrowedFd::try_clone_to_owned).collect::<io::Result<_>>()?;
             let mut family = expect_orphans(warn);
             let (guardian, pid) = guarded::start(&ward, kept, signals, |guardian| {
-                spawn(&command.argv, environment, &guarded::prepare(signals, leader(guardian)), limit)
+                let prepare = guarded::prepare(signals, leader(guardian));
+                spawn(&command.argv, environment, NAMING_A_PROCESS, &prepare, limit)
             })?;
             (family.guardian, family.command) = (Some(guardian.pid), Some(pid));
             Ok(Self {

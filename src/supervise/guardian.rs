@@ -77,13 +77,15 @@ pub(super) struct Ward {
     pub(super) group: Option<Pid>,
     /// Whether the command is not started yet.
     pub(super) is_first: bool,
+    /// Whether the guardian notes its signals.
+    pub(super) is_canary: bool,
 }
 
 impl Ward {
     /// What a guardian watches that starts just before the command of this session.
     pub(super) fn first(session: &str) -> Self {
         let outer = processes::own_group();
-        Self { rlock: getpid(), session: session.to_owned(), outer, group: None, is_first: true }
+        Self { rlock: getpid(), session: session.to_owned(), outer, group: None, is_first: true, is_canary: true }
     }
 }
 
@@ -91,8 +93,8 @@ impl Ward {
 #[derive(Debug)]
 pub(super) struct Guardian {
     pub(super) pid: Pid,
-    /// The notes of the signals that the guardian has received; `None` if the kernel gave no
-    /// descriptors for them.
+    /// The notes of the signals that the guardian has received; `None` if it notes none, or the
+    /// kernel gave no descriptors for them.
     pub(super) notes: Option<Notes>,
 }
 
@@ -149,7 +151,7 @@ pub(super) fn start(ward: &Ward, kept: &[BorrowedFd<'_>]) -> io::Result<Guardian
     // The clone copies the descriptors, so rlock need not keep them.
     let pidfd = pidfd_open(ward.rlock, PidfdFlags::empty()).ok();
     let life = pidfd.as_ref().map(AsRawFd::as_raw_fd);
-    let canary = canary_ends().ok();
+    let canary = ward.is_canary.then(canary_ends).and_then(Result::ok);
     let ears = canary
         .as_ref()
         .map(|(_, signals, notes)| Ears { signals: signals.as_fd().as_raw_fd(), notes: notes.as_raw_fd() });

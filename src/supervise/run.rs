@@ -27,6 +27,7 @@ use super::event::{Action, Event, Group, Sender, Signal};
 use super::guardian::Notes;
 use super::machine::{Machine, Settings};
 use super::notify::NotifySocket;
+use super::owner::Owner;
 use super::reaping::reap_inherited;
 use super::report::Report;
 use super::signals::{Arrival, Signals};
@@ -63,6 +64,8 @@ pub(crate) struct Task {
     pub(crate) detector: Option<Detector>,
     /// What hears that the command is ready, if the lock is released then.
     pub(crate) notify: Option<NotifySocket>,
+    /// The process whose end ends the request as SIGTERM does, if there is one.
+    pub(crate) owner: Option<Owner>,
 }
 
 /// Waits for the grant, runs the command under the grant, releases it, and returns the exit code.
@@ -103,7 +106,7 @@ pub(crate) fn acquire(
     let command = CommandSpec { argv: Vec::new(), session: String::new() };
     let report = Report::new(Boottime::now(), Vec::new());
     let (spare, otherwise) = (OsString::new(), OsString::new());
-    let task = Task { command, messages, settings, spare, otherwise, report, detector, notify: None };
+    let task = Task { command, messages, settings, spare, otherwise, report, detector, notify: None, owner: None };
     supervise(handle, task, |grant| hand_over(grant).map(|()| Begun::HandedOver), |_, _| None, signals, output)
 }
 
@@ -117,7 +120,7 @@ enum Begun {
 
 fn supervise<E, C>(
     handle: &mut dyn Handle,
-    Task { command, messages, settings, spare, otherwise, report, detector, notify }: Task,
+    Task { command, messages, settings, spare, otherwise, report, detector, notify, owner }: Task,
     begin: E,
     conclude: C,
     signals: Signals,
@@ -134,6 +137,7 @@ where
         child_changed: false,
         canary: Canary::default(),
         notify,
+        owner,
         begin: Some(begin),
         conclude,
         report,
@@ -162,6 +166,7 @@ struct Supervision<'a, E, C> {
     child_changed: bool,
     canary: Canary,
     notify: Option<NotifySocket>,
+    owner: Option<Owner>,
     begin: Option<E>,
     conclude: C,
     report: Report,
@@ -210,6 +215,7 @@ where
         let of_store = polled.len();
         polled.extend(descriptors.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)));
         let of_command = polled.len();
+        polled.extend(self.owner.as_ref().map(|owner| PollFd::new(owner, PollFlags::IN)));
         polled.extend(self.processes.notes().map(|notes| PollFd::new(notes, PollFlags::IN)));
         polled.extend(self.notify.iter().map(|socket| PollFd::new(socket, PollFlags::IN)));
         let due = self.machine.next_timeout().into_iter().chain(asking).chain(self.canary.decides_at()).min();
@@ -250,6 +256,9 @@ where
         }
         while let Some((signal, sender)) = self.canary.next(now) {
             self.on(Event::Signal { signal, sender })?;
+        }
+        if self.owner.take_if(|owner| owner.has_ended()).is_some() {
+            self.on(Event::Signal { signal: Signal::Term, sender: Sender::Other })?;
         }
         Ok(())
     }

@@ -110,8 +110,9 @@ impl Source {
 #[derive(Debug)]
 pub(crate) struct Signals {
     receiver: Receiver,
-    /// The signals that mean nothing to rlock. They stay blocked.
-    foreign: Pending,
+    /// The signals that mean nothing to rlock. They stay blocked. Without a descriptor for them they
+    /// act on rlock as on any program.
+    foreign: Option<Pending>,
     /// Each signal whose disposition differs from the command's, with the disposition for the
     /// command.
     before: Vec<(libc::c_int, libc::sigaction)>,
@@ -146,8 +147,8 @@ impl Signals {
         let receiver = Receiver::new(before.iter().map(|(number, _)| *number))?;
         before.iter().for_each(|(number, _)| blocked.unblock_later(*number));
         let numbers: Vec<_> = foreign(group).collect();
-        let foreign = Pending::of(&numbers)?;
-        numbers.iter().for_each(|number| blocked.keep_blocked(*number));
+        let foreign = Pending::of(&numbers).ok();
+        numbers.iter().filter(|_| foreign.is_some()).for_each(|number| blocked.keep_blocked(*number));
         for (signal, noted) in OF_WRITES.into_iter().zip(&BEFORE_WRITES) {
             // If [`ignore_failed_writes`] did not run, Rust's runtime has ignored the signal.
             before.push((signal, *noted.get_or_init(|| action(libc::SIG_DFL))));
@@ -163,7 +164,7 @@ impl Signals {
         until: Option<Boottime>,
     ) -> io::Result<()> {
         let descriptors = polled.len();
-        polled.push(PollFd::new(&self.foreign, PollFlags::IN));
+        polled.extend(self.foreign.iter().map(|foreign| PollFd::new(foreign, PollFlags::IN)));
         let outcome = self.receiver.wait(alarm, polled, until);
         polled.truncate(descriptors);
         outcome
@@ -177,7 +178,7 @@ impl Signals {
         loop {
             let Some(origin) = self.receiver.next() else {
                 let foreign = |taken: Taken| Arrival::Signal(Signal::Foreign(taken.number), Source::of_foreign(taken));
-                return self.foreign.next().map(foreign);
+                return self.foreign.as_ref()?.next().map(foreign);
             };
             if origin.signal == SIGCHLD {
                 return Some(Arrival::Child);

@@ -60,11 +60,12 @@ impl SpareWork {
             let text = format!("cannot open /dev/null for the work of --meanwhile: {}", reason(&error));
             Failure::new(exit::FAILURE, text)
         })?;
+        let ward = Ward { is_canary: false, ..Ward::first(session) };
         let started = || -> io::Result<Self> {
-            let (leader, pid) = guarded::start(&Ward::first(session), &[], signals, |leader| {
+            let (leader, pid) = guarded::start(&ward, &[], signals, |leader| {
                 let prepare = guarded::prepare(signals, Some(leader));
                 let in_child = || dup2_stdin(&nothing).map_err(io::Error::from).and_then(|()| prepare());
-                spawn(&argv, &[(VARIABLE.into(), session.into())], &in_child, START_LIMIT)
+                spawn(&argv, &[(VARIABLE.into(), session.into())], &[], &in_child, START_LIMIT)
             })?;
             Ok(Self { pid, leader: leader.pid })
         };

@@ -17,7 +17,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, waitid, waitpid};
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, getpid, waitid, waitpid};
 
 /// The size of the child's stack: enough for `prepare` and execvpe(3). The list of arguments that
 /// execvpe may put on the stack comes on top.
@@ -28,13 +28,26 @@ const STACK_ALIGNMENT: usize = 16;
 struct Plan<'a> {
     argv: *const *const c_char,
     environment: *const *const c_char,
+    /// The places for the child's process id, each with room for [`PID_ROOM`] bytes.
+    pids: Vec<*mut u8>,
     prepare: &'a dyn Fn() -> io::Result<()>,
     limit: Duration,
     error: Option<c_int>,
 }
 
+/// The bytes of a process id as a text, with its NUL.
+const PID_ROOM: usize = 12;
+
+/// Variables by which a manager tells a process that descriptors or a watchdog are meant for it, see
+/// sd_listen_fds(3), sd_watchdog_enabled(3) and systemd.exec(5).
+pub(super) const NAMING_A_PROCESS: &[&str] = &["LISTEN_PID", "WATCHDOG_PID", "SYSTEMD_EXEC_PID"];
+
+/// The id of a process in another form. A child of rlock has another one.
+const PIDFD_ID: &str = "LISTEN_PIDFDID";
+
 /// Starts `argv` with this process's environment and `variables` on top. The first word of `argv`
-/// is looked up in PATH unless it has a slash.
+/// is looked up in PATH unless it has a slash. The variables in `renamed` name the child if they
+/// name this process.
 ///
 /// `prepare` runs in the child just before the exec. It may make system calls only, because the
 /// child shares this process's memory and its locks. The caller must block all signals meanwhile,
@@ -47,6 +60,7 @@ struct Plan<'a> {
 pub(super) fn spawn(
     argv: &[OsString],
     variables: &[(OsString, OsString)],
+    renamed: &[&str],
     prepare: &dyn Fn() -> io::Result<()>,
     limit: Duration,
 ) -> io::Result<Pid> {
@@ -54,9 +68,14 @@ pub(super) fn spawn(
         return Err(io::ErrorKind::NotFound.into());
     }
     let words = argv.iter().map(|word| c_string(&[word.as_os_str()])).collect::<io::Result<Vec<_>>>()?;
-    let environment = environment(variables)?;
-    let (argv, environment) = (pointers(&words), pointers(&environment));
-    let mut plan = Plan { argv: argv.as_ptr(), environment: environment.as_ptr(), prepare, limit, error: None };
+    let kept = environment(variables, renamed)?;
+    let mut naming: Vec<Vec<u8>> =
+        renamed.iter().filter(|name| names_this_process(name)).map(|name| room(name)).collect();
+    let pids = naming.iter_mut().filter_map(|text| Some(text.last_chunk_mut::<PID_ROOM>()?.as_mut_ptr())).collect();
+    let argv = pointers(&words);
+    let mut environment: Vec<_> = naming.iter().map(|text| text.as_ptr().cast()).collect();
+    environment.extend(pointers(&kept));
+    let mut plan = Plan { argv: argv.as_ptr(), environment: environment.as_ptr(), pids, prepare, limit, error: None };
     let top = stack(STACK_BYTES + size_of_val(argv.as_slice()));
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     let begun = Instant::now();
@@ -78,7 +97,7 @@ pub(super) fn spawn(
 /// only if that fails.
 pub(super) fn execute(argv: &[OsString], variables: &[(OsString, OsString)]) -> io::Error {
     let texts = argv.iter().map(|word| c_string(&[word.as_os_str()])).collect::<io::Result<Vec<_>>>();
-    let (words, environment) = match (texts, environment(variables)) {
+    let (words, environment) = match (texts, environment(variables, &[])) {
         (Ok(words), Ok(environment)) => (words, environment),
         (Err(error), _) | (_, Err(error)) => return error,
     };
@@ -116,6 +135,7 @@ extern "C" fn in_child(plan: *mut c_void) -> c_int {
     // SAFETY: `plan` is the plan of `spawn`, which is suspended and does not access it.
     let plan = unsafe { &mut *plan.cast::<Plan<'_>>() };
     set_limit(plan.limit);
+    plan.pids.iter().for_each(|place| write_pid(*place));
     let error = match (plan.prepare)() {
         Ok(()) => {
             // SAFETY: both are lists of pointers to C strings that end with a null pointer, and the
@@ -153,9 +173,38 @@ fn set_limit(limit: Duration) {
     }
 }
 
-/// This process's environment, in which `variables` replace those of the same name.
-fn environment(variables: &[(OsString, OsString)]) -> io::Result<Vec<CString>> {
-    let kept = std::env::vars_os().filter(|(name, _)| variables.iter().all(|(new, _)| new != name));
+/// Writes the id of this process, which is not 0, to a place with room for [`PID_ROOM`] bytes.
+fn write_pid(place: *mut u8) {
+    let mut digits = [0; PID_ROOM];
+    let (mut number, mut first) = (getpid().as_raw_nonzero().get(), PID_ROOM - 1);
+    while number > 0 {
+        first -= 1;
+        digits[first] = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+    let text = &digits[first..];
+    // SAFETY: the place is that of `room` in the parent, which is suspended. The text ends with a NUL
+    // and is no longer than the array.
+    unsafe { ptr::copy_nonoverlapping(text.as_ptr(), place, text.len()) };
+}
+
+/// Whether the variable has the id of this process.
+fn names_this_process(name: &str) -> bool {
+    std::env::var(name).is_ok_and(|value| value == getpid().as_raw_nonzero().to_string())
+}
+
+/// The variable without its value, and room for the id of a process.
+fn room(name: &str) -> Vec<u8> {
+    [name.as_bytes(), b"=", &[0; PID_ROOM]].concat()
+}
+
+/// This process's environment, in which `variables` replace those of the same name, without the
+/// variables in `renamed` that name this process.
+fn environment(variables: &[(OsString, OsString)], renamed: &[&str]) -> io::Result<Vec<CString>> {
+    let is_replaced = |name: &OsString| variables.iter().any(|(new, _)| new == name);
+    let is_renamed = |name: &str| renamed.contains(&name) && names_this_process(name);
+    let is_dropped = |name: &str| is_renamed(name) || name == PIDFD_ID && renamed.iter().any(|name| is_renamed(name));
+    let kept = std::env::vars_os().filter(|(name, _)| !is_replaced(name) && !name.to_str().is_some_and(is_dropped));
     let all = kept.map(|(name, value)| c_string(&[&name, OsStr::new("="), &value]));
     all.chain(variables.iter().map(|(name, value)| c_string(&[name.as_os_str(), OsStr::new("="), value.as_os_str()])))
         .collect()

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::process::Command;
 
 use crate::support::needs::{self, skip_unless};
 use crate::support::{Lab, RLOCK, Ran, on_both};
@@ -42,6 +43,27 @@ fn variables_of_the_command_describe_its_grant() {
         assert_eq!(rest, ["unset", "k", "write", &lab.url(), namespace]);
         assert!(token(&shown(&lab.run(["exec", "k", "-c", SHOW]))) > token(&told));
     });
+}
+
+/// "LISTEN_PID, WATCHDOG_PID and SYSTEMD_EXEC_PID, where they name rlock, name the command."
+#[test]
+fn variables_that_name_rlock_name_the_command_and_others_stay() {
+    let lab = Lab::new();
+    let run = |options: &str| {
+        let script = format!(
+            "exec env LISTEN_PID=$$ WATCHDOG_PID=$$ SYSTEMD_EXEC_PID=$PPID LISTEN_PIDFDID=7 LISTEN_FDS=1 {RLOCK} exec \
+             {options} k -- sh -c 'echo $$ $LISTEN_PID $WATCHDOG_PID $SYSTEMD_EXEC_PID $LISTEN_FDS ${{LISTEN_PIDFDID-none}}'"
+        );
+        let mut shell = Command::new("sh");
+        lab.settle(&mut shell);
+        shell.args(["-c", &script]).output().expect("sh is there").stdout
+    };
+    for options in ["", "--until-ready"] {
+        let told = String::from_utf8(run(options)).expect("it is text");
+        let told: Vec<&str> = told.split_whitespace().collect();
+        assert_eq!([told[1], told[2]], [told[0]; 2], "{told:?}");
+        assert_eq!(told[3..], [&*std::process::id().to_string(), "1", "none"], "{told:?}");
+    }
 }
 
 /// "of several claims the highest" token; of resources and modes "one on each line"

@@ -33,6 +33,7 @@ mod namespaces;
 mod nested;
 mod network;
 mod owner;
+mod owner_process;
 mod printed;
 mod refusals;
 mod runner;

@@ -15,6 +15,7 @@ mod passing;
 mod ready;
 mod refusals;
 mod release;
+mod rest;
 mod session;
 mod stopping;
 #[path = "../support/mod.rs"]

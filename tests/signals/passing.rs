@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
-use crate::session::{FOREGROUND, Session, until_in_foreground};
+use crate::session::{FOREGROUND, Session, command_line, until_in_foreground};
 use crate::support::{Lab, RLOCK, Ran, Running};
 
 const PASSED: [(Signal, &str); 8] = [
@@ -186,4 +186,33 @@ fn blocked_signal_stays_blocked_for_the_command_but_reaches_rlock() {
     waiter.signal(Signal::TERM);
     waiter.end().silently(128 + 15);
     holder.end().silently(0);
+}
+
+/// "A signal that a sender gives to every process reaches the command once. A signal to rlock alone
+/// reaches it always." The sender begins with rlock or ends with it.
+#[test]
+fn signal_to_every_process_reaches_the_command_once() {
+    let lab = Lab::new();
+    let names = ["TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "CONT"];
+    for starts_with_rlock in [true, false] {
+        let mut session = Session::rlock(&lab, ["exec", "k", "--", "sh", "-c", &echoing()]);
+        assert_eq!(session.output.line(), "ready");
+        let mut members = session.members();
+        members.sort_by_key(|pid| (*pid == session.pid()) != starts_with_rlock);
+        let mut expected = String::new();
+        for (signal, name) in PASSED.into_iter().filter(|(_, name)| names.contains(name)) {
+            // `cat` keeps the script alive.
+            let is_told = |pid: &&Pid| !command_line(**pid).starts_with("cat");
+            members.iter().filter(is_told).for_each(|pid| kill_process(*pid, signal).expect("it runs"));
+            session.output.expect(name);
+            // A second copy would come before this signal, which is for rlock alone.
+            let (last, last_name) = if name == "USR1" { PASSED[0] } else { PASSED[4] };
+            session.signal(last);
+            session.output.expect(last_name);
+            expected += &format!("{name}\n{last_name}\n");
+        }
+        session.close();
+        assert_eq!(session.output.all(), format!("ready\n{expected}"));
+        assert_eq!(session.code(), 9);
+    }
 }

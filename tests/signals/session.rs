@@ -265,7 +265,7 @@ fn default_signals() {
     }
 }
 
-fn command_line(pid: Pid) -> String {
+pub(crate) fn command_line(pid: Pid) -> String {
     let words = fs::read_to_string(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
     words.replace('\0', " ")
 }

@@ -59,7 +59,7 @@ pub(super) fn words() -> Vec<CString> {
 
 /// The environment variable that carries the orders. There is no other.
 pub(super) fn variable(ward: &Ward, life: Option<RawFd>, ears: Option<Ears>, kept: &[RawFd]) -> CString {
-    let Ward { rlock, session, outer, group, is_first } = ward;
+    let Ward { rlock, session, outer, group, is_first, .. } = ward;
     let (group, life, is_first) = (group.map_or(0, number), life.unwrap_or(-1), u8::from(*is_first));
     let Ears { signals, notes } = ears.unwrap_or(Ears { signals: -1, notes: -1 });
     let mut text = format!("{VARIABLE}={rlock} {session} {outer} {group} {is_first} {life} {signals} {notes}");
@@ -79,7 +79,8 @@ fn orders(text: &str) -> Option<Orders> {
     let (life, signals, notes) = (descriptor()?, descriptor()?, descriptor()?);
     let ears = signals.zip(notes).map(|(signals, notes)| Ears { signals, notes });
     let kept = fields.map(|field| field.parse().ok()).collect::<Option<_>>()?;
-    Some(Orders { ward: Ward { rlock, session, outer, group, is_first }, life, ears, kept })
+    let ward = Ward { rlock, session, outer, group, is_first, is_canary: ears.is_some() };
+    Some(Orders { ward, life, ears, kept })
 }
 
 /// Guards and ends this process, if it was executed as a guardian: `name` is the first word of its
@@ -393,9 +394,8 @@ mod tests {
 
     #[test]
     fn orders_round_trip_through_their_text() {
-        let ward =
-            Ward { rlock: getpid(), session: "5e55".to_owned(), outer: 7, group: Some(getpid()), is_first: false };
-        let first = Ward { group: None, is_first: true, ..ward.clone() };
+        let ward = Ward { outer: 7, group: Some(getpid()), is_first: false, ..Ward::first("5e55") };
+        let first = Ward { outer: 7, is_canary: false, ..Ward::first("5e55") };
         let ears = Some(Ears { signals: 8, notes: 9 });
         for (ward, life, ears, kept) in [(ward, Some(7), ears, vec![5, 6]), (first, None, None, vec![])] {
             let variable = variable(&ward, life, ears, &kept).into_string().unwrap();

@@ -181,6 +181,7 @@ fn task(argv: &[&str], settings: Settings) -> Task {
         report,
         detector: None,
         notify: None,
+        owner: None,
     }
 }
 
