@@ -7,12 +7,13 @@ use std::collections::HashSet;
 use std::fs::{self, DirEntry};
 use std::io::{self, Read};
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Pid, getpid};
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open};
 
 /// The flag of a process that has begun to end, PF_EXITING in include/linux/sched.h.
 const EXITING: u64 = 4;
@@ -25,6 +26,10 @@ const ATTEMPTS: usize = 4;
 /// executes a program.
 const EXEC_LOOKS: u32 = 50;
 const EXEC_PAUSE: Duration = Duration::from_micros(200);
+
+/// More than the length of the line in /proc/PID/stat, which one read takes as a whole. When many
+/// trees end at once, each guardian reads the lines of all processes.
+const LINE_MAX: usize = 1024;
 
 /// The identity of a process. Another process may get the same id later, but not the same start
 /// time.
@@ -124,14 +129,14 @@ pub(crate) fn are_visible() -> bool {
 /// # Errors
 /// The kernel's if there is no such process.
 pub(crate) fn stat(pid: Pid) -> io::Result<Stat> {
-    let text = fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero()))?;
-    parse(pid, &text).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    let mut line = [0; LINE_MAX];
+    let read = fs::File::open(format!("/proc/{}/stat", pid.as_raw_nonzero()))?.read(&mut line)?;
+    parse(pid, &line[..read]).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// When this process started, in ticks since the boot.
 pub(crate) fn own_start() -> Option<u64> {
-    // One read takes the whole line.
-    let mut line = [0; 1024];
+    let mut line = [0; LINE_MAX];
     let read = fs::File::open("/proc/self/stat").and_then(|mut file| file.read(&mut line)).ok()?;
     parse(getpid(), &line[..read]).map(|own| own.process.started)
 }
@@ -239,6 +244,33 @@ pub(crate) fn names_session(process: Process, session: &str) -> Option<bool> {
         thread::sleep(EXEC_PAUSE);
     }
     None
+}
+
+/// A process that a signal has stopped, and the environment that it was started with.
+#[derive(Debug)]
+pub(crate) struct Stopped {
+    pid: Pid,
+    environment: Vec<u8>,
+}
+
+/// The stopped processes whose environment this process may read.
+pub(crate) fn stopped() -> Vec<Stopped> {
+    let read = |pid: Pid| fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).ok();
+    let stopped = all().into_iter().filter(|stat| stat.stopped).map(|stat| stat.process.pid);
+    stopped.filter_map(|pid| Some(Stopped { pid, environment: read(pid)? })).collect()
+}
+
+impl Stopped {
+    /// Kills the process if it belongs to the command or to the spare work of the session. Returns
+    /// what tells when it has ended.
+    pub(crate) fn kill_if_of(&self, session: &str) -> Option<OwnedFd> {
+        if !name_session(&self.environment, session) {
+            return None;
+        }
+        let process = pidfd_open(self.pid, PidfdFlags::empty()).ok()?;
+        kill_process(self.pid, Signal::KILL).ok()?;
+        Some(process)
+    }
 }
 
 /// Whether a process has no memory, or a program without variables. Until an exec has given it its

@@ -236,6 +236,27 @@ fn command_dies_with_rlock_even_without_its_guardian() {
     until_dead(guardian);
 }
 
+/// A guardian that is killed between its STOP and its KILL leaves the tree stopped. The test stops
+/// it in its place.
+#[test]
+fn next_request_kills_what_a_killed_guardian_has_stopped() {
+    let lab = Lab::new();
+    let mut session =
+        Session::rlock(&lab, ["exec", "k", "--", "sh", "-c", "sh -c 'echo pid $$; exec sleep 1000' & wait"]);
+    let left = processes(&mut session, 1)[0];
+    let guardian = until_guarded(session.pid());
+    kill_process(left, Signal::STOP).unwrap();
+    until_state(left, "T");
+    kill_process(guardian, Signal::STOP).unwrap();
+    session.signal(Signal::KILL);
+    kill_process(guardian, Signal::KILL).unwrap();
+    until_dead(guardian);
+    let state = format!("grep State /proc/{left}/status; true");
+    let next = lab.run(["exec", "-w", "60", "k", "--", "sh", "-c", &state]);
+    assert!(!next.stdout.contains('T'), "the old process is dead before the next command starts: {next:?}");
+    until_dead(left);
+}
+
 /// Trees that can't end yet are waited for once for all, and without the lock of the store. Here,
 /// the test keeps the beacons open in the place of guardians that wait for their trees.
 #[test]

@@ -36,6 +36,9 @@ const PAUSE: Duration = Duration::from_micros(200);
 /// The most processes that it looks at in one of these rounds.
 const ROUND_MAX: i32 = 1000;
 
+/// Number of copies of this process that may be killed.
+const COPIES_MAX: u32 = 8;
+
 /// The variable that tells the program what to guard, see [`Orders`].
 const VARIABLE: &str = "RLOCK_WARD";
 
@@ -132,23 +135,34 @@ fn group(ward: &Ward) -> Option<Pid> {
     own.filter(|group| *group == getpid() || ward.group == Some(*group))
 }
 
-/// Leaves the group to a copy of this process: from outside of the group one call can stop all of
-/// it, so that no process of it starts another one. This process keeps the group's number from
-/// another use meanwhile. Returns only in the copy, or here if there can be no copy.
-fn leave_group(group: Pid) {
-    // SAFETY: this process has one thread.
-    match unsafe { libc::fork() } {
-        0 => {
-            let _ = setpgid(None, None);
+/// Leaves the work to a copy of this process, and starts another copy if one is killed: what it had
+/// stopped would otherwise stay stopped. Returns only in a copy, or here if there can be no copy.
+///
+/// From outside of the group one call can stop all of the group, so that no process of it starts
+/// another one. This process keeps the group's number from another use meanwhile.
+fn leave_to_copy(group: Option<Pid>) {
+    for _ in 0..COPIES_MAX {
+        // SAFETY: this process has one thread.
+        let copy = match unsafe { libc::fork() } {
+            0 => {
+                let _ = setpgid(None, None);
+                return;
+            }
+            copy => copy,
+        };
+        if copy < 0 {
+            return;
         }
-        copy if copy > 0 => {
-            // The copy kills the group at the end, unless the copy has been killed itself.
-            let _ = waitpid(Pid::from_raw(copy), WaitOptions::empty());
-            let _ = kill_process_group(group, Kernel::KILL);
-            signal_hook::low_level::exit(0)
+        let ended = waitpid(Pid::from_raw(copy), WaitOptions::empty()).ok().flatten();
+        if ended.is_none_or(|(_, status)| !status.signaled()) {
+            break;
         }
-        _ => {}
     }
+    // The copy has killed the group, unless all copies have been killed.
+    if let Some(group) = group {
+        let _ = kill_process_group(group, Kernel::KILL);
+    }
+    signal_hook::low_level::exit(0)
 }
 
 /// Kills the tree, with the processes that it starts meanwhile, and returns when none of it is
@@ -172,7 +186,7 @@ fn end_tree(ward: &Ward) -> bool {
     let (guardian, group) = (getpid(), group(ward));
     let groups = group.iter().copied().collect();
     let (session, outer, known) = (&*ward.session, ward.outer, HashSet::new());
-    group.into_iter().for_each(leave_group);
+    leave_to_copy(group);
     let has_marks = are_numbers_true();
     let mut tree = Tree { guardian, session, outer, since, groups, known, has_marks };
     let (mut looks, mut has_seen) = (0, true);
@@ -192,19 +206,10 @@ fn end_tree(ward: &Ward) -> bool {
     has_seen
 }
 
-/// Whether [`processes::last_number`] tells the truth, which a container may hide: whether it
-/// knows a process that has just begun.
+/// Whether [`processes::last_number`] tells the truth, which a container may hide: whether it knows
+/// this process, which is a copy that has just begun.
 fn are_numbers_true() -> bool {
-    // SAFETY: this process has one thread, and the child ends at once.
-    match unsafe { libc::fork() } {
-        0 => signal_hook::low_level::exit(0),
-        pid => {
-            let Some(child) = Pid::from_raw(pid.max(0)) else { return false };
-            let is_known = processes::last_number().is_some_and(|last| last >= pid);
-            let _ = waitpid(Some(child), WaitOptions::empty());
-            is_known
-        }
-    }
+    processes::last_number().is_some_and(|last| last >= number(getpid()))
 }
 
 /// What is known of a tree whose rlock has ended.

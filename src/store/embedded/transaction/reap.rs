@@ -1,6 +1,8 @@
 //! Removes the sessions whose processes have died.
 
-use super::super::beacon::{self, Peer};
+use std::os::fd::OwnedFd;
+
+use super::super::beacon::{self, Identity, Peer};
 use super::super::ending;
 use super::super::failure::Error;
 use super::super::fate::{EXPIRED_MAX, fate};
@@ -9,6 +11,7 @@ use crate::lock::op::Op;
 use crate::lock::records::{Records, Session};
 use crate::lock::request::{Request, SessionId};
 use crate::system::clock::{Boottime, StoreTime};
+use crate::system::processes;
 
 impl Work<'_> {
     /// The state of a holder's or waiter's process, see [`fate`].
@@ -26,14 +29,33 @@ impl Work<'_> {
         if self.is_patient
             && let Some(holder) = self.records().session(id)?.filter(Session::is_holder)
         {
-            let end = ending::end_of(holder.process.pid);
-            if end.is_some() || self.is_end_unseen(id)? {
-                return Err(Error::Ending(end.into_iter().collect()));
+            let mut ends: Vec<_> = ending::end_of(holder.process.pid).into_iter().collect();
+            ends.extend(self.kill_stopped(id)?);
+            if !ends.is_empty() || self.is_end_unseen(id)? {
+                return Err(Error::Ending(ends));
             }
         }
         self.reaped.push(id);
         let ended = self.tree_end(id)?;
         self.apply_alone(Op::Reap { session: id, ended }).map(drop)
+    }
+
+    /// Kills what a guardian of this pid namespace has stopped before it was killed itself. A
+    /// guardian that has come to its end has noted that. Returns what tells when these processes
+    /// have ended.
+    fn kill_stopped(&mut self, id: SessionId) -> Result<Vec<OwnedFd>, Error> {
+        let is_near = |identity: &Identity| identity.is_near();
+        let is_left = match self.records().beacon(id)?.filter(is_near) {
+            Some(identity) => beacon::tree_end(self.directory, id, &identity).is_none(),
+            None => false,
+        };
+        if !is_left {
+            return Ok(Vec::new());
+        }
+        // A server that has died had many sessions, so /proc is read once.
+        let stopped = self.stopped.get_or_insert_with(processes::stopped);
+        let session = id.to_string();
+        Ok(stopped.iter().filter_map(|process| process.kill_if_of(&session)).collect())
     }
 
     /// Whether a dead holder ran in another pid namespace, and its guardian has not noted the end
