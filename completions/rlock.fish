@@ -71,6 +71,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -l once-per -d 'Exit w
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l success-codes -d 'Count these exit codes as a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l hold-at-least -d 'Hold the lock for at least DUR, even if COMMAND ends sooner' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l pid -d 'End the wait or COMMAND when the process PID, or the parent, ends' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l splay -d 'Sleep for a random part of DUR before the request' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
@@ -102,6 +103,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l replicas -d '
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l success-codes -d 'Count these exit codes as a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l hold-at-least -d 'Hold the lock for at least DUR, even if COMMAND ends sooner' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l pid -d 'End the wait or COMMAND when the process PID, or the parent, ends' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l splay -d 'Sleep for a random part of DUR before the request' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
@@ -134,6 +136,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l replicas 
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l success-codes -d 'Count these exit codes as a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l hold-at-least -d 'Hold the lock for at least DUR, even if COMMAND ends sooner' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l pid -d 'End the wait or COMMAND when the process PID, or the parent, ends' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l splay -d 'Sleep for a random part of DUR before the request' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
@@ -166,6 +169,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l replicas -d 
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l success-codes -d 'Count these exit codes as a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l hold-at-least -d 'Hold the lock for at least DUR, even if COMMAND ends sooner' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l pid -d 'End the wait or COMMAND when the process PID, or the parent, ends' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l splay -d 'Sleep for a random part of DUR before the request' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
@@ -340,13 +344,13 @@ complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_su
 function __fish_rlock_grammar
     switch $argv[1]
         case exec
-            echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c --
+            echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --pid --splay --job --history --status-file --owner --reason --shell -c --
         case range-read
-            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c --once-per --
+            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --pid --splay --job --history --status-file --owner --reason --shell -c --once-per --
         case range-prewrite
-            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c --once-per --
+            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --pid --splay --job --history --status-file --owner --reason --shell -c --once-per --
         case range-write
-            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --splay --job --history --status-file --owner --reason --shell -c --once-per --
+            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --pid --splay --job --history --status-file --owner --reason --shell -c --once-per --
         case acquire
             echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --deadlock-timeout --conflict-exit-code -E --ttl --connect-timeout --replicas --history --owner --reason --job --grace
         case renew

@@ -19,11 +19,12 @@ const PROGRAMS: [&str; 11] =
 const JOBS: u32 = 64999;
 
 /// What each block of a section prints, in the order of the page. Each word is a line.
-const PRINTED: [(&str, &[&str]); 11] = [
+const PRINTED: [(&str, &[&str]); 12] = [
     ("FLOCK", &["", "work work rest work work work work work", "work rest", "work"]),
     ("MAINTENANCE WINDOW", &["sync maintain", "report"]),
     ("RESERVATION", &["rest work"]),
     ("START OF A DAEMON", &["plan work", "work"]),
+    ("A JOB OF A SCRIPT THAT MAY BE KILLED", &["migrate"]),
     ("SEVERAL SLOTS", &["work rest"]),
     ("NEWEST ONLY", &["work"]),
     ("HIERARCHY", &["migrate dump"]),
