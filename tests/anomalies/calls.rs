@@ -132,6 +132,7 @@ const CALLS: &[Row] = calls! {
     setsid SYS_setsid: EPERM;
     setsockopt SYS_setsockopt: ENOMEM;
     shutdown SYS_shutdown: ;
+    signalfd4 SYS_signalfd4: EMFILE ENOMEM ENOSYS;
     sigaltstack SYS_sigaltstack: ENOMEM;
     socket SYS_socket: EACCES EMFILE ENOMEM;
     socketpair SYS_socketpair: EMFILE;

@@ -29,6 +29,7 @@ pub(crate) const SCENES: &[Scene] = &[
     Scene { name: "first-use", processes: &[Rlock], is_first_use: true, play: free_lock },
     Scene { name: "free-lock", processes: &[Rlock, Forked, Started], is_first_use: false, play: free_lock },
     Scene { name: "holder", processes: &[Rlock, Forked, Started], is_first_use: false, play: holder },
+    Scene { name: "ended", processes: &[Rlock, Forked], is_first_use: false, play: ended },
     Scene { name: "waiter", processes: &[Rlock], is_first_use: false, play: waiter },
     Scene { name: "break", processes: &[Rlock], is_first_use: false, play: break_lock },
     Scene { name: "meanwhile", processes: &[Rlock, Forked, Started], is_first_use: false, play: meanwhile },
@@ -58,6 +59,23 @@ fn holder(stage: &Stage<'_>) -> Trace {
     traced.signal(Signal::WINCH);
     let ended = traced.end();
     stage.judge_command(&ended, "main");
+    expect_served(waiter);
+    ended.1
+}
+
+/// A holder whose command is a shell gets SIGTERM. The shell dies, and the lock is held until what it
+/// has run is gone. The waiter behind it is served after that.
+fn ended(stage: &Stage<'_>) -> Trace {
+    let traced = stage.traced(&stage.exec_below_a_shell("main"));
+    wait_until("the command runs", || stage.has("start main") || !traced.runs());
+    let mut waiter = stage.start(&stage.exec(&[], "behind"));
+    wait_until("the waiter waits", || !waiter.runs() || !traced.runs() || stage.lab.counts(&stage.key).1 > 0);
+    traced.signal(Signal::TERM);
+    let ended = traced.end();
+    match ended.0.code() {
+        Some(143) => assert_plain(&ended.0.stderr),
+        _ => stage.judge_command(&ended, "main"),
+    }
     expect_served(waiter);
     ended.1
 }

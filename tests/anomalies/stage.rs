@@ -59,6 +59,12 @@ impl<'a> Stage<'a> {
         words
     }
 
+    /// The words of `rlock exec` with a shell that runs such a command as its child.
+    pub(crate) fn exec_below_a_shell(&self, name: &str) -> Vec<String> {
+        let shell = ["exec", &self.key, "--", "sh", "-c", "\"$@\"; true", "sh"].map(str::to_owned);
+        shell.into_iter().chain(self.job(name, true).into_iter().skip(1)).collect()
+    }
+
     /// The words of `rlock exec` with these options and a command of this name.
     pub(crate) fn exec(&self, options: &[&str], name: &str) -> Vec<String> {
         self.exec_with(options, name, false)

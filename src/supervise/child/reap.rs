@@ -42,8 +42,10 @@ impl Child {
         if !self.awaits_rest {
             return Ok(None);
         }
+        // The sessions of the members are known before a signal ends one of them.
+        let is_empty = self.members().is_empty();
         self.tell_topmost();
-        let is_over = self.has_no_child() && self.members().is_empty();
+        let is_over = is_empty && self.has_no_child();
         Ok(is_over.then_some(Event::RestEnded))
     }
 

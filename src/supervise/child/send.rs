@@ -21,6 +21,7 @@ impl Child {
     /// at each [`look`](Self::look) to those that these have left. Mostly a process passes a signal
     /// on to what runs below it. With `spares_group`, rlock's own group has received the signal.
     pub(crate) fn tell_rest(&mut self, signal: Signal, spares_group: bool) {
+        self.survey();
         let mut told = HashSet::new();
         if spares_group {
             let own = own_group();
