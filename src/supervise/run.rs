@@ -201,7 +201,8 @@ where
             self.on_any(event)?;
             self.look_at_child()?;
         }
-        self.on(Event::Tick)
+        // A change that has to wait for a signal comes before the time, too.
+        if self.child_changed { Ok(()) } else { self.on(Event::Tick) }
     }
 
     /// Sleeps until a descriptor is ready or a timer has expired. Returns whether the loop must ask

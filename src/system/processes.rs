@@ -4,15 +4,15 @@
 //! undisturbed run never reads it.
 
 use std::collections::HashSet;
-use std::fs::{self, DirEntry};
+use std::fs;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use rustix::fs::{Dir, DirEntry, Mode, OFlags, open};
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open};
 
 /// The flag of a process that has begun to end, PF_EXITING in include/linux/sched.h.
@@ -83,8 +83,11 @@ impl Snapshot {
         if !are_visible() {
             return;
         }
-        let Ok(entries) = fs::read_dir("/proc") else { return };
-        let pid = |entry: &DirEntry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = open("/proc", flags, Mode::empty());
+        // The folder of the standard library ends this process if its close fails.
+        let Ok(entries) = folder.and_then(Dir::new) else { return };
+        let pid = |entry: &DirEntry| Pid::from_raw(entry.file_name().to_str().ok()?.parse().ok()?);
         let folders = entries.flatten().filter_map(|entry| Some((pid(&entry)?, entry.ino())));
         let first = self.all.len();
         for folder in folders.filter(|folder| !self.folders.contains(folder)).collect::<Vec<_>>() {

@@ -142,6 +142,14 @@ impl<'a> Stage<'a> {
         wait_until("the traced program waits", || !traced.runs() || self.lab.counts(&self.key).1 >= waiters);
     }
 
+    /// Ends what rlock could not see, and forgets the log.
+    pub(crate) fn forgive(&self) {
+        for pid in marked(format!("{MARK}={}\0", self.mark()).as_bytes()) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        let _ = fs::remove_file(self.prefix.display().to_string() + "-log");
+    }
+
     /// Fails unless the lock is free or becomes free, the store works, no commands overlapped, and
     /// no process of the case is left.
     pub(crate) fn assert_recovered(&self) {
@@ -149,7 +157,7 @@ impl<'a> Stage<'a> {
         assert_eq!((next.code(), next.stderr.as_str()), (Some(OWN_CODE), ""), "the next run fails: {next:?}");
         assert!(!self.log().iter().any(|line| line.starts_with("overlap")), "commands overlap: {:?}", self.log());
         let mark = format!("{MARK}={}\0", self.mark());
-        wait_until("no process of the case is left", || !is_marked(mark.as_bytes()));
+        wait_until("no process of the case is left", || marked(mark.as_bytes()).is_empty());
     }
 }
 
@@ -162,11 +170,13 @@ impl Drop for Stage<'_> {
     }
 }
 
-/// Whether a live process has this text in its environment.
-fn is_marked(mark: &[u8]) -> bool {
+/// The live processes that have this text in their environment.
+fn marked(mark: &[u8]) -> Vec<rustix::process::Pid> {
     let processes = fs::read_dir("/proc").expect("/proc can be read").filter_map(Result::ok);
-    processes.filter(|entry| entry.file_name().as_encoded_bytes()[0].is_ascii_digit()).any(|entry| {
-        let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+    let pids = processes.filter_map(|entry| Some((entry.path(), entry.file_name().to_str()?.parse().ok()?)));
+    let has_mark = |folder: &std::path::Path| {
+        let environment = fs::read(folder.join("environ")).unwrap_or_default();
         environment.windows(mark.len()).any(|found| found == mark)
-    })
+    };
+    pids.filter(|(folder, _)| has_mark(folder)).filter_map(|(_, pid)| rustix::process::Pid::from_raw(pid)).collect()
 }

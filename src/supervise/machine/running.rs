@@ -126,11 +126,11 @@ impl Running {
                 let (state, actions) = self.end(Cause::Lost, report, now, settings);
                 Next::Pass(state, actions)
             }
-            Event::Signal { .. } | Event::CommandStopped(_) | Event::Tick if is_over(self.over_at, now) => {
-                let cause = if self.is_released { Cause::TimeoutReleased } else { Cause::Timeout };
-                let (state, actions) = self.end(cause, Action::ReportTimeout, now, settings);
-                Next::Pass(state, actions)
+            // A SIGCONT may find a command that has ended in time while rlock was stopped.
+            Event::Signal { signal, .. } if signal != Signal::Cont && is_over(self.over_at, now) => {
+                self.time_out(now, settings)
             }
+            Event::CommandStopped(_) | Event::Tick if is_over(self.over_at, now) => self.time_out(now, settings),
             Event::Ready => Next::Stay(vec![Action::ReleaseEarly]),
             Event::Released => {
                 (self.deadline, self.is_released) = (None, true);
@@ -150,6 +150,13 @@ impl Running {
             Event::StartFailed(_) => Next::nothing(),
             Event::RestEnded | Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),
         }
+    }
+
+    /// Ends a command whose maximum run time is over.
+    fn time_out(&self, now: Boottime, settings: &Settings) -> Next {
+        let cause = if self.is_released { Cause::TimeoutReleased } else { Cause::Timeout };
+        let (state, actions) = self.end(cause, Action::ReportTimeout, now, settings);
+        Next::Pass(state, actions)
     }
 
     /// Ends the command, as gently as the time allows.

@@ -152,6 +152,18 @@ fn loss_comes_before_the_end_of_the_run_time() {
     assert_eq!(machine.on(Event::Tick, deadline - GRACE), overdue);
 }
 
+/// rlock was stopped, and the command ended by itself in time. The end comes after the signal.
+#[test]
+fn command_that_ended_while_rlock_was_stopped_keeps_its_exit_code() {
+    let limited = Settings { max_runtime: Some(WAIT), ..settings(Group::Own) };
+    let mut machine = Machine::new(limited);
+    machine.on(granted(None), START);
+    machine.on(Event::Started, START);
+    assert_eq!(machine.on(signal(Signal::Cont, Sender::Other), LATE), [Action::Pass(Signal::Cont)]);
+    assert_eq!(machine.on(Event::Ended(Ended::Code(0)), LATE), [Action::Reap, Action::Release]);
+    assert_eq!(machine.on(Event::Released, LATE), [Action::Exit(0)]);
+}
+
 #[test]
 fn signal_at_the_end_of_the_run_time_is_passed_after_the_termination() {
     let mut machine = limited(Group::Own, None);
