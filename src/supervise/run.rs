@@ -39,10 +39,6 @@ use crate::system::alarm::Alarm;
 use crate::system::clock::Boottime;
 use crate::words::one_line;
 
-/// Maximum number of messages of the command that the loop takes at once, so that a flood of them
-/// delays no renewal.
-const NOTICES_MAX: usize = 32;
-
 /// The variable in which the work of `--else` finds the busy line.
 const BUSY: &str = "RLOCK_BUSY";
 
@@ -205,8 +201,9 @@ where
         let of_store = polled.len();
         polled.extend(descriptors.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)));
         let of_command = polled.len();
-        polled.extend(self.notify.iter().map(|socket| PollFd::new(socket, PollFlags::IN)));
-        let due = self.machine.next_timeout().into_iter().chain(asking).min();
+        polled.extend(self.notify.iter().flat_map(NotifySocket::awaited));
+        let notices = self.notify.as_ref().and_then(NotifySocket::timeout);
+        let due = [self.machine.next_timeout(), asking, notices].into_iter().flatten().min();
         let until = if self.child_changed { Some(Boottime::default()) } else { due };
         self.signals.wait(&self.alarm, &mut polled, until).context("cannot wait for signals and the store")?;
         let is_ready = |descriptor: &PollFd<'_>| !descriptor.revents().is_empty();
@@ -233,12 +230,8 @@ where
 
     /// Reports whether the command says that it is ready.
     fn take_notices(&mut self) -> anyhow::Result<()> {
-        for _ in 0..NOTICES_MAX {
-            match self.notify.as_ref().and_then(NotifySocket::next) {
-                None => break,
-                Some(false) => {}
-                Some(true) => self.on(Event::Ready)?,
-            }
+        if self.notify.as_mut().is_some_and(NotifySocket::take) {
+            self.on(Event::Ready)?;
         }
         Ok(())
     }
@@ -317,11 +310,11 @@ where
                 self.voice.report_overdue(self.request.trouble().as_deref(), consequence);
             }
             Action::Exit(code) => {
-                self.voice.finish();
+                self.finish();
                 self.exit = Some(code);
             }
             Action::ExitBy(signal) => {
-                self.voice.finish();
+                self.finish();
                 self.signals.end_self(signal);
                 self.exit = Some(signal.exit_code());
             }
@@ -338,6 +331,14 @@ where
             }
         }
         Ok(())
+    }
+
+    /// Hands over what waits for its readers, because rlock ends.
+    fn finish(&mut self) {
+        if let Some(notify) = &mut self.notify {
+            notify.finish();
+        }
+        self.voice.finish();
     }
 
     fn start(&mut self) -> anyhow::Result<()> {
