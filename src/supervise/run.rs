@@ -37,7 +37,7 @@ use crate::show::messages::Messages;
 use crate::store::{Grant, Handle};
 use crate::system::alarm::Alarm;
 use crate::system::clock::Boottime;
-use crate::words::one_line;
+use crate::words::{one_line, reason};
 
 /// The variable in which the work of `--else` finds the busy line.
 const BUSY: &str = "RLOCK_BUSY";
@@ -404,9 +404,17 @@ where
     }
 
     fn release_early(&mut self) -> anyhow::Result<()> {
-        self.processes.guard_without_lock(&self.signals)?;
-        let event = self.request.release(self.report.end(), &mut self.voice);
-        self.on(event)
+        if self.request.is_leaving() {
+            return Ok(());
+        }
+        if let Some(error) = self.processes.guard_without_lock(&self.signals)? {
+            let why = reason(&error);
+            self.voice.say(&format!(
+                "warning: no guardian can be started, so a kill of rlock leaves the command running: {why}"
+            ));
+        }
+        let event = self.request.release_early(self.report.end(), &mut self.voice);
+        self.on_any(event)
     }
 
     fn report_waiting(&mut self, is_due: bool) {

@@ -40,9 +40,6 @@ fn descriptors_of_a_client_hold_up_nobody() {
     let mut answer = String::new();
     BufReader::new(&client).read_line(&mut answer).expect("the server answers");
     assert_eq!(answer, "error this server takes no descriptors: send lines alone\n");
-    let late = connect();
-    (&late).write_all(b"PING\n").expect("the server reads");
-    let _ = send_lingering(&late, b"PING\n");
     let other = connect();
     (&other).write_all(b"PING\n").expect("the server reads");
     BufReader::new(&other).read_line(&mut answer).expect("the server answers");

@@ -30,7 +30,7 @@ fn lingering() -> (TcpStream, TcpStream) {
 }
 
 /// Sends bytes with the only descriptor of a connection whose close blocks until the returned peer
-/// is dropped.
+/// is dropped. The receiver must not take them yet: the last close would be that of this process.
 ///
 /// # Errors
 /// The kernel's: the receiver refuses descriptors.

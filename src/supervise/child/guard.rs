@@ -26,16 +26,18 @@ impl Child {
     }
 
     /// Replaces the guardian by one that keeps no descriptor: the lock is about to be released,
-    /// and the command goes on.
+    /// and the command goes on. Returns why there is none, if the system has no memory or processes
+    /// left. The former one ends first, so that the other can have its place.
     ///
     /// # Errors
     /// An error of the kernel; none is expected.
-    pub(crate) fn guard_without_lock(&mut self, signals: &Signals) -> io::Result<()> {
+    pub(crate) fn guard_without_lock(&mut self, signals: &Signals) -> io::Result<Option<io::Error>> {
         let _blocked = signals.hold_back()?;
         self.kept.clear();
-        let former = self.family.guardian.take();
-        self.family.guardian = guardian::start(&self.ward, &[]).ok();
-        former.map_or(Ok(()), guardian::end)
+        self.family.guardian.take().map_or(Ok(()), guardian::end)?;
+        let started = guardian::start(&self.ward, &[]);
+        self.family.guardian = started.as_ref().ok().copied();
+        Ok(started.err())
     }
 
     /// Tells the guardian to end, because no process needs a guardian any more. No other guardian

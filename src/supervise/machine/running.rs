@@ -122,9 +122,13 @@ impl Running {
                 let (state, actions) = self.end(cause, Action::ReportTimeout, now, settings);
                 Next::Pass(state, actions)
             }
-            Event::Ready => Next::Stay(vec![Action::ReleaseEarly]),
+            Event::Ready => {
+                // Nothing renews a lease that is being released, and its end is no loss.
+                self.deadline = None;
+                Next::Stay(vec![Action::ReleaseEarly])
+            }
             Event::Released => {
-                (self.deadline, self.is_released) = (None, true);
+                self.is_released = true;
                 Next::nothing()
             }
             Event::Signal { signal, sender } => Next::Stay(self.signal(signal, sender, settings.group)),
