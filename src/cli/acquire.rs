@@ -20,6 +20,7 @@ use crate::arguments::values::LostSignal;
 use crate::arguments::{claims, values};
 use crate::environment::context::Named;
 use crate::environment::request::{self, Prepared};
+use crate::environment::room::{self, Limits};
 use crate::environment::variables::{self, Form, Held};
 use crate::lock::past::{Ending, Entry, Event, HISTORY_MAX};
 use crate::lock::request::Request;
@@ -228,6 +229,12 @@ fn lock(
         settings.grace = Duration::ZERO;
     }
     let place = named.exported(store.as_ref(), Form::Lines);
+    let held = Held { claims: &request.claims, tokens: &[], slots: &[] };
+    let lines = variables::of(Form::Lines, &request.chain(), Some(held), &request.job.held_above, place.clone());
+    let added = variables::environment(lines);
+    if let Some(complaint) = room::complaint(&[], std::env::vars_os(), &added, Limits::of_this_process()) {
+        return Err(Failure::usage(format!("the names do not fit into an environment: {complaint}")).into());
+    }
     let handle = store.acquire(request.clone(), options).map_err(Failure::from)?;
     // The handle is not dropped, for the reason that `exec` has.
     let mut handle = ManuallyDrop::new(handle);
