@@ -7,6 +7,7 @@
 //! - `signals`: receives signals in a poll loop. `background`: starts threads beside it.
 //! - `files`, `streams`: read files, write to standard streams.
 //! - `processes`, `passwd`: read /proc and the user database.
+//! - `rights`: keeps a loop from the descriptors that others send.
 //! - `tree_end`: the note of a guardian that a tree has ended.
 
 pub(crate) mod alarm;
@@ -16,6 +17,7 @@ pub mod exit;
 pub(crate) mod files;
 pub(crate) mod passwd;
 pub(crate) mod processes;
+pub(crate) mod rights;
 pub(crate) mod signals;
 pub(crate) mod streams;
 pub(crate) mod timers;

@@ -2,7 +2,7 @@
 
 /// What to do instead of an option of flock(1), setlock(8), consul and others. The nearest spelling
 /// would mislead.
-pub(crate) const OPTIONS: [(&str, &str); 22] = [
+pub(crate) const OPTIONS: [(&str, &str); 25] = [
     ("-s", SHARED),
     ("--shared", SHARED),
     ("-x", EXCLUSIVE),
@@ -21,6 +21,9 @@ pub(crate) const OPTIONS: [(&str, &str); 22] = [
     ("--close", CLOSE),
     ("-F", NO_FORK),
     ("--no-fork", NO_FORK),
+    ("--start", RANGE),
+    ("--length", RANGE),
+    ("--fcntl", "rlock locks names, not files; 'rlock range-write KEY \"[0,10)\" -- COMMAND' locks a part of one"),
     ("--command", "write -c STRING for a command line of a shell"),
     ("--max-time", "write --max-runtime DUR to stop a command that runs for too long"),
     ("--max-holders", "write --slot KEY=N for N holders at a time"),
@@ -33,6 +36,7 @@ const NO_WAIT: &str = "write -n or --no-wait";
 const UNLOCK: &str = "the lock ends with the command; 'rlock release' ends one of 'rlock acquire'";
 const WAIT: &str = "write -w DUR or --wait DUR, as in -w 5m";
 const CLOSE: &str = "rlock never leaves the lock open for the command";
+const RANGE: &str = "write 'rlock range-write KEY \"[0,10)\" -- COMMAND' for a part of KEY, here from 0 up to 10";
 const NO_FORK: &str = "rlock stays beside its command, to release the lock when the command ends";
 
 /// What to do instead of a subcommand that rlock does not have.

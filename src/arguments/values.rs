@@ -119,7 +119,12 @@ pub(crate) fn once(word: &str) -> Result<Period, String> {
         "week" => Period::Calendar(Unit::Week),
         "month" => Period::Calendar(Unit::Month),
         _ => Period::Within(period(word).map_err(|error| {
-            if duration(word).is_ok() { error } else { format!("{error}, or as hour, day, week or month") }
+            let way = if duration(word).is_ok() {
+                "; write week or month for once in each"
+            } else {
+                ", or as hour, day, week or month"
+            };
+            error + way
         })?),
     })
 }

@@ -20,11 +20,13 @@ use crate::arguments::values::LostSignal;
 use crate::arguments::{claims, values};
 use crate::environment::context::Named;
 use crate::environment::request::{self, Prepared};
+use crate::environment::room::{self, Limits};
 use crate::environment::variables::{self, Form, Held};
 use crate::lock::past::{Ending, Entry, Event, HISTORY_MAX};
 use crate::lock::request::Request;
 use crate::show::failure::Failure;
 use crate::store::{Grant, Handle, Store};
+use crate::supervise::keeper::announcement;
 use crate::supervise::keeper::process::{self, Side, Watched};
 use crate::supervise::signals::ignore_all;
 use crate::supervise::{keeper, run};
@@ -157,6 +159,7 @@ fn keep(acquire: &Acquire, words: &[OsString], pid: Pid, signal: Option<i32>) ->
         Side::Caller(caller) => return caller.wait(),
         Side::Keeper(keeper) => keeper,
     };
+    announcement::expect().context("cannot start the keeper")?;
     let mut is_detached = false;
     let detach = |text: &str| {
         let failed = |error: io::Error| {
@@ -169,7 +172,7 @@ fn keep(acquire: &Acquire, words: &[OsString], pid: Pid, signal: Option<i32>) ->
         is_detached = true;
         Ok(())
     };
-    // The keeper asks this store how its grant ended. It is opened now, because the keeper gives up
+    // The keeper asks this store how its grant ended if nobody has announced the end. It is opened now, because the keeper gives up
     // the descriptors and the folder that the user's words may mean.
     let mut history = Named::find(&acquire.request.store)?.open(acquire.request.connect_timeout)?;
     let (code, Asked { request, mut handle, tokens, grace }) = lock(acquire, words, None, detach)?;
@@ -177,13 +180,13 @@ fn keep(acquire: &Acquire, words: &[OsString], pid: Pid, signal: Option<i32>) ->
         return Ok(code);
     }
     ignore_all().context("cannot ignore signals")?;
-    let was_released = || was_released(history.as_mut(), &request, &tokens);
+    let was_released = || announcement::is_there(request.session) || was_released(history.as_mut(), &request, &tokens);
     keeper::keep(handle.as_mut(), &process, grace, was_released).context("cannot wait")?;
     Ok(code)
 }
 
-/// Whether the grant of a request ended by a release. A store that cannot tell counts as one that
-/// revoked the grant.
+/// Whether the history shows that the grant of a request ended by a release, such as one on another
+/// machine, which cannot announce it. A history that shows nothing proves nothing.
 fn was_released(store: &mut dyn Store, request: &Request, tokens: &[u64]) -> bool {
     let name = &request.claims[0].resource;
     let own = request.claims.iter().zip(tokens).filter(|(claim, _)| claim.resource == *name);
@@ -192,11 +195,6 @@ fn was_released(store: &mut dyn Store, request: &Request, tokens: &[u64]) -> boo
         entry.token == token && entry.process.pid == request.process.pid && entry.process.host == request.process.host
     };
     let remembered = store.history(std::slice::from_ref(name), HISTORY_MAX).unwrap_or_default();
-    if request.job.history == 0 {
-        // There is no entry, and few holds can have ended since.
-        let mut last = remembered.iter().filter_map(|found| found.past.last);
-        return last.any(|(ending, _)| ending == Ending::Kept);
-    }
     let entry = remembered.iter().flat_map(|found| &found.entries).rfind(is_own);
     entry.is_some_and(|entry| entry.event == Event::Ended(Ending::Kept))
 }
@@ -228,6 +226,12 @@ fn lock(
         settings.grace = Duration::ZERO;
     }
     let place = named.exported(store.as_ref(), Form::Lines);
+    let held = Held { claims: &request.claims, tokens: &[], slots: &[] };
+    let lines = variables::of(Form::Lines, &request.chain(), Some(held), &request.job.held_above, place.clone());
+    let added = variables::environment(lines);
+    if let Some(complaint) = room::complaint(&[], std::env::vars_os(), &added, Limits::of_this_process()) {
+        return Err(Failure::usage(format!("the names do not fit into an environment: {complaint}")).into());
+    }
     let handle = store.acquire(request.clone(), options).map_err(Failure::from)?;
     // The handle is not dropped, for the reason that `exec` has.
     let mut handle = ManuallyDrop::new(handle);

@@ -211,7 +211,7 @@ fn read_with(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, 
     let needs_limit = [id::SKIP_OK, id::ELSE].into_iter().find(|id| matches.contains_id(id));
     if let Some(option) = needs_limit.filter(|_| !may_be_busy) {
         return Err(Mistake::plain(format!(
-            "--{option} needs -n, -w DUR or --max-waiting N: without one of them, the request waits for ever"
+            "--{option} needs -n, -w DUR, --max-waiting N or --supersede: without one of them, the request waits for ever"
         )));
     }
     Ok(Invocation::Exec(Box::new(Exec {

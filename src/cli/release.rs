@@ -13,10 +13,12 @@ use crate::environment::context::Named;
 use crate::environment::variables::{self, Form, Held};
 use crate::environment::{acquired, context, say};
 use crate::lock::past::End;
+use crate::lock::records::Session;
 use crate::lock::request::SessionId;
 use crate::show::failure::Failure;
 use crate::show::messages::Messages;
 use crate::store::{Released, Store};
+use crate::supervise::keeper::announcement;
 use crate::system::exit;
 
 pub(super) const RELEASE: Subcommand = Subcommand {
@@ -86,7 +88,7 @@ pub(super) fn run(release: &Release) -> anyhow::Result<u8> {
     for (id, session) in sessions {
         let claims = session.as_ref().map(|session| variables::parts(session).0).unwrap_or_default();
         let released = match session {
-            Some(session) => store.release(id, &session, Some(End::KEPT)).map_err(Failure::from)?,
+            Some(session) => give_back(store, id, &session)?,
             None => Released::Lost,
         };
         if released == Released::Lost {
@@ -100,6 +102,21 @@ pub(super) fn run(release: &Release) -> anyhow::Result<u8> {
         print_around(store, &named, &ids)?;
     }
     Ok(code)
+}
+
+/// Releases a session. Its keeper, if it has one, hears of it first.
+fn give_back(store: &mut dyn Store, id: SessionId, session: &Session) -> Result<Released, Failure> {
+    let announce = |is_due| {
+        if session.job.keep_for.is_none() {
+            announcement::send(id, &session.process, is_due);
+        }
+    };
+    announce(true);
+    let released = store.release(id, session, Some(End::KEPT));
+    if !matches!(released, Ok(Released::Done | Released::Kept)) {
+        announce(false);
+    }
+    Ok(released?)
 }
 
 /// Prints the variables for a shell that has released these sessions.

@@ -380,9 +380,9 @@ fn option_for_busy_requests_needs_a_limit_of_the_wait() {
         ("exec k --else a -- c", "--else"),
         ("range-write k 1 2 --else a -- c", "--else"),
     ] {
-        let text = "needs -n, -w DUR or --max-waiting N: without one of them, the request waits for ever";
+        let text = "needs -n, -w DUR, --max-waiting N or --supersede: without one of them, the request waits for ever";
         assert_eq!(mistake(line), format!("{option} {text}"));
-        for limit in ["-n", "-w 1h", "--max-waiting 3"] {
+        for limit in ["-n", "-w 1h", "--max-waiting 3", "--supersede"] {
             exec(&line.replacen(" --", &format!(" {limit} --"), 1));
         }
     }

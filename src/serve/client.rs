@@ -58,6 +58,10 @@ impl Turn<'_> {
                 self.say("error the line is too long: send at most 4096 bytes");
                 self.close();
             }
+            Event::Descriptors => {
+                self.say("error this server takes no descriptors: send lines alone");
+                self.close();
+            }
             Event::End => self.close(),
             Event::Answer(answer) => self.on_answer(answer),
             Event::Drain => {

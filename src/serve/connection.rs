@@ -13,6 +13,7 @@ use rustix::net::{Shutdown, getsockname, shutdown, sockopt};
 
 use super::input::{Input, TooLong};
 use super::listing::Listing;
+use crate::system::rights::{self, Read};
 
 /// How many bytes are read at once.
 const READ_BYTES: usize = 4096;
@@ -59,7 +60,8 @@ impl Output {
 }
 
 enum Ends {
-    Socket(OwnedFd),
+    Tcp(OwnedFd),
+    Unix(OwnedFd),
     /// Standard input and output, which stay as blocking as they were.
     Stdio {
         input: OwnedFd,
@@ -72,6 +74,8 @@ enum Ends {
 pub(super) enum Received {
     Bytes,
     Nothing,
+    /// The client has sent descriptors, which are not taken.
+    Descriptors,
     End,
 }
 
@@ -87,8 +91,11 @@ impl Connection {
             let _ = sockopt::set_tcp_keepintvl(&socket, KEEPALIVE_INTERVAL);
             let _ = sockopt::set_tcp_keepcnt(&socket, KEEPALIVE_COUNT);
             let _ = sockopt::set_tcp_user_timeout(&socket, USER_TIMEOUT_MILLIS);
+            return Self::over(Ends::Tcp(socket));
         }
-        Self::over(Ends::Socket(socket))
+        // A look at what has come sees out-of-band data, too, which may have descriptors.
+        let _ = sockopt::set_socket_oobinline(&socket, true);
+        Self::over(Ends::Unix(socket))
     }
 
     /// A connection over standard input and output.
@@ -104,19 +111,19 @@ impl Connection {
 
     /// The descriptor for reading.
     pub(super) fn input(&self) -> BorrowedFd<'_> {
-        let (Ends::Socket(input) | Ends::Stdio { input, .. }) = &self.ends;
+        let (Ends::Tcp(input) | Ends::Unix(input) | Ends::Stdio { input, .. }) = &self.ends;
         input.as_fd()
     }
 
     /// The descriptor for writing.
     pub(super) fn output(&self) -> BorrowedFd<'_> {
-        let (Ends::Socket(output) | Ends::Stdio { output, .. }) = &self.ends;
+        let (Ends::Tcp(output) | Ends::Unix(output) | Ends::Stdio { output, .. }) = &self.ends;
         output.as_fd()
     }
 
     /// Whether one descriptor serves both directions.
     pub(super) fn is_socket(&self) -> bool {
-        matches!(self.ends, Ends::Socket(_))
+        !matches!(self.ends, Ends::Stdio { .. })
     }
 
     /// Takes the next line that has been received.
@@ -135,14 +142,22 @@ impl Connection {
             return Received::Nothing;
         }
         let mut buffer = [0; READ_BYTES];
-        match rustix::io::read(self.input(), &mut buffer) {
-            Ok(0) => Received::End,
-            Ok(count) => {
+        match self.read(&mut buffer) {
+            Ok(Read::Bytes(0)) => Received::End,
+            Ok(Read::Bytes(count)) => {
                 self.input.push(&buffer[..count]);
                 Received::Bytes
             }
+            Ok(Read::Descriptors) => Received::Descriptors,
             Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
             Err(_) => Received::End,
+        }
+    }
+
+    fn read(&self, buffer: &mut [u8]) -> Result<Read, Errno> {
+        match &self.ends {
+            Ends::Unix(socket) => rights::read(socket.as_fd(), buffer),
+            Ends::Tcp(input) | Ends::Stdio { input, .. } => rustix::io::read(input, buffer).map(Read::Bytes),
         }
     }
 
@@ -210,17 +225,26 @@ impl Connection {
     }
 
     /// Closes the connection after the last line. Unread input would make the kernel throw away
-    /// output that is under way.
-    pub(super) fn close(mut self) {
+    /// output that is under way. Returns a socket that may have descriptors of the client left, for
+    /// another thread to close.
+    pub(super) fn close(mut self) -> Option<OwnedFd> {
         self.send();
-        if self.is_socket() && shutdown(self.output(), Shutdown::Write).is_ok() {
+        let how = if matches!(self.ends, Ends::Unix(_)) { Shutdown::Both } else { Shutdown::Write };
+        if self.is_socket() && shutdown(self.output(), how).is_ok() {
             let mut buffer = [0; READ_BYTES];
             // A client that never stops sending must not keep the server here.
             for _ in 0..DROPPED_READS {
-                if !matches!(rustix::io::read(self.input(), &mut buffer), Ok(1..)) {
-                    break;
+                match self.read(&mut buffer) {
+                    Ok(Read::Bytes(1..)) => {}
+                    Ok(Read::Descriptors) => break,
+                    // A unix socket that takes nothing any more has nothing left.
+                    Ok(Read::Bytes(_)) | Err(_) => return None,
                 }
             }
+        }
+        match self.ends {
+            Ends::Unix(socket) => Some(socket),
+            Ends::Tcp(_) | Ends::Stdio { .. } => None,
         }
     }
 }
@@ -229,4 +253,46 @@ impl Connection {
 pub(super) fn is_ready(descriptor: BorrowedFd<'_>, flags: PollFlags) -> bool {
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::from_borrowed_fd(descriptor, flags)], Some(&at_once)).is_ok_and(|ready| ready > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::system::rights::tests::{LINGER, send_lingering};
+
+    /// "A client at a unix socket that sends descriptors is disconnected", and holds up nobody.
+    #[test]
+    fn descriptors_of_a_client_are_neither_taken_nor_closed_by_the_loop() {
+        let begun = std::time::Instant::now();
+        for is_read in [true, false] {
+            let (mut client, socket) = UnixStream::pair().unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let mut connection = Connection::of_socket(socket.into());
+            client.write_all(b"PING\n").unwrap();
+            assert_eq!(connection.receive(), Received::Bytes);
+            let _peer = send_lingering(&client);
+            if is_read {
+                assert_eq!(connection.receive(), Received::Descriptors);
+            }
+            let socket = connection.close().unwrap();
+            assert!(begun.elapsed() < LINGER);
+            crate::system::rights::Closer::default().close(socket);
+            assert_eq!(client.write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        }
+        assert!(begun.elapsed() < LINGER);
+    }
+
+    #[test]
+    fn connection_without_descriptors_is_closed_at_once() {
+        let (mut client, socket) = UnixStream::pair().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let mut connection = Connection::of_socket(socket.into());
+        client.write_all(b"PING\n").unwrap();
+        connection.say("pong");
+        assert!(connection.close().is_none());
+        assert_eq!(io::read_to_string(&client).unwrap(), "pong\n");
+    }
 }

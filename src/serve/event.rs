@@ -23,6 +23,8 @@ pub(crate) enum Event {
     Line(Line),
     /// The client has sent a line that is too long.
     LineTooLong,
+    /// The client has sent descriptors.
+    Descriptors,
     /// The connection has ended.
     End,
     /// The store reports about a session of the client.

@@ -19,6 +19,7 @@ use super::peer::{self, is_beyond_loopback};
 use crate::arguments::values::Address;
 use crate::show::failure::Failure;
 use crate::system::exit;
+use crate::system::rights;
 use crate::words::reason;
 
 /// The port of the older lock server.
@@ -45,6 +46,9 @@ impl Listener {
 
     fn new(socket: OwnedFd, made: Option<(PathBuf, Option<(u64, u64)>)>) -> Result<Self, Errno> {
         let address = getsockname(&socket)?;
+        if address.address_family() == AddressFamily::UNIX {
+            rights::let_in(socket.as_fd(), false);
+        }
         Ok(Self { socket, address: peer::shown(&address), made })
     }
 }

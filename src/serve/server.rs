@@ -28,6 +28,7 @@ use crate::lock::request::{Job, Process, Request, SessionId, Terms};
 use crate::store::identity;
 use crate::store::sessions::{Report, Sessions};
 use crate::system::clock::Boottime;
+use crate::system::rights::Closer;
 use crate::system::timers::Timers;
 
 mod entry;
@@ -75,6 +76,8 @@ pub(super) struct Server {
     changed: BTreeSet<u64>,
     waiting: usize,
     next_id: u64,
+    /// Closes what may have descriptors of clients left.
+    closer: Closer,
     /// Whether a client lost a lock.
     pub(super) has_lost: bool,
 }
@@ -107,6 +110,7 @@ impl Server {
             changed: BTreeSet::new(),
             waiting: 0,
             next_id: 0,
+            closer: Closer::default(),
             has_lost: false,
         })
     }
@@ -145,7 +149,7 @@ impl Server {
 
     /// Accepts no more clients, and ends those that hold nothing.
     pub(super) fn drain(&mut self) {
-        self.listeners.close();
+        self.listeners.close(&self.epoll, &mut self.closer);
         self.each_client(|| Event::Drain);
     }
 
@@ -194,9 +198,9 @@ impl Server {
             let Some((socket, address)) = accepted else { continue };
             let (name, process) = peer::of_socket(&socket, address, self.next_id);
             let mut connection = Connection::of_socket(socket);
-            if self.clients.len() >= self.limits.connections {
+            if self.clients.len() + self.closer.open() >= self.limits.connections {
                 connection.say("error full");
-                connection.close();
+                self.close(connection);
                 self.log(&format!("{name}: refused, there are {} clients", self.clients.len()));
                 continue;
             }
@@ -230,6 +234,7 @@ impl Server {
                 None => match connection.receive() {
                     Received::Bytes => continue,
                     Received::Nothing => return self.refresh(id),
+                    Received::Descriptors => Event::Descriptors,
                     Received::End => Event::End,
                 },
             };
@@ -286,13 +291,21 @@ impl Server {
             Action::Warn(text) => say(&format!("warning: {}: {text}", entry.name)),
             Action::Close => {
                 if let Some(connection) = entry.connection.take() {
-                    // The kernel forgets the descriptors when they are closed.
-                    connection.close();
                     if self.verbose {
                         say(&format!("{}: closed", entry.name));
                     }
+                    self.close(connection);
                 }
             }
+        }
+    }
+
+    /// Closes a connection. The kernel forgets its descriptor, which stays registered until then.
+    fn close(&mut self, connection: Connection) {
+        if let Some(socket) = connection.close() {
+            // The thread may take long, and the loop would spin.
+            let _ = epoll::delete(&self.epoll, &socket);
+            self.closer.close(socket);
         }
     }
 

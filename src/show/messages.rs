@@ -10,6 +10,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use crate::lock::conflict::may_block;
 use crate::lock::deadlock::{Deadlock, Reading};
+use crate::lock::kept::EVER;
 use crate::lock::mode::Mode;
 use crate::lock::op::{HolderListing, WaiterListing};
 use crate::lock::past::Streak;
@@ -378,7 +379,9 @@ pub(crate) fn shrinks(claims: &[Claim], span: &Span) -> String {
 
 /// `claims` are those of a kept hold that lasts for another `length`.
 pub(crate) fn renews(claims: &[Claim], length: Duration) -> String {
-    format!("renews {} for at least {}", held_all(claims), words::duration(length))
+    let end =
+        if length < EVER { format!("for at least {}", words::duration(length)) } else { "without an end".to_owned() };
+    format!("renews {} {end}", held_all(claims))
 }
 
 /// `claims` are those of the resource before the downgrade to `mode`.

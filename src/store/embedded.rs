@@ -246,6 +246,12 @@ impl Store for Embedded {
     }
 
     fn inspect_and_watch(&mut self, resources: &[Resource]) -> Result<(Inspection, Option<Notices>), Error> {
+        if self.directory.is_cut_off() {
+            // A watch has no session in the table, so it follows the others to another one. It makes no
+            // directory where somebody is about to put one.
+            self.table = None;
+            self.directory.reopen_if_there()?;
+        }
         // The watch begins before the listing, so that no change escapes both. A user may have too
         // many of such watches.
         let changes = self.directory.watch().ok();

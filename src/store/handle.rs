@@ -144,6 +144,14 @@ pub trait Handle {
     /// The store cannot be used. An error of `inspect` means the same.
     fn release(&mut self, end: Option<End>) -> Result<Released, Error>;
 
+    /// Gives back the grant of a command that goes on, without waiting for the store. `None` as long
+    /// as the store has not taken the release. Until then the caller calls again, in place of
+    /// [`check`](Self::check), when a descriptor is ready or the timeout has come.
+    ///
+    /// # Errors
+    /// Those of [`release`](Self::release).
+    fn release_early(&mut self, end: Option<End>) -> Result<Option<Released>, Error>;
+
     /// Leaves the queue because the wait took too long, and counts the request as busy. Returns
     /// [`Standing::Busy`], or the grant if the request was granted in the meantime.
     fn give_up(&mut self) -> Result<Standing, Error>;

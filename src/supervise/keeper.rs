@@ -11,6 +11,7 @@
 //! requests it. Until it detaches, it dies with `rlock acquire`. [`machine`] decides what follows
 //! from an event; [`process`] starts, detaches and signals; this module has the poll loop.
 
+pub(crate) mod announcement;
 mod machine;
 pub(crate) mod process;
 

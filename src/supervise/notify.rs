@@ -4,25 +4,35 @@
 //! written. Everybody on the machine can send to such a socket, so a message counts only if a
 //! process below rlock has sent it. What counts is passed on to the socket that rlock itself was
 //! given, for example by systemd, with its descriptors.
+//!
+//! Nothing here blocks, whatever others send. The sender of a message is known before its
+//! descriptors are taken, and other threads close them, see [`rights`]. A message that the outer
+//! socket does not take waits until the poll loop finds that socket writable.
 
-use std::ffi::{OsStr, OsString, c_int};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::ffi::{OsStr, OsString};
 use std::io::IoSlice;
-use std::mem::{MaybeUninit, size_of, size_of_val, zeroed};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::iter::successors;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_passcred, set_socket_timeout};
+use rustix::net::sockopt::set_socket_passcred;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind,
-    sendmsg_addr, socket_with,
+    connect, sendmsg_addr, socket_with,
 };
 use rustix::process::{Pid, getpid, getuid};
 
 use crate::show::failure::Failure;
+use crate::system::clock::Boottime;
 use crate::system::exit;
 use crate::system::processes;
+use crate::system::rights::{self, Closer, Drain, FILES_MAX};
 use crate::words::{one_line, reason};
 
 /// The variable with the address of the socket.
@@ -30,27 +40,58 @@ const VARIABLE: &str = "NOTIFY_SOCKET";
 
 /// Maximum length of a message. systemd ignores longer ones, too.
 const BYTES_MAX: usize = 4096;
-/// Maximum number of descriptors in a message, the kernel's.
-const FILES_MAX: usize = 253;
-/// The space for the credentials and the descriptors of a message, in words of 8 bytes.
-const CONTROL_WORDS: usize = (FILES_MAX * size_of::<c_int>() + 128) / 8;
 
-/// How long the outer socket may take to accept a message. A longer wait could cost the lease.
-const SEND_LIMIT: Duration = Duration::from_millis(100);
+/// Maximum number of messages that one turn of the loop takes, whoever has sent them, so that a
+/// flood of them delays no renewal.
+const MESSAGES_MAX: usize = 32;
+
+/// Maximum number of messages that wait for the outer socket. Of more, the oldest is dropped that
+/// does not say that the command is ready.
+const WAITING_MAX: usize = 64;
+
+/// Maximum number of threads that close unwanted descriptors. Until one ends, no further message
+/// with such descriptors is taken.
+const DRAINS_MAX: usize = 64;
+
+/// How often the ancestors of a sender are looked at. One of them may end meanwhile, and with
+/// hidepid, see proc(5), those of other users cannot be seen at all.
+const LOOKS: usize = 4;
+
+/// How long the loop waits before it looks whether a thread has taken its message.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// How long the last messages wait for the outer socket, before rlock ends.
+const LAST_WAIT: Duration = Duration::from_millis(100);
 
 /// The socket of the command, and the socket to which its messages are passed on.
 #[derive(Debug)]
 pub(crate) struct NotifySocket {
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
     name: String,
-    outer: Option<(OwnedFd, SocketAddrUnix)>,
+    outer: Option<Outer>,
+    /// The threads that take messages whose descriptors nobody wants. While one of them has not
+    /// taken its message, the socket is left alone: who reads, takes a message of which it knows
+    /// that it has no such descriptors.
+    drains: Vec<Drain>,
+    /// When the socket is looked at again, if it is left alone until then.
+    paused_until: Option<Boottime>,
+    /// Whether the kernel refuses descriptors because a stranger has sent some.
+    refuses_files: bool,
 }
 
-/// A message that somebody has sent.
-struct Message {
+/// The socket to which messages are passed on.
+#[derive(Debug)]
+struct Outer {
+    socket: OwnedFd,
+    address: SocketAddrUnix,
+    waiting: VecDeque<Notice>,
+    closer: Closer,
+}
+
+/// A message that is passed on.
+#[derive(Debug)]
+struct Notice {
     bytes: Vec<u8>,
-    /// The process that sent it; `None` if the message is too long to count.
-    sender: Option<libc::ucred>,
     files: Vec<OwnedFd>,
 }
 
@@ -61,16 +102,16 @@ impl NotifySocket {
     /// The kernel's, or the variable that rlock itself was given is no address of a unix socket.
     pub(crate) fn open(session: &str) -> Result<Self, Failure> {
         let outer = std::env::var_os(VARIABLE).filter(|address| !address.is_empty());
-        let outer = outer.map(|address| Ok::<_, Failure>((send_socket().map_err(failed)?, address_of(&address)?)));
-        let outer = outer.transpose()?;
+        let outer = outer.map(|address| Outer::new(address_of(&address)?).map_err(failed)).transpose()?;
         let name = format!("rlock/{session}");
         let made = || {
-            let socket = datagram_socket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+            let socket = datagram_socket()?;
             set_socket_passcred(&socket, true)?;
             bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
             Ok(socket)
         };
-        Ok(Self { socket: made().map_err(failed)?, name, outer })
+        let socket = Arc::new(made().map_err(failed)?);
+        Ok(Self { socket, name, outer, drains: Vec::new(), paused_until: None, refuses_files: false })
     }
 
     /// The variable by which the command finds the socket.
@@ -78,25 +119,143 @@ impl NotifySocket {
         (VARIABLE.into(), format!("@{}", self.name).into())
     }
 
-    /// Takes the next message of a process below rlock, and passes it on. Returns whether it says
-    /// that the command is ready, or `None` if there is no message.
-    pub(crate) fn next(&self) -> Option<bool> {
-        loop {
-            let message = receive(self.socket.as_fd()).ok()?;
-            if !message.sender.is_some_and(counts) {
-                continue;
-            }
-            if let Some((socket, address)) = &self.outer {
-                let _ = pass_on(&message, socket, address);
-            }
-            return Some(message.bytes.split(|byte| *byte == b'\n').any(|line| line == b"READY=1"));
+    /// The descriptors to poll before the next [`take`](Self::take).
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = PollFd<'_>> {
+        let own = self.paused_until.is_none().then(|| PollFd::new(&*self.socket, PollFlags::IN));
+        let outer = self.outer.as_ref().filter(|outer| !outer.waiting.is_empty());
+        own.into_iter().chain(outer.map(|outer| PollFd::new(&outer.socket, PollFlags::OUT)))
+    }
+
+    /// When the next [`take`](Self::take) is due even if no descriptor is ready.
+    pub(crate) fn timeout(&self) -> Option<Boottime> {
+        self.paused_until
+    }
+
+    /// Takes the messages that are there, up to [`MESSAGES_MAX`], and passes on what counts.
+    /// Returns whether the command says that it is ready.
+    pub(crate) fn take(&mut self) -> bool {
+        if let Some(outer) = &mut self.outer {
+            outer.send();
         }
+        let (mut users, mut is_ready) = (None, false);
+        for _ in 0..MESSAGES_MAX {
+            let Some(notice) = self.next(&mut users) else { break };
+            let Some(notice) = notice else { continue };
+            is_ready |= notice.says_ready();
+            if let Some(outer) = &mut self.outer {
+                outer.push(notice);
+            }
+        }
+        is_ready
+    }
+
+    /// Passes on what waits, for a short time, because rlock ends.
+    pub(crate) fn finish(&mut self) {
+        let until = Boottime::now() + LAST_WAIT;
+        while let Some(outer) = self.outer.as_mut().filter(|outer| !outer.waiting.is_empty()) {
+            let left = until - Boottime::now();
+            let limit = Timespec::try_from(left).ok();
+            if left.is_zero() || poll(&mut [PollFd::new(&outer.socket, PollFlags::OUT)], limit.as_ref()) == Ok(0) {
+                break;
+            }
+            outer.send();
+        }
+    }
+
+    /// Takes the next message. Returns `None` if there is none, and nothing in it if it does not
+    /// count.
+    fn next(&mut self, users: &mut Option<HashSet<u32>>) -> Option<Option<Notice>> {
+        self.paused_until = None;
+        self.drains.retain(|drain| !drain.has_ended());
+        if self.refuses_files && self.drains.is_empty() {
+            self.welcome_files(true);
+        }
+        if !self.drains.iter().all(Drain::has_taken) {
+            return self.pause();
+        }
+        let seen = rights::look(self.socket.as_fd(), BYTES_MAX).ok()?;
+        let counts = seen.sender.is_some_and(|sender| counts(sender, users));
+        let wants_files = counts && self.outer.as_ref().is_some_and(|outer| outer.files() <= FILES_MAX);
+        let files = if !seen.has_files || wants_files {
+            rights::take(self.socket.as_fd(), 1).ok()?.files
+        } else {
+            if !counts {
+                self.welcome_files(false);
+            }
+            if self.drains.len() == DRAINS_MAX {
+                return self.pause();
+            }
+            let Ok(drain) = Drain::start(Arc::clone(&self.socket)) else { return self.pause() };
+            self.drains.push(drain);
+            Vec::new()
+        };
+        Some(counts.then_some(Notice { bytes: seen.bytes, files }))
+    }
+
+    fn pause<T>(&mut self) -> Option<T> {
+        self.paused_until = Some(Boottime::now() + PAUSE);
+        None
+    }
+
+    fn welcome_files(&mut self, are_welcome: bool) {
+        self.refuses_files = !are_welcome;
+        rights::let_in(self.socket.as_fd(), are_welcome);
     }
 }
 
-impl AsFd for NotifySocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+impl Notice {
+    fn says_ready(&self) -> bool {
+        self.bytes.split(|byte| *byte == b'\n').any(|line| line == b"READY=1")
+    }
+}
+
+impl Outer {
+    fn new(address: SocketAddrUnix) -> Result<Self, Errno> {
+        Ok(Self { socket: datagram_socket()?, address, waiting: VecDeque::new(), closer: Closer::default() })
+    }
+
+    /// The number of descriptors that wait for the outer socket or are being closed.
+    fn files(&self) -> usize {
+        self.closer.open() + self.waiting.iter().map(|notice| notice.files.len()).sum::<usize>()
+    }
+
+    /// Passes on a message, after those that wait.
+    fn push(&mut self, notice: Notice) {
+        self.waiting.push_back(notice);
+        self.send();
+        if self.waiting.len() > WAITING_MAX {
+            let oldest = self.waiting.iter().position(|notice| !notice.says_ready()).unwrap_or_default();
+            let dropped = self.waiting.remove(oldest);
+            self.close(dropped);
+        }
+    }
+
+    /// Passes on what the outer socket takes now.
+    fn send(&mut self) {
+        while let Some(first) = self.waiting.front() {
+            if self.send_one(first) == Err(Errno::AGAIN) {
+                // A socket without a peer is always writable.
+                let _ = connect(&self.socket, &self.address);
+                break;
+            }
+            let sent = self.waiting.pop_front();
+            self.close(sent);
+        }
+    }
+
+    fn send_one(&self, Notice { bytes, files }: &Notice) -> Result<usize, Errno> {
+        let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !files.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(&files));
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        sendmsg_addr(&self.socket, &self.address, &[IoSlice::new(bytes)], &mut control, flags)
+    }
+
+    fn close(&mut self, notice: Option<Notice>) {
+        notice.into_iter().flat_map(|notice| notice.files).for_each(|file| self.closer.close(file));
     }
 }
 
@@ -104,14 +263,8 @@ fn failed(error: Errno) -> Failure {
     Failure::new(exit::FAILURE, format!("cannot make the socket of --until-ready: {}", reason(&error)))
 }
 
-fn datagram_socket(flags: SocketFlags) -> Result<OwnedFd, Errno> {
-    socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
-}
-
-fn send_socket() -> Result<OwnedFd, Errno> {
-    let socket = datagram_socket(SocketFlags::CLOEXEC)?;
-    set_socket_timeout(&socket, Timeout::Send, Some(SEND_LIMIT))?;
-    Ok(socket)
+fn datagram_socket() -> Result<OwnedFd, Errno> {
+    socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
 }
 
 /// The address that sd_notify(3) reads in such a text.
@@ -130,81 +283,46 @@ fn address_of(text: &OsStr) -> Result<SocketAddrUnix, Failure> {
 }
 
 /// Whether a message of this process counts: of a process below rlock, or of one that has ended
-/// since and had the user of rlock. A short program such as systemd-notify(1) may have ended.
-fn counts(sender: libc::ucred) -> bool {
+/// since, if it was of root, of the user of rlock, or of the user of a process below rlock. These
+/// can act through rlock's processes anyway, and a short program such as systemd-notify(1) may have
+/// ended. `users` has the users of the processes below rlock, once they have been looked up.
+fn counts(sender: libc::ucred, users: &mut Option<HashSet<u32>>) -> bool {
     // A process of a pid namespace around this one has no id here.
     let Some(pid) = Pid::from_raw(sender.pid) else { return false };
     let parent = |pid| processes::stat(pid).ok().map(|stat| stat.parent);
     let is_below = processes::are_visible().then(|| descends(pid, getpid(), parent)).flatten();
-    is_below.unwrap_or_else(|| [getuid().as_raw(), 0].contains(&sender.uid))
+    is_below.unwrap_or_else(|| {
+        [getuid().as_raw(), 0].contains(&sender.uid) || users.get_or_insert_with(users_below).contains(&sender.uid)
+    })
 }
 
-/// Whether a process descends from another one; `None` if it has ended. `parent` returns the parent
-/// of a process that has not ended.
+/// Whether a process descends from another one; `None` if it has ended, or if its ancestors cannot
+/// be seen. `parent` returns the parent of a process that can be seen.
 fn descends(sender: Pid, from: Pid, parent: impl Fn(Pid) -> Option<Option<Pid>>) -> Option<bool> {
-    let mut pid = sender;
-    loop {
-        match parent(pid) {
-            None if pid == sender => return None,
-            // It has ended since, so its child has another parent now.
-            None => pid = sender,
-            Some(None) => return Some(false),
-            Some(Some(parent)) if parent == from => return Some(true),
-            Some(Some(parent)) => pid = parent,
-        }
-    }
-}
-
-fn receive(socket: BorrowedFd<'_>) -> Result<Message, Errno> {
-    let mut bytes = vec![0; BYTES_MAX];
-    let mut control = [0_u64; CONTROL_WORDS];
-    let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    // SAFETY: zeros are a value of this struct, without pointers.
-    let mut head: libc::msghdr = unsafe { zeroed() };
-    head.msg_iov = &raw mut part;
-    head.msg_iovlen = 1;
-    head.msg_control = control.as_mut_ptr().cast();
-    // The type of lengths depends on the C library.
-    head.msg_controllen = size_of_val(&control) as _;
-    // SAFETY: all pointers lead to variables that live longer than the call, with these lengths.
-    let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut head, libc::MSG_CMSG_CLOEXEC) };
-    let length = usize::try_from(length).map_err(|_| Errno::AGAIN)?;
-    bytes.truncate(length);
-    let mut message = Message { bytes, sender: None, files: Vec::new() };
-    // SAFETY: the kernel has written whole control messages, as long as their headers say.
-    unsafe {
-        let mut next = libc::CMSG_FIRSTHDR(&raw const head);
-        while let Some(it) = next.as_ref() {
-            let data = libc::CMSG_DATA(it);
-            match (it.cmsg_level, it.cmsg_type) {
-                (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) => {
-                    message.sender = Some(data.cast::<libc::ucred>().read_unaligned());
-                }
-                (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
-                    let length: usize = it.cmsg_len as _;
-                    let count = (length - libc::CMSG_LEN(0) as usize) / size_of::<c_int>();
-                    let file = |i| OwnedFd::from_raw_fd(data.cast::<c_int>().add(i).read_unaligned());
-                    message.files.extend((0..count).map(file));
-                }
-                _ => {}
+    for _ in 0..LOOKS {
+        let mut pid = sender;
+        loop {
+            match parent(pid) {
+                None if pid == sender => return None,
+                // It may have ended since, so its child has another parent now.
+                None => break,
+                Some(None) => return Some(false),
+                Some(Some(parent)) if parent == from => return Some(true),
+                Some(Some(parent)) => pid = parent,
             }
-            next = libc::CMSG_NXTHDR(&raw const head, it);
         }
     }
-    if head.msg_flags & libc::MSG_TRUNC != 0 {
-        message.sender = None;
-    }
-    Ok(message)
+    None
 }
 
-fn pass_on(message: &Message, socket: &OwnedFd, address: &SocketAddrUnix) -> Result<usize, Errno> {
-    let files: Vec<_> = message.files.iter().map(AsFd::as_fd).collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !files.is_empty() {
-        control.push(SendAncillaryMessage::ScmRights(&files));
-    }
-    sendmsg_addr(socket, address, &[IoSlice::new(&message.bytes)], &mut control, SendFlags::NOSIGNAL)
+/// The users of the processes below rlock.
+fn users_below() -> HashSet<u32> {
+    let parents: HashMap<_, _> = processes::all().iter().map(|stat| (stat.process.pid, stat.parent)).collect();
+    let parent = |pid: &Pid| parents.get(pid).copied().flatten();
+    // Entries that were read one after another may form a circle.
+    let ancestors = |pid: Pid| successors(parent(&pid), parent).take(parents.len());
+    let below = parents.keys().filter(|pid| ancestors(**pid).any(|ancestor| ancestor == getpid()));
+    below.filter_map(|pid| processes::user(*pid)).collect()
 }
 
 #[cfg(test)]
@@ -242,6 +360,13 @@ mod tests {
             }
         };
         assert_eq!(descends(pid(30), pid(10), parent), Some(true));
+    }
+
+    /// With hidepid, the parent of another user has no entry.
+    #[test]
+    fn process_whose_parent_is_hidden_is_not_looked_at_for_ever() {
+        let parent = |of: Pid| (of == pid(30)).then_some(Some(pid(20)));
+        assert_eq!(descends(pid(30), pid(10), parent), None);
     }
 
     #[test]

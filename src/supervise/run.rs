@@ -40,11 +40,7 @@ use crate::show::messages::Messages;
 use crate::store::{Grant, Handle};
 use crate::system::alarm::Alarm;
 use crate::system::clock::Boottime;
-use crate::words::one_line;
-
-/// Maximum number of messages of the command that the loop takes at once, so that a flood of them
-/// delays no renewal.
-const NOTICES_MAX: usize = 32;
+use crate::words::{one_line, reason};
 
 /// The variable in which the work of `--else` finds the busy line.
 const BUSY: &str = "RLOCK_BUSY";
@@ -218,8 +214,9 @@ where
         let of_command = polled.len();
         polled.extend(self.owner.as_ref().map(|owner| PollFd::new(owner, PollFlags::IN)));
         polled.extend(self.processes.notes().map(|notes| PollFd::new(notes, PollFlags::IN)));
-        polled.extend(self.notify.iter().map(|socket| PollFd::new(socket, PollFlags::IN)));
-        let due = self.machine.next_timeout().into_iter().chain(asking).chain(self.canary.decides_at()).min();
+        polled.extend(self.notify.iter().flat_map(NotifySocket::awaited));
+        let notices = self.notify.as_ref().and_then(NotifySocket::timeout);
+        let due = [self.machine.next_timeout(), asking, notices, self.canary.decides_at()].into_iter().flatten().min();
         let until = if self.is_child_due() { Some(Boottime::default()) } else { due };
         self.signals.wait(&self.alarm, &mut polled, until).context("cannot wait for signals and the store")?;
         let is_ready = |descriptor: &PollFd<'_>| !descriptor.revents().is_empty();
@@ -274,12 +271,8 @@ where
 
     /// Reports whether the command says that it is ready.
     fn take_notices(&mut self) -> anyhow::Result<()> {
-        for _ in 0..NOTICES_MAX {
-            match self.notify.as_ref().and_then(NotifySocket::next) {
-                None => break,
-                Some(false) => {}
-                Some(true) => self.on(Event::Ready)?,
-            }
+        if self.notify.as_mut().is_some_and(NotifySocket::take) {
+            self.on(Event::Ready)?;
         }
         Ok(())
     }
@@ -358,11 +351,11 @@ where
                 self.voice.report_overdue(self.request.trouble().as_deref(), consequence);
             }
             Action::Exit(code) => {
-                self.voice.finish();
+                self.finish();
                 self.exit = Some(code);
             }
             Action::ExitBy(signal) => {
-                self.voice.finish();
+                self.finish();
                 self.signals.end_self(signal);
                 self.exit = Some(signal.exit_code());
             }
@@ -389,6 +382,14 @@ where
             }
         }
         Ok(())
+    }
+
+    /// Hands over what waits for its readers, because rlock ends.
+    fn finish(&mut self) {
+        if let Some(notify) = &mut self.notify {
+            notify.finish();
+        }
+        self.voice.finish();
     }
 
     fn start(&mut self) -> anyhow::Result<()> {
@@ -454,9 +455,17 @@ where
     }
 
     fn release_early(&mut self) -> anyhow::Result<()> {
-        self.processes.guard_without_lock(&self.signals)?;
-        let event = self.request.release(self.report.end(), &mut self.voice);
-        self.on(event)
+        if self.request.is_leaving() {
+            return Ok(());
+        }
+        if let Some(error) = self.processes.guard_without_lock(&self.signals)? {
+            let why = reason(&error);
+            self.voice.say(&format!(
+                "warning: no guardian can be started, so a kill of rlock leaves the command running: {why}"
+            ));
+        }
+        let event = self.request.release_early(self.report.end(), &mut self.voice);
+        self.on_any(event)
     }
 
     fn report_waiting(&mut self, is_due: bool) {

@@ -137,6 +137,13 @@ pub(crate) fn stat(pid: Pid) -> io::Result<Stat> {
     parse(pid, &line[..read]).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// The real user of a process, if there is such a process.
+pub(crate) fn user(pid: Pid) -> Option<u32> {
+    let text = fs::read(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
+    let line = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Uid:"))?;
+    str::from_utf8(line).ok()?.split_ascii_whitespace().next()?.parse().ok()
+}
+
 /// When this process started, in ticks since the boot.
 pub(crate) fn own_start() -> Option<u64> {
     let mut line = [0; LINE_MAX];
@@ -323,6 +330,7 @@ mod tests {
     fn snapshot_has_this_process_and_an_update_adds_a_new_child() {
         let own = stat(getpid()).unwrap();
         assert_eq!((own.parent, own.ended), (rustix::process::getppid(), false));
+        assert_eq!(user(getpid()), Some(rustix::process::getuid().as_raw()));
         assert_eq!(Pid::from_raw(own.group), Some(rustix::process::getpgrp()));
         let mut snapshot = Snapshot::default();
         snapshot.update();

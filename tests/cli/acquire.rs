@@ -357,7 +357,8 @@ fn lock_for_ever_ends_by_a_release_or_a_break() {
 
         let finite = acquire(lab, &["k", "--for", "1h"]);
         assert!(!has_no_end());
-        run_below(lab, &finite, &["renew", "--for", "ever"]).silently(0);
+        let renewed = run_below(lab, &finite, &["renew", "-v", "--for", "ever"]);
+        assert_eq!(renewed.stderr, "rlock: renews 'k' for write without an end\n");
         assert!(has_no_end());
     });
 }

@@ -141,7 +141,7 @@ fn day_needs_a_known_time_zone() {
         );
         run(zone, "day").said(64, &text);
     }
-    for zone in ["", "UTC", ":Etc/UTC", "EST5", "CET-1CEST,M3.5.0,M10.5.0/3"] {
+    for zone in ["", "UTC", ":Etc/UTC", "EST5", "CET-1CEST", "CET-1CEST,M3.5.0,M10.5.0/3"] {
         assert_eq!(run(zone, "day").code(), Some(0), "{zone}");
     }
     run("Mars/Phobos", "1ms").printed("ran\n");
@@ -258,7 +258,7 @@ fn limits_of_the_options_for_cron_are_usage_errors() {
         (&["exec", "k", "--skip-ok", "--else", "x"], "--skip-ok and --else exclude each other: give one of them"),
         (
             &["exec", "k", "--skip-ok"],
-            "--skip-ok needs -n, -w DUR or --max-waiting N: without one of them, the request waits for ever",
+            "--skip-ok needs -n, -w DUR, --max-waiting N or --supersede: without one of them, the request waits for ever",
         ),
         (
             &["exec", "-n", "--skip-ok", "6h", "k"],
@@ -269,7 +269,10 @@ fn limits_of_the_options_for_cron_are_usage_errors() {
         (&["exec", "--write", "k", "--write", "j", "--once-per", "1h"], whole),
         (&["exec", "--slot", "k=2", "--once-per", "1h"], whole),
         (&["range-write", "k", "1", "2", "--once-per", "1h"], whole),
-        (&["exec", "k", "--once-per", "8d"], "--once-per: '8d' is too long: a success is forgotten after 7 days"),
+        (
+            &["exec", "k", "--once-per", "8d"],
+            "--once-per: '8d' is too long: a success is forgotten after 7 days; write week or month for once in each",
+        ),
         (
             &["exec", "k", "--once-per", "days"],
             "--once-per: 'days' is not a duration: write it as 90s, 5m, 1h30m or 500ms, or as hour, day, week or month",

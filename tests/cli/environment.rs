@@ -102,6 +102,15 @@ fn names_too_long_for_the_environment_exit_64_before_the_wait() {
         exec(0..256).said(64, text);
     }
     assert_eq!(lab.counts(&name(0)), (1, 0));
+    let acquire = |numbers: Range<usize>| {
+        let claims = numbers.flat_map(|number| ["--write".to_owned(), name(number)]);
+        lab.run(["acquire", "--for", "1h"].map(str::to_owned).into_iter().chain(claims))
+    };
+    let text = "the names do not fit into an environment: RLOCK_HELD would have 131339 bytes, \
+                the limit is 131072; lock fewer resources at once, or give them shorter names";
+    if rustix::param::page_size() == 4096 {
+        acquire(0..256).said(64, text);
+    }
     // This request does not ask for the resource that the holder holds, and its names fit.
     exec(1..255).silently(3);
 }

@@ -135,6 +135,26 @@ fn lost_lock_is_told_to_the_process() {
     });
 }
 
+/// A keeper that is late learns of the release although the next holder has trimmed the history.
+#[test]
+fn late_keeper_takes_a_release_for_one_whatever_the_history_keeps() {
+    on_both(|lab| {
+        for history in ["0", "1"] {
+            let mut process = Watched::start();
+            let variables = acquire(lab, &["k", "--pid", &process.pid(), "--history", history]);
+            let keeper = keeper(lab, "k");
+            kill_process(keeper, Signal::STOP).unwrap();
+            Ran::of(&mut below(lab, &variables, &["release"])).silently(0);
+            for _ in 0..2 {
+                lab.run(["exec", "--history", "1", "k", "--", "false"]).silently(1);
+            }
+            kill_process(keeper, Signal::CONT).unwrap();
+            until_ended(keeper);
+            assert!(process.runs());
+        }
+    });
+}
+
 /// "the hold is released (it ends silently)".
 #[test]
 fn release_ends_the_keeper_and_leaves_the_process_alone() {

@@ -1,6 +1,10 @@
-//! The embedded store on a file system of 5 MiB, as Debian mounts at /run/lock.
+//! The embedded store on a small file system, such as that of 5 MiB which Debian mounts at /run/lock.
 
+use std::fs::File;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use rlock::lock::mode::Mode;
@@ -8,7 +12,7 @@ use rlock::lock::past::{End, Ending};
 use rlock::lock::request::{Claim, Job, OncePer, Process, Request, SessionId};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
-use rlock::store::{self, AcquireOptions, Released, Secrets, Standing, Store};
+use rlock::store::{self, AcquireOptions, Handle, Released, Secrets, Standing, Store};
 
 use crate::support::Lab;
 use crate::support::small_disk::SmallDisk;
@@ -23,9 +27,9 @@ struct Disk {
 }
 
 impl Disk {
-    fn new() -> Option<Self> {
+    fn new(size: &str) -> Option<Self> {
         let lab = Lab::new();
-        let disk = SmallDisk::mount(lab.folder(), "5m")?;
+        let disk = SmallDisk::mount(lab.folder(), size)?;
         Some(Self { lab: Lab::at(format!("file://{}", disk.place().join("store").display())), disk, sessions: 0 })
     }
 
@@ -35,23 +39,42 @@ impl Disk {
 
     /// Runs a job under a lock, as `exec` does, and returns how its request stood.
     fn run(&mut self, name: &str, job: Job) -> Result<Standing, store::Error> {
+        let (mut handle, standing) = self.ask([name.to_owned()], job)?;
+        if matches!(standing, Standing::Granted(_)) {
+            assert_eq!(handle.release(Some(SUCCESS))?, Released::Done);
+        }
+        Ok(standing)
+    }
+
+    /// Makes a request, and returns how it stands once the store has answered.
+    fn ask(
+        &mut self,
+        names: impl IntoIterator<Item = String>,
+        job: Job,
+    ) -> Result<(Box<dyn Handle>, Standing), store::Error> {
         self.sessions += 1;
-        let claim = Claim { resource: Resource::new(name).unwrap(), mode: Mode::Write, span: Span::Whole, slots: None };
+        let claim = |name: String| Claim {
+            resource: Resource::new(&name).unwrap(),
+            mode: Mode::Write,
+            span: Span::Whole,
+            slots: None,
+        };
         let request = Request {
             session: SessionId(self.sessions.to_be_bytes()),
             ancestors: Vec::new(),
-            claims: vec![claim],
+            claims: names.into_iter().map(claim).collect(),
             wait: false,
             terms: None,
             job,
             process: Process { host: "host".to_owned(), command: vec!["./backup.sh".to_owned()], ..Process::default() },
         };
         let mut handle = self.store().acquire(request, AcquireOptions::default())?;
-        let standing = handle.check()?;
-        if matches!(standing, Standing::Granted(_)) {
-            assert_eq!(handle.release(Some(SUCCESS))?, Released::Done);
+        let mut standing = handle.check()?;
+        while standing == Standing::Asking {
+            thread::yield_now();
+            standing = handle.check()?;
         }
-        Ok(standing)
+        Ok((handle, standing))
     }
 }
 
@@ -63,7 +86,7 @@ fn once() -> Job {
 /// history.
 #[test]
 fn full_disk_keeps_every_success_and_serves_everybody() {
-    let Some(mut disk) = Disk::new() else { return };
+    let Some(mut disk) = Disk::new("5m") else { return };
     for number in 0..300 {
         for _ in 0..8 {
             disk.run(&format!("early-{number}"), Job::default()).expect("a plain request is served");
@@ -103,4 +126,31 @@ fn full_disk_keeps_every_success_and_serves_everybody() {
     disk.lab.run(["exec", "plain", "--", "echo", "ran"]).printed("ran\n");
     disk.lab.run(["exec", "--once-per", "1h", "job-77", "--", "echo", "ran"]).silently(0);
     assert_eq!(disk.lab.run(["cleanup"]).code(), Some(0));
+}
+
+/// Other processes may get the store right after a request has found it full.
+#[test]
+fn request_that_finds_a_full_disk_says_so_although_others_use_the_store() {
+    let Some(mut disk) = Disk::new("1m") else { return };
+    let names = |of: String| (0..200).map(move |number| format!("{of}-{number}-{:0>400}", ""));
+    // A hold lasts as long as its handle.
+    let held: Vec<_> =
+        (0..100).map_while(|number| disk.ask(names(format!("held-{number}")), Job::default()).ok()).collect();
+    assert!(held.len() < 100, "the disk has no room for 20,000 names");
+    let lock = File::open(disk.disk.place().join("store/state/lock")).expect("the store has been used");
+    let is_over = Arc::new(AtomicBool::new(false));
+    let theirs = Arc::clone(&is_over);
+    let others = thread::spawn(move || {
+        while !theirs.load(Ordering::Relaxed) {
+            lock.lock().expect("the lock is free at times");
+            lock.unlock().expect("it is locked");
+        }
+    });
+    let found: Vec<_> = (0..40).map(|number| disk.ask(names(format!("more-{number}")), Job::default())).collect();
+    is_over.store(true, Ordering::Relaxed);
+    others.join().expect("the thread ends");
+    for ran in found {
+        let text = ran.err().expect("the disk is full").to_string();
+        assert!(text.contains("it has no room for this request"), "{text}");
+    }
 }

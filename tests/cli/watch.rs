@@ -187,6 +187,25 @@ fn watch_ends_with_its_reader() {
     });
 }
 
+/// Other processes use the new directory, so the watch follows them.
+#[test]
+fn watch_goes_on_in_a_directory_that_replaces_its_own() {
+    for is_renamed in [true, false] {
+        let lab = Lab::new();
+        let watch = Watch::start(&lab, &[]);
+        let directory = lab.directory();
+        if is_renamed {
+            fs::rename(directory, lab.folder().join("old")).expect("the directory can be renamed");
+        } else {
+            fs::remove_dir_all(directory).expect("the directory can be removed");
+        }
+        wait_until("the watch tells of a change", || {
+            lab.run(["exec", "k", "--", "true"]).silently(0);
+            !watch.lines().is_empty()
+        });
+    }
+}
+
 /// A store that cannot be used ends the watch at its start.
 #[test]
 fn watch_of_a_store_out_of_reach_exits_69() {

@@ -1,15 +1,19 @@
 //! Who may connect: addresses, tokens, and the mode of unix sockets.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
 use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::process::Signal;
 
 use crate::NONE;
 use crate::sockets::activated;
 use crate::support::needs;
+use crate::support::rights::send_lingering;
 use crate::support::serve::LockServer;
 use crate::support::{Lab, Running};
 
@@ -18,6 +22,30 @@ fn token_file(lab: &Lab, text: &str, mode: u32) -> PathBuf {
     fs::write(&path, text).expect("a file can be made");
     fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("the mode can be set");
     path
+}
+
+/// "A client that sends descriptors is disconnected", and holds up no other client: the server
+/// never closes them in its loop. The kernel refuses them since Linux 6.16, but not to clients that
+/// connected before the server started.
+#[test]
+fn descriptors_of_a_client_hold_up_nobody() {
+    let lab = Lab::new();
+    let path = lab.folder().join("passed");
+    let socket = UnixListener::bind(&path).expect("a socket can be made");
+    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::empty()).expect("the flag can be set");
+    let connect = || UnixStream::connect(&path).expect("the socket listens");
+    let client = connect();
+    let _peers = [&client, &connect()].map(|client| send_lingering(client, b"PING\n").expect("it is let in"));
+    let server = Running::start(&mut activated(&lab, &socket, ""));
+    let mut answer = String::new();
+    BufReader::new(&client).read_line(&mut answer).expect("the server answers");
+    assert_eq!(answer, "error this server takes no descriptors: send lines alone\n");
+    let other = connect();
+    (&other).write_all(b"PING\n").expect("the server reads");
+    BufReader::new(&other).read_line(&mut answer).expect("the server answers");
+    assert!(answer.ends_with("\npong\n"), "{answer}");
+    server.signal(Signal::TERM);
+    server.end().silently(0);
 }
 
 #[test]

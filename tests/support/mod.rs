@@ -10,6 +10,7 @@ pub(crate) mod claims;
 pub(crate) mod hung_disk;
 pub(crate) mod needs;
 pub(crate) mod random;
+pub(crate) mod rights;
 pub(crate) mod rules;
 pub(crate) mod serve;
 pub(crate) mod servers;

@@ -13,6 +13,16 @@ fn habits_of_other_programs_are_answered() {
         ("exec -x k -- c", "unexpected argument '-x': a bare KEY, or --write KEY, is an exclusive lock"),
         ("exec --timeout 5 k -- c", "unexpected argument '--timeout': write -w DUR or --wait DUR, as in -w 5m"),
         ("exec --timeout=5 k -- c", "unexpected argument '--timeout': write -w DUR or --wait DUR, as in -w 5m"),
+        (
+            "exec --start 0 --length 10 k -- c",
+            "unexpected argument '--start': write 'rlock range-write KEY \"[0,10)\" -- COMMAND' for a part of KEY, \
+             here from 0 up to 10",
+        ),
+        (
+            "exec --fcntl k -- c",
+            "unexpected argument '--fcntl': rlock locks names, not files; 'rlock range-write KEY \"[0,10)\" -- COMMAND' \
+             locks a part of one",
+        ),
         ("ls", "no such subcommand 'ls': write 'rlock inspect' to see who holds what and who waits"),
         ("status", "no such subcommand 'status': write 'rlock inspect' to see who holds what and who waits"),
     ] {

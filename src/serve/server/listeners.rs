@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -12,6 +12,7 @@ use rustix::process::{Resource, getrlimit};
 use super::super::listen::Listener;
 use super::log::say;
 use crate::system::clock::Boottime;
+use crate::system::rights::Closer;
 use crate::words::reason;
 
 /// How many descriptors the connections leave to the store, or a quarter of the limit if that is
@@ -40,9 +41,16 @@ impl Listeners {
         self.by_id.contains_key(&id)
     }
 
-    /// Closes all listeners.
-    pub(super) fn close(&mut self) {
+    /// Closes all listeners. Connections that were not accepted may have descriptors of clients, so
+    /// the last close of each socket is left to the closer.
+    pub(super) fn close(&mut self, epoll: &OwnedFd, closer: &mut Closer) {
+        let left = |listener: &Listener| {
+            let _ = epoll::delete(epoll, listener);
+            listener.as_fd().try_clone_to_owned().ok()
+        };
+        let sockets: Vec<_> = self.by_id.values().filter_map(left).collect();
         *self = Self::default();
+        sockets.into_iter().for_each(|socket| closer.close(socket));
     }
 
     /// Accepts a client, and returns its socket with the address of the listener. Returns `None` if

@@ -189,6 +189,12 @@ impl Directory {
         Ok(())
     }
 
+    /// Opens the directory again if there is one at its path.
+    pub(super) fn reopen_if_there(&mut self) -> Result<(), Error> {
+        rustix::fs::lstat(&self.path).map_err(|error| self.unusable(&io::Error::from(error)))?;
+        self.reopen()
+    }
+
     /// The modification time of the lock file, at which a transaction last changed the table.
     pub(super) fn last_change(&self) -> Option<(i64, i64)> {
         let stat = rustix::fs::fstat(&self.lock).ok()?;
@@ -196,12 +202,16 @@ impl Directory {
     }
 
     /// Makes a descriptor that becomes readable when a transaction changes the table, or when
-    /// somebody removes or replaces the lock file.
+    /// somebody removes or replaces the lock file, or renames its folder or the directory.
     pub(super) fn watch(&self) -> io::Result<OwnedFd> {
         let changes = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
         // Each transaction that changes the table writes its seal into the lock file.
         let lock = format!("/proc/self/fd/{}", self.lock.as_raw_fd());
         inotify::add_watch(&changes, lock, inotify::WatchFlags::MODIFY | inotify::WatchFlags::ATTRIB)?;
+        for folder in [&self.state, &self.dir] {
+            let folder = format!("/proc/self/fd/{}", folder.as_raw_fd());
+            inotify::add_watch(&changes, folder, inotify::WatchFlags::MOVE_SELF)?;
+        }
         Ok(changes)
     }
 

@@ -106,8 +106,14 @@ impl EmbeddedHandle {
 
     /// Releases the session, or takes it out of the queue.
     fn give_back(&mut self, end: Option<End>) -> Result<Released, Error> {
-        let Some(is_granted) = self.sessions.is_granted(self.id) else { return Ok(Released::Done) };
-        let limit = if is_granted { RELEASE_LIMIT } else { LEAVE_LIMIT };
+        let released = self.give_back_within(end, None)?;
+        released.ok_or_else(|| self.stuck())
+    }
+
+    /// Does the same if the lock is free within `limit`, or within that of a process that ends.
+    fn give_back_within(&mut self, end: Option<End>, limit: Option<Duration>) -> Result<Option<Released>, Error> {
+        let Some(is_granted) = self.sessions.is_granted(self.id) else { return Ok(Some(Released::Done)) };
+        let limit = limit.unwrap_or(if is_granted { RELEASE_LIMIT } else { LEAVE_LIMIT });
         let mut released = self.sessions.leave(self.id, end, limit);
         if released.is_err() {
             // The disk may have no room for the history.
@@ -115,11 +121,10 @@ impl EmbeddedHandle {
             released = self.sessions.leave(self.id, end, limit);
         }
         match released {
-            Ok(Some(released)) => Ok(released),
             // Others take the waiter for dead.
-            Ok(None) | Err(_) if !is_granted => Ok(Released::Done),
-            Ok(None) => Err(self.stuck()),
-            Err(_) if self.sessions.store.directory.is_cut_off() => Ok(Released::Lost),
+            Ok(None) | Err(_) if !is_granted => Ok(Some(Released::Done)),
+            Ok(released) => Ok(released),
+            Err(_) if self.sessions.store.directory.is_cut_off() => Ok(Some(Released::Lost)),
             Err(error) => Err(error),
         }
     }
@@ -171,6 +176,15 @@ impl Handle for EmbeddedHandle {
     fn release(&mut self, end: Option<End>) -> Result<Released, Error> {
         let released = self.give_back(end);
         self.leave();
+        released
+    }
+
+    fn release_early(&mut self, end: Option<End>) -> Result<Option<Released>, Error> {
+        let released = self.give_back_within(end, Some(Duration::ZERO));
+        // The gate waits for the lock on behalf of the next call.
+        if !matches!(released, Ok(None)) {
+            self.leave();
+        }
         released
     }
 

@@ -214,7 +214,8 @@ impl EmbeddedSessions {
             }
             batch
         });
-        if done.is_err() {
+        // A transaction that found the table full is not repeated if others get the lock meanwhile.
+        if done.is_err() || matches!(done, Ok(None)) && has_run {
             withdraw(&self.store.directory, due, &self.sessions, &mut self.beacon, is_first);
         }
         done

@@ -44,6 +44,7 @@ mod verdict;
 pub(crate) use exchange::Exchange;
 pub(crate) use hold::HoldConversation;
 pub(crate) use question::{Answer, Question};
+pub(crate) use release::Release;
 pub(crate) use retry::Retry;
 pub(crate) use separate::{Part, SeparateConversations};
 pub(crate) use shared::SharedConversation;

@@ -1,6 +1,6 @@
 //! Drives the conversation of a request at a server in the poll loop of `exec`.
 //!
-//! Only the release and the look at holders block, each with a limit.
+//! Only the release before the exit and the look at holders block, each with a limit.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use rustix::event::PollFlags;
 
 use super::client::Client;
 use super::codec::{Call, LISTING_MAX, REPLY_MAX, ScriptReply, Setting};
-use super::conversation::{Exchange, HoldConversation};
+use super::conversation::{Exchange, HoldConversation, Release};
 use super::interface::{Conversation, Transport as _};
 use super::reading;
 use super::target::Target;
@@ -32,6 +32,8 @@ const LISTED_AT_ONCE: usize = 64;
 pub(super) struct RedisHold {
     conversation: HoldConversation,
     route: Route,
+    /// The release of a command that goes on.
+    releasing: Option<Release<Box<Exchange>>>,
 }
 
 impl RedisHold {
@@ -50,7 +52,7 @@ impl RedisHold {
         let from = options.from.max(Boottime::now());
         let conversation = HoldConversation::new(exchange, request, options.replicas, connect_timeout, from)?;
         let reply_max = REPLY_MAX.saturating_mul(conversation.resources().len()).min(LISTING_MAX);
-        Ok(Self { route: Route::new(target, connect_timeout, reply_max), conversation })
+        Ok(Self { route: Route::new(target, connect_timeout, reply_max), conversation, releasing: None })
     }
 
     /// A client for listings of so many resources. The next reply on the other connection may be
@@ -68,7 +70,10 @@ impl Handle for RedisHold {
     }
 
     fn timeout(&self) -> Option<Boottime> {
-        self.conversation.timeout()
+        match &self.releasing {
+            Some(release) => release.question.timeout(),
+            None => self.conversation.timeout(),
+        }
     }
 
     fn check(&mut self) -> Result<Standing, Error> {
@@ -81,12 +86,27 @@ impl Handle for RedisHold {
     }
 
     fn release(&mut self, end: Option<End>) -> Result<Released, Error> {
+        if let Some(mut release) = self.releasing.take() {
+            blocking::run(&mut self.route, &mut release.question);
+            return Ok(release.result(Boottime::now())?);
+        }
         let Some(mut release) = self.conversation.release(end, Boottime::now()) else { return Ok(Released::Done) };
         blocking::run(&mut self.route, &mut release.question);
-        let released = release.result(Boottime::now()).map_err(Error::from);
-        // A command that is ready goes on without the connection.
+        Ok(release.result(Boottime::now())?)
+    }
+
+    fn release_early(&mut self, end: Option<End>) -> Result<Option<Released>, Error> {
+        let now = Boottime::now();
+        let begun = self.releasing.take().or_else(|| self.conversation.release_early(end, now));
+        let Some(mut release) = begun else { return Ok(Some(Released::Done)) };
+        self.route.drive(&mut release.question, now);
+        if !release.question.is_over() {
+            self.releasing = Some(release);
+            return Ok(None);
+        }
+        // The command goes on without the connection.
         self.route = self.route.another(REPLY_MAX);
-        released
+        Ok(Some(release.result(Boottime::now())?))
     }
 
     fn give_up(&mut self) -> Result<Standing, Error> {

@@ -17,31 +17,33 @@ impl Child {
         if self.guardians_left > 0 && (self.pid().is_some() || self.awaits_rest) {
             self.guardians_left -= 1;
             let _blocked = signals.hold_back()?;
-            self.start_guardian();
+            // If the system has no memory or processes left, the command goes on unguarded, as it
+            // does after too many guardians have died.
+            let _ = self.start_guardian();
         }
         Ok(())
     }
 
-    /// Starts another guardian. If the system has no memory or processes left, the command goes on
-    /// unguarded, as it does after too many guardians have died.
-    fn start_guardian(&mut self) {
+    /// Starts another guardian in place of one that has ended.
+    fn start_guardian(&mut self) -> io::Result<()> {
         let kept: Vec<_> = self.kept.iter().map(AsFd::as_fd).collect();
-        let started = guardian::start(&self.ward, &kept).ok();
-        self.family.guardian = started.as_ref().map(|guardian| guardian.pid);
-        self.notes = started.and_then(|guardian| guardian.notes);
+        (self.family.guardian, self.notes) = (None, None);
+        let started = guardian::start(&self.ward, &kept)?;
+        (self.family.guardian, self.notes) = (Some(started.pid), started.notes);
+        Ok(())
     }
 
     /// Replaces the guardian by one that keeps no descriptor: the lock is about to be released,
-    /// and the command goes on.
+    /// and the command goes on. Returns why there is none, if the system has no memory or processes
+    /// left. The former one ends first, so that the other can have its place.
     ///
     /// # Errors
     /// An error of the kernel; none is expected.
-    pub(crate) fn guard_without_lock(&mut self, signals: &Signals) -> io::Result<()> {
+    pub(crate) fn guard_without_lock(&mut self, signals: &Signals) -> io::Result<Option<io::Error>> {
         let _blocked = signals.hold_back()?;
         self.kept.clear();
-        let former = self.family.guardian.take();
-        self.start_guardian();
-        former.map_or(Ok(()), guardian::end)
+        self.family.guardian.take().map_or(Ok(()), guardian::end)?;
+        Ok(self.start_guardian().err())
     }
 
     /// Tells the guardian to end, because no process needs a guardian any more. No other guardian

@@ -28,7 +28,7 @@ use crate::words::reason;
 
 /// The keeper's name for ps(1), and its command line. It does not contain `rlock`, so that
 /// `pkill rlock` ends no lock of a process that goes on.
-const NAME: &std::ffi::CStr = c"lock-keeper";
+pub(super) const NAME: &std::ffi::CStr = c"lock-keeper";
 
 /// The process that a lock is kept for.
 #[derive(Debug)]

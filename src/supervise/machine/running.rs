@@ -131,9 +131,13 @@ impl Running {
                 self.time_out(now, settings)
             }
             Event::CommandStopped(_) | Event::Tick if is_over(self.over_at, now) => self.time_out(now, settings),
-            Event::Ready => Next::Stay(vec![Action::ReleaseEarly]),
+            Event::Ready => {
+                // Nothing renews a lease that is being released, and its end is no loss.
+                self.deadline = None;
+                Next::Stay(vec![Action::ReleaseEarly])
+            }
             Event::Released => {
-                (self.deadline, self.is_released) = (None, true);
+                self.is_released = true;
                 Next::nothing()
             }
             Event::Signal { signal, sender } => Next::Stay(self.signal(signal, sender, now, settings.group)),

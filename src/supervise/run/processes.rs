@@ -1,6 +1,7 @@
 //! The command and the spare work, each of which leaves the processes of the other alone.
 
 use std::ffi::OsString;
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -113,8 +114,9 @@ impl Processes {
     }
 
     /// Replaces the guardian by one that does not keep the lock, which is about to be released.
-    pub(super) fn guard_without_lock(&mut self, signals: &Signals) -> anyhow::Result<()> {
-        let guarded = self.child.as_mut().map_or(Ok(()), |child| child.guard_without_lock(signals));
+    /// Returns why there is none, if no process can be made.
+    pub(super) fn guard_without_lock(&mut self, signals: &Signals) -> anyhow::Result<Option<io::Error>> {
+        let guarded = self.child.as_mut().map_or(Ok(None), |child| child.guard_without_lock(signals));
         guarded.context("cannot replace the guardian")
     }
 }

@@ -22,20 +22,37 @@ pub(super) struct Request<'a> {
     /// What the request was granted, if it was.
     grant: Option<Grant>,
     detector: Option<Detector>,
+    /// The release of a command that goes on, until the store has taken it.
+    leaving: Option<Leaving>,
+}
+
+/// A release that the store has not taken yet.
+struct Leaving {
+    end: Option<End>,
+    held: Vec<Claim>,
 }
 
 impl<'a> Request<'a> {
     pub(super) fn new(handle: &'a mut dyn Handle, detector: Option<Detector>) -> Self {
-        Self { handle, asks: true, grant: None, detector }
+        Self { handle, asks: true, grant: None, detector, leaving: None }
     }
 
     pub(super) fn grant(&self) -> Option<&Grant> {
         self.grant.as_ref()
     }
 
+    /// Whether the store has yet to take the release of a command that goes on.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving.is_some()
+    }
+
     /// The descriptors to poll for news from the store, and when to ask it without any.
     pub(super) fn awaited(&self) -> (Vec<(BorrowedFd<'_>, PollFlags)>, Option<Boottime>) {
-        if self.asks { (self.handle.descriptors(), self.handle.timeout()) } else { (Vec::new(), None) }
+        if self.asks || self.leaving.is_some() {
+            (self.handle.descriptors(), self.handle.timeout())
+        } else {
+            (Vec::new(), None)
+        }
     }
 
     /// The descriptors that a guardian is to keep open.
@@ -54,6 +71,9 @@ impl<'a> Request<'a> {
 
     /// Asks the store for the state of the request, as long as that may change.
     pub(super) fn ask(&mut self, voice: &mut Voice<'_>) -> Option<Event> {
+        if let Some(leaving) = self.leaving.take() {
+            return self.go_on_leaving(leaving, voice);
+        }
         if !self.asks {
             return None;
         }
@@ -136,14 +156,40 @@ impl<'a> Request<'a> {
 
     /// Releases the grant or the place in the queue.
     pub(super) fn release(&mut self, end: Option<End>, voice: &mut Voice<'_>) -> Event {
-        // Spare work and a command that is ready may outlast the release. Another renewal would put
-        // the request back into the queue.
+        // Spare work may outlast the release. Another renewal would put the request back into the
+        // queue.
         self.asks = false;
-        let held = if voice.settings.verbose && self.grant.is_some() { self.held(&voice.messages) } else { Vec::new() };
-        match self.handle.release(end) {
+        let held = match self.leaving.take() {
+            Some(leaving) => leaving.held,
+            None => self.held_to_report(voice),
+        };
+        let released = self.handle.release(end);
+        self.released(released, &held, voice)
+    }
+
+    /// Releases the grant of a command that goes on. Until the store has taken the release,
+    /// [`ask`](Self::ask) repeats it.
+    pub(super) fn release_early(&mut self, end: Option<End>, voice: &mut Voice<'_>) -> Option<Event> {
+        self.asks = false;
+        let held = self.held_to_report(voice);
+        self.go_on_leaving(Leaving { end, held }, voice)
+    }
+
+    fn go_on_leaving(&mut self, leaving: Leaving, voice: &mut Voice<'_>) -> Option<Event> {
+        match self.handle.release_early(leaving.end).transpose() {
+            None => {
+                self.leaving = Some(leaving);
+                None
+            }
+            Some(released) => Some(self.released(released, &leaving.held, voice)),
+        }
+    }
+
+    fn released(&self, released: Result<Released, store::Error>, held: &[Claim], voice: &mut Voice<'_>) -> Event {
+        match released {
             Ok(released @ (Released::Done | Released::Kept)) => {
                 if !held.is_empty() {
-                    voice.say(&Messages::releases(&held, released == Released::Kept));
+                    voice.say(&Messages::releases(held, released == Released::Kept));
                 }
                 Event::Released
             }
@@ -153,6 +199,11 @@ impl<'a> Request<'a> {
                 Event::Released
             }
         }
+    }
+
+    /// What a release reports, if it reports anything.
+    fn held_to_report(&mut self, voice: &Voice<'_>) -> Vec<Claim> {
+        if voice.settings.verbose && self.grant.is_some() { self.held(&voice.messages) } else { Vec::new() }
     }
 
     /// The claims that the session holds. The command may have released a part of the granted ones.

@@ -120,6 +120,10 @@ impl Handle for Fake {
         Ok(if self.is_gone { Released::Lost } else { Released::Done })
     }
 
+    fn release_early(&mut self, end: Option<End>) -> Result<Option<Released>, store::Error> {
+        self.release(end).map(Some)
+    }
+
     fn give_up(&mut self) -> Result<Standing, store::Error> {
         if let Some(standing) = self.at_end.take() {
             return Ok(standing);

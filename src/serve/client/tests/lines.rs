@@ -198,3 +198,10 @@ fn line_that_is_too_long_closes() {
     assert_eq!(Lab::new(rules()).on(Event::LineTooLong), [text, "close"]);
     assert_eq!(Lab::holding("LOCK k").on(Event::LineTooLong), [text, "release 1", "close"]);
 }
+
+#[test]
+fn client_that_sends_descriptors_is_disconnected() {
+    let text = "say error this server takes no descriptors: send lines alone";
+    assert_eq!(Lab::new(rules()).on(Event::Descriptors), [text, "close"]);
+    assert_eq!(Lab::holding("LOCK k").on(Event::Descriptors), [text, "release 1", "close"]);
+}

@@ -87,6 +87,15 @@ impl HoldConversation {
         Some(Release::new(&mut self.exchange, call, held, limit, now))
     }
 
+    /// Does the same beside the loop, and takes the connection with it. Nothing is to be asked of
+    /// this conversation any more.
+    pub(crate) fn release_early(&mut self, end: Option<End>, now: Boottime) -> Option<Release<Box<Exchange>>> {
+        let (call, held) = self.releasing(end)?;
+        let other = self.exchange.another();
+        let exchange = Box::new(std::mem::replace(&mut self.exchange, other));
+        Some(Release::new(exchange, call, held, self.session.connect_timeout, now))
+    }
+
     /// Does the same for a hold without a command, and takes the connection with it.
     pub(super) fn into_release(self, now: Boottime) -> Option<Release<Box<Exchange>>> {
         let (call, held) = self.releasing(self.session.negotiation.held().map(|_| End::KEPT))?;
