@@ -39,9 +39,17 @@ pub(crate) struct Messages {
     /// Looks whether the process of a session is stopped, see
     /// [`is_stopped`](crate::store::identity::is_stopped).
     pub(crate) is_stopped: fn(&Process) -> bool,
+    /// Looks whether this process runs below the command of a holder, which has held since an
+    /// instant.
+    pub(crate) is_above: fn(&Process, StoreTime) -> bool,
 }
 
 impl Messages {
+    /// Whether the variables name sessions above the request.
+    pub(crate) fn is_nested(&self) -> bool {
+        self.related.len() > 1
+    }
+
     pub(crate) fn waits(&self) -> String {
         format!("waits for {}", self.names())
     }
@@ -122,7 +130,20 @@ impl Messages {
     /// Describes what blocks the request. `waited` is the length of its wait, if it was to wait.
     pub(crate) fn in_the_way(&self, obstructions: &[Obstruction], waited: Option<Duration>) -> String {
         let what = in_the_way(&self.claims, &self.related, obstructions, self.is_stopped);
-        format!("{what}{}", after(waited))
+        let remedy = if self.waits_for_itself(obstructions) { format!("; {UNNAMED}") } else { String::new() };
+        format!("{what}{}{remedy}", after(waited))
+    }
+
+    /// Whether a holder in the way runs its command around this process, and the variables do not
+    /// name it.
+    fn waits_for_itself(&self, obstructions: &[Obstruction]) -> bool {
+        let holders =
+            obstructions.iter().flat_map(|seen| seen.listing.holders.iter().map(|it| (&seen.listing.name, it)));
+        let mut strangers = holders.filter(|(_, it)| !it.kept && !self.related.contains(&it.session));
+        strangers.any(|(name, it)| {
+            let blocks = |claim: &Claim| claim.resource == *name && may_block(claim, it.mode, &it.span);
+            self.claims.iter().any(blocks) && (self.is_above)(&it.process, it.since)
+        })
     }
 
     pub(crate) fn cannot_lock(&self, reason: &dyn Display) -> String {
@@ -165,14 +186,21 @@ impl Messages {
         format!("the release of {} is not confirmed, it may be held until {end} ends: {reason}", self.names())
     }
 
-    /// Describes a deadlock in one line, and in another the one request to make instead.
-    pub(crate) fn deadlock(&self, reading: &Reading, deadlock: &Deadlock) -> [String; 2] {
+    /// Describes a deadlock in one line, and in another what to do instead: one request for all, or
+    /// to pass the variables on if an `unnamed` session around this process is in the cycle.
+    pub(crate) fn deadlock(&self, reading: &Reading, deadlock: &Deadlock, unnamed: &[SessionId]) -> [String; 2] {
+        let refused = format!("refused: {}", cycle(reading, deadlock));
+        let stranger = deadlock.links.iter().find(|link| unnamed.contains(&link.session));
+        if let Some(stranger) = stranger {
+            let is_named = self.related.contains(&stranger.session);
+            return [refused, if is_named { OTHER_USER } else { UNNAMED }.to_owned()];
+        }
         let above = self.related.iter().filter_map(|id| reading.get(id)).filter(|session| session.is_holder());
         let held = above.flat_map(|session| session.claims.iter().map(|record| &record.claim));
         let options: Vec<_> = held.chain(&self.claims).map(as_option).collect();
         let count = if options.len() == 2 { "both" } else { "all" };
         let instead = format!("ask for {count} in one request: rlock exec {} -- COMMAND", options.join(" "));
-        [format!("refused: {}", cycle(reading, deadlock)), instead]
+        [refused, instead]
     }
 
     /// The first session that blocks the request.
@@ -239,6 +267,15 @@ pub(crate) const STOPPED: &str = "; the command is stopped";
 pub(crate) const ENDED_LATE: &str = "; the command has ended, but maybe too late";
 /// The outcome for a wait while its store is out of reach.
 pub(crate) const WAIT_GOES_ON: &str = "; the wait goes on";
+
+/// What to do where the variables that name the rlock around a request, and what it holds, have not
+/// reached the request.
+const UNNAMED: &str = "this process runs below that command without the variables of its rlock: pass them on, as by sudo \
+     --preserve-env=RLOCK_SESSION,RLOCK_ANCESTORS,RLOCK_RESOURCE,RLOCK_HELD";
+
+/// What to do where the store does not accept the session above a request.
+const OTHER_USER: &str = "that rlock runs around this process for another user, so it is no ancestor: use one user for \
+     both, or root for one";
 
 /// Describes a deadlock in one line.
 pub(crate) fn cycle(reading: &Reading, deadlock: &Deadlock) -> String {

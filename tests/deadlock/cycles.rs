@@ -13,7 +13,7 @@ use crate::support::servers::sentinels::Sentinels;
 use crate::support::{Lab, RLOCK, Ran, Running};
 
 /// The time in which a nested request looks several times.
-const SEVERAL_LOOKS: Duration = Duration::from_millis(3_500);
+pub(crate) const SEVERAL_LOOKS: Duration = Duration::from_millis(3_500);
 
 /// Holds `name`, and runs `nested` when it is told to.
 fn holder(lab: &Lab, name: &str, nested: &str) -> Running {

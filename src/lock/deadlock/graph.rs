@@ -52,14 +52,24 @@ impl Graph {
         let mut graph = Self::default();
         for (id, session) in reading.iter().filter(|(_, session)| !session.is_holder()) {
             graph.add(*id, claims.wait(*id, session));
-            for ancestor in &session.ancestors {
-                let holds = |above: &&Session| matches!(above.phase, Phase::Held | Phase::Granted);
-                if reading.get(ancestor).filter(holds).is_some() {
-                    graph.waits.entry(*ancestor).or_default().below.insert(*id);
-                }
-            }
+            graph.add_below(reading, *id, &session.ancestors);
         }
         graph
+    }
+
+    /// Adds that these sessions wait for a waiter below them, as far as they hold something.
+    pub(super) fn add_below<'s>(
+        &mut self,
+        reading: &Reading,
+        waiter: SessionId,
+        above: impl IntoIterator<Item = &'s SessionId>,
+    ) {
+        let holds = |above: &&Session| matches!(above.phase, Phase::Held | Phase::Granted);
+        for ancestor in above {
+            if reading.get(ancestor).filter(holds).is_some() {
+                self.waits.entry(*ancestor).or_default().below.insert(waiter);
+            }
+        }
     }
 
     fn add(&mut self, id: SessionId, wait: Wait) {

@@ -97,6 +97,16 @@ impl World {
         (0..12).find_map(|_| detector.read(&self.reading(detector.names())))
     }
 
+    /// What a waiter finds that runs below holders which it does not name.
+    fn look_below(&self, session: u8, holders: &[u8]) -> Option<(Vec<u8>, u8)> {
+        let mut detector = self.detector(id(session));
+        let found = (0..12).find_map(|_| {
+            detector.runs_below(holders.iter().copied().map(id).collect());
+            detector.read(&self.reading(detector.names()))
+        })?;
+        Some((found.links.iter().map(|link| link.session.0[0]).collect(), found.ends.0[0]))
+    }
+
     /// The cycle that a waiter finds, by the numbers of the sessions, and the one to end.
     fn cycle(&self, session: u8) -> Option<(Vec<u8>, u8)> {
         let deadlock = self.look(id(session))?;
@@ -558,4 +568,33 @@ fn detector_agrees_with_a_naive_search_in_millions_of_steps() {
     let seeds = std::env::var("RLOCK_HISTORIES").map_or(20_000, |text| text.parse().unwrap());
     let cycles: u32 = (1..=seeds).map(|seed| compare(1_000_000 + seed, 100)).sum();
     println!("{} steps, {cycles} cycles", seeds * 100);
+}
+
+#[test]
+fn holder_around_a_waiter_that_does_not_name_it_closes_a_cycle() {
+    let mut world = World::default();
+    world.asks(1, 0, "a");
+    world.asks(2, 0, "a");
+    assert_eq!(world.cycle(2), None);
+    assert_eq!(world.look_below(2, &[1]), Some((vec![2, 1], 2)));
+}
+
+#[test]
+fn ancestors_of_a_holder_around_a_waiter_wait_for_it_too() {
+    let mut world = World::default();
+    world.asks(1, 0, "a");
+    world.asks(2, 1, "r:b");
+    world.asks(3, 0, "a r:b");
+    assert_eq!(world.look_below(3, &[2]), Some((vec![3, 1], 3)));
+}
+
+#[test]
+fn free_slot_ends_the_wait_below_a_holder_that_is_not_named() {
+    let mut world = World::default();
+    world.asks(1, 0, "s:a=2");
+    world.asks(2, 0, "s:a=2");
+    world.asks(3, 0, "s:a=2");
+    assert_eq!(world.look_below(3, &[1]), None, "the other slot may become free");
+    world.asks(4, 2, "a");
+    assert_eq!(world.look_below(3, &[1]), None);
 }
