@@ -58,6 +58,15 @@ pub(crate) fn is_above(process: &Process, since: StoreTime) -> bool {
     identity::is_of_this_host(process) && Above::find().has(process, since)
 }
 
+/// Whether this process belongs to a job of at(1): the leader of its session, or the parent of the
+/// leader, is the daemon that starts these jobs.
+pub(crate) fn is_job_of_at() -> bool {
+    let is_atd = |pid: Pid| processes::name(pid) == b"atd";
+    let leader = Pid::from_raw(processes::own_session()).filter(|_| processes::are_visible());
+    let parent = |leader| processes::stat(leader).ok().and_then(|stat| stat.parent);
+    leader.is_some_and(|leader| is_atd(leader) || parent(leader).is_some_and(is_atd))
+}
+
 /// This process and its parents.
 fn parents() -> Vec<Stat> {
     let own = Some(getpid()).filter(|_| processes::are_visible()).and_then(|own| processes::stat(own).ok());
