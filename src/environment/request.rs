@@ -71,7 +71,7 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
         deadlock_timeout: Some(options.deadlock_timeout).filter(|timeout| !timeout.is_zero()),
     };
     let names = options.claims.iter().map(|claim| &claim.resource).chain(&held_above).cloned();
-    let detector = settings.deadlock_timeout.map(|_| Detector::new(session, names));
+    let detector = settings.deadlock_timeout.map(|_| Detector::new(session, options.wait, names));
     let related = ancestors.iter().copied().chain([session]).collect();
     let messages = Messages {
         claims: options.claims.clone(),

@@ -7,8 +7,11 @@
 //! - a holder waits for the waiters **below** it: its command runs until they are done.
 //!
 //! Siblings below one hold do not wait for each other, so they are no cycle. A waiter for a slot
-//! waits for any one of those that take the slots, so it is stuck only if all of them are. A kept
-//! hold ends at its instant and waits for nobody.
+//! waits for any one of those that take the slots, so it is stuck only if all of them are.
+//!
+//! A kept hold ends at its instant, so who waits for one is not stuck. But a request below it relies
+//! on it, and its owner releases it after that request. So a kept hold counts as a holder for the
+//! requests below it, and for each request whose own wait is over before it ends.
 //!
 //! The detector has no clock and no I/O. It is told what a reading of some resources has found, and
 //! says which resources to read next. Readings of several resources are not atomic, so only what
@@ -17,12 +20,14 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use super::conflict::may_block;
 use super::index::Rank;
 use super::records::{ClaimRecord, Session};
 use super::request::SessionId;
 use super::resource::Resource;
+use crate::system::clock::StoreTime;
 
 mod graph;
 
@@ -71,6 +76,8 @@ pub struct Detector {
     session: SessionId,
     /// See [`runs_below`](Self::runs_below).
     above: Vec<SessionId>,
+    /// How long the request waits at most, if that is limited.
+    wait: Option<Duration>,
     /// The resources of the request, and those that its ancestors hold.
     own: Vec<Resource>,
     /// The resources that each reading of the round asks for.
@@ -88,14 +95,15 @@ pub struct Detector {
 }
 
 impl Detector {
-    /// A detector for the request of `session`. `own` are the resources of the request and those
-    /// that its ancestors hold, as far as they are known.
-    pub fn new(session: SessionId, own: impl IntoIterator<Item = Resource>) -> Self {
+    /// A detector for the request of `session`, which waits for so long at most. `own` are the
+    /// resources of the request and those that its ancestors hold, as far as they are known.
+    pub fn new(session: SessionId, wait: Option<Duration>, own: impl IntoIterator<Item = Resource>) -> Self {
         let mut seen = BTreeSet::new();
         let own: Vec<_> = own.into_iter().filter(|name| seen.insert(name.clone())).collect();
         Self {
             session,
             above: Vec::new(),
+            wait,
             near: own.clone(),
             rest: VecDeque::new(),
             names: own.clone(),
@@ -132,8 +140,11 @@ impl Detector {
 
     /// What the sessions of a reading wait for.
     fn graph(&self, reading: &Reading) -> Graph {
-        let mut graph = Graph::new(reading);
-        graph.add_below(reading, self.session, &self.family(reading));
+        let (own, family) = (reading.get(&self.session), self.family(reading));
+        let outlasts = |id, kept: &Session| own.is_some_and(|own| outlasts((id, kept), own, self.wait));
+        let stays = |id, kept: &Session| family.contains(&id) || outlasts(id, kept);
+        let mut graph = Graph::seen(reading, stays);
+        graph.add_below(reading, self.session, &family, stays);
         graph
     }
 
@@ -272,6 +283,13 @@ pub fn merge(reading: &mut Reading, later: Reading) {
         }
         reading.insert(id, session);
     }
+}
+
+/// Whether a kept hold counts as a holder that waits, for a request that waits for so long at most:
+/// the hold is around the request, or does not end before the wait.
+pub(crate) fn outlasts((id, kept): (SessionId, &Session), own: &Session, wait: Option<Duration>) -> bool {
+    let over_at = wait.map_or(StoreTime::NEVER, |wait| own.asked + wait);
+    own.ancestors.contains(&id) || kept.expiry >= Some(over_at)
 }
 
 fn links(reading: &Reading, way: &[SessionId]) -> Vec<Link> {

@@ -9,10 +9,11 @@ use std::fmt::Display;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::lock::conflict::may_block;
-use crate::lock::deadlock::{Deadlock, Reading};
-use crate::lock::mode::Mode;
+use crate::lock::deadlock::{Deadlock, Link, Reading};
+use crate::lock::mode::{Mode, Nesting};
 use crate::lock::op::{HolderListing, WaiterListing};
 use crate::lock::past::Streak;
+use crate::lock::records::Session;
 use crate::lock::request::{Claim, Process, SessionId, resources};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
@@ -196,11 +197,12 @@ impl Messages {
             return [refused, if is_named { OTHER_USER } else { UNNAMED }.to_owned()];
         }
         let above = self.related.iter().filter_map(|id| reading.get(id)).filter(|session| session.is_holder());
-        let held = above.flat_map(|session| session.claims.iter().map(|record| &record.claim));
-        let options: Vec<_> = held.chain(&self.claims).map(as_option).collect();
-        let count = if options.len() == 2 { "both" } else { "all" };
-        let instead = format!("ask for {count} in one request: rlock exec {} -- COMMAND", options.join(" "));
-        [refused, instead]
+        let held = above.map(|session| session.claims.iter().map(|record| &record.claim).collect::<Vec<_>>());
+        let options = as_options(&held.chain([self.claims.iter().collect()]).collect::<Vec<_>>());
+        let count = ["it", "both"].get(options.len() - 1).unwrap_or(&"all");
+        let is_own = |link: &Link| self.related.contains(&link.session) && is_kept(reading, link.session);
+        let first = if deadlock.links.iter().any(is_own) { "run 'rlock release', then " } else { "" };
+        [refused, format!("{first}ask for {count} in one request: rlock exec {} -- COMMAND", options.join(" "))]
     }
 
     /// The first session that blocks the request.
@@ -288,11 +290,15 @@ pub(crate) fn cycle(reading: &Reading, deadlock: &Deadlock) -> String {
     blocks.rotate_right(first);
     let waits_for = blocks.iter().cycle().skip(1).map(|((claim, _), _)| &claim.claim);
     let lines = blocks.iter().zip(waits_for).map(|(((_, blocker), next), wanted)| {
-        let doing = if blocker.rank.is_held() { "held for" } else { "waited for in mode" };
         let Claim { resource, span, mode, .. } = &blocker.claim;
-        let who = reading.get(&next.session).map(|session| process(&session.process)).unwrap_or_default();
-        let wanted = part(wanted.resource.as_str(), &wanted.span);
-        format!("{} is {doing} {mode} by {who}, which waits for {wanted}", part(resource.as_str(), span))
+        let (what, wanted) = (part(resource.as_str(), span), part(wanted.resource.as_str(), &wanted.span));
+        let who = |who: fn(&Process) -> String| reading.get(&next.session).map(|session| who(&session.process));
+        if is_kept(reading, next.session) {
+            let who = who(without_pid).unwrap_or_default();
+            return format!("{what} is kept for {mode} by {who}, and a request below waits for {wanted}");
+        }
+        let doing = if blocker.rank.is_held() { "held for" } else { "waited for in mode" };
+        format!("{what} is {doing} {mode} by {}, which waits for {wanted}", who(process).unwrap_or_default())
     });
     let lines: Vec<_> = lines.collect();
     format!("deadlock: {}", lines.join("; "))
@@ -411,13 +417,41 @@ pub(crate) fn held(resource: &Resource, span: &Span, mode: Mode) -> String {
     format!("{} for {mode}", part(resource.as_str(), span))
 }
 
-/// A claim as an option of `rlock exec`, for a shell.
-fn as_option(Claim { resource, mode, span, slots }: &Claim) -> String {
+/// Whether a session of a reading holds its claims without a process.
+fn is_kept(reading: &Reading, session: SessionId) -> bool {
+    reading.get(&session).is_some_and(Session::is_kept)
+}
+
+/// The claims of some requests as options of `rlock exec`, for a shell. A claim that another one
+/// includes is left out, and the slots that one request has of a resource are one option.
+fn as_options(requests: &[Vec<&Claim>]) -> Vec<String> {
+    let includes = |one: &Claim, other: &Claim| {
+        let is_at_once = other.mode.below(one.mode) == Nesting::AtOnce;
+        one.resource == other.resource && one.span.covers(&other.span) && is_at_once
+    };
+    let mut found: Vec<&Claim> = Vec::new();
+    for claim in requests.iter().flatten() {
+        if !found.iter().any(|known| includes(known, claim)) {
+            found.retain(|known| !includes(claim, known));
+            found.push(claim);
+        }
+    }
+    let of = |claim: &Claim, request: &Vec<&Claim>| request.iter().filter(|other| **other == claim).count();
+    let most = |claim: &Claim| requests.iter().map(|request| of(claim, request)).max().unwrap_or_default();
+    found.into_iter().map(|claim| as_option(claim, most(claim))).collect()
+}
+
+/// A claim as an option of `rlock exec`, for a shell. So many slots are asked for.
+fn as_option(Claim { resource, mode, span, slots }: &Claim, count: usize) -> String {
     let quoted = |text: &str| shlex::try_quote(text).map_or_else(|_| text.to_owned(), Into::into);
+    // A value that begins with a hyphen would be an option of its own.
+    let separator = if resource.as_str().starts_with('-') { '=' } else { ' ' };
+    let name = format!("{separator}{}", quoted(resource.as_str()));
     match slots {
-        Some(slots) => format!("--slot {}", quoted(&format!("{resource}={slots}"))),
-        None if span.is_whole() => format!("--{mode} {}", quoted(resource.as_str())),
-        None => format!("--range-{mode} {} {}", quoted(resource.as_str()), quoted(&span.to_string())),
+        Some(slots) if count > 1 => format!("--slot{name}={slots}:{count}"),
+        Some(slots) => format!("--slot{name}={slots}"),
+        None if span.is_whole() => format!("--{mode}{name}"),
+        None => format!("--range-{mode}{name} {}", quoted(&span.to_string())),
     }
 }
 
@@ -498,6 +532,23 @@ pub(crate) fn duration(length: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn advice_names_no_claim_twice_and_no_option_that_a_shell_or_rlock_misreads() {
+        let span = |text: &str| if text.is_empty() { Span::Whole } else { Span::parse(text).unwrap() };
+        let claim = |resource: &str, mode, part| {
+            let resource = Resource::new(resource).unwrap();
+            Claim { resource, mode, span: span(part), slots: None }
+        };
+        let slot = Claim { slots: Some(4), ..claim("gpu", Mode::Slot, "") };
+        let outer = [slot.clone(), slot.clone(), slot.clone(), claim("a", Mode::Prewrite, "")];
+        let inner =
+            [claim("a", Mode::Write, ""), claim("a", Mode::Read, "[0,1]"), claim("-x y", Mode::Write, ""), slot];
+        let parts = [claim("b", Mode::Prewrite, "[0,9]"), claim("b", Mode::Write, "[1,2]")];
+        let options = as_options(&[&outer[..], &inner, &parts].map(|claims| claims.iter().collect()));
+        let expected = ["--slot gpu=4:3", "--write a", "--write='-x y'", "--range-prewrite b '[0,9]'"];
+        assert_eq!(options, [&expected[..], &["--range-write b '[1,2]'"]].concat());
+    }
 
     #[test]
     fn other_holders_are_counted_up_to_the_limit_of_a_servers_list() {

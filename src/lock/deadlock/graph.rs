@@ -8,6 +8,7 @@ use crate::lock::records::{Phase, Session};
 use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
+use crate::system::clock::StoreTime;
 
 /// The sessions that hold or wait for the resources of a reading, with their claims on these
 /// resources.
@@ -46,13 +47,19 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// The graph of a reading.
+    /// The graph of a reading. A kept hold without an end counts as a holder whose command waits for
+    /// the requests below it: only its owner ends it. Any other kept hold ends by itself.
     pub fn new(reading: &Reading) -> Self {
+        Self::seen(reading, |_, kept| kept.expiry == Some(StoreTime::NEVER))
+    }
+
+    /// The graph of a reading in which these kept holds count as holders that wait.
+    pub(crate) fn seen(reading: &Reading, stays: impl Fn(SessionId, &Session) -> bool) -> Self {
         let claims = Claims::new(reading);
         let mut graph = Self::default();
         for (id, session) in reading.iter().filter(|(_, session)| !session.is_holder()) {
             graph.add(*id, claims.wait(*id, session));
-            graph.add_below(reading, *id, &session.ancestors);
+            graph.add_below(reading, *id, &session.ancestors, &stays);
         }
         graph
     }
@@ -63,10 +70,15 @@ impl Graph {
         reading: &Reading,
         waiter: SessionId,
         above: impl IntoIterator<Item = &'s SessionId>,
+        stays: impl Fn(SessionId, &Session) -> bool,
     ) {
-        let holds = |above: &&Session| matches!(above.phase, Phase::Held | Phase::Granted);
+        let waits = |id: SessionId, above: &Session| match above.phase {
+            Phase::Waiting => false,
+            Phase::Held | Phase::Granted => true,
+            Phase::Kept => stays(id, above),
+        };
         for ancestor in above {
-            if reading.get(ancestor).filter(holds).is_some() {
+            if reading.get(ancestor).is_some_and(|above| waits(*ancestor, above)) {
                 self.waits.entry(*ancestor).or_default().below.insert(waiter);
             }
         }
