@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::lock::conflict::{Taker, are_full};
-use crate::lock::records::{Phase, Session};
+use crate::lock::records::Session;
 use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
@@ -72,11 +72,7 @@ impl Graph {
         above: impl IntoIterator<Item = &'s SessionId>,
         stays: impl Fn(SessionId, &Session) -> bool,
     ) {
-        let waits = |id: SessionId, above: &Session| match above.phase {
-            Phase::Waiting => false,
-            Phase::Held | Phase::Granted => true,
-            Phase::Kept => stays(id, above),
-        };
+        let waits = |id, above: &Session| above.awaits_those_below() || above.is_kept() && stays(id, above);
         for ancestor in above {
             if reading.get(ancestor).is_some_and(|above| waits(*ancestor, above)) {
                 self.waits.entry(*ancestor).or_default().below.insert(waiter);
