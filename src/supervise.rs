@@ -8,12 +8,13 @@
 //! command's process tree if rlock is killed; `tree` separates the command's processes from all
 //! others, and `killing` kills them; [`terminal`] detects the terminal and writes the status line,
 //! and `outbox` keeps text that standard error does not take yet; [`notify`] hears from the command
-//! that it is ready; [`report`] sums up how all of it went. [`keeper`] holds the lock for another
-//! process.
+//! that it is ready; [`report`] sums up how all of it went. [`above`] finds the rlocks around this
+//! process. [`keeper`] holds the lock for another process.
 //!
 //! This module accesses the store only through [`crate::store::Handle`], and takes all text from
 //! [`crate::show::messages`].
 
+pub(crate) mod above;
 mod canary;
 mod child;
 pub(crate) mod event;

@@ -28,10 +28,11 @@ use crate::environment::room::{self, Limits};
 use crate::environment::variables::{self, Form, Held};
 use crate::environment::{names, say};
 use crate::lock::mode::Mode;
-use crate::lock::request::{Claim, Job, OncePer, distinct};
+use crate::lock::request::{Claim, Job, OncePer, Request, distinct};
 use crate::lock::resource::Resource;
 use crate::show::failure::Failure;
-use crate::store::{AcquireOptions, Grant, identity};
+use crate::store::{AcquireOptions, Grant, Store, identity};
+use crate::supervise::above;
 use crate::supervise::machine::{Settings, Skip};
 use crate::supervise::notify::NotifySocket;
 use crate::supervise::owner::Owner;
@@ -281,6 +282,9 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     let owner = exec.pid.map(Owner::open).transpose()?;
     let prepared = request::prepare(&exec.request, &exec.command)?;
     let Prepared { named, mut store, signals, mut request, options, settings, detector, messages } = prepared;
+    if !request.ancestors.is_empty() && !exec.request.quiet && above::is_job_of_at() {
+        warn_of_at(store.as_mut(), &request);
+    }
     let (chain, session) = (request.chain(), request.session);
     let notify = exec.until_ready.then(|| NotifySocket::open(&session.to_string())).transpose()?;
     let place = named.exported(store.as_ref(), Form::Environment);
@@ -341,6 +345,20 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     let report = Report::new(asks_at, exec.success_codes);
     let task = Task { command, messages, settings, spare, otherwise, report, detector, notify, owner };
     run::run(handle.as_mut(), task, start_with, conclude, signals, &mut StandardStream::stderr())
+}
+
+/// Tells that a job of at(1) is nested below the command that has submitted it, if that command's
+/// rlock still holds something. The job does not wait for that lock.
+fn warn_of_at(store: &mut dyn Store, request: &Request) {
+    let Some(outer) = request.ancestors.first() else { return };
+    let holds = store.session(*outer, &request.job.held_above).ok().flatten().is_some_and(|outer| outer.is_holder());
+    if holds {
+        let session = names::SESSION;
+        say(&format!(
+            "warning: this job of at(1) does not wait for the lock around the command that submitted it, because at(1) \
+             keeps {session}: submit it by 'env -u {session} at'"
+        ));
+    }
 }
 
 /// What a request for one run in a period asks for.

@@ -14,6 +14,7 @@ use crate::lock::deadlock::Detector;
 use crate::lock::request::{Job, Request};
 use crate::show::messages::Messages;
 use crate::store::{AcquireOptions, Store, identity};
+use crate::supervise::above;
 use crate::supervise::machine::{Notice, Settings, Skip};
 use crate::supervise::signals::Signals;
 use crate::supervise::terminal::group_for_command;
@@ -68,13 +69,18 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
         skip: Skip::Never,
         has_spare: false,
         has_else: false,
-        // A request that is not nested is in no cycle.
-        deadlock_timeout: Some(options.deadlock_timeout).filter(|timeout| !ancestors.is_empty() && !timeout.is_zero()),
+        deadlock_timeout: Some(options.deadlock_timeout).filter(|timeout| !timeout.is_zero()),
     };
     let names = options.claims.iter().map(|claim| &claim.resource).chain(&held_above).cloned();
-    let detector = settings.deadlock_timeout.map(|_| Detector::new(session, names));
+    let detector = settings.deadlock_timeout.map(|_| Detector::new(session, options.wait, names));
     let related = ancestors.iter().copied().chain([session]).collect();
-    let messages = Messages { claims: options.claims.clone(), related, has_leases, is_stopped: identity::is_stopped };
+    let messages = Messages {
+        claims: options.claims.clone(),
+        related,
+        has_leases,
+        is_stopped: identity::is_stopped,
+        is_above: above::is_above,
+    };
     let process = caller::process(&options.whose, ci.as_ref(), command);
     let request = Request {
         session,

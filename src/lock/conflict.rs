@@ -55,7 +55,12 @@ pub(super) struct Taker {
 /// `slots`. The smallest number of slots counts that one of them has for the resource.
 pub(super) fn are_full(takers: &[Taker], needs: usize, slots: u32) -> bool {
     let slots = takers.iter().map(|taker| taker.slots).fold(slots, u32::min);
-    takers.len() + needs > slots as usize
+    are_too_many(takers.len() + needs, slots)
+}
+
+/// Whether a resource does not have so many slots.
+pub(super) fn are_too_many(taken: usize, slots: u32) -> bool {
+    taken > slots as usize
 }
 
 /// How far a search for blockers goes.

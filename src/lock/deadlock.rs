@@ -7,8 +7,11 @@
 //! - a holder waits for the waiters **below** it: its command runs until they are done.
 //!
 //! Siblings below one hold do not wait for each other, so they are no cycle. A waiter for a slot
-//! waits for any one of those that take the slots, so it is stuck only if all of them are. A kept
-//! hold ends at its instant and waits for nobody.
+//! waits for any one of those that take the slots, so it is stuck only if all of them are.
+//!
+//! A kept hold ends at its instant, so who waits for one is not stuck. But a request below it relies
+//! on it, and its owner releases it after that request. So a kept hold counts as a holder for the
+//! requests below it, and for each request whose own wait is over before it ends.
 //!
 //! The detector has no clock and no I/O. It is told what a reading of some resources has found, and
 //! says which resources to read next. Readings of several resources are not atomic, so only what
@@ -17,12 +20,14 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use super::conflict::may_block;
 use super::index::Rank;
 use super::records::{ClaimRecord, Session};
 use super::request::SessionId;
 use super::resource::Resource;
+use crate::system::clock::StoreTime;
 
 mod graph;
 
@@ -69,6 +74,10 @@ pub struct Deadlock {
 #[derive(Clone, Debug)]
 pub struct Detector {
     session: SessionId,
+    /// See [`runs_below`](Self::runs_below).
+    above: Vec<SessionId>,
+    /// How long the request waits at most, if that is limited.
+    wait: Option<Duration>,
     /// The resources of the request, and those that its ancestors hold.
     own: Vec<Resource>,
     /// The resources that each reading of the round asks for.
@@ -86,13 +95,15 @@ pub struct Detector {
 }
 
 impl Detector {
-    /// A detector for the request of `session`. `own` are the resources of the request and those
-    /// that its ancestors hold, as far as they are known.
-    pub fn new(session: SessionId, own: impl IntoIterator<Item = Resource>) -> Self {
+    /// A detector for the request of `session`, which waits for so long at most. `own` are the
+    /// resources of the request and those that its ancestors hold, as far as they are known.
+    pub fn new(session: SessionId, wait: Option<Duration>, own: impl IntoIterator<Item = Resource>) -> Self {
         let mut seen = BTreeSet::new();
         let own: Vec<_> = own.into_iter().filter(|name| seen.insert(name.clone())).collect();
         Self {
             session,
+            above: Vec::new(),
+            wait,
             near: own.clone(),
             rest: VecDeque::new(),
             names: own.clone(),
@@ -115,10 +126,38 @@ impl Detector {
         &self.names
     }
 
+    /// States which holders of the next reading run their commands around the process of this
+    /// request. They wait for the request, and so do their ancestors, as if the request named them.
+    pub fn runs_below(&mut self, holders: Vec<SessionId>) {
+        self.above = holders;
+    }
+
+    /// The stated holders that the request does not name as its ancestors.
+    pub fn unnamed(&self, reading: &Reading) -> Vec<SessionId> {
+        let named = reading.get(&self.session).map_or(&[][..], |own| &own.ancestors);
+        self.above.iter().copied().filter(|id| !named.contains(id)).collect()
+    }
+
+    /// What the sessions of a reading wait for.
+    fn graph(&self, reading: &Reading) -> Graph {
+        let (own, family) = (reading.get(&self.session), self.family(reading));
+        let outlasts = |id, kept: &Session| own.is_some_and(|own| outlasts((id, kept), own, self.wait));
+        let stays = |id, kept: &Session| family.contains(&id) || outlasts(id, kept);
+        let mut graph = Graph::seen(reading, stays);
+        graph.add_below(reading, self.session, &family, stays);
+        graph
+    }
+
+    /// The sessions whose commands this request runs below.
+    fn family(&self, reading: &Reading) -> BTreeSet<SessionId> {
+        let known = std::iter::once(&self.session).chain(&self.above).filter_map(|id| reading.get(id));
+        known.flat_map(|session| session.ancestors.iter()).chain(&self.above).copied().collect()
+    }
+
     /// Takes in a reading of [`names`](Self::names). Returns a deadlock that this reading and the
     /// one before have seen, or this round of readings and the one before.
     pub fn read(&mut self, reading: &Reading) -> Option<Deadlock> {
-        let graph = Graph::new(reading);
+        let graph = self.graph(reading);
         let names: BTreeSet<_> = std::mem::take(&mut self.names).into_iter().collect();
         let cycle = self.cycle(reading, &graph, &self.before, &names);
         let mut deadlock = cycle.and_then(|cycle| self.deadlock(reading, cycle));
@@ -131,7 +170,7 @@ impl Detector {
             self.round_names.extend(names);
             if is_last {
                 let (round, names) = (std::mem::take(&mut self.round), std::mem::take(&mut self.round_names));
-                let graph = Graph::new(&round);
+                let graph = self.graph(&round);
                 if deadlock.is_none() {
                     let cycle = self.cycle(&round, &graph, &self.round_before, &names);
                     deadlock = cycle.and_then(|cycle| self.deadlock(&round, cycle));
@@ -167,7 +206,9 @@ impl Detector {
 
     /// Decides which request of a cycle has to end. A cycle without nested requests is none.
     fn deadlock(&mut self, reading: &Reading, (stable, cycle): (Graph, Set)) -> Option<Deadlock> {
-        let is_nested = |id: &SessionId| reading.get(id).is_some_and(|it| !it.is_holder() && !it.ancestors.is_empty());
+        let has_ancestors =
+            |id: &SessionId, it: &Session| !it.ancestors.is_empty() || *id == self.session && !self.above.is_empty();
+        let is_nested = |id: &SessionId| reading.get(id).is_some_and(|it| !it.is_holder() && has_ancestors(id, it));
         let mut nested: Vec<_> = cycle.iter().copied().filter(is_nested).collect();
         nested.sort_unstable_by_key(|id| Reverse((reading[id].asked, *id)));
         let before = std::mem::take(&mut self.seen);
@@ -189,16 +230,17 @@ impl Detector {
     /// nested waiters, so their resources come first: a crowd of others must not hide them.
     fn next_names(&self, reading: &Reading, graph: &Graph) -> (Vec<Resource>, VecDeque<Resource>) {
         let mut near = self.own.clone();
-        let Some(own) = reading.get(&self.session) else { return (near, VecDeque::new()) };
+        if !reading.contains_key(&self.session) {
+            return (near, VecDeque::new());
+        }
         let mut behind: BTreeMap<SessionId, Set> = BTreeMap::new();
         for (id, wait) in &graph.waits {
             for other in wait.blockers() {
                 behind.entry(*other).or_default().insert(*id);
             }
         }
-        let family = || own.ancestors.iter().chain([&self.session]).copied();
-        let mut seen: Set = family().collect();
-        let mut next: VecDeque<_> = family().collect();
+        let mut seen: Set = self.family(reading).into_iter().chain([self.session]).collect();
+        let mut next: VecDeque<_> = seen.iter().copied().collect();
         let (mut nested, mut others) = (Vec::new(), Vec::new());
         while let Some(awaited) = next.pop_front() {
             for waiter in behind.get(&awaited).into_iter().flatten() {
@@ -241,6 +283,13 @@ pub fn merge(reading: &mut Reading, later: Reading) {
         }
         reading.insert(id, session);
     }
+}
+
+/// Whether a kept hold counts as a holder that waits, for a request that waits for so long at most:
+/// the hold is around the request, or does not end before the wait.
+pub(crate) fn outlasts((id, kept): (SessionId, &Session), own: &Session, wait: Option<Duration>) -> bool {
+    let over_at = wait.map_or(StoreTime::NEVER, |wait| own.asked + wait);
+    own.ancestors.contains(&id) || kept.expiry >= Some(over_at)
 }
 
 fn links(reading: &Reading, way: &[SessionId]) -> Vec<Link> {

@@ -1,6 +1,6 @@
 //! The exception to the one rule: a nested request overtakes an earlier waiter that itself waits
 //! for one of the request's ancestors. The waiter can't be granted before the ancestor ends, and
-//! the ancestor waits for its descendant. Neither can a waiter that heeds such a waiter ahead of
+//! the ancestor waits for its descendant, unless it is a kept hold. Neither can a waiter that heeds such a waiter ahead of
 //! it, in this queue or in that of a resource that the ancestor holds. So the request overtakes it,
 //! too, unless the ancestor is around it.
 //!
@@ -15,6 +15,7 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
+use super::conflict::are_too_many;
 use super::index::{Query, Rank};
 use super::mode::Modes;
 use super::mode::blocked_by;
@@ -26,7 +27,20 @@ use crate::tables::{FEW, HEAD_NAMES, HEADS_AHEAD, OVERTAKEN_MAX};
 /// The claims of the waiters of one queue that a nested request overtakes, as a walk from the first
 /// waiter on finds them. Each claim comes with an ancestor of the request that has to end before.
 #[derive(Debug, Default)]
-pub(super) struct Overtaken(Vec<(Claim, SessionId)>);
+pub(super) struct Overtaken(Vec<(Part, SessionId)>);
+
+/// A claim of a session, with the number of slots that the session takes of the resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Part {
+    claim: Claim,
+    slots: usize,
+}
+
+/// What a session has of a resource, or waits for.
+fn parts(session: &Session, resource: &Resource) -> Vec<Part> {
+    let here = session.distinct_claims().filter(|record| record.claim.resource == *resource);
+    here.map(|record| Part { claim: record.claim.clone(), slots: session.slots_needed(record) }).collect()
+}
 
 impl Overtaken {
     /// Whether the request overtakes the next waiter of the queue. `heeds_all` tells that the
@@ -39,9 +53,9 @@ impl Overtaken {
         heeds_all: bool,
         awaited: impl FnOnce() -> Result<Option<SessionId>, E>,
     ) -> Result<bool, E> {
-        let here: Vec<_> = waiter.claims.iter().filter(|record| record.claim.resource == *resource).collect();
-        let is_awaited = |(its, ancestor): &&(Claim, SessionId)| {
-            !waiter.ancestors.contains(ancestor) && here.iter().any(|record| excludes(its, &record.claim))
+        let here = parts(waiter, resource);
+        let is_awaited = |(its, ancestor): &&(Part, SessionId)| {
+            !waiter.ancestors.contains(ancestor) && here.iter().any(|part| excludes(its, part))
         };
         let ahead = self.0.iter().find(|its| heeds_all && is_awaited(its)).map(|(_, ancestor)| *ancestor);
         let ancestor = match ahead {
@@ -49,8 +63,8 @@ impl Overtaken {
             ahead => ahead,
         };
         let Some(ancestor) = ancestor else { return Ok(false) };
-        for record in here {
-            let its = (unshared(record), ancestor);
+        for part in here {
+            let its = (part, ancestor);
             if self.0.len() < OVERTAKEN_MAX && !self.0.contains(&its) {
                 self.0.push(its);
             }
@@ -127,20 +141,25 @@ pub(super) fn touched<R: Records>(records: &R, id: SessionId, session: &Session)
 }
 
 /// The first of these sessions that holds what a waiter waits for, or what a waiter waits for that
-/// this one heeds in the queue of the same resource. A hold around a waiter itself does not count.
+/// this one heeds in the queue of the same resource. A hold around a waiter itself does not count,
+/// nor does one that does not wait for the sessions below it.
 pub(super) fn awaited<R: Records>(
     records: &R,
     (id, waiter): (SessionId, &Session),
     holders: &[SessionId],
 ) -> Result<Option<SessionId>, R::Error> {
     for above in holders.iter().filter(|holder| !waiter.ancestors.contains(holder)) {
-        let Some(holder) = records.session(*above)?.filter(|holder| holder.is_holder()) else { continue };
-        let is_excluded = |held: &ClaimRecord| waiter.claims.iter().any(|its| excludes(&held.claim, &its.claim));
-        if holder.claims.iter().any(is_excluded) {
+        let Some(holder) = records.session(*above)?.filter(Session::awaits_those_below) else { continue };
+        let is_held = |name: &&Resource| holder.claims.iter().any(|held| held.claim.resource == **name);
+        let names: Vec<_> = waiter.resources().into_iter().filter(is_held).collect();
+        let is_excluded = |name: &&Resource| {
+            let (held, asked) = (parts(&holder, name), parts(waiter, name));
+            held.iter().any(|held| asked.iter().any(|asked| excludes(held, asked)))
+        };
+        if names.iter().any(is_excluded) {
             return Ok(Some(*above));
         }
-        let is_held = |name: &&Resource| holder.claims.iter().any(|held| held.claim.resource == **name);
-        for name in waiter.resources().into_iter().filter(is_held) {
+        for name in names {
             let heeded = heeded(records, name, (id, waiter))?;
             let mut strange = heeded.iter().filter(|ahead| !ahead.ancestors.contains(above));
             if strange.any(|ahead| stands_between(name, &holder, ahead, waiter)) {
@@ -153,27 +172,19 @@ pub(super) fn awaited<R: Records>(
 
 /// Whether a waiter waits for a holder of a resource, and another waiter for that waiter.
 fn stands_between(name: &Resource, holder: &Session, ahead: &Session, waiter: &Session) -> bool {
-    let here = |session: &Session| -> Vec<Claim> {
-        let claims = session.claims.iter().filter(|record| record.claim.resource == *name);
-        claims.map(unshared).collect()
-    };
-    let (held, asked) = (here(holder), here(waiter));
-    here(ahead)
-        .iter()
-        .any(|its| held.iter().any(|held| excludes(held, its)) && asked.iter().any(|claim| excludes(its, claim)))
+    let (held, asked) = (parts(holder, name), parts(waiter, name));
+    let is_between =
+        |its: &Part| held.iter().any(|held| excludes(held, its)) && asked.iter().any(|part| excludes(its, part));
+    parts(ahead, name).iter().any(is_between)
 }
 
-/// A claim without its slot if it shares an ancestor's, because nobody waits for that.
-fn unshared(record: &ClaimRecord) -> Claim {
-    Claim { slots: record.claim.slots.filter(|_| !record.shares), ..record.claim.clone() }
-}
-
-/// Whether two sessions can't hold these claims at the same time, whatever the other sessions hold.
-fn excludes(one: &Claim, other: &Claim) -> bool {
-    let is_only_slot = one.slots.min(other.slots) == Some(1);
-    one.resource == other.resource
-        && (one.mode.clashes_with(other.mode) || is_only_slot)
-        && one.span.overlaps(&other.span)
+/// Whether two sessions can't hold these parts of a resource at the same time, whatever the other
+/// sessions hold.
+fn excludes(one: &Part, other: &Part) -> bool {
+    let are_slots = one.slots > 0 && other.slots > 0;
+    let of = one.claim.slots.zip(other.claim.slots).filter(|_| are_slots).map(|(one, other)| one.min(other));
+    let is_full = of.is_some_and(|of| are_too_many(one.slots + other.slots, of));
+    (is_full || one.claim.mode.clashes_with(other.claim.mode)) && one.claim.span.overlaps(&other.claim.span)
 }
 
 /// The waiters that may overtake another once a session has joined the queues: the session itself,
@@ -229,7 +240,7 @@ pub(super) fn overtakers<R: Records>(
 /// Whether any session waits for a resource that one of these sessions holds.
 fn is_awaited<R: Records>(records: &R, holders: &[SessionId]) -> Result<bool, R::Error> {
     for holder in holders {
-        let Some(holder) = records.session(*holder)?.filter(Session::is_holder) else { continue };
+        let Some(holder) = records.session(*holder)?.filter(Session::awaits_those_below) else { continue };
         for record in &holder.claims {
             if records.resource(&record.claim.resource)?.is_some_and(|state| state.waiting > 0) {
                 return Ok(true);

@@ -9,11 +9,12 @@ use std::fmt::Display;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::lock::conflict::may_block;
-use crate::lock::deadlock::{Deadlock, Reading};
+use crate::lock::deadlock::{Deadlock, Link, Reading};
 use crate::lock::kept::EVER;
-use crate::lock::mode::Mode;
+use crate::lock::mode::{Mode, Nesting};
 use crate::lock::op::{HolderListing, WaiterListing};
 use crate::lock::past::Streak;
+use crate::lock::records::Session;
 use crate::lock::request::{Claim, Process, SessionId, resources};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
@@ -40,9 +41,17 @@ pub(crate) struct Messages {
     /// Looks whether the process of a session is stopped, see
     /// [`is_stopped`](crate::store::identity::is_stopped).
     pub(crate) is_stopped: fn(&Process) -> bool,
+    /// Looks whether this process runs below the command of a holder, which has held since an
+    /// instant.
+    pub(crate) is_above: fn(&Process, StoreTime) -> bool,
 }
 
 impl Messages {
+    /// Whether the variables name sessions above the request.
+    pub(crate) fn is_nested(&self) -> bool {
+        self.related.len() > 1
+    }
+
     pub(crate) fn waits(&self) -> String {
         format!("waits for {}", self.names())
     }
@@ -123,7 +132,20 @@ impl Messages {
     /// Describes what blocks the request. `waited` is the length of its wait, if it was to wait.
     pub(crate) fn in_the_way(&self, obstructions: &[Obstruction], waited: Option<Duration>) -> String {
         let what = in_the_way(&self.claims, &self.related, obstructions, self.is_stopped);
-        format!("{what}{}", after(waited))
+        let remedy = if self.waits_for_itself(obstructions) { format!("; {UNNAMED}") } else { String::new() };
+        format!("{what}{}{remedy}", after(waited))
+    }
+
+    /// Whether a holder in the way runs its command around this process, and the variables do not
+    /// name it.
+    fn waits_for_itself(&self, obstructions: &[Obstruction]) -> bool {
+        let holders =
+            obstructions.iter().flat_map(|seen| seen.listing.holders.iter().map(|it| (&seen.listing.name, it)));
+        let mut strangers = holders.filter(|(_, it)| !it.kept && !self.related.contains(&it.session));
+        strangers.any(|(name, it)| {
+            let blocks = |claim: &Claim| claim.resource == *name && may_block(claim, it.mode, &it.span);
+            self.claims.iter().any(blocks) && (self.is_above)(&it.process, it.since)
+        })
     }
 
     /// Says that `command` was ended by the signal of this number, and that the lock stays held until
@@ -184,14 +206,22 @@ impl Messages {
         format!("the release of {} is not confirmed, it may be held until {end} ends: {reason}", self.names())
     }
 
-    /// Describes a deadlock in one line, and in another the one request to make instead.
-    pub(crate) fn deadlock(&self, reading: &Reading, deadlock: &Deadlock) -> [String; 2] {
+    /// Describes a deadlock in one line, and in another what to do instead: one request for all, or
+    /// to pass the variables on if an `unnamed` session around this process is in the cycle.
+    pub(crate) fn deadlock(&self, reading: &Reading, deadlock: &Deadlock, unnamed: &[SessionId]) -> [String; 2] {
+        let refused = format!("refused: {}", cycle(reading, deadlock));
+        let stranger = deadlock.links.iter().find(|link| unnamed.contains(&link.session));
+        if let Some(stranger) = stranger {
+            let is_named = self.related.contains(&stranger.session);
+            return [refused, if is_named { OTHER_USER } else { UNNAMED }.to_owned()];
+        }
         let above = self.related.iter().filter_map(|id| reading.get(id)).filter(|session| session.is_holder());
-        let held = above.flat_map(|session| session.claims.iter().map(|record| &record.claim));
-        let options: Vec<_> = held.chain(&self.claims).map(as_option).collect();
-        let count = if options.len() == 2 { "both" } else { "all" };
-        let instead = format!("ask for {count} in one request: rlock exec {} -- COMMAND", options.join(" "));
-        [format!("refused: {}", cycle(reading, deadlock)), instead]
+        let held = above.map(|session| session.claims.iter().map(|record| &record.claim).collect::<Vec<_>>());
+        let options = as_options(&held.chain([self.claims.iter().collect()]).collect::<Vec<_>>());
+        let count = ["it", "both"].get(options.len() - 1).unwrap_or(&"all");
+        let is_own = |link: &Link| self.related.contains(&link.session) && is_kept(reading, link.session);
+        let first = if deadlock.links.iter().any(is_own) { "run 'rlock release', then " } else { "" };
+        [refused, format!("{first}ask for {count} in one request: rlock exec {} -- COMMAND", options.join(" "))]
     }
 
     /// The first session that blocks the request.
@@ -259,6 +289,15 @@ pub(crate) const ENDED_LATE: &str = "; the command has ended, but maybe too late
 /// The outcome for a wait while its store is out of reach.
 pub(crate) const WAIT_GOES_ON: &str = "; the wait goes on";
 
+/// What to do where the variables that name the rlock around a request, and what it holds, have not
+/// reached the request.
+const UNNAMED: &str = "this process runs below that command without the variables of its rlock: pass them on, as by sudo \
+     --preserve-env=RLOCK_SESSION,RLOCK_ANCESTORS,RLOCK_RESOURCE,RLOCK_HELD";
+
+/// What to do where the store does not accept the session above a request.
+const OTHER_USER: &str = "that rlock runs around this process for another user, so it is no ancestor: use one user for \
+     both, or root for one";
+
 /// Describes a deadlock in one line.
 pub(crate) fn cycle(reading: &Reading, deadlock: &Deadlock) -> String {
     // A holder's own link has no claims: the request below it waits.
@@ -270,11 +309,15 @@ pub(crate) fn cycle(reading: &Reading, deadlock: &Deadlock) -> String {
     blocks.rotate_right(first);
     let waits_for = blocks.iter().cycle().skip(1).map(|((claim, _), _)| &claim.claim);
     let lines = blocks.iter().zip(waits_for).map(|(((_, blocker), next), wanted)| {
-        let doing = if blocker.rank.is_held() { "held for" } else { "waited for in mode" };
         let Claim { resource, span, mode, .. } = &blocker.claim;
-        let who = reading.get(&next.session).map(|session| process(&session.process)).unwrap_or_default();
-        let wanted = part(wanted.resource.as_str(), &wanted.span);
-        format!("{} is {doing} {mode} by {who}, which waits for {wanted}", part(resource.as_str(), span))
+        let (what, wanted) = (part(resource.as_str(), span), part(wanted.resource.as_str(), &wanted.span));
+        let who = |who: fn(&Process) -> String| reading.get(&next.session).map(|session| who(&session.process));
+        if is_kept(reading, next.session) {
+            let who = who(without_pid).unwrap_or_default();
+            return format!("{what} is kept for {mode} by {who}, and a request below waits for {wanted}");
+        }
+        let doing = if blocker.rank.is_held() { "held for" } else { "waited for in mode" };
+        format!("{what} is {doing} {mode} by {}, which waits for {wanted}", who(process).unwrap_or_default())
     });
     let lines: Vec<_> = lines.collect();
     format!("deadlock: {}", lines.join("; "))
@@ -395,13 +438,41 @@ pub(crate) fn held(resource: &Resource, span: &Span, mode: Mode) -> String {
     format!("{} for {mode}", part(resource.as_str(), span))
 }
 
-/// A claim as an option of `rlock exec`, for a shell.
-fn as_option(Claim { resource, mode, span, slots }: &Claim) -> String {
+/// Whether a session of a reading holds its claims without a process.
+fn is_kept(reading: &Reading, session: SessionId) -> bool {
+    reading.get(&session).is_some_and(Session::is_kept)
+}
+
+/// The claims of some requests as options of `rlock exec`, for a shell. A claim that another one
+/// includes is left out, and the slots that one request has of a resource are one option.
+fn as_options(requests: &[Vec<&Claim>]) -> Vec<String> {
+    let includes = |one: &Claim, other: &Claim| {
+        let is_at_once = other.mode.below(one.mode) == Nesting::AtOnce;
+        one.resource == other.resource && one.span.covers(&other.span) && is_at_once
+    };
+    let mut found: Vec<&Claim> = Vec::new();
+    for claim in requests.iter().flatten() {
+        if !found.iter().any(|known| includes(known, claim)) {
+            found.retain(|known| !includes(claim, known));
+            found.push(claim);
+        }
+    }
+    let of = |claim: &Claim, request: &Vec<&Claim>| request.iter().filter(|other| **other == claim).count();
+    let most = |claim: &Claim| requests.iter().map(|request| of(claim, request)).max().unwrap_or_default();
+    found.into_iter().map(|claim| as_option(claim, most(claim))).collect()
+}
+
+/// A claim as an option of `rlock exec`, for a shell. So many slots are asked for.
+fn as_option(Claim { resource, mode, span, slots }: &Claim, count: usize) -> String {
     let quoted = |text: &str| shlex::try_quote(text).map_or_else(|_| text.to_owned(), Into::into);
+    // A value that begins with a hyphen would be an option of its own.
+    let separator = if resource.as_str().starts_with('-') { '=' } else { ' ' };
+    let name = format!("{separator}{}", quoted(resource.as_str()));
     match slots {
-        Some(slots) => format!("--slot {}", quoted(&format!("{resource}={slots}"))),
-        None if span.is_whole() => format!("--{mode} {}", quoted(resource.as_str())),
-        None => format!("--range-{mode} {} {}", quoted(resource.as_str()), quoted(&span.to_string())),
+        Some(slots) if count > 1 => format!("--slot{name}={slots}:{count}"),
+        Some(slots) => format!("--slot{name}={slots}"),
+        None if span.is_whole() => format!("--{mode}{name}"),
+        None => format!("--range-{mode}{name} {}", quoted(&span.to_string())),
     }
 }
 
@@ -482,6 +553,23 @@ pub(crate) fn duration(length: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn advice_names_no_claim_twice_and_no_option_that_a_shell_or_rlock_misreads() {
+        let span = |text: &str| if text.is_empty() { Span::Whole } else { Span::parse(text).unwrap() };
+        let claim = |resource: &str, mode, part| {
+            let resource = Resource::new(resource).unwrap();
+            Claim { resource, mode, span: span(part), slots: None }
+        };
+        let slot = Claim { slots: Some(4), ..claim("gpu", Mode::Slot, "") };
+        let outer = [slot.clone(), slot.clone(), slot.clone(), claim("a", Mode::Prewrite, "")];
+        let inner =
+            [claim("a", Mode::Write, ""), claim("a", Mode::Read, "[0,1]"), claim("-x y", Mode::Write, ""), slot];
+        let parts = [claim("b", Mode::Prewrite, "[0,9]"), claim("b", Mode::Write, "[1,2]")];
+        let options = as_options(&[&outer[..], &inner, &parts].map(|claims| claims.iter().collect()));
+        let expected = ["--slot gpu=4:3", "--write a", "--write='-x y'", "--range-prewrite b '[0,9]'"];
+        assert_eq!(options, [&expected[..], &["--range-write b '[1,2]'"]].concat());
+    }
 
     #[test]
     fn other_holders_are_counted_up_to_the_limit_of_a_servers_list() {

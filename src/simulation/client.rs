@@ -89,7 +89,8 @@ impl<'s> Supervision<'s> {
         let run = site.world().begin(site.task, &plan.request);
         let machine = Machine::new(plan.settings);
         let names = conversation.resources().iter().chain(&plan.request.job.held_above).cloned();
-        let detector = plan.settings.deadlock_timeout.map(|_| Detector::new(plan.request.session, names));
+        let detector =
+            plan.settings.deadlock_timeout.map(|_| Detector::new(plan.request.session, plan.settings.wait, names));
         let report = Report::new(now, Vec::new());
         let (is_handed_over, is_bare) = (false, false);
         let (route, tokens, deadline) = (Route::new(site), Vec::new(), Boottime::default());
@@ -422,7 +423,7 @@ impl<'s> Supervision<'s> {
         }
         let detector = self.detector.as_mut()?;
         let deadlock = detector.read(&reading).filter(|found| found.ends == detector.session())?;
-        let is_real = deadlocks::is_in_a_cycle(table, now, deadlock.ends);
+        let is_real = deadlocks::is_in_a_cycle(table, now, deadlock.ends, self.plan.settings.wait);
         self.site.world().checkers.check_deadlock(self.run, is_real);
         Some(Event::Deadlock)
     }

@@ -144,6 +144,7 @@ impl Coverage {
             Supervised::Granted { .. } => "granted",
             Supervised::Denied(_) => "denied",
             Supervised::Deadlock => "deadlock",
+            Supervised::NotNested => unreachable!("only nested requests of the simulation look"),
             Supervised::Lost => "lost",
             Supervised::StoreFailed => "store failed",
             Supervised::Started => "started",

@@ -1,28 +1,40 @@
 //! Judges the reports of deadlocks by the whole lock table at one instant.
 
-use crate::lock::deadlock::{Graph, Reading};
+use std::time::Duration;
+
+use crate::lock::deadlock::{self, Graph, Reading};
 use crate::lock::op::Op;
-use crate::lock::records::{ClaimRecord, Records as _};
+use crate::lock::records::{ClaimRecord, Records as _, Session};
 use crate::lock::request::SessionId;
 use crate::lock::table::LockTable;
 use crate::system::clock::StoreTime;
 
 use super::data::sure;
 
-/// Whether a session is in a cycle, and waits for ever unless a request ends without its grant.
-pub(super) fn is_in_a_cycle(table: LockTable, now: StoreTime, session: SessionId) -> bool {
-    let cycles = Graph::new(&sessions(&table)).cycles();
-    cycles.iter().any(|cycle| cycle.contains(&session)) && waits_for_ever(table, now, session)
+/// Whether a session is in a cycle, and waits for ever unless a request ends without its grant. A
+/// kept hold ends by itself unless it outlasts the request, which waits for so long at most.
+pub(super) fn is_in_a_cycle(table: LockTable, now: StoreTime, session: SessionId, wait: Option<Duration>) -> bool {
+    let left = sessions(&table);
+    let Some(own) = left.get(&session) else { return false };
+    let stays = |id, kept: &Session| deadlock::outlasts((id, kept), own, wait);
+    let cycles = Graph::seen(&left, stays).cycles();
+    cycles.iter().any(|cycle| cycle.contains(&session)) && waits_for_ever(table, now, session, stays)
 }
 
-/// Ends every holder that has no waiter below it, until nothing moves. Who still waits then waits
-/// for ever.
-fn waits_for_ever(mut table: LockTable, now: StoreTime, session: SessionId) -> bool {
+/// Ends every holder that has no waiter below it and every kept hold that ends by itself, until
+/// nothing moves. Who still waits then waits for ever.
+fn waits_for_ever(
+    mut table: LockTable,
+    now: StoreTime,
+    session: SessionId,
+    stays: impl Fn(SessionId, &Session) -> bool,
+) -> bool {
     loop {
         let left = sessions(&table);
         let is_above = |id: &SessionId| left.values().any(|other| !other.is_holder() && other.ancestors.contains(id));
         let mut holders = left.iter().filter(|(_, session)| session.is_holder());
-        let Some((done, _)) = holders.find(|(id, holder)| holder.is_kept() || !is_above(id)) else {
+        let ends = |id: &SessionId, holder: &Session| holder.is_kept() && !stays(*id, holder) || !is_above(id);
+        let Some((done, _)) = holders.find(|(id, holder)| ends(id, holder)) else {
             return left.contains_key(&session);
         };
         sure(table.apply(now, Op::Release { session: *done, end: None }));

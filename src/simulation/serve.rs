@@ -274,7 +274,7 @@ impl<'s> Serve<'s> {
                     let last = of_client.max_by_key(|(_, session)| session.released.map(|(at, _)| at));
                     if let (true, Some((request, session))) = (line.starts_with("refused deadlock: "), last) {
                         let (table, at) = self.tables.remove(&id).expect("the client has asked");
-                        let is_real = deadlocks::is_in_a_cycle(table, at, *request);
+                        let is_real = deadlocks::is_in_a_cycle(table, at, *request, None);
                         world.checkers.check_deadlock(session.run, is_real);
                     }
                     if let Some(customer) = self.customers.get_mut(&id) {

@@ -52,7 +52,7 @@ pub(crate) fn process(uid: u32, pid: u32, command: Vec<String>) -> Process {
 /// line ends as the command of the session does. The command of a client of `rlock serve` is not
 /// known; its process counts if it is of the same user.
 pub(crate) fn is_stopped(process: &Process) -> bool {
-    if rustix::system::uname().nodename().to_string_lossy() != process.host {
+    if !is_of_this_host(process) {
         return false;
     }
     let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw);
@@ -66,9 +66,22 @@ pub(crate) fn is_stopped(process: &Process) -> bool {
         let found = fs::metadata(format!("/proc/{}", process.pid));
         return found.is_ok_and(|found| user(found.uid()) == process.user);
     }
+    runs_here(process)
+}
+
+/// Whether a process with this number here has the command of a session, of which the record may
+/// have the beginning only.
+pub(crate) fn runs_here(process: &Process) -> bool {
     let words = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
     let last = words.strip_suffix(b"\0").and_then(|words| words.rsplit(|byte| *byte == 0).next());
-    last.map(|word| without_passwords(&String::from_utf8_lossy(word))).as_ref() == process.command.last()
+    let (Some(last), Some(known)) = (last, process.command.last()) else { return false };
+    let last = without_passwords(&String::from_utf8_lossy(last));
+    last == *known || known.strip_suffix('…').is_some_and(|start| last.starts_with(start))
+}
+
+/// Whether a process has recorded the name of this host.
+pub(crate) fn is_of_this_host(process: &Process) -> bool {
+    rustix::system::uname().nodename().to_string_lossy() == process.host
 }
 
 /// The name of a user, or the number of one without a name.

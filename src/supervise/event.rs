@@ -176,6 +176,8 @@ pub(crate) enum Event {
     Denied(u8),
     /// The request waits for itself, and is the one to end.
     Deadlock,
+    /// No rlock runs its command around this process, so the request never waits for itself.
+    NotNested,
     /// The store reports that the grant or the place in the queue is gone.
     Lost,
     /// The store gave no answer.
@@ -292,7 +294,7 @@ pub(crate) enum Action {
     /// Do so if the first in the way is another one than at the last time.
     ReportChange,
     /// Look whether the request waits for itself. The loop answers with [`Event::Deadlock`] if it
-    /// does, and if it is the one to end.
+    /// does, and if it is the one to end, and with [`Event::NotNested`] if it never will.
     Look,
     /// Leave the queue because the wait is over, and ask the store which sessions are in the way.
     /// The loop answers with [`Event::Busy`], with [`Event::Granted`] if the request was granted in

@@ -173,8 +173,14 @@ pub(crate) fn last_number() -> Option<i32> {
 /// The name of a process for ps(1), and its command line. Both are empty if there is no such
 /// process.
 pub(crate) fn names(pid: Pid) -> (Vec<u8>, Vec<u8>) {
-    let read = |file: &str| fs::read(format!("/proc/{}/{file}", pid.as_raw_nonzero())).unwrap_or_default();
-    (read("comm").trim_ascii_end().to_vec(), read("cmdline"))
+    let words = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+    (name(pid), words)
+}
+
+/// The name of a process for ps(1), empty if there is no such process.
+pub(crate) fn name(pid: Pid) -> Vec<u8> {
+    let read = fs::read(format!("/proc/{}/comm", pid.as_raw_nonzero())).unwrap_or_default();
+    read.trim_ascii_end().to_vec()
 }
 
 /// Whether a process has a handler for the signal of this number; `None` if there is no such process.

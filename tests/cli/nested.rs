@@ -1,5 +1,8 @@
 //! `exec --nested`, which runs nothing unless a hold around it covers its claims.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
 use crate::acquire::{acquire, below, printed};
 use crate::support::{Lab, RLOCK, Ran, Running, on_both};
 
@@ -148,4 +151,27 @@ fn nested_upgrade_below_a_killed_prewrite_runs_nothing() {
     holder.kill();
     let mut rlock = lab.rlock(["exec", "--nested", "k", "--", "true"]);
     assert_eq!(Ran::of(rlock.env("RLOCK_SESSION", session)).code(), Some(76));
+}
+
+/// "at(1) keeps `RLOCK_SESSION` in its jobs", and the daemon that starts them is called atd.
+#[test]
+fn job_of_at_below_a_live_hold_is_told_in_one_line() {
+    on_both(|lab| {
+        let atd = lab.folder().join("atd");
+        fs::write(&atd, "#!/bin/sh\nsetsid -w \"$@\"\nexit").unwrap();
+        fs::set_permissions(&atd, fs::Permissions::from_mode(0o755)).unwrap();
+        let atd = atd.to_str().unwrap();
+        let job = |options: &str| format!("{RLOCK} exec {options} k -- echo ran");
+        let below = |script: &str| lab.run(["exec", "k", "--", atd, "sh", "-c", script]);
+        let ran = below(&format!("{}; exit", job("")));
+        assert_eq!((ran.code(), ran.stdout.as_str()), (Some(0), "ran\n"), "{ran:?}");
+        let line = "rlock: warning: this job of at(1) does not wait for the lock around the command that submitted \
+                    it, because at(1) keeps RLOCK_SESSION: submit it by 'env -u RLOCK_SESSION at'\n";
+        assert_eq!(ran.stderr, line);
+        below(&format!("{}; exit", job("-q"))).printed("ran\n");
+        // The hold has ended, or at(1) has not started the job.
+        let id = "0123456789abcdef0123456789abcdef";
+        below(&format!("RLOCK_ANCESTORS= RLOCK_SESSION={id} {}; exit", job("").replace(" k ", " j "))).printed("ran\n");
+        lab.run(["exec", "k", "--", "sh", "-c", &format!("{}; exit", job(""))]).printed("ran\n");
+    });
 }

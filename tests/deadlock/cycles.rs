@@ -13,7 +13,7 @@ use crate::support::servers::sentinels::Sentinels;
 use crate::support::{Lab, RLOCK, Ran, Running};
 
 /// The time in which a nested request looks several times.
-const SEVERAL_LOOKS: Duration = Duration::from_millis(3_500);
+pub(crate) const SEVERAL_LOOKS: Duration = Duration::from_millis(3_500);
 
 /// Holds `name`, and runs `nested` when it is told to.
 fn holder(lab: &Lab, name: &str, nested: &str) -> Running {
@@ -208,6 +208,61 @@ fn restart_without_data_ends_the_waits_of_a_cycle() {
         server.restart();
         for ran in [first.end(), last.end()] {
             assert!([Some(0), Some(65), Some(76)].contains(&ran.code()), "{ran:?}");
+        }
+    });
+}
+
+/// "Where a kept hold is around the request, release it first."
+#[test]
+fn cycle_through_the_kept_hold_around_a_request_is_found() {
+    on_each(|lab| {
+        for (length, wait) in [("ever", ""), ("7d", ""), ("7d", "-w 1h")] {
+            let mut other = holder(&lab, "b", &asks("a"));
+            let script = format!(
+                "lock=$({RLOCK} acquire a --for {length} --export) && eval \"$lock\" && echo held && read go
+                {RLOCK} exec {wait} b -- true; code=$?
+                {RLOCK} release; exit $code"
+            );
+            let mut shell = std::process::Command::new("sh");
+            lab.settle(&mut shell);
+            let mut owner = Running::start(shell.args(["-c", &script]).stdin(Stdio::piped()));
+            owner.expect_held();
+            other.write("go\n");
+            lab.until_waiting("a", 1);
+            owner.write("go\n");
+            let ran = owner.end();
+            assert_eq!((ran.code(), ran.stdout.as_str()), (Some(65), ""), "{length} {wait}: {ran:?}");
+            let lines: Vec<_> = ran.stderr.lines().collect();
+            let [cycle, instead] = lines.as_slice() else { panic!("{ran:?}") };
+            assert!(cycle.starts_with("rlock: refused: deadlock: 'a' is kept for write by "), "{cycle}");
+            assert!(cycle.contains(", and a request below waits for 'b'; 'b' is held for write by "), "{cycle}");
+            let request =
+                "run 'rlock release', then ask for both in one request: rlock exec --write a --write b -- COMMAND";
+            assert_eq!(*instead, format!("rlock: {request}"));
+            other.end().silently(0);
+            lab.assert_idle();
+        }
+    });
+}
+
+/// "A kept hold ends at its instant": the request of others waits for that, unless its own wait is
+/// over before.
+#[test]
+fn cycle_through_the_kept_hold_of_others_is_one_for_a_wait_that_is_over_before() {
+    on_each(|lab| {
+        for (length, wait, code) in [("4s", "1h", 0), ("1h", "30m", 65)] {
+            let ran = lab.run(["acquire", "a", "--for", length]);
+            let variables = ran.stdout.lines().filter_map(|line| line.split_once('='));
+            let mut other = holder(&lab, "b", &format!("exec {RLOCK} exec -w {wait} a -- true"));
+            let words = ["exec", "b", "--deadlock-timeout", "0", "--", "true"];
+            let below = Running::start(lab.rlock(words).envs(variables));
+            lab.until_waiting("b", 1);
+            other.write("go\n");
+            assert_eq!(other.end().code(), Some(code), "{length} {wait}");
+            below.end().silently(0);
+            if code != 0 {
+                lab.run(["break", "a"]);
+            }
         }
     });
 }

@@ -7,6 +7,7 @@ mod cycles;
 mod orders;
 #[path = "../support/mod.rs"]
 mod support;
+mod unnamed;
 
 use support::Lab;
 use support::servers::Kind;

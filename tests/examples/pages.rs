@@ -9,8 +9,9 @@ use crate::support::{Lab, Ran};
 use crate::{labs_with, shell};
 
 /// The programs that the examples run. They print their names and arguments.
-const PROGRAMS: [&str; 35] = [
+const PROGRAMS: [&str; 37] = [
     "apply",
+    "at",
     "backup",
     "backup.sh",
     "change",
@@ -39,6 +40,7 @@ const PROGRAMS: [&str; 35] = [
     "rebuild.sh",
     "report",
     "report.sh",
+    "sudo",
     "usr/local/bin/nightly",
     "usr/local/bin/sync-all",
     "tar",
@@ -141,6 +143,8 @@ const PAGES: [(&str, &[Play]); 17] = [
             Some((ALONE, "backup.sh\n")),
             None,
             None,
+            Some((ALONE, "sudo --preserve-env=RLOCK_SESSION,RLOCK_ANCESTORS,RLOCK_RESOURCE,RLOCK_HELD ./migrate\n")),
+            Some((ALONE, "at now\n")),
             Some((ALONE, "apply p\nreport\n")),
             None,
             Some((ALONE, "sync-all\n")),

@@ -21,6 +21,8 @@ pub(crate) struct Line {
     /// The fencing token of a holder.
     token: Option<u64>,
     pub(crate) expiry: Option<StoreTime>,
+    /// Whether the hold has no process.
+    is_kept: bool,
 }
 
 /// All lines of a listing in order: for each resource its holders, then its waiters.
@@ -36,6 +38,7 @@ pub(crate) fn lines(listing: &[ResourceListing]) -> Vec<Line> {
                 slots: holder.slots,
                 token: Some(holder.token),
                 expiry: holder.expiry,
+                is_kept: holder.kept,
             });
         }
         for waiter in &resource.waiters {
@@ -47,6 +50,7 @@ pub(crate) fn lines(listing: &[ResourceListing]) -> Vec<Line> {
                 slots: waiter.slots,
                 token: None,
                 expiry: None,
+                is_kept: false,
             });
         }
     }
@@ -178,18 +182,22 @@ pub(crate) fn no_waiter_is_overtaken(sessions: &Sessions, before: &[Line], after
     }
 }
 
-/// The waiters that wait for an ancestor of a session, or are behind one of these.
+/// The waiters that wait for an ancestor of a session, or are behind one of these. A kept hold does
+/// not wait for those below it, so nobody passes who waits for one.
 fn held_up(sessions: &Sessions, lines: &[Line], session: SessionId) -> BTreeSet<SessionId> {
     let mut found = BTreeSet::new();
     let ancestors = &sessions[&session].ancestors;
+    let is_slot = |line: &Line, of: &Line| line.slots.is_some() && line.resource == of.resource;
+    let slots = |of: &Line| lines.iter().filter(|line| is_slot(line, of) && line.session == of.session).count();
     let excludes = |line: &Line, other: &Line| {
-        let alone = line.slots.min(other.slots) == Some(1) && line.resource == other.resource;
-        conflict(sessions, line, other) || alone && !related(sessions, line.session, other.session)
+        let are_slots = is_slot(line, other) && other.slots.is_some();
+        let is_full = are_slots && slots(line) + slots(other) > line.slots.min(other.slots).unwrap_or(0) as usize;
+        conflict(sessions, line, other) || is_full && !related(sessions, line.session, other.session)
     };
     loop {
         let before = found.len();
         for (at, line) in lines.iter().enumerate().filter(|(_, line)| !line.is_held() && !ancestors.is_empty()) {
-            let is_above = |other: &&Line| other.is_held() && ancestors.contains(&other.session);
+            let is_above = |other: &&Line| other.is_held() && !other.is_kept && ancestors.contains(&other.session);
             let is_ahead = |other: &&Line| !other.is_held() && found.contains(&other.session);
             if line.session != session
                 && !found.contains(&line.session)

@@ -107,10 +107,15 @@ fn clash(a: Mode, b: Mode) -> bool {
     a == Mode::Write || b == Mode::Write || (a == Mode::Prewrite && b == Mode::Prewrite)
 }
 
-/// Whether two claims can't be held at once, whatever else is held.
-fn exclude(one: &Claim, other: &Claim) -> bool {
-    let alone = one.slots.min(other.slots) == Some(1);
-    one.resource == other.resource && one.span.overlaps(&other.span) && (alone || clash(one.mode, other.mode))
+/// A claim, and how many slots of the resource its session takes.
+type Part = (Claim, usize);
+
+/// Whether two sessions can't have these parts at once, whatever else is held.
+fn exclude((one, taken): &Part, (other, needed): &Part) -> bool {
+    let of = one.slots.min(other.slots).unwrap_or(0) as usize;
+    let is_full =
+        *taken > 0 && *needed > 0 && (one.mode, other.mode) == (Mode::Slot, Mode::Slot) && taken + needed > of;
+    one.resource == other.resource && one.span.overlaps(&other.span) && (is_full || clash(one.mode, other.mode))
 }
 
 fn slots_of(claims: &[Claim], resource: &Resource) -> usize {
@@ -438,37 +443,39 @@ impl Oracle {
         self.member(id).map_or(Reply::Unknown, |member| member.reply(now))
     }
 
+    /// The claims of a session on a resource.
+    fn parts(&self, member: &Member, name: &Resource) -> Vec<Part> {
+        let claims = &member.request.claims;
+        let taken = if self.shares(member, name) { 0 } else { slots_of(claims, name) };
+        claims.iter().filter(|claim| claim.resource == *name).map(|claim| (claim.clone(), taken)).collect()
+    }
+
     /// The first ancestor of `below` whose hold a waiter waits for, or a waiter that this one
-    /// heeds.
+    /// heeds. A kept hold does not wait for those below it.
     fn awaited(&self, waiter: &Member, below: &Member) -> Option<SessionId> {
-        let excludes = |holder: &Member, waiter: &Member| {
-            let claims = &waiter.request.claims;
-            holder.request.claims.iter().any(|held| claims.iter().any(|claim| exclude(held, claim)))
+        let excludes = |holder: &Member, name: &Resource| {
+            let asked = self.parts(waiter, name);
+            self.parts(holder, name).iter().any(|held| asked.iter().any(|part| exclude(held, part)))
         };
         let strange = below.request.ancestors.iter().filter(|id| !waiter.request.ancestors.contains(id));
-        let mut holders = strange.filter_map(|id| self.member(*id)).filter(|above| above.holds());
+        let mut holders = strange.filter_map(|id| self.member(*id)).filter(|above| above.holds() && !above.is_kept);
         let is_awaited = |holder: &&Member| {
             let names = Self::resources(&waiter.request);
-            excludes(holder, waiter) || names.iter().any(|name| self.is_held_up(waiter, name, holder))
+            names.iter().any(|name| excludes(holder, name) || self.is_held_up(waiter, name, holder))
         };
         holders.find(|holder| !waiter.holds() && is_awaited(holder)).map(Member::id)
     }
 
     /// Whether a waiter heeds one ahead of it that waits for what a session holds of a resource.
     fn is_held_up(&self, waiter: &Member, name: &Resource, holder: &Member) -> bool {
-        let here = |member: &Member| -> Vec<Claim> {
-            let claims = member.request.claims.iter().filter(|claim| claim.resource == *name);
-            let shares = self.shares(member, name);
-            claims.map(|claim| Claim { slots: claim.slots.filter(|_| !shares), ..claim.clone() }).collect()
-        };
-        let (held, asked) = (here(holder), here(waiter));
+        let (held, asked) = (self.parts(holder, name), self.parts(waiter, name));
         let is_ahead = |other: &&Member| !other.holds() && other.seq < waiter.seq;
         !waiter.overtakes_on.contains(name)
             && self.members.iter().filter(is_ahead).any(|ahead| {
-                let is_between = |its: &Claim| {
+                let is_between = |its: &Part| {
                     held.iter().any(|held| exclude(held, its)) && asked.iter().any(|claim| exclude(its, claim))
                 };
-                !ahead.request.ancestors.contains(&holder.id()) && here(ahead).iter().any(is_between)
+                !ahead.request.ancestors.contains(&holder.id()) && self.parts(ahead, name).iter().any(is_between)
             })
     }
 
@@ -633,23 +640,20 @@ impl Oracle {
         below: &Member,
         waiter: &Member,
         resource: &Resource,
-        overtaken: &mut Vec<(Claim, SessionId)>,
+        overtaken: &mut Vec<(Part, SessionId)>,
     ) -> bool {
         if !below.overtakes_on.contains(resource) && self.member(below.id()).is_some() {
             return false;
         }
-        let claims = waiter.request.claims.iter().filter(|claim| claim.resource == *resource);
-        let claims: Vec<_> = claims.cloned().collect();
-        let is_behind = |(ahead, ancestor): &&(Claim, SessionId)| {
+        let parts = self.parts(waiter, resource);
+        let is_behind = |(ahead, ancestor): &&(Part, SessionId)| {
             !waiter.overtakes_on.contains(resource)
                 && !waiter.request.ancestors.contains(ancestor)
-                && claims.iter().any(|claim| exclude(ahead, claim))
+                && parts.iter().any(|part| exclude(ahead, part))
         };
         let ahead = overtaken.iter().find(is_behind).map(|(_, ancestor)| *ancestor);
         let Some(ancestor) = ahead.or_else(|| self.awaited(waiter, below)) else { return false };
-        let shares = self.shares(waiter, resource);
-        let unshared = |claim: Claim| Claim { slots: claim.slots.filter(|_| !shares), ..claim };
-        overtaken.extend(claims.into_iter().map(|claim| (unshared(claim), ancestor)));
+        overtaken.extend(parts.into_iter().map(|part| (part, ancestor)));
         true
     }
 

@@ -4,10 +4,11 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::lock::conflict::{Taker, are_full};
-use crate::lock::records::{Phase, Session};
+use crate::lock::records::Session;
 use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
+use crate::system::clock::StoreTime;
 
 /// The sessions that hold or wait for the resources of a reading, with their claims on these
 /// resources.
@@ -46,20 +47,37 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// The graph of a reading.
+    /// The graph of a reading. A kept hold without an end counts as a holder whose command waits for
+    /// the requests below it: only its owner ends it. Any other kept hold ends by itself.
     pub fn new(reading: &Reading) -> Self {
+        Self::seen(reading, |_, kept| kept.expiry == Some(StoreTime::NEVER))
+    }
+
+    /// The graph of a reading in which these kept holds count as holders that wait.
+    pub(crate) fn seen(reading: &Reading, stays: impl Fn(SessionId, &Session) -> bool) -> Self {
         let claims = Claims::new(reading);
         let mut graph = Self::default();
         for (id, session) in reading.iter().filter(|(_, session)| !session.is_holder()) {
             graph.add(*id, claims.wait(*id, session));
-            for ancestor in &session.ancestors {
-                let holds = |above: &&Session| matches!(above.phase, Phase::Held | Phase::Granted);
-                if reading.get(ancestor).filter(holds).is_some() {
-                    graph.waits.entry(*ancestor).or_default().below.insert(*id);
-                }
-            }
+            graph.add_below(reading, *id, &session.ancestors, &stays);
         }
         graph
+    }
+
+    /// Adds that these sessions wait for a waiter below them, as far as they hold something.
+    pub(super) fn add_below<'s>(
+        &mut self,
+        reading: &Reading,
+        waiter: SessionId,
+        above: impl IntoIterator<Item = &'s SessionId>,
+        stays: impl Fn(SessionId, &Session) -> bool,
+    ) {
+        let waits = |id, above: &Session| above.awaits_those_below() || above.is_kept() && stays(id, above);
+        for ancestor in above {
+            if reading.get(ancestor).is_some_and(|above| waits(*ancestor, above)) {
+                self.waits.entry(*ancestor).or_default().below.insert(waiter);
+            }
+        }
     }
 
     fn add(&mut self, id: SessionId, wait: Wait) {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::super::kept::EVER;
 use super::super::mode::Mode;
 use super::super::op::{Op, Reply};
 use super::super::records::Records as _;
@@ -37,6 +38,11 @@ fn claim(text: &str) -> Claim {
 impl World {
     /// Makes a request below a holder, or 0. Returns whether it was granted.
     fn asks(&mut self, session: u8, parent: u8, claims: &str) -> bool {
+        self.asks_for(None, session, parent, claims)
+    }
+
+    /// The same for a hold that is kept for so long.
+    fn asks_for(&mut self, keep_for: Option<Duration>, session: u8, parent: u8, claims: &str) -> bool {
         let claims: Vec<_> = claims.split_whitespace().map(claim).collect();
         let mut asked = request(session, &[], &claims);
         if let Ok(Some(parent_session)) = self.table.records().session(id(parent)) {
@@ -44,6 +50,7 @@ impl World {
             let own = parent_session.claims.iter().map(|record| record.claim.resource.clone());
             asked.job.held_above = own.chain(parent_session.job.held_above.clone()).collect();
         }
+        asked.job.keep_for = keep_for;
         self.request(asked)
     }
 
@@ -85,16 +92,35 @@ impl World {
     }
 
     fn detector(&self, session: SessionId) -> Detector {
+        self.detector_for(session, None)
+    }
+
+    fn detector_for(&self, session: SessionId, wait: Option<Duration>) -> Detector {
         let Ok(found) = self.table.records().session(session);
         let found = found.unwrap();
         let own = found.resources().into_iter().cloned().collect::<Vec<_>>();
-        Detector::new(session, own.into_iter().chain(found.job.held_above))
+        Detector::new(session, wait, own.into_iter().chain(found.job.held_above))
     }
 
     /// What a waiter finds out by looking again and again while nothing changes.
     fn look(&self, session: SessionId) -> Option<Deadlock> {
-        let mut detector = self.detector(session);
+        self.look_for(session, None)
+    }
+
+    /// The same for a waiter that waits for so long at most.
+    fn look_for(&self, session: SessionId, wait: Option<Duration>) -> Option<Deadlock> {
+        let mut detector = self.detector_for(session, wait);
         (0..12).find_map(|_| detector.read(&self.reading(detector.names())))
+    }
+
+    /// What a waiter finds that runs below holders which it does not name.
+    fn look_below(&self, session: u8, holders: &[u8]) -> Option<(Vec<u8>, u8)> {
+        let mut detector = self.detector(id(session));
+        let found = (0..12).find_map(|_| {
+            detector.runs_below(holders.iter().copied().map(id).collect());
+            detector.read(&self.reading(detector.names()))
+        })?;
+        Some((found.links.iter().map(|link| link.session.0[0]).collect(), found.ends.0[0]))
     }
 
     /// The cycle that a waiter finds, by the numbers of the sessions, and the one to end.
@@ -113,7 +139,8 @@ impl World {
             let is_above =
                 |id: &SessionId| sessions.values().any(|other| !other.is_holder() && other.ancestors.contains(id));
             let mut holders = sessions.iter().filter(|(_, session)| session.is_holder());
-            let Some((done, _)) = holders.find(|(id, session)| session.is_kept() || !is_above(id)) else {
+            let ends = |session: &Session| session.is_kept() && session.expiry != Some(StoreTime::NEVER);
+            let Some((done, _)) = holders.find(|(id, session)| ends(session) || !is_above(id)) else {
                 return sessions.iter().filter(|(_, session)| !session.is_holder()).map(|(id, _)| *id).collect();
             };
             world.apply(Op::Release { session: *done, end: None });
@@ -267,16 +294,32 @@ fn families_of_several_levels_and_several_claims_are_followed() {
     assert_eq!(world.cycle(12), Some((vec![12, 3, 14, 1], 12)));
 }
 
-#[test]
-fn kept_hold_ends_by_itself() {
+/// 1 is kept and around 11. 12 waits for 1, and 11 for the holder around 12.
+fn cycle_through_a_kept_hold(length: Duration) -> World {
     let mut world = World::default();
-    let mut kept = request(1, &[], &[claim("a")]);
-    kept.job.keep_for = Some(Duration::from_secs(60));
-    assert!(world.request(kept));
+    world.asks_for(Some(length), 1, 0, "a");
     for (session, parent, claims) in [(2, 0, "b"), (12, 2, "a"), (11, 1, "b")] {
         world.asks(session, parent, claims);
     }
-    assert_eq!((world.cycle(11), world.cycle(12)), (None, None));
+    world
+}
+
+#[test]
+fn request_that_waits_for_the_kept_hold_around_it_is_in_a_cycle() {
+    for length in [Duration::from_secs(60), EVER] {
+        let world = cycle_through_a_kept_hold(length);
+        assert_eq!(world.cycle(11), Some((vec![11, 2, 12, 1], 11)));
+        let found = world.look_for(id(11), Some(Duration::from_secs(600)));
+        assert_eq!(found.map(|found| found.ends), Some(id(11)), "the hold is its own");
+    }
+}
+
+#[test]
+fn kept_hold_of_others_closes_a_cycle_for_a_wait_that_is_over_before() {
+    let look = |length, wait| cycle_through_a_kept_hold(length).look_for(id(12), wait).is_some();
+    let [short, long] = [30, 600].map(Duration::from_secs);
+    assert!(!look(short, None) && !look(short, Some(long)), "the hold ends by itself");
+    assert!(look(long, Some(short)) && look(EVER, Some(long)) && look(EVER, None));
 }
 
 /// A waiter that the request overtakes is not in its way.
@@ -436,7 +479,7 @@ fn request_that_leaves_between_two_rounds_closes_no_cycle() {
 #[test]
 fn names_of_the_request_are_all_read_however_many_they_are() {
     let own: Vec<_> = (0..400).map(|number| name(&number.to_string())).collect();
-    assert_eq!(Detector::new(id(1), own.clone()).names(), own);
+    assert_eq!(Detector::new(id(1), None, own.clone()).names(), own);
 }
 
 /// Numbers from a seed (xorshift).
@@ -490,7 +533,8 @@ fn compare(seed: u64, steps: u32) -> u32 {
                 holders[numbers.below(holders.len() as u64) as usize]
             };
             let claims = random_claims(&mut numbers);
-            world.asks(next, parent, &claims);
+            let keep_for = (numbers.below(6) == 0).then_some(EVER);
+            world.asks_for(keep_for, next, parent, &claims);
             next = next % 250 + 1;
         } else if !sessions.is_empty() {
             let at = numbers.below(sessions.len() as u64) as usize;
@@ -558,4 +602,33 @@ fn detector_agrees_with_a_naive_search_in_millions_of_steps() {
     let seeds = std::env::var("RLOCK_HISTORIES").map_or(20_000, |text| text.parse().unwrap());
     let cycles: u32 = (1..=seeds).map(|seed| compare(1_000_000 + seed, 100)).sum();
     println!("{} steps, {cycles} cycles", seeds * 100);
+}
+
+#[test]
+fn holder_around_a_waiter_that_does_not_name_it_closes_a_cycle() {
+    let mut world = World::default();
+    world.asks(1, 0, "a");
+    world.asks(2, 0, "a");
+    assert_eq!(world.cycle(2), None);
+    assert_eq!(world.look_below(2, &[1]), Some((vec![2, 1], 2)));
+}
+
+#[test]
+fn ancestors_of_a_holder_around_a_waiter_wait_for_it_too() {
+    let mut world = World::default();
+    world.asks(1, 0, "a");
+    world.asks(2, 1, "r:b");
+    world.asks(3, 0, "a r:b");
+    assert_eq!(world.look_below(3, &[2]), Some((vec![3, 1], 3)));
+}
+
+#[test]
+fn free_slot_ends_the_wait_below_a_holder_that_is_not_named() {
+    let mut world = World::default();
+    world.asks(1, 0, "s:a=2");
+    world.asks(2, 0, "s:a=2");
+    world.asks(3, 0, "s:a=2");
+    assert_eq!(world.look_below(3, &[1]), None, "the other slot may become free");
+    world.asks(4, 2, "a");
+    assert_eq!(world.look_below(3, &[1]), None);
 }

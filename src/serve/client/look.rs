@@ -34,7 +34,7 @@ impl Look {
     /// The search of a request below a session that has the claims `held`.
     pub(super) fn new(session: SessionId, claims: &[Claim], held: &[Claim]) -> Self {
         let names = claims.iter().chain(held).map(|claim| claim.resource.clone());
-        Self { detector: Detector::new(session, names), state: State::Unqueued }
+        Self { detector: Detector::new(session, None, names), state: State::Unqueued }
     }
 
     /// The request is in the queue since `now`.

@@ -133,7 +133,9 @@ impl Draining {
             }
             Event::Signal { signal, sender } => Next::Stay(self.signal(signal, sender)),
             Event::Queued | Event::OutOfReach | Event::Busy { .. } | Event::AlreadyDone => Next::nothing(),
-            Event::Denied(_) | Event::Deadlock | Event::Started | Event::HandedOver => Next::nothing(),
+            Event::Denied(_) | Event::Deadlock | Event::NotNested | Event::Started | Event::HandedOver => {
+                Next::nothing()
+            }
             Event::StartFailed(_) | Event::Ready | Event::Released | Event::Tick => Next::nothing(),
             Event::CommandStopped(_) | Event::Ended(_) => Next::nothing(),
             Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),

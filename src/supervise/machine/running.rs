@@ -35,7 +35,8 @@ impl Starting {
             | Event::OutOfReach
             | Event::Busy { .. }
             | Event::Denied(_)
-            | Event::Deadlock => Next::nothing(),
+            | Event::Deadlock
+            | Event::NotNested => Next::nothing(),
             Event::CommandStopped(_) | Event::Ended(_) | Event::RestEnded | Event::Released => Next::nothing(),
             Event::Ready | Event::SpareEnded(_) | Event::SpareFailed | Event::AlreadyDone | Event::Tick => {
                 Next::nothing()
@@ -150,8 +151,8 @@ impl Running {
             }
             Event::CommandStopped(_) | Event::Tick | Event::Queued | Event::OutOfReach => Next::nothing(),
             Event::Busy { .. } | Event::AlreadyDone => Next::nothing(),
-            Event::Denied(_) | Event::Deadlock | Event::Started | Event::HandedOver => Next::nothing(),
-            Event::StartFailed(_) => Next::nothing(),
+            Event::Denied(_) | Event::Deadlock | Event::NotNested => Next::nothing(),
+            Event::Started | Event::HandedOver | Event::StartFailed(_) => Next::nothing(),
             Event::RestEnded | Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),
         }
     }
@@ -278,7 +279,7 @@ impl Stopping {
             }
             Event::Ended(_) => Next::Enter(State::Clearing(self.last_time), vec![Action::Reap, Action::AwaitRest]),
             Event::Queued | Event::OutOfReach | Event::Busy { .. } | Event::AlreadyDone => Next::nothing(),
-            Event::Denied(_) | Event::Deadlock | Event::Lost => Next::nothing(),
+            Event::Denied(_) | Event::Deadlock | Event::NotNested | Event::Lost => Next::nothing(),
             Event::StoreFailed | Event::Started | Event::HandedOver | Event::StartFailed(_) => Next::nothing(),
             Event::CommandStopped(_) | Event::RestEnded | Event::Released | Event::Tick => Next::nothing(),
             Event::Ready | Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),

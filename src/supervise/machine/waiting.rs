@@ -34,7 +34,7 @@ fn before_grant(event: Event, settings: &Settings) -> Next {
         Event::Signal { signal: Signal::Winch | Signal::Cont, .. } => Next::nothing(),
         Event::Signal { signal: Signal::Tstp, .. } => Next::Stay(vec![Action::StopSelf(Stop::Tstp)]),
         Event::Signal { signal, sender } => cancel(signal, sender),
-        Event::Queued | Event::OutOfReach | Event::Tick => Next::nothing(),
+        Event::Queued | Event::OutOfReach | Event::NotNested | Event::Tick => Next::nothing(),
         Event::Started | Event::HandedOver | Event::StartFailed(_) | Event::Ready => Next::nothing(),
         Event::CommandStopped(_) | Event::Ended(_) => Next::nothing(),
         Event::RestEnded | Event::Released | Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),
@@ -141,6 +141,10 @@ impl Wait {
                     self.reach = Reach::Lost { warn_at: now + TROUBLE_AFTER };
                 }
                 Next::nothing()
+            }
+            Event::NotNested => {
+                self.look_at = None;
+                return Next::nothing();
             }
             Event::Signal { signal: Signal::Cont, .. } => return Next::Stay(show()),
             Event::Tick if self.is_over(now) => match self.reach {

@@ -5,10 +5,12 @@ use std::os::fd::BorrowedFd;
 
 use rustix::event::PollFlags;
 
+use super::super::above::Above;
 use super::super::event::Event;
 use super::voice::Voice;
 use crate::lock::deadlock::Detector;
 use crate::lock::past::{End, Streak};
+use crate::lock::records::{Phase, Session};
 use crate::lock::request::Claim;
 use crate::show::failure::Failure;
 use crate::show::messages::Messages;
@@ -124,13 +126,21 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Looks whether the request waits for itself and is the one to end.
+    /// Looks whether the request waits for itself and is the one to end. The rlocks whose commands
+    /// run around this process count even if the variables do not name them.
     pub(super) fn look(&mut self, voice: &mut Voice<'_>) -> Option<Event> {
         let detector = self.detector.as_mut()?;
+        let above = Above::find();
+        if above.is_empty() && !voice.messages.is_nested() {
+            return Some(Event::NotNested);
+        }
         // A store that cannot list the requests now may do so at the next look.
         let reading = self.handle.read(detector.names()).ok().flatten()?;
+        let is_above = |session: &Session| session.phase == Phase::Held && above.has(&session.process, session.since);
+        let found = reading.iter().filter(|(_, session)| is_above(session)).map(|(id, _)| *id);
+        detector.runs_below(found.collect());
         let deadlock = detector.read(&reading).filter(|deadlock| deadlock.ends == detector.session())?;
-        voice.note_deadlock(voice.messages.deadlock(&reading, &deadlock));
+        voice.note_deadlock(voice.messages.deadlock(&reading, &deadlock, &detector.unnamed(&reading)));
         Some(Event::Deadlock)
     }
 

@@ -174,7 +174,8 @@ fn supervised(handle: &mut Fake, script: &str, settings: Settings, signals: Sign
 fn task(argv: &[&str], settings: Settings) -> Task {
     let command = CommandSpec { argv: argv.iter().map(OsString::from).collect(), session: "5e55".to_owned() };
     let claim = Claim { resource: Resource::new("k").unwrap(), mode: Mode::Write, span: Span::Whole, slots: None };
-    let messages = Messages { claims: vec![claim], related: Vec::new(), has_leases: false, is_stopped: |_| false };
+    let (related, has_leases) = (Vec::new(), false);
+    let messages = Messages { claims: vec![claim], related, has_leases, is_stopped: |_| false, is_above: |_, _| false };
     let report = Report::new(Boottime::now(), Vec::new());
     Task {
         command,

@@ -209,6 +209,17 @@ fn nested_wait_looks_for_a_deadlock_after_its_timeout_and_then_every_second() {
     assert_eq!(machine.on(Event::Deadlock, now + LOOK_EVERY * 4), end);
 }
 
+/// Most requests are not nested, so a waiter must not wake every second for nothing.
+#[test]
+fn wait_of_a_request_that_is_not_nested_looks_once() {
+    let settings = Settings { deadlock_timeout: Some(GRACE), notice: Notice::Never, ..settings(Group::Own) };
+    let mut machine = Machine::new(settings);
+    machine.on(Event::Queued, START);
+    assert_eq!(pass_time(&mut machine, START + GRACE), [(GRACE, Action::Look)]);
+    machine.on(Event::NotNested, START + GRACE);
+    assert_eq!(pass_time(&mut machine, START + GRACE + LOOK_EVERY * 3), []);
+}
+
 /// "A deadlock is not busy": it is not skipped, and the work of `--else` does not run.
 #[test]
 fn deadlock_is_reported_where_a_busy_request_would_be_silent() {

@@ -26,7 +26,7 @@ const FOREIGN: Signal = Signal::Foreign(14);
 pub(super) fn every_event() -> Vec<Event> {
     let mut events =
         vec![Event::Queued, Event::OutOfReach, granted(None), granted(Some(LATE)), Event::Denied(75), Event::Lost];
-    events.push(Event::Deadlock);
+    events.extend([Event::Deadlock, Event::NotNested]);
     events.extend([
         Event::StoreFailed,
         Event::Started,
@@ -63,6 +63,7 @@ fn expected(event: Event, leased: bool) -> [String; 14] {
         Event::Ready           => row(["",         "",      "",            "",     "",        "",       "ReleaseEarly", "ReleaseEarly", "", "",      "",       "",     "",      ""]),
         Event::HandedOver      => row(["",         "",      "",            "",     "",        "Exit(0)", "",     "",         "",       "",          "",       "",     "",      ""]),
         Event::Released        => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",       "",     "Exit(0)", ""]),
+        Event::NotNested       => row([""; 14]),
         Event::Busy { .. }     => {
             let busy = "ReportBusy, Exit(75)";
             row([busy, busy, "HideWaiting, ReportBusy, Exit(75)", busy, busy, "", "", "", "", "", "", "", "", ""])
@@ -154,7 +155,7 @@ fn draining(event: Event) -> &'static str {
         Event::Lost             => "ReportLost(Stopped), Terminate",
         Event::StoreFailed      => "Warn",
         Event::RestEnded        => "Release",
-        Event::Queued | Event::OutOfReach | Event::Granted { .. } | Event::Denied(_) | Event::Deadlock => "",
+        Event::Queued | Event::OutOfReach | Event::Granted { .. } | Event::Denied(_) | Event::Deadlock | Event::NotNested => "",
         Event::Started | Event::HandedOver | Event::StartFailed(_) | Event::Ready | Event::Released    => "",
         Event::Busy { .. } | Event::AlreadyDone | Event::CommandStopped(_) | Event::Ended(_)           => "",
         Event::SpareEnded(_) | Event::SpareFailed | Event::Tick                                        => "",
@@ -208,6 +209,7 @@ fn expected_late(event: Event) -> [String; 7] {
         Event::RestEnded                                => row(["",         "",           "",             "",       "",          "",       "Release, Exit(76)"]),
         Event::HandedOver                               => row(["Exit(0)",  "",           "",             "",       "",          "",       ""]),
         Event::SpareEnded(_) | Event::SpareFailed       => row([""; 7]),
+        Event::NotNested                                => row([""; 7]),
         Event::StartFailed(_) => {
             let failed = "ReportFailure, Release, Exit(127)";
             row([failed, "", "", "", "", "", ""])

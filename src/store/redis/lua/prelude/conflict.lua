@@ -35,25 +35,45 @@ local function slots_of(r, id)
   return r.slots
 end
 
--- Whether there is only one slot for two claims, which state these numbers. A claim of another mode
--- states 0.
-local function is_only_slot(slots, others)
-  return math.min(slots, others) == 1
+-- Whether a session holds its claims at least until the waiters below it are done, because its command
+-- waits for them. A kept hold ends at its instant.
+local function awaits_those_below(known)
+  return known and known[HELD] > WAITS and known[HELD] ~= KEPT
 end
 
--- Whether two sessions can't hold these claims at the same time, whatever other sessions hold.
-local function excludes(held, claim)
-  local clash = find(CLASH[claim[MODE]], held[MODE], 1, true) or is_only_slot(held[SLOTS], claim[SLOTS])
-  return clash and overlaps(held[LO], held[HI], claim[LO], claim[HI])
-end
-
--- Whether one of a session's claims excludes a claim of an entry of the queue, as far as shares do
--- not concern slots. `slots` is what the session of the entry states.
-local function excludes_entry(claims, slots, mode, lo, hi)
+-- The claims of a session on a resource, with one for all of its slots, and how many slots the
+-- session takes. A share takes none.
+local function parts_of(claims)
+  local parts, taken = {}, 0
   for i = 1, #claims do
-    local its = claims[i]
-    if (find(CLASH[mode], its[MODE], 1, true) or mode == 's' and its[MODE] == 's' and is_only_slot(slots, its[SLOTS]))
-      and overlaps(lo, hi, its[LO], its[HI]) then
+    local is_slot = claims[i][MODE] == 's'
+    parts[#parts + 1] = not (is_slot and taken > 0) and claims[i] or nil
+    taken = taken + (is_slot and 1 or 0)
+  end
+  return parts, taken
+end
+
+-- The same for an entry of the queue.
+local function parts_in(r, entry)
+  local claims, slots = {}, nil
+  for i = 1, #entry, 3 do
+    slots = slots or entry[i] == 's' and slots_of(r, entry.id)
+    claims[#claims + 1] = { [MODE] = entry[i], [LO] = entry[i + 1], [HI] = entry[i + 2], [SLOTS] = entry[i] == 's' and slots or 0 }
+  end
+  return parts_of(claims)
+end
+
+-- Whether two sessions can't have these claims at the same time, whatever other sessions hold. The
+-- sessions take so many slots of the resource.
+local function excludes(one, taken, other, needs)
+  local is_full = one[MODE] == 's' and other[MODE] == 's' and taken + needs > math.min(one[SLOTS], other[SLOTS])
+  return (is_full or find(CLASH[other[MODE]], one[MODE], 1, true)) and overlaps(one[LO], one[HI], other[LO], other[HI])
+end
+
+-- Whether one of a session's claims excludes a claim of another session.
+local function any_excludes(parts, taken, other, needs)
+  for i = 1, #parts do
+    if excludes(parts[i], taken, other, needs) then
       return true
     end
   end
@@ -63,14 +83,19 @@ end
 -- Whether a waiter heeds a waiter ahead of it that waits for what a session holds of the resource.
 -- The function looks at the first HEADS_AHEAD waiters.
 local function is_held_up(r, id, above)
-  local holder, own, at, looks = record(r, above), record(r, id), first_place(r), 0
+  local own, at, looks = record(r, id), first_place(r), 0
+  local held, taken = parts_of(record(r, above)[CLAIMS])
+  local asked, needs = parts_of(own[CLAIMS])
   local entry = not r.count[id] and waiter(r, at)
   while entry and entry.score < own[SEQ] and looks < HEADS_AHEAD do
     looks = looks + (r.left[entry.id] and 0 or 1)
     local is_below = entry.is_nested and kin_of(entry.id, record(r, entry.id)[ANCESTORS])[above]
-    for i = 1, (is_below or r.left[entry.id]) and 0 or #entry, 3 do
-      local slots, mode, lo, hi = slots_of(r, entry.id), unpack(entry, i, i + 2)
-      if excludes_entry(holder[CLAIMS], slots, mode, lo, hi) and excludes_entry(own[CLAIMS], slots, mode, lo, hi) then
+    local parts, its = {}, 0
+    if not is_below and not r.left[entry.id] then
+      parts, its = parts_in(r, entry)
+    end
+    for i = 1, #parts do
+      if any_excludes(held, taken, parts[i], its) and any_excludes(asked, needs, parts[i], its) then
         return true
       end
     end
@@ -91,18 +116,19 @@ local function awaited_above(r, id, kin)
   local own, at = kin_of(id, known[ANCESTORS]), places(id, r)
   for i = 2, #kin do
     for j = 1, own[kin[i]] and 0 or #at do
-      local above, claims = record(at[j], kin[i]), at[j].records[id][CLAIMS]
-      for k = 1, above and above[HELD] > WAITS and #above[CLAIMS] or 0 do
-        for m = 1, #claims do
-          if excludes(above[CLAIMS][k], claims[m]) then
+      local above = record(at[j], kin[i])
+      if awaits_those_below(above) then
+        local held, taken = parts_of(above[CLAIMS])
+        local asked, needs = parts_of(at[j].records[id][CLAIMS])
+        for k = 1, #asked do
+          if any_excludes(held, taken, asked[k], needs) then
             return kin[i]
           end
         end
       end
     end
     for j = 1, own[kin[i]] and 0 or #at do
-      local above = record(at[j], kin[i])
-      if above and above[HELD] > WAITS and is_held_up(at[j], id, kin[i]) then
+      if awaits_those_below(record(at[j], kin[i])) and is_held_up(at[j], id, kin[i]) then
         return kin[i]
       end
     end
@@ -111,35 +137,30 @@ end
 
 -- Whether a nested request overtakes the next waiter of a walk from the head of the queue: a waiter
 -- that waits for an ancestor of the request, or one that heeds an overtaken one, unless the
--- ancestor is around it. `overtaken` has the claims of the overtaken waiters so far: mode, cuts,
--- the ancestor that has to end before, and the number of slots. A session that waits already
--- overtakes nobody unless it is noted in the queue.
+-- ancestor is around it. `overtaken` has the claims of the overtaken waiters so far, each with the
+-- number of slots that its session takes and the ancestor that has to end before. A session that
+-- waits already overtakes nobody unless it is noted in the queue.
 local function overtakes(r, entry, kin, overtaken)
   local own, ancestor = nil, nil
   if not r.count[kin[1]] and record(r, kin[1]) then
     return nil
   end
-  for i = 1, r.count[entry.id] and 0 or #overtaken, 5 do
-    local its, lo, hi, above, slots = unpack(overtaken, i, i + 4)
-    for j = 1, ancestor and 0 or #entry, 3 do
-      local mode = entry[j]
-      if (find(CLASH[mode], its, 1, true) or mode == 's' and its == 's' and is_only_slot(slots, slots_of(r, entry.id)))
-        and overlaps(entry[j + 1], entry[j + 2], lo, hi) then
+  local parts, needs = parts_in(r, entry)
+  for i = 1, r.count[entry.id] and 0 or #overtaken do
+    local its, taken, above = unpack(overtaken[i])
+    for j = 1, ancestor and 0 or #parts do
+      if excludes(its, taken, parts[j], needs) then
         own = own or entry.is_nested and kin_of(entry.id, record(r, entry.id)[ANCESTORS]) or {}
         ancestor = not own[above] and above or nil
       end
     end
   end
   ancestor = ancestor or awaited_above(r, entry.id, kin)
-  for i = 1, ancestor and #entry or 0, 3 do
-    local slots = entry[i] == 's' and slots_of(r, entry.id) or 0
-    local k, claim = #overtaken, { entry[i], entry[i + 1], entry[i + 2], ancestor, slots }
-    local name = table.concat(claim, ' ')
-    if not overtaken[name] and k < 5 * OVERTAKEN_MAX then
-      overtaken[name] = true
-      for j = 1, 5 do
-        overtaken[k + j] = claim[j]
-      end
+  for i = 1, ancestor and #parts or 0 do
+    local its = parts[i]
+    local name = table.concat({ its[MODE], its[LO], its[HI], its[SLOTS], needs, ancestor }, ' ')
+    if not overtaken[name] and #overtaken < OVERTAKEN_MAX then
+      overtaken[name], overtaken[#overtaken + 1] = true, { its, needs, ancestor }
     end
   end
   return ancestor
