@@ -178,6 +178,12 @@ impl Exchange {
         self.is_open() && !suggests_wrong_server(failure, &self.target.kind)
     }
 
+    /// Whether the server may have got what was sent at `sent` before this failure. What waits for
+    /// the Sentinels has not left.
+    pub(super) fn may_have_sent_at(&self, sent: Boottime, failure: &ErrorKind) -> bool {
+        self.may_have_sent(failure) && (*failure != ErrorKind::NotTheMaster || sent < self.checked)
+    }
+
     /// What the commands in flight are about, the oldest first.
     pub(super) fn in_flight(&self) -> impl Iterator<Item = Asked> {
         self.in_flight.iter().map(|sent| sent.asked)

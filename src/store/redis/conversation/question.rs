@@ -127,6 +127,10 @@ impl<E: DerefMut<Target = Exchange>> Question<E> {
     }
 
     fn ask(&mut self, now: Boottime) {
+        // An old primary would take the release, and the lock would stay held at the new one.
+        if let OldConnection::Open { until } = self.old {
+            self.exchange.check_master(until - now, now);
+        }
         match &self.text {
             Text::Call(call) => self.exchange.call(Asked::Question, Call::clone(call), now),
             Text::Commands { probe, command } => {

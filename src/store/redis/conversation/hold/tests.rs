@@ -3,6 +3,7 @@
 use super::super::testing::*;
 use super::*;
 use crate::lock::request::Terms;
+use crate::store::handle::Released;
 use crate::store::redis::failure::Stage;
 
 fn begin(url: &str, replicas: u32) -> HoldConversation {
@@ -225,6 +226,24 @@ fn sentinels_are_asked_again_at_each_renewal_and_sign_of_life() {
     let later = START + TTL / 3 + Duration::from_secs(1);
     assert_eq!(after(&mut holder, failed(ErrorKind::NotTheMaster), later), "close, open 1, subscribe, renew");
     assert_eq!(standing(&holder), "granted");
+}
+
+/// After a planned failover, the old primary would take the release for some seconds.
+#[test]
+fn release_goes_to_the_primary_that_the_sentinels_name() {
+    let mut holder = held(SENTINELS);
+    let soon = START + Duration::from_millis(499);
+    assert_eq!(at(&mut holder.release(None, soon).unwrap().question, soon), "release");
+
+    let mut holder = held(SENTINELS);
+    let now = START + Duration::from_millis(500);
+    let mut release = holder.release(None, now).unwrap();
+    assert_eq!(at(&mut release.question, now), "check the master for 500ms, release");
+    assert_eq!(after(&mut release.question, failed(ErrorKind::NotTheMaster), now), "close");
+    let again = release.question.timeout().unwrap();
+    assert_eq!(at(&mut release.question, again), "open 1, release");
+    after(&mut release.question, reply(&["unknown"]), again);
+    assert_eq!(release.result(again), Ok(Released::Lost), "the old primary has got nothing");
 }
 
 /// The other half is for the reply itself, which has a sixth of the lease.
