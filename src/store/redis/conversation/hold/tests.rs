@@ -447,6 +447,20 @@ fn waiter_on_a_migrating_slot_is_not_out_of_reach() {
     assert_eq!(at(&mut conversation, START + Duration::from_millis(20)), "renew");
 }
 
+#[test]
+fn request_in_a_slot_that_migrates_for_too_long_fails_with_the_migration() {
+    let mut conversation = asking(CLUSTER);
+    let mut now = START;
+    while standing(&conversation) == "asking" {
+        after(&mut conversation, error_reply("TRYAGAIN x"), now);
+        now = conversation.timeout().unwrap();
+        if at(&mut conversation, now) == "report timeout" {
+            conversation.on(timed_out(), now);
+        }
+    }
+    assert_eq!(conversation.failure().map(Failure::kind), Some(&ErrorKind::Migrating));
+}
+
 /// A waiter looks at the holders while its grant may come, and then has to claim it in time.
 #[test]
 fn look_at_the_holders_takes_at_most_a_quarter_of_the_ttl() {
