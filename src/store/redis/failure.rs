@@ -137,6 +137,8 @@ pub(crate) enum Stage {
     Handshake,
     /// The server has not answered yet.
     Silent,
+    /// The TLS handshake is over, and the server has not answered yet.
+    Encrypted,
     /// The server has answered before.
     Used,
 }
@@ -154,6 +156,9 @@ pub(crate) enum Right {
 
 impl ErrorKind {
     /// The failure of this kind of a server.
+/// What to do about a server that accepts and closes, as haproxy, stunnel and socat do.
+const LOG_OR_PROXY: &str = "see the server's log, or whether a proxy has no server behind it";
+
     pub(crate) fn of(self, server: &str) -> Failure {
         Failure { server: server.to_owned(), kind: self }
     }
@@ -238,17 +243,14 @@ impl ErrorKind {
             Self::TimedOut(Stage::Handshake) => {
                 ("did not answer in time to the TLS handshake", "for a server without TLS write redis:// or valkey://")
             }
-            Self::TimedOut(Stage::Silent | Stage::Used) => (
+            Self::TimedOut(Stage::Silent | Stage::Encrypted | Stage::Used) => (
                 "accepted the connection but did not answer in time",
                 "see whether the server is stopped or overloaded",
             ),
-            Self::Closed(Stage::Connecting) => ("closed the connection at once", "see the server's log"),
-            Self::Closed(Stage::Handshake) => {
-                ("closed the connection in the TLS handshake", "for a server without TLS write redis:// or valkey://")
-            }
-            Self::Closed(Stage::Silent) => (
-                "closed the connection without an answer",
-                "see the server's log, or write rediss:// or valkeys:// for TLS",
+            Self::Closed(Stage::Connecting) => ("closed the connection at once", LOG_OR_PROXY),
+            Self::Closed(Stage::Handshake) => (
+                "closed the connection in the TLS handshake",
+                "see whether a proxy has no server behind it, or for a server without TLS write redis:// or valkey://",
             ),
             Self::Closed(Stage::Used) => {
                 ("closed the connection", "see the server's log, and whether the server was restarted")
@@ -260,6 +262,11 @@ impl ErrorKind {
                 ("shows a certificate of an authority that is not trusted", "name the authority's file by ?ca=FILE")
             }
             Self::WrongName => (
+            Self::Closed(Stage::Silent) => {
+                let remedy = format!("{LOG_OR_PROXY}, or write rediss:// or valkeys:// for TLS");
+                return Explained::with_semicolon("closed the connection without an answer", remedy);
+            }
+            Self::Closed(Stage::Encrypted) => ("closed the connection without an answer", LOG_OR_PROXY),
                 "shows a certificate whose subjectAltName lacks this host",
                 "correct the certificate, or give ?server-name=NAME",
             ),

@@ -151,6 +151,16 @@ fn failures_that_may_pass_soon_are_transient() {
 }
 
 #[test]
+/// A proxy without a server behind it accepts and closes, before or after the TLS handshake.
+#[test]
+fn closed_connection_advises_what_its_url_lacks() {
+    let remedy = |stage| ErrorKind::Closed(stage).of("h").words().remedy.expect("there is one");
+    for stage in [Stage::Connecting, Stage::Handshake, Stage::Silent, Stage::Encrypted] {
+        assert!(remedy(stage).contains("whether a proxy has no server behind it"), "{stage:?}");
+        assert_eq!(remedy(stage).contains("write rediss://"), stage == Stage::Silent, "{stage:?}");
+    }
+}
+
 fn message_names_the_server_and_what_to_do() {
     let said = |kind: ErrorKind| kind.of("redis://h:1").to_string();
     assert_eq!(
