@@ -135,7 +135,7 @@ pub(crate) enum Stage {
     Connecting,
     /// The TLS handshake is not over.
     Handshake,
-    /// The server has not answered yet.
+    /// The server has not answered yet, without TLS.
     Silent,
     /// The TLS handshake is over, and the server has not answered yet.
     Encrypted,
@@ -152,13 +152,15 @@ pub(crate) enum Right {
     Keys,
     /// To publish or subscribe to the channels.
     Channels,
+    /// To use the database, with its number.
+    Database(String),
 }
 
-impl ErrorKind {
-    /// The failure of this kind of a server.
 /// What to do about a server that accepts and closes, as haproxy, stunnel and socat do.
 const LOG_OR_PROXY: &str = "see the server's log, or whether a proxy has no server behind it";
 
+impl ErrorKind {
+    /// The failure of this kind of a server.
     pub(crate) fn of(self, server: &str) -> Failure {
         Failure { server: server.to_owned(), kind: self }
     }
@@ -175,6 +177,14 @@ const LOG_OR_PROXY: &str = "see the server's log, or whether a proxy has no serv
             Errno::TIMEDOUT => Self::TimedOut(stage),
             Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED => Self::Closed(stage),
             error => Self::ConnectionFailed(reason(&error)),
+        }
+    }
+
+    /// Names the database by its number, if the failure is about the right to use it.
+    pub(super) fn in_database(self, number: u32) -> Self {
+        match self {
+            Self::NoRight(Right::Database(_)) => Self::NoRight(Right::Database(number.to_string())),
+            other => other,
         }
     }
 
@@ -252,6 +262,11 @@ const LOG_OR_PROXY: &str = "see the server's log, or whether a proxy has no serv
                 "closed the connection in the TLS handshake",
                 "see whether a proxy has no server behind it, or for a server without TLS write redis:// or valkey://",
             ),
+            Self::Closed(Stage::Silent) => {
+                let remedy = format!("{LOG_OR_PROXY}, or write rediss:// or valkeys:// for TLS");
+                return Explained::with_semicolon("closed the connection without an answer", remedy);
+            }
+            Self::Closed(Stage::Encrypted) => ("closed the connection without an answer", LOG_OR_PROXY),
             Self::Closed(Stage::Used) => {
                 ("closed the connection", "see the server's log, and whether the server was restarted")
             }
@@ -262,11 +277,6 @@ const LOG_OR_PROXY: &str = "see the server's log, or whether a proxy has no serv
                 ("shows a certificate of an authority that is not trusted", "name the authority's file by ?ca=FILE")
             }
             Self::WrongName => (
-            Self::Closed(Stage::Silent) => {
-                let remedy = format!("{LOG_OR_PROXY}, or write rediss:// or valkeys:// for TLS");
-                return Explained::with_semicolon("closed the connection without an answer", remedy);
-            }
-            Self::Closed(Stage::Encrypted) => ("closed the connection without an answer", LOG_OR_PROXY),
                 "shows a certificate whose subjectAltName lacks this host",
                 "correct the certificate, or give ?server-name=NAME",
             ),
@@ -374,6 +384,7 @@ impl Right {
             Self::Command(None) => "does not let this user run a command that rlock needs".to_owned(),
             Self::Keys => "does not let this user touch the keys of the namespace".to_owned(),
             Self::Channels => "does not let this user use the channels of the namespace".to_owned(),
+            Self::Database(number) => format!("does not let this user use database {number}"),
         };
         Explained::with_semicolon(lacking, "give the user the rights that rlock-redis(7) lists")
     }

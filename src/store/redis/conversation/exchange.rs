@@ -151,7 +151,7 @@ impl Exchange {
 
     /// A failure of the node that is asked.
     pub(in crate::store::redis) fn failure(&self, kind: ErrorKind) -> Failure {
-        kind.of(&self.target.shown_node(self.node()))
+        kind.in_database(self.target.db).of(&self.target.shown_node(self.node()))
     }
 
     /// The failure that says most, while the server does not answer.

@@ -68,6 +68,8 @@ pub(super) enum Way {
 pub(super) struct Link {
     server: String,
     node: Node,
+    /// The number of the database.
+    db: u32,
     /// The nodes of a Cluster that were heard of.
     known: Arc<Known>,
     stream: Stream,
@@ -176,6 +178,7 @@ impl Link {
             stream: stream.map_err(|kind| kind.of(&server))?,
             server,
             node: node.clone(),
+            db: target.db,
             known: Arc::clone(&target.known),
             parser: Parser::new(),
             inbox: Inbox {
@@ -356,7 +359,7 @@ impl Link {
     }
 
     fn failure(&self, kind: ErrorKind) -> Failure {
-        kind.of(&self.server)
+        kind.in_database(self.db).of(&self.server)
     }
 }
 
