@@ -61,6 +61,28 @@ fn lock_is_released_at_the_new_master_after_a_planned_failover() {
     });
 }
 
+/// "With Valkey 9, plan a failover by `SENTINEL FAILOVER MASTER COORDINATED` ... nothing is lost":
+/// short holds, which the Sentinels are not asked about, leave no lock behind at the new master.
+#[test]
+fn coordinated_failover_loses_no_release() {
+    Kind::Valkey9.run(|kind| {
+        let sentinels = Sentinels::start(kind);
+        let lab = Lab::at(sentinels.url());
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let work = scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    lab.run(["exec", "-q", "--ttl", "60s", "k", "--", "sleep", "0.1"]).silently(0);
+                }
+            });
+            sentinels.promote_by(&["COORDINATED"]);
+            is_over.store(true, Ordering::Relaxed);
+            work.join().expect("each lock is granted and released");
+        });
+        assert_eq!(lab.counts("k"), (0, 0));
+    });
+}
+
 /// The master dies. The replica still has the acknowledged grant, and the next token is larger.
 #[test]
 fn lock_survives_the_death_of_its_master() {
