@@ -124,6 +124,8 @@ pub(crate) enum ErrorKind {
     NotASentinel,
     /// The server that a Sentinel names is not the master.
     NotTheMaster,
+    /// The master has one replica less, which may be the next master.
+    LostReplica,
     /// Another error, with the text of the server.
     Other(String),
 }
@@ -211,6 +213,7 @@ impl ErrorKind {
                 | Self::TooManyClients
                 | Self::QueueFull
                 | Self::NotTheMaster
+                | Self::LostReplica
                 | Self::StalePassword
         )
     }
@@ -369,6 +372,7 @@ impl ErrorKind {
                 ("is no Sentinel", "correct the host and the port, or write redis:// for a single server")
             }
             Self::NotTheMaster => ("is not the primary that the Sentinels name", "wait for the failover to end"),
+            Self::LostReplica => ("has lost a replica, as in a failover", "wait for the failover to end"),
             Self::Other(text) => {
                 return Explained::with_semicolon(format!("sent an unknown error: {text}"), "see the server's log");
             }

@@ -238,7 +238,12 @@ impl Exchange {
             self.connection = Connection::Locating;
             // The search asks the Sentinels, too.
             self.checked = now;
-            let seek = self.redirect.clone().map_or(Seek::Start(self.attempt), Seek::Redirect);
+            let is_doubtful = self.outage().is_some_and(|failure| *failure.kind() == ErrorKind::LostReplica);
+            let seek = match self.redirect.clone() {
+                Some(redirect) => Seek::Redirect(redirect),
+                None if is_doubtful => Seek::After(self.node().clone()),
+                None => Seek::Start(self.attempt),
+            };
             self.act(Action::Open(seek));
         }
         is_due
@@ -257,6 +262,16 @@ impl Exchange {
         if is_due && self.is_open() && matches!(self.target.kind, Kind::Sentinel { .. }) {
             self.checked = now;
             self.act(Action::CheckMaster(CHECK_LIMIT.min(patience / 2)));
+        }
+    }
+
+    /// Does what is possible before a release: asks the Sentinels, and looks for signs of a failover
+    /// of which they have not heard. An old master would take the release, and the lock would stay
+    /// held at the new one.
+    pub(super) fn check_before_release(&mut self, patience: Duration, now: Boottime) {
+        self.check_master(patience, now);
+        if self.is_open() && matches!(self.target.kind, Kind::Sentinel { .. }) {
+            self.act(Action::CheckReplicas);
         }
     }
 

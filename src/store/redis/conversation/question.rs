@@ -127,9 +127,8 @@ impl<E: DerefMut<Target = Exchange>> Question<E> {
     }
 
     fn ask(&mut self, now: Boottime) {
-        // An old primary would take the release, and the lock would stay held at the new one.
         if let OldConnection::Open { until } = self.old {
-            self.exchange.check_master(until - now, now);
+            self.exchange.check_before_release(until - now, now);
         }
         match &self.text {
             Text::Call(call) => self.exchange.call(Asked::Question, Call::clone(call), now),
@@ -166,8 +165,9 @@ impl<E: DerefMut<Target = Exchange>> Question<E> {
                 Action::SetAside
             }
             _ => {
-                // What waited for the Sentinels has not left.
-                let has_left = self.exchange.is_open() && *failure.kind() != ErrorKind::NotTheMaster;
+                // What waited for the answer of the Sentinels, or of the master, has not left.
+                let is_held_back = matches!(failure.kind(), ErrorKind::NotTheMaster | ErrorKind::LostReplica);
+                let has_left = self.exchange.is_open() && !is_held_back;
                 self.in_doubt |= has_left && self.exchange.in_flight().next().is_some();
                 if let OldConnection::Open { .. } = self.old {
                     self.old = OldConnection::None;

@@ -233,15 +233,29 @@ fn sentinels_are_asked_again_at_each_renewal_and_sign_of_life() {
 fn release_goes_to_the_primary_that_the_sentinels_name() {
     let mut holder = held(SENTINELS);
     let soon = START + Duration::from_millis(499);
-    assert_eq!(at(&mut holder.release(None, soon).unwrap().question, soon), "release");
+    assert_eq!(at(&mut holder.release(None, soon).unwrap().question, soon), "check the replicas, release");
 
     let mut holder = held(SENTINELS);
     let now = START + Duration::from_millis(500);
     let mut release = holder.release(None, now).unwrap();
-    assert_eq!(at(&mut release.question, now), "check the master for 500ms, release");
+    assert_eq!(at(&mut release.question, now), "check the master for 500ms, check the replicas, release");
     assert_eq!(after(&mut release.question, failed(ErrorKind::NotTheMaster), now), "close");
     let again = release.question.timeout().unwrap();
     assert_eq!(at(&mut release.question, again), "open 1, release");
+    after(&mut release.question, reply(&["unknown"]), again);
+    assert_eq!(release.result(again), Ok(Released::Lost), "the old primary has got nothing");
+}
+
+/// The release waits behind the question for the replicas. Made at both primaries, it would let
+/// both grant the lock to others.
+#[test]
+fn release_leaves_a_primary_that_has_lost_a_replica() {
+    let mut holder = held(SENTINELS);
+    let mut release = holder.release(None, START).unwrap();
+    assert_eq!(at(&mut release.question, START), "check the replicas, release");
+    assert_eq!(after(&mut release.question, failed(ErrorKind::LostReplica), START), "close");
+    let again = release.question.timeout().unwrap();
+    assert_eq!(at(&mut release.question, again), "open after h:1, release");
     after(&mut release.question, reply(&["unknown"]), again);
     assert_eq!(release.result(again), Ok(Released::Lost), "the old primary has got nothing");
 }
