@@ -375,8 +375,13 @@ fn open_slot_is_told_to_new_requests_and_named_by_doctor() {
         let slot = cluster.slot("k");
         let from = cluster.owner(slot);
         let migration = cluster.migrate(slot, from, (from + 1) % 3);
-        let ran = lab.run(["exec", "--connect-timeout", "1s", "k", "--", "true"]);
-        assert!(ran.failed(69).contains("is moving the data to another node of the Cluster;"), "{kind:?}: {ran:?}");
+        let limit = ["--connect-timeout", "1s"];
+        for words in
+            [&["exec", limit[0], limit[1], "k", "--", "true"][..], &["acquire", "--for", "1m", limit[0], limit[1], "k"]]
+        {
+            let ran = lab.run(words);
+            assert!(ran.failed(69).contains("is moving the data to another node of the Cluster;"), "{kind:?}: {ran:?}");
+        }
         let ran = lab.run(["doctor"]);
         let found = check(&ran, "cluster");
         assert!(found.starts_with("fail") && found.contains(&format!("slot {slot} is open")), "{kind:?}: {ran:?}");

@@ -238,11 +238,12 @@ impl Exchange {
             self.connection = Connection::Locating;
             // The search asks the Sentinels, too.
             self.checked = now;
-            let is_doubtful = self.outage().is_some_and(|failure| *failure.kind() == ErrorKind::LostReplica);
-            let seek = match self.redirect.clone() {
-                Some(redirect) => Seek::Redirect(redirect),
-                None if is_doubtful => Seek::After(self.node().clone()),
-                None => Seek::Start(self.attempt),
+            let seek = match (self.redirect.clone(), self.outage().map(Failure::kind)) {
+                (Some(redirect), _) => Seek::Redirect(redirect),
+                // The Sentinels do not hear of a new master all at once, and a majority may still
+                // name the old one.
+                (None, Some(ErrorKind::NotTheMaster | ErrorKind::LostReplica)) => Seek::After(self.node().clone()),
+                (None, _) => Seek::Start(self.attempt),
             };
             self.act(Action::Open(seek));
         }
@@ -265,11 +266,9 @@ impl Exchange {
         }
     }
 
-    /// Does what is possible before a release: asks the Sentinels, and looks for signs of a failover
-    /// of which they have not heard. An old master would take the release, and the lock would stay
-    /// held at the new one.
-    pub(super) fn check_before_release(&mut self, patience: Duration, now: Boottime) {
-        self.check_master(patience, now);
+    /// Looks for the sign of a failover of which the Sentinels have not heard. The old master would
+    /// take a release, and the lock would stay held at the new one.
+    pub(super) fn check_replicas(&mut self) {
         if self.is_open() && matches!(self.target.kind, Kind::Sentinel { .. }) {
             self.act(Action::CheckReplicas);
         }

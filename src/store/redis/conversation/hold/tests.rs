@@ -224,7 +224,7 @@ fn sentinels_are_asked_again_at_each_renewal_and_sign_of_life() {
     let mut holder = held(SENTINELS);
     assert_eq!(at(&mut holder, START + TTL / 3), "subscribe, check the master for 500ms, renew");
     let later = START + TTL / 3 + Duration::from_secs(1);
-    assert_eq!(after(&mut holder, failed(ErrorKind::NotTheMaster), later), "close, open 1, subscribe, renew");
+    assert_eq!(after(&mut holder, failed(ErrorKind::NotTheMaster), later), "close, open after h:1, subscribe, renew");
     assert_eq!(standing(&holder), "granted");
 }
 
@@ -241,9 +241,17 @@ fn release_goes_to_the_primary_that_the_sentinels_name() {
     assert_eq!(at(&mut release.question, now), "check the master for 500ms, check the replicas, release");
     assert_eq!(after(&mut release.question, failed(ErrorKind::NotTheMaster), now), "close");
     let again = release.question.timeout().unwrap();
-    assert_eq!(at(&mut release.question, again), "open 1, release");
+    assert_eq!(at(&mut release.question, again), "open after h:1, release");
     after(&mut release.question, reply(&["unknown"]), again);
     assert_eq!(release.result(again), Ok(Released::Lost), "the old primary has got nothing");
+}
+
+/// Its place is worth no wait for the Sentinels, and then for the server.
+#[test]
+fn waiter_that_leaves_asks_for_no_replicas() {
+    let mut waiter = waiting(SENTINELS);
+    let now = START + Duration::from_secs(1);
+    assert_eq!(at(&mut waiter.give_up(now).question, now), "check the master for 500ms, give up");
 }
 
 /// The release waits behind the question for the replicas. Made at both primaries, it would let

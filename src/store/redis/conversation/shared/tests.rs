@@ -279,7 +279,10 @@ fn release_goes_to_the_primary_that_the_sentinels_name() {
     assert_eq!(release(&mut conversation, 1, START), "release", "the search for the server has just asked them");
     let now = START + Duration::from_millis(500);
     assert_eq!(release(&mut conversation, 2, now), "check the master for 500ms, release");
-    assert_eq!(after(&mut conversation, failed(ErrorKind::NotTheMaster), now), "close, open 1, release, release");
+    assert_eq!(
+        after(&mut conversation, failed(ErrorKind::NotTheMaster), now),
+        "close, open after h:1, release, release"
+    );
     conversation.on(Event::Connecting(node(1)), now);
     conversation.on(reply(&["unknown"]), now);
     conversation.on(reply(&["unknown"]), now);
