@@ -82,7 +82,10 @@ fn leaves_no_lock_behind(lab: &Lab, change_master: impl FnOnce() -> u16) -> bool
     std::thread::scope(|scope| {
         let work = scope.spawn(|| {
             let hold = || lab.run(["exec", "-q", "-w", "10s", "--ttl", "60s", "k", "--", "sleep", "0.1"]).code();
-            while !is_over.load(Ordering::Relaxed) && hold() == Some(0) {}
+            let mut is_released = true;
+            while is_released && !is_over.load(Ordering::Relaxed) {
+                is_released = hold() == Some(0);
+            }
         });
         change_master();
         is_over.store(true, Ordering::Relaxed);
