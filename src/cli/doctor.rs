@@ -128,7 +128,7 @@ fn examine(doctor: &Doctor) -> anyhow::Result<Vec<Check>> {
 fn in_use(store: &mut dyn Store) -> Result<Check, store::Error> {
     let inspection = store.inspect(&[])?;
     let pasts = store.pasts(&inspection)?;
-    Ok(names(&inspection, &pasts, store.take_unusable().len()))
+    Ok(names(&inspection, &pasts, &store.take_unusable()))
 }
 
 /// Takes and releases a lock on a name of its own, which the store then forgets. On a server, a

@@ -20,7 +20,7 @@ pub(crate) fn checks(facts: &Facts, ttl: Duration) -> Vec<Check> {
         Facts::Directory(facts) => {
             vec![place::directory(facts), place::file_system(facts), place::room(facts), place::limits(facts)]
         }
-        Facts::Server(facts) => vec![
+        Facts::Server(facts) => [
             server::tls(facts),
             server::login(facts),
             server::version(facts),
@@ -31,17 +31,22 @@ pub(crate) fn checks(facts: &Facts, ttl: Duration) -> Vec<Check> {
             server::clients(facts),
             server::clock(facts),
             server::latency(facts, ttl),
-        ],
+        ]
+        .into_iter()
+        .chain(server::cluster(facts))
+        .collect(),
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::collections::BTreeMap;
+
     use super::check::USED_UP;
     use super::place::{OVERLAY, directory};
     use super::*;
     use crate::store::embedded::TABLE_BYTES_MAX;
-    use crate::store::facts::{DirectoryFacts, ServerFacts};
+    use crate::store::facts::{ClusterFacts, DirectoryFacts, ServerFacts};
     use crate::words::Explained;
 
     const TTL: Duration = Duration::from_secs(30);
@@ -93,6 +98,8 @@ pub(crate) mod tests {
             info,
             clock: Some((1000, Duration::from_millis(1))),
             pings: vec![Duration::from_micros(300); 10],
+            unknown: Vec::new(),
+            cluster: None,
         }
     }
 
@@ -138,6 +145,30 @@ pub(crate) mod tests {
         );
     }
 
+    /// Each of them tells the version of Redis that it stems from, too.
+    #[test]
+    fn descendant_of_redis_is_named_by_its_own_version() {
+        for (field, version, found) in
+            [("valkey_version", "9.1.2", "Valkey 9.1.2"), ("redict_version", "7.3.6", "Redict 7.3.6")]
+        {
+            let check = server::version(&server(&[("redis_version", "7.2.4"), (field, version)]));
+            assert_eq!(check, Check::ok("version", found));
+        }
+    }
+
+    #[test]
+    fn command_that_the_server_does_not_know_needs_no_right() {
+        let remedy = |unknown| {
+            let facts = ServerFacts { unknown, login: None, ..server(&[("redis_version", "")]) };
+            [server::version(&facts), server::login(&facts)].map(|check| check.remedy.unwrap_or_default())
+        };
+        let allow = |right| format!("allow the command with ACL SETUSER USER +{right}");
+        let undo = |name| format!("the server does not know {name}: undo its rename-command, if there is one");
+        assert_eq!(remedy(vec![]), [allow("info"), allow("acl|whoami")]);
+        assert_eq!(remedy(vec!["info"]), [undo("INFO"), allow("acl|whoami")]);
+        assert_eq!(remedy(vec!["acl|whoami"]), [allow("info"), undo("ACL WHOAMI")]);
+    }
+
     #[test]
     fn each_check_of_a_directory_fails_for_its_fault() {
         for (name, expected, facts) in [
@@ -165,6 +196,9 @@ pub(crate) mod tests {
     #[test]
     fn each_check_of_a_server_fails_for_its_fault() {
         let near = || ServerFacts { is_encrypted: false, is_local: true, ..server(&[]) };
+        let node = |cluster| ServerFacts { cluster: Some(cluster), ..server(&[]) };
+        let open = BTreeMap::from([(7, "h:1".to_owned())]);
+        let missing = vec![("0-9".to_owned(), Explained::new("it is down", "start it"))];
         let slow = |millis| ServerFacts { pings: vec![Duration::from_millis(millis)], ..server(&[]) };
         for (name, expected, facts) in [
             ("tls", Verdict::Warn, ServerFacts { is_encrypted: false, ..server(&[]) }),
@@ -178,6 +212,7 @@ pub(crate) mod tests {
             ("version", Verdict::Fail, server(&[("redis_version", "6.0.16")])),
             ("version", Verdict::Ok, server(&[("redis_version", "6.2.0")])),
             ("version", Verdict::Ok, server(&[("redis_version", "7.2.4"), ("valkey_version", "9.0.0")])),
+            ("version", Verdict::Ok, server(&[("redis_version", "7.2.4"), ("redict_version", "7.3.6")])),
             ("version", Verdict::Unknown, server(&[("redis_version", "")])),
             ("role", Verdict::Fail, server(&[("role", "slave")])),
             ("role", Verdict::Unknown, server(&[("role", "")])),
@@ -200,6 +235,10 @@ pub(crate) mod tests {
             ("latency", Verdict::Fail, slow(10_000)),
             ("latency", Verdict::Warn, slow(1_500)),
             ("latency", Verdict::Unknown, ServerFacts { pings: vec![], ..server(&[]) }),
+            ("cluster", Verdict::Ok, node(ClusterFacts { primaries: 3, ..ClusterFacts::default() })),
+            ("cluster", Verdict::Unknown, node(ClusterFacts { lacks_right: true, ..ClusterFacts::default() })),
+            ("cluster", Verdict::Fail, node(ClusterFacts { open: open.clone(), ..ClusterFacts::default() })),
+            ("cluster", Verdict::Fail, node(ClusterFacts { missing: missing.clone(), ..ClusterFacts::default() })),
         ] {
             assert_eq!(verdict(Facts::Server(facts.clone()), name), expected, "{name}: {facts:?}");
         }

@@ -97,7 +97,7 @@ impl World {
     pub(super) fn node_at_once(&self, seek: &Seek) -> Option<usize> {
         match (seek, &self.location.target.kind) {
             (Seek::Start(_), Kind::Single) => Some(self.location.known[0]),
-            (Seek::Start(_), Kind::Sentinel { .. } | Kind::Cluster) => None,
+            (Seek::Start(_), Kind::Sentinel { .. } | Kind::Cluster) | (Seek::After(_), _) => None,
             (Seek::Redirect(redirect), _) => {
                 let is_meant = |node: &usize| self.location.address(*node) == redirect.node;
                 Some((0..self.nodes.len()).find(is_meant).expect("a node of the Cluster"))
@@ -108,7 +108,11 @@ impl World {
     /// Ends the lookup of a connection: asks the Sentinels, or one node after another, and the node
     /// that they name for its role.
     pub(super) fn look_up(&mut self, id: usize, seek: &Seek) {
-        let Seek::Start(attempt) = seek else { return };
+        let attempt = match seek {
+            Seek::Start(attempt) => attempt,
+            Seek::After(_) => &0,
+            Seek::Redirect(_) => return,
+        };
         let count = self.location.known.len();
         let named: Vec<_> = if self.location.has_sentinels() {
             vec![self.newest()]

@@ -115,6 +115,8 @@ impl Transport for Route<'_> {
                     self.site.world().check_master(id, limit);
                 }
             }
+            // A simulated master knows of no replicas.
+            Action::CheckReplicas => {}
             Action::Send(command) => self.send(ToServer::Command(wire::read(command))),
             Action::Subscribe(channel) => self.send(ToServer::Subscribe(channel)),
             Action::Unsubscribe(channel) => self.send(ToServer::Unsubscribe(channel)),

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::words::Explained;
+
 /// The facts about a store.
 #[derive(Clone, Debug)]
 pub enum Facts {
@@ -56,4 +58,21 @@ pub struct ServerFacts {
     pub clock: Option<(i64, Duration)>,
     /// How long some questions took, in order.
     pub pings: Vec<Duration>,
+    /// The commands that were asked for these facts and that the server does not know.
+    pub unknown: Vec<&'static str>,
+    /// The slots, if the server is a node of a Cluster.
+    pub cluster: Option<ClusterFacts>,
+}
+
+/// The facts about the slots of a Cluster.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterFacts {
+    /// The number of primaries that have slots.
+    pub primaries: usize,
+    /// The slots whose primary does not answer, in words, and why.
+    pub missing: Vec<(String, Explained)>,
+    /// The slots that are open, each with a node that says so.
+    pub open: BTreeMap<u16, String>,
+    /// Whether the user lacks a right to ask for these facts.
+    pub lacks_right: bool,
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::support::servers::cluster::Cluster;
 use crate::support::servers::{Kind, Server, ask};
 use crate::support::{Lab, RLOCK, Ran, wait_until};
-use crate::world::{each, expiry, has_waitaof};
+use crate::world::{check, each, expiry, has_waitaof};
 
 /// The source of rlock-redis(7).
 const PAGE: &str = include_str!("../../src/cli/pages/redis.txt");
@@ -92,15 +92,12 @@ fn doctor_finds_the_right_that_the_rule_lacks() {
         set_user(&mut server.client(), &rule());
         let ran = few.run(["doctor"]);
         assert_eq!(ran.code(), Some(0), "{kind:?} {ran:?}");
-        let line = |ran: &Ran, name: &str| {
-            ran.stdout.lines().find(|line| line.contains(name)).map(str::to_owned).unwrap_or_else(|| panic!("{ran:?}"))
-        };
-        assert!(line(&ran, "locks").contains("ok") && line(&ran, "latency").contains("ok"), "{kind:?} {ran:?}");
+        assert!(check(&ran, "locks").starts_with("ok") && check(&ran, "latency").starts_with("ok"), "{kind:?} {ran:?}");
         server.ask::<()>(&["ACL", "SETUSER", "rlock", "-hset"]);
         // A free resource does not need it.
         few.run(["exec", "free", "--", "true"]).silently(0);
         let ran = few.run(["doctor"]);
-        let said = line(&ran, "locks");
+        let said = check(&ran, "locks");
         assert!(said.contains("the command 'hset'") && ran.code() == Some(69), "{kind:?} {ran:?}");
     });
 }
@@ -269,6 +266,34 @@ fn cluster_needs_only_the_rights_of_the_manual_page() {
         let few = Lab::at(url).with("RLOCK_NAMESPACE", "rlock");
         run_everything(&few);
         Lab::at(cluster.url()).with("RLOCK_NAMESPACE", "rlock").assert_idle();
+
+        let ran = few.run(["doctor"]);
+        assert!(check(&ran, "cluster").starts_with("unknown") && ran.code() == Some(0), "{kind:?} {ran:?}");
+        for node in 0..3 {
+            set_user(&mut cluster.node(node).client(), &["+cluster|slots", "+cluster|nodes"]);
+        }
+        let ran = few.run(["doctor"]);
+        assert!(check(&ran, "cluster").starts_with("ok"), "{kind:?} {ran:?}");
+    });
+}
+
+/// "A user of Valkey 9.1 or later that has rights for single databases": without the right, the
+/// message names the database.
+#[test]
+fn user_without_the_right_for_the_database_is_told_its_number() {
+    Kind::Valkey9.run(|kind| {
+        let (server, _all, few) = labs(kind);
+        let mut admin = server.client();
+        set_user(&mut admin, &[&rule()[..], &["resetdbs", "db=2", "+select"]].concat());
+        let other = few.url() + "/3";
+        for (words, number) in
+            [(&["exec", "k", "--", "true"][..], 0), (&["exec", "--store", &other, "-q", "k", "--", "true"], 3)]
+        {
+            let ran = few.run(words);
+            assert!(ran.failed(69).contains(&format!("does not let this user use database {number};")), "{ran:?}");
+        }
+        set_user(&mut admin, &rule_adding("db=0"));
+        few.run(["exec", "k", "--", "true"]).silently(0);
     });
 }
 

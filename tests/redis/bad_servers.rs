@@ -2,6 +2,7 @@
 //! within the connect timeout. The command is not started.
 
 use std::net::{Ipv4Addr, TcpListener};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
@@ -12,7 +13,7 @@ use crate::support::servers::certificates::Certificates;
 use crate::support::servers::cluster::Cluster;
 use crate::support::servers::{Kind, Server, Setup};
 use crate::support::{Lab, Running, wait_until};
-use crate::world::each;
+use crate::world::{check, each};
 
 /// The password that no message may contain.
 const PASSWORD: &str = "sesame";
@@ -272,6 +273,64 @@ fn tls_mismatch_exits_69_with_the_reason() {
     let no_file = certificates.folder().join("none").display().to_string();
     let lab = Lab::at(format!("{}?ca={no_file}", url(&good)));
     assert_unusable(&lab, &url(&good), &no_file);
+}
+
+/// Accepts connections, with TLS if it is given a certificate and a key, and closes them.
+const EMPTY_PROXY: &str = "
+import socket, ssl, sys
+tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+if sys.argv[1:]: tls.load_cert_chain(sys.argv[1], sys.argv[2])
+proxy = socket.create_server(('127.0.0.1', 0))
+print(proxy.getsockname()[1], flush=True)
+while True:
+    client, _ = proxy.accept()
+    try:
+        if sys.argv[1:]: client = tls.wrap_socket(client, server_side=True)
+        client.recv(1)
+        client.close()
+    except OSError: pass
+";
+
+/// haproxy, stunnel and socat accept and close if no server is behind them. Only a URL without TLS
+/// is advised to use it.
+#[test]
+fn proxy_without_a_server_behind_it_exits_69_and_is_named() {
+    crate::support::needs::skip_unless!(crate::support::needs::programs(&["openssl", "python3"]));
+    let certificates = Certificates::new();
+    let (ca, cert) = (certificates.authority(), certificates.certificate("server"));
+    let proxy =
+        "closed the connection without an answer; see the server's log, or whether a proxy has no server behind it";
+    for (words, why) in [
+        (vec![cert, certificates.key("server")], format!("{proxy}$")),
+        (vec![], format!("{proxy}, or write rediss:// or valkeys:// for TLS$")),
+    ] {
+        let mut python =
+            Running::start(Command::new("python3").args(["-c", EMPTY_PROXY]).args(&words).stdin(Stdio::null()));
+        let server = format!("127.0.0.1:{}", python.line());
+        let url = if words.is_empty() {
+            format!("redis://{server}")
+        } else {
+            format!("rediss://{server}?ca={}", ca.display())
+        };
+        let lab = Lab::at(url);
+        let ran = lab.run(["exec", "--connect-timeout", "1s", "k", "--", "true"]);
+        let said = format!("{}$", ran.failed(69));
+        assert!(said.ends_with(&why), "{said}");
+    }
+}
+
+/// No right helps where the server does not know the command.
+#[test]
+fn renamed_info_is_told_by_doctor_without_advice_on_rights() {
+    each(|kind| {
+        let server = Server::with(kind, &["--rename-command", "INFO", ""]);
+        let ran = Lab::at(server.url()).run(["doctor"]);
+        for name in ["version", "role", "memory", "persistence", "replicas", "clients"] {
+            let line = check(&ran, name);
+            assert!(line.starts_with("unknown") && line.contains("the server does not know INFO"), "{kind:?}: {line}");
+        }
+        assert_eq!(ran.code(), Some(0), "{kind:?}: {ran:?}");
+    });
 }
 
 /// A single server named as a Cluster is refused, and a Cluster named as a single server.

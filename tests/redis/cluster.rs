@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::support::servers::Kind;
 use crate::support::servers::cluster::Cluster;
 use crate::support::{Lab, RLOCK, wait_until};
-use crate::world::{assert_failover_is_followed, each};
+use crate::world::{assert_failover_is_followed, check, each};
 
 /// Runs a test on each kind of server whose Cluster has sharded channels.
 fn each_new(test: impl Fn(Kind) + Sync) {
@@ -329,6 +329,91 @@ fn holder_outlives_the_only_node_of_its_url() {
         assert!(said.starts_with("rlock: what is in the slots 0-5460 is missing: 'redis://127.0.0.1:"), "{said}");
         assert!(said.lines().count() == 1 && ran.code() == Some(69), "{kind:?} {ran:?}");
         holder.end().silently(0);
+    });
+}
+
+/// "A slot that moves to another node takes its locks and queues along": Valkey 9 moves it as a
+/// whole, again and again.
+#[test]
+fn lock_and_queue_follow_a_slot_that_moves_as_a_whole() {
+    Kind::Valkey9.run(|kind| {
+        let cluster = Cluster::start(kind, 3);
+        let lab = Lab::at(cluster.url());
+        let slot = cluster.slot("k");
+        let mut holder = lab.hold_by(["exec", "k", "--ttl", "6s", "--grace", "200ms"]);
+        let waiters = [1, 2].map(|place| {
+            let waiter = lab.wait_by(["exec", "-q", "k"]);
+            lab.until_waiting("k", place);
+            waiter
+        });
+        let mut owner = cluster.owner(slot);
+        for _ in 0..4 {
+            cluster.move_whole(slot, owner, (owner + 1) % 3);
+            owner = (owner + 1) % 3;
+            lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
+        }
+        wait_until("all are subscribed at the last node", || {
+            cluster.node(owner).ask::<Vec<String>>(&["PUBSUB", "SHARDCHANNELS"]).len() == 3
+        });
+        assert!(holder.runs());
+        holder.end().silently(0);
+        for mut waiter in waiters {
+            waiter.expect_held();
+            waiter.end().silently(0);
+        }
+        lab.assert_idle();
+    });
+}
+
+/// A resharding that broke off leaves its slot open. New requests there fail and say why, and
+/// doctor names the slot and what closes it.
+#[test]
+fn open_slot_is_told_to_new_requests_and_named_by_doctor() {
+    each_new(|kind| {
+        let cluster = Cluster::start(kind, 3);
+        let lab = Lab::at(cluster.url());
+        let slot = cluster.slot("k");
+        let from = cluster.owner(slot);
+        let migration = cluster.migrate(slot, from, (from + 1) % 3);
+        let limit = ["--connect-timeout", "1s"];
+        for words in
+            [&["exec", limit[0], limit[1], "k", "--", "true"][..], &["acquire", "--for", "1m", limit[0], limit[1], "k"]]
+        {
+            let ran = lab.run(words);
+            assert!(ran.failed(69).contains("is moving the data to another node of the Cluster;"), "{kind:?}: {ran:?}");
+        }
+        let ran = lab.run(["doctor"]);
+        let found = check(&ran, "cluster");
+        assert!(found.starts_with("fail") && found.contains(&format!("slot {slot} is open")), "{kind:?}: {ran:?}");
+        assert!(found.contains("redis-cli --cluster fix 127.0.0.1:"), "{kind:?}: {ran:?}");
+        assert_eq!(ran.code(), Some(69), "{kind:?}: {ran:?}");
+        migration.finish();
+        let ran = lab.run(["doctor"]);
+        assert!(check(&ran, "cluster").contains("3 primaries, and no slot is open"), "{kind:?}: {ran:?}");
+        assert_eq!(ran.code(), Some(0), "{kind:?}: {ran:?}");
+    });
+}
+
+/// What a dead primary has is missing, and not foreign. doctor names the slots and fails, though
+/// its own lock may be on another primary.
+#[test]
+fn doctor_names_the_slots_of_a_dead_primary_and_exits_69() {
+    each_new(|kind| {
+        let mut cluster = Cluster::start(kind, 3);
+        for node in 0..3 {
+            cluster.node(node).ask::<()>(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+        }
+        let dead = format!("'redis://127.0.0.1:{}' refused the connection", cluster.node(0).port());
+        cluster.node_mut(0).kill();
+        let ran = Lab::at(cluster.url()).run(["doctor"]);
+        assert_eq!(ran.code(), Some(69), "{kind:?}: {ran:?}");
+        for (name, found) in [
+            ("cluster", format!("the slots 0-5460 are missing: {dead}: start the server")),
+            ("names", format!("what is in the slots 0-5460 is missing: {dead}; elsewhere held: 0; waited for: 0:")),
+        ] {
+            let line = check(&ran, name);
+            assert!(line.starts_with("fail") && line.contains(&found), "{kind:?}: {line}");
+        }
     });
 }
 

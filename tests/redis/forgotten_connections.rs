@@ -3,9 +3,10 @@
 
 use rustix::process::Signal;
 
-use crate::support::Lab;
 use crate::support::servers::proxy::Proxy;
 use crate::support::servers::{Kind, Server};
+use crate::support::{Lab, wait_until};
+use crate::world::each;
 
 /// Returns a lab behind the proxy and a direct one, both in the same namespace.
 fn labs(server: &Server, proxy: &Proxy) -> (Lab, Lab) {
@@ -90,4 +91,41 @@ fn waiter_on_a_forgotten_connection_leaves_the_queue_on_term() {
     assert_eq!(waiter.end().code(), Some(143));
     assert_eq!(direct.counts("k"), (1, 0), "the waiter kept its place until its lease ended");
     holder.end().silently(0);
+}
+
+/// "A waiter that is reconnecting when its turn comes is passed over ... It keeps its number, and
+/// once it is back, it is next at the first release."
+#[test]
+fn waiter_that_is_passed_over_while_it_reconnects_is_next_after_its_return() {
+    each(|kind| {
+        let server = Server::start(kind);
+        let proxy = Proxy::new(&server);
+        let (through_proxy, lab) = labs(&server, &proxy);
+        let subscribed = || {
+            let pattern = format!("{}:*", lab.namespace());
+            server.ask::<Vec<String>>(&["PUBSUB", "CHANNELS", &pattern]).len()
+        };
+        let holder = lab.hold("k");
+        let mut first = through_proxy.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 1);
+        let [mut second, mut third] = [2, 3].map(|place| {
+            let waiter = lab.wait_by(["exec", "k"]);
+            lab.until_waiting("k", place);
+            waiter
+        });
+        wait_until("the holder and the waiters are subscribed", || subscribed() == 4);
+        proxy.refuse();
+        proxy.cut();
+        wait_until("the first waiter is not", || subscribed() == 3);
+        holder.end().silently(0);
+        second.expect_held();
+        proxy.pass();
+        lab.until_waiting("k", 2);
+        second.end().silently(0);
+        first.expect_held();
+        first.end().silently(0);
+        third.expect_held();
+        third.end().silently(0);
+        lab.assert_idle();
+    });
 }

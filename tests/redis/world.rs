@@ -13,7 +13,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::support::servers::{Kind, Server};
-use crate::support::{DEADLINE, Lab, Running, wait_until};
+use crate::support::{DEADLINE, Lab, Ran, Running, wait_until};
 
 /// Runs a test on each kind of server that this machine has, in parallel. The name of a thread is
 /// the name of its server, so a failure shows it.
@@ -35,6 +35,13 @@ pub(crate) fn each(test: impl Fn(Kind) + Sync) {
 /// Whether the server knows WAITAOF, as Redis does since 7.2.
 pub(crate) fn has_waitaof(server: &Server) -> bool {
     server.ask::<Vec<redis::Value>>(&["COMMAND", "INFO", "WAITAOF"]) != [redis::Value::Nil]
+}
+
+/// The line of `rlock doctor` about this check.
+#[track_caller]
+pub(crate) fn check<'r>(ran: &'r Ran, name: &str) -> &'r str {
+    let is_about = |line: &&str| line.split_whitespace().nth(1) == Some(name);
+    ran.stdout.lines().find(is_about).unwrap_or_else(|| panic!("{name}: {ran:?}"))
 }
 
 /// Starts `rlock` with these words and a script whose input stays open.

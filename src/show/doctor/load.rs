@@ -5,22 +5,28 @@ use std::time::Duration;
 use super::check::Check;
 use crate::lock::op::ResourceListing;
 use crate::lock::past::{JOBS_MAX, Remembered};
-use crate::store::Inspection;
+use crate::store::{Inspection, Unusable};
 
 /// From this number of waiters on, a name may need more slots, or its jobs a `--max-waiting`.
 const WAITERS: usize = 100;
 
-/// The check of the names in use. `pasts` is what they remember, and `unreadable` the number of
-/// names that the store could not read.
-pub(crate) fn names(inspection: &Inspection, pasts: &[Remembered], unreadable: usize) -> Check {
+/// The check of the names in use. `pasts` is what they remember, and `unusable` what the store could
+/// not read.
+pub(crate) fn names(inspection: &Inspection, pasts: &[Remembered], unusable: &[Unusable]) -> Check {
     let resources = &inspection.resources;
     let is_held = |listing: &&ResourceListing| listing.holders.iter().any(|holder| !holder.is_over(inspection.now));
     let held = resources.iter().filter(is_held).count();
     let waited_for = resources.iter().filter(|listing| !listing.waiters.is_empty()).count();
     let found = format!("held: {held}; waited for: {waited_for}");
-    if unreadable > 0 {
+    let missing = unusable.iter().filter(|found| found.resource.is_none()).map(|found| &found.words);
+    if let Some(words) = missing.clone().next() {
+        let remedy = words.remedy.as_deref().unwrap_or("see 'rlock inspect'");
+        let parts: Vec<_> = missing.map(|words| words.what.as_str()).collect();
+        return Check::fail("names", format!("{}; elsewhere {found}", parts.join("; ")), remedy);
+    }
+    if !unusable.is_empty() {
         let remedy = "see 'rlock inspect', which names them";
-        return Check::warn("names", format!("{found}; not rlock's: {unreadable}"), remedy);
+        return Check::warn("names", format!("{found}; not rlock's: {}", unusable.len()), remedy);
     }
     let jobs = pasts.iter().max_by_key(|past| past.past.jobs.len());
     if let Some(past) = jobs.filter(|past| past.past.jobs.len() >= JOBS_MAX / 10 * 9) {
@@ -58,11 +64,29 @@ mod tests {
     use super::*;
     use crate::lock::past::{JobPast, Past};
     use crate::show::listing::tests::{NOW, holder, inspection, resource, waiter};
+    use crate::words::Explained;
 
     fn remembered(jobs: usize) -> Remembered {
         let jobs = (0..jobs).map(|number| (number.to_string(), JobPast::default())).collect();
         let name = resource("k", vec![], vec![]).name;
         Remembered { name, past: Past { jobs, ..Past::default() }, entries: Vec::new() }
+    }
+
+    /// A resource that the store can't read, or a part of a Cluster.
+    fn unusable(name: Option<&str>, words: Explained) -> Unusable {
+        Unusable { resource: name.map(|name| resource(name, vec![], vec![]).name), words }
+    }
+
+    #[test]
+    fn part_of_a_cluster_that_is_missing_is_no_foreign_name() {
+        let missing = |slots: &str| {
+            unusable(None, Explained::new(format!("what is in the slots {slots} is missing: it is down"), "start it"))
+        };
+        let found = [unusable(Some("k"), "it is foreign".into()), missing("0-9"), missing("20-29")];
+        let check = names(&inspection(&[resource("a", vec![holder(1)], vec![])]), &[], &found);
+        let text = "what is in the slots 0-9 is missing: it is down; what is in the slots 20-29 is missing: it is down; \
+                    elsewhere held: 1; waited for: 0";
+        assert_eq!(check, Check::fail("names", text, "start it"));
     }
 
     #[test]
@@ -74,18 +98,22 @@ mod tests {
             resource("b", vec![holder(2)], vec![]),
             resource("c", vec![expired], vec![]),
         ];
-        assert_eq!(names(&inspection(&resources), &[], 0), Check::ok("names", "held: 2; waited for: 1"));
-        assert_eq!(names(&inspection(&[]), &[], 0), Check::ok("names", "held: 0; waited for: 0"));
+        assert_eq!(names(&inspection(&resources), &[], &[]), Check::ok("names", "held: 2; waited for: 1"));
+        assert_eq!(names(&inspection(&[]), &[], &[]), Check::ok("names", "held: 0; waited for: 0"));
     }
 
     #[test]
     fn limit_that_is_near_is_told() {
         let crowd = |count| inspection(&[resource("k", vec![holder(1)], (0..count).map(|_| waiter(2, 1)).collect())]);
         for (check, verdict, text) in [
-            (names(&crowd(99), &[remembered(899)], 0), Verdict::Ok, ""),
-            (names(&crowd(100), &[], 0), Verdict::Warn, "; 100 wait for 'k'"),
-            (names(&crowd(1), &[remembered(900)], 0), Verdict::Warn, "; 'k' remembers 900 of at most 1000 jobs"),
-            (names(&crowd(1), &[], 2), Verdict::Warn, "; not rlock's: 2"),
+            (names(&crowd(99), &[remembered(899)], &[]), Verdict::Ok, ""),
+            (names(&crowd(100), &[], &[]), Verdict::Warn, "; 100 wait for 'k'"),
+            (names(&crowd(1), &[remembered(900)], &[]), Verdict::Warn, "; 'k' remembers 900 of at most 1000 jobs"),
+            (
+                names(&crowd(1), &[], &[unusable(Some("a"), "x".into()), unusable(Some("b"), "x".into())]),
+                Verdict::Warn,
+                "; not rlock's: 2",
+            ),
             (cost(Duration::from_micros(1_250)), Verdict::Ok, "at most 1.2ms"),
             (cost(Duration::from_millis(1_001)), Verdict::Warn, "at most 1001.0ms"),
             (no_names("no right"), Verdict::Unknown, "they cannot be listed: no right"),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::check::{Check, size};
 use crate::lock::text::shortened;
-use crate::store::facts::ServerFacts;
+use crate::store::facts::{ClusterFacts, ServerFacts};
 use crate::words::duration;
 
 /// Fewer days than these before its end, a certificate needs a person: programs that renew
@@ -38,11 +38,7 @@ pub(super) fn tls(facts: &ServerFacts) -> Check {
 
 pub(super) fn login(facts: &ServerFacts) -> Check {
     match facts.login.as_deref() {
-        None => Check::unknown(
-            "login",
-            "the server does not tell the user",
-            "allow the command with ACL SETUSER USER +acl|whoami",
-        ),
+        None => Check::unknown("login", "the server does not tell the user", allow(facts, "acl|whoami")),
         Some("default") if !facts.is_local => Check::warn(
             "login",
             "the user is 'default', who may usually do everything",
@@ -53,16 +49,18 @@ pub(super) fn login(facts: &ServerFacts) -> Check {
 }
 
 pub(super) fn version(facts: &ServerFacts) -> Check {
-    let field = |name: &str| facts.info.get(name);
-    let (product, found, least) = match field("valkey_version") {
-        Some(version) => ("Valkey", Some(version), [7, 2]),
-        None => ("Redis", field("redis_version"), [6, 2]),
-    };
-    let Some(found) = found else {
-        return Check::unknown("version", "the server does not tell it", ALLOW_INFO);
+    // The others tell the version of Redis, too, for clients that ask for no other.
+    let products = [
+        ("Valkey", "valkey_version", [7, 2]),
+        ("Redict", "redict_version", [7, 3]),
+        ("Redis", "redis_version", [6, 2]),
+    ];
+    let told = products.iter().find_map(|(product, field, least)| Some((product, facts.info.get(*field)?, least)));
+    let Some((product, found, least)) = told else {
+        return Check::unknown("version", "the server does not tell it", allow(facts, "info"));
     };
     let mut parts = found.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-    let is_new = [parts.next().unwrap_or(0), parts.next().unwrap_or(0)] >= least;
+    let is_new = [parts.next().unwrap_or(0), parts.next().unwrap_or(0)] >= *least;
     let text = format!("{product} {}", shortened(found));
     if is_new {
         return Check::ok("version", text);
@@ -71,11 +69,18 @@ pub(super) fn version(facts: &ServerFacts) -> Check {
     Check::fail("version", text, remedy)
 }
 
-const ALLOW_INFO: &str = "allow the command with ACL SETUSER USER +info";
+/// What to do where the server does not tell what this command asks.
+fn allow(facts: &ServerFacts, command: &str) -> String {
+    if facts.unknown.contains(&command) {
+        let name = command.replace('|', " ").to_uppercase();
+        return format!("the server does not know {name}: undo its rename-command, if there is one");
+    }
+    format!("allow the command with ACL SETUSER USER +{command}")
+}
 
 pub(super) fn role(facts: &ServerFacts) -> Check {
     match facts.info.get("role").map(String::as_str) {
-        None => Check::unknown("role", "the server does not tell it", ALLOW_INFO),
+        None => Check::unknown("role", "the server does not tell it", allow(facts, "info")),
         Some("master") => Check::ok("role", "primary"),
         Some(_) => Check::fail(
             "role",
@@ -85,6 +90,27 @@ pub(super) fn role(facts: &ServerFacts) -> Check {
     }
 }
 
+/// The check of the slots of a Cluster, if the server is a node of one.
+pub(super) fn cluster(facts: &ServerFacts) -> Option<Check> {
+    let ClusterFacts { primaries, missing, open, lacks_right } = facts.cluster.as_ref()?;
+    let name = "cluster";
+    Some(if let Some((_, why)) = missing.first() {
+        let slots: Vec<_> = missing.iter().map(|(slots, _)| slots.as_str()).collect();
+        let remedy = why.remedy.as_deref().unwrap_or("see the output of 'cluster nodes'");
+        Check::fail(name, format!("the slots {} are missing: {}", slots.join(", "), why.what), remedy)
+    } else if let Some((slot, node)) = open.first_key_value() {
+        let more = if open.len() > 1 { format!("; open slots: {}", open.len()) } else { String::new() };
+        let found =
+            format!("slot {slot} is open: new requests in it fail, for a resharding goes on or broke off{more}");
+        Check::fail(name, found, format!("let it end, or close the slot by redis-cli --cluster fix {node}"))
+    } else if *lacks_right {
+        let remedy = "allow the commands with ACL SETUSER USER +cluster|slots +cluster|nodes";
+        Check::unknown(name, "the nodes do not tell all of their slots", remedy)
+    } else {
+        Check::ok(name, format!("{primaries} primaries, and no slot is open"))
+    })
+}
+
 fn number(facts: &ServerFacts, name: &str) -> Option<u64> {
     facts.info.get(name)?.parse().ok()
 }
@@ -92,7 +118,7 @@ fn number(facts: &ServerFacts, name: &str) -> Option<u64> {
 pub(super) fn memory(facts: &ServerFacts) -> Check {
     let name = "memory";
     let (Some(policy), Some(max)) = (facts.info.get("maxmemory_policy"), number(facts, "maxmemory")) else {
-        return Check::unknown(name, "the server does not tell its limit and its policy", ALLOW_INFO);
+        return Check::unknown(name, "the server does not tell its limit and its policy", allow(facts, "info"));
     };
     let used = number(facts, "used_memory").unwrap_or(0);
     let limit = if max == 0 { "no limit".to_owned() } else { format!("{} of {} used", size(used), size(max)) };
@@ -112,7 +138,7 @@ pub(super) fn persistence(facts: &ServerFacts) -> Check {
     let name = "persistence";
     let is = |field: &str, value: &str| facts.info.get(field).is_some_and(|found| found == value);
     if !facts.info.contains_key("aof_enabled") {
-        return Check::unknown(name, "the server does not tell it", ALLOW_INFO);
+        return Check::unknown(name, "the server does not tell it", allow(facts, "info"));
     }
     for (field, what) in [("aof_last_write_status", "append-only file"), ("rdb_last_bgsave_status", "snapshot")] {
         if is(field, "err") {
@@ -129,7 +155,7 @@ pub(super) fn persistence(facts: &ServerFacts) -> Check {
 
 pub(super) fn replicas(facts: &ServerFacts) -> Check {
     let Some(count) = number(facts, "connected_slaves") else {
-        return Check::unknown("replicas", "the server does not tell them", ALLOW_INFO);
+        return Check::unknown("replicas", "the server does not tell them", allow(facts, "info"));
     };
     let lags = (0..count).filter_map(|index| facts.info.get(&format!("slave{index}")));
     let lag =
@@ -147,7 +173,7 @@ pub(super) fn replicas(facts: &ServerFacts) -> Check {
 
 pub(super) fn clients(facts: &ServerFacts) -> Check {
     let (Some(count), Some(max)) = (number(facts, "connected_clients"), number(facts, "maxclients")) else {
-        return Check::unknown("clients", "the server does not tell their number", ALLOW_INFO);
+        return Check::unknown("clients", "the server does not tell their number", allow(facts, "info"));
     };
     let found = format!("{count} of at most {max}");
     if count >= max / 10 * 9 {
@@ -161,11 +187,7 @@ const CLOCK_OFF: i64 = 1_000_000;
 
 pub(super) fn clock(facts: &ServerFacts) -> Check {
     let Some((ahead, error)) = facts.clock else {
-        return Check::unknown(
-            "clock",
-            "the server does not tell its time",
-            "allow the command with ACL SETUSER USER +time",
-        );
+        return Check::unknown("clock", "the server does not tell its time", allow(facts, "time"));
     };
     let off = Duration::from_micros(ahead.unsigned_abs());
     let side = if ahead < 0 { "behind" } else { "ahead of" };
@@ -185,7 +207,7 @@ pub(super) fn latency(facts: &ServerFacts, ttl: Duration) -> Check {
         return Check::unknown(
             "latency",
             "the server does not tell its time, by which the latency is measured",
-            "allow the command with ACL SETUSER USER +time",
+            allow(facts, "time"),
         );
     };
     let shown = |length: &Duration| format!("{:.1}ms", length.as_secs_f64() * 1000.0);

@@ -24,6 +24,7 @@
 //! | request that fails | the connection stays open for the release | the connection is replaced |
 //! | release behind an open request | leaves at once; that reply is ignored | follows the reply |
 //! | release without an answer | a second connection beside the first | the next connection |
+//! | release at a master that has lost a replica | waits for the Sentinels | goes there |
 //! | copies of a grant | `WAIT` holds up what is behind it | not asked for |
 
 mod exchange;

@@ -124,6 +124,8 @@ pub(crate) enum ErrorKind {
     NotASentinel,
     /// The server that a Sentinel names is not the master.
     NotTheMaster,
+    /// The master has one replica less, which may be the next master.
+    LostReplica,
     /// Another error, with the text of the server.
     Other(String),
 }
@@ -135,8 +137,10 @@ pub(crate) enum Stage {
     Connecting,
     /// The TLS handshake is not over.
     Handshake,
-    /// The server has not answered yet.
+    /// The server has not answered yet, without TLS.
     Silent,
+    /// The TLS handshake is over, and the server has not answered yet.
+    Encrypted,
     /// The server has answered before.
     Used,
 }
@@ -150,7 +154,12 @@ pub(crate) enum Right {
     Keys,
     /// To publish or subscribe to the channels.
     Channels,
+    /// To use the database, with its number.
+    Database(String),
 }
+
+/// What to do about a server that accepts and closes, as haproxy, stunnel and socat do.
+const LOG_OR_PROXY: &str = "see the server's log, or whether a proxy has no server behind it";
 
 impl ErrorKind {
     /// The failure of this kind of a server.
@@ -170,6 +179,14 @@ impl ErrorKind {
             Errno::TIMEDOUT => Self::TimedOut(stage),
             Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED => Self::Closed(stage),
             error => Self::ConnectionFailed(reason(&error)),
+        }
+    }
+
+    /// Names the database by its number, if the failure is about the right to use it.
+    pub(super) fn in_database(self, number: u32) -> Self {
+        match self {
+            Self::NoRight(Right::Database(_)) => Self::NoRight(Right::Database(number.to_string())),
+            other => other,
         }
     }
 
@@ -196,6 +213,7 @@ impl ErrorKind {
                 | Self::TooManyClients
                 | Self::QueueFull
                 | Self::NotTheMaster
+                | Self::LostReplica
                 | Self::StalePassword
         )
     }
@@ -238,18 +256,20 @@ impl ErrorKind {
             Self::TimedOut(Stage::Handshake) => {
                 ("did not answer in time to the TLS handshake", "for a server without TLS write redis:// or valkey://")
             }
-            Self::TimedOut(Stage::Silent | Stage::Used) => (
+            Self::TimedOut(Stage::Silent | Stage::Encrypted | Stage::Used) => (
                 "accepted the connection but did not answer in time",
                 "see whether the server is stopped or overloaded",
             ),
-            Self::Closed(Stage::Connecting) => ("closed the connection at once", "see the server's log"),
-            Self::Closed(Stage::Handshake) => {
-                ("closed the connection in the TLS handshake", "for a server without TLS write redis:// or valkey://")
-            }
-            Self::Closed(Stage::Silent) => (
-                "closed the connection without an answer",
-                "see the server's log, or write rediss:// or valkeys:// for TLS",
+            Self::Closed(Stage::Connecting) => ("closed the connection at once", LOG_OR_PROXY),
+            Self::Closed(Stage::Handshake) => (
+                "closed the connection in the TLS handshake",
+                "see whether a proxy has no server behind it, or for a server without TLS write redis:// or valkey://",
             ),
+            Self::Closed(Stage::Silent) => {
+                let remedy = format!("{LOG_OR_PROXY}, or write rediss:// or valkeys:// for TLS");
+                return Explained::with_semicolon("closed the connection without an answer", remedy);
+            }
+            Self::Closed(Stage::Encrypted) => ("closed the connection without an answer", LOG_OR_PROXY),
             Self::Closed(Stage::Used) => {
                 ("closed the connection", "see the server's log, and whether the server was restarted")
             }
@@ -352,6 +372,7 @@ impl ErrorKind {
                 ("is no Sentinel", "correct the host and the port, or write redis:// for a single server")
             }
             Self::NotTheMaster => ("is not the primary that the Sentinels name", "wait for the failover to end"),
+            Self::LostReplica => ("has lost a replica, as in a failover", "wait for the failover to end"),
             Self::Other(text) => {
                 return Explained::with_semicolon(format!("sent an unknown error: {text}"), "see the server's log");
             }
@@ -367,6 +388,7 @@ impl Right {
             Self::Command(None) => "does not let this user run a command that rlock needs".to_owned(),
             Self::Keys => "does not let this user touch the keys of the namespace".to_owned(),
             Self::Channels => "does not let this user use the channels of the namespace".to_owned(),
+            Self::Database(number) => format!("does not let this user use database {number}"),
         };
         Explained::with_semicolon(lacking, "give the user the rights that rlock-redis(7) lists")
     }

@@ -72,6 +72,10 @@ pub(crate) enum Action {
     /// anything else is sent. [`Event::Failed`] follows if it is not, and nothing if it is or if no
     /// Sentinel answers.
     CheckMaster(Duration),
+    /// Ask the master, before anything else is sent, whether it has lost a replica since the
+    /// connection was opened: the replica may be the next master, of which the Sentinels have not
+    /// heard. [`Event::Failed`] follows if it has, and nothing if it has not or does not tell.
+    CheckReplicas,
     /// Send a command. Its reply arrives in the order of the commands.
     Send(Cmd),
     /// Subscribe to a channel. Only a failure is reported.
@@ -111,6 +115,9 @@ pub(crate) enum Seek {
     /// The server of the URL, or any node of the Cluster. Each attempt begins with another node, so
     /// that a useless one is left behind.
     Start(usize),
+    /// The master that the Sentinels name, once it is another than this one or they have had the
+    /// time to hear of another.
+    After(Node),
     /// The node that a redirect names.
     Redirect(Redirect),
 }

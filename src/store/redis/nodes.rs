@@ -128,6 +128,13 @@ pub(super) fn primaries(reply: &Value, asked: &Node) -> Vec<(Node, String)> {
     slots.into_values().map(|(node, ranges)| (node, in_words(ranges))).collect()
 }
 
+/// The slots that a node moves, or takes over, one key at a time, in its reply to `CLUSTER NODES`.
+/// Each node tells its own, in brackets behind its ranges: `[93->-NODE]` or `[77-<-NODE]`.
+pub(super) fn open_slots(reply: &str) -> Vec<u16> {
+    let words = reply.split_whitespace().filter_map(|word| word.strip_prefix('['));
+    words.filter_map(|word| word.split_once("->-").or(word.split_once("-<-"))?.0.parse().ok()).collect()
+}
+
 fn ranges(reply: &Value, asked: &Node) -> Vec<Range> {
     let Value::Array(ranges) = reply else { return Vec::new() };
     let node = |value: &Value| {
@@ -191,6 +198,13 @@ mod tests {
         let (known, now) = (Known::default(), Boottime::since_boot(Duration::from_secs(100)));
         let due = [0, 1, 60, 61, 120].map(|after| known.is_due(now + Duration::from_secs(after)));
         assert_eq!(due, [true, false, true, false, true]);
+    }
+
+    #[test]
+    fn open_slots_of_a_node_are_read() {
+        let reply = "a1 127.0.0.1:2@12 master - 0 1 2 connected 5461-10922\n\
+                     b2 127.0.0.1:1@11 myself,master - 0 0 1 connected 0-92 93-5460 [93->-a1] [7-<-c3]\n";
+        assert_eq!(open_slots(reply), [93, 7]);
     }
 
     #[test]

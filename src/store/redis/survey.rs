@@ -182,7 +182,7 @@ fn first_of_single(client: &mut Client, command: Cmd) -> Result<Value, Failure> 
 }
 
 /// The primaries of a Cluster that have slots, each with its slots in words.
-fn primaries_of(client: &mut Client) -> Result<Vec<(Node, String)>, Failure> {
+pub(super) fn primaries_of(client: &mut Client) -> Result<Vec<(Node, String)>, Failure> {
     let mut slots = redis::cmd("CLUSTER");
     slots.arg("SLOTS");
     let reply = client.command(slots)?;

@@ -114,6 +114,19 @@ impl Cluster {
         Migration { cluster: self, slot: number, from, to }
     }
 
+    /// Moves a slot as a whole, as Valkey 9 can, and waits until all nodes know.
+    pub(crate) fn move_whole(&self, slot: usize, from: usize, to: usize) {
+        let number = slot.to_string();
+        self.nodes[from].ask::<()>(&["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", &number, &number, "NODE", &self.id(to)]);
+        wait_until("all nodes know where the slot has moved to", || {
+            let port = self.nodes[to].port();
+            let has_slot = |(first, last, (_, at)): &(usize, usize, (String, u16))| {
+                (*first..=*last).contains(&slot) && *at == port
+            };
+            self.nodes.iter().all(|node| shards(node).iter().any(has_slot))
+        });
+    }
+
     /// The id of a node.
     pub(crate) fn id(&self, node: usize) -> String {
         self.nodes[node].ask(&["CLUSTER", "MYID"])

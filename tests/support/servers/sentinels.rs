@@ -84,8 +84,13 @@ impl Sentinels {
 
     /// Waits until the Sentinels have promoted the replica. Returns the port of the old master.
     pub(crate) fn promote(&self) -> u16 {
+        self.promote_by(&[])
+    }
+
+    /// Does the same, with more words for the Sentinel.
+    pub(crate) fn promote_by(&self, words: &[&str]) -> u16 {
         let old = self.master_port();
-        self.sentinels[0].ask::<()>(&["SENTINEL", "FAILOVER", NAME]);
+        self.sentinels[0].ask::<()>(&[&["SENTINEL", "FAILOVER", NAME], words].concat());
         // A Sentinel that was delayed for two seconds distrusts its clock and does nothing for half
         // a minute.
         wait_within(3 * DEADLINE, "the Sentinels make the replica the master", || {

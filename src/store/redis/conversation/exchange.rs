@@ -151,7 +151,7 @@ impl Exchange {
 
     /// A failure of the node that is asked.
     pub(in crate::store::redis) fn failure(&self, kind: ErrorKind) -> Failure {
-        kind.of(&self.target.shown_node(self.node()))
+        kind.in_database(self.target.db).of(&self.target.shown_node(self.node()))
     }
 
     /// The failure that says most, while the server does not answer.
@@ -176,6 +176,12 @@ impl Exchange {
     /// Whether the server may have got what was sent before this failure.
     pub(super) fn may_have_sent(&self, failure: &ErrorKind) -> bool {
         self.is_open() && !suggests_wrong_server(failure, &self.target.kind)
+    }
+
+    /// Whether the server may have got what was sent at `sent` before this failure. What waits for
+    /// the Sentinels has not left.
+    pub(super) fn may_have_sent_at(&self, sent: Boottime, failure: &ErrorKind) -> bool {
+        self.may_have_sent(failure) && (*failure != ErrorKind::NotTheMaster || sent < self.checked)
     }
 
     /// What the commands in flight are about, the oldest first.
@@ -232,7 +238,13 @@ impl Exchange {
             self.connection = Connection::Locating;
             // The search asks the Sentinels, too.
             self.checked = now;
-            let seek = self.redirect.clone().map_or(Seek::Start(self.attempt), Seek::Redirect);
+            let seek = match (self.redirect.clone(), self.outage().map(Failure::kind)) {
+                (Some(redirect), _) => Seek::Redirect(redirect),
+                // The Sentinels do not hear of a new master all at once, and a majority may still
+                // name the old one.
+                (None, Some(ErrorKind::NotTheMaster | ErrorKind::LostReplica)) => Seek::After(self.node().clone()),
+                (None, _) => Seek::Start(self.attempt),
+            };
             self.act(Action::Open(seek));
         }
         is_due
@@ -251,6 +263,14 @@ impl Exchange {
         if is_due && self.is_open() && matches!(self.target.kind, Kind::Sentinel { .. }) {
             self.checked = now;
             self.act(Action::CheckMaster(CHECK_LIMIT.min(patience / 2)));
+        }
+    }
+
+    /// Looks for the sign of a failover of which the Sentinels have not heard. The old master would
+    /// take a release, and the lock would stay held at the new one.
+    pub(super) fn check_replicas(&mut self) {
+        if self.is_open() && matches!(self.target.kind, Kind::Sentinel { .. }) {
+            self.act(Action::CheckReplicas);
         }
     }
 

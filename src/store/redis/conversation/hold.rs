@@ -165,7 +165,13 @@ impl HoldConversation {
             {
                 self.renew_piecemeal(now);
             }
-            (asked, Outcome::TryAgain(call)) => self.exchange.delay(asked, call, now),
+            (asked, Outcome::TryAgain(call)) => {
+                // A waiter has its place all the same.
+                if let State::Asking { .. } = self.session.negotiation.state() {
+                    self.exchange.note(ErrorKind::Migrating);
+                }
+                self.exchange.delay(asked, call, now);
+            }
             _ => return Err(self.exchange.failure(ErrorKind::UnexpectedReply)),
         }
         Ok(())

@@ -51,8 +51,9 @@ pub(crate) enum Answer {
 enum OldConnection {
     /// There is none, or it is trusted.
     None,
-    /// The question went out on it. A fresh connection replaces it at `until`.
-    Open { until: Boottime },
+    /// The question goes out on it. A fresh connection replaces it at `until`. If the question gives
+    /// a lock back, the server is first asked whether it may have lost it to another master.
+    Open { until: Boottime, has_lock: bool },
     /// A fresh connection has replaced it. After so many replies it may still tell the answer.
     Aside { earlier: usize },
 }
@@ -75,10 +76,11 @@ impl<E: DerefMut<Target = Exchange>> Question<E> {
         Self { exchange, text, retry, until, old, probed, result, late, in_doubt: false }
     }
 
-    /// Replaces a connection that is already open by a fresh one at `until`.
-    pub(super) fn distrust_old_connection(&mut self, until: Boottime) {
+    /// Replaces a connection that is already open by a fresh one at `until`. `has_lock` tells whether
+    /// the question gives a lock back.
+    pub(super) fn distrust_old_connection(&mut self, until: Boottime, has_lock: bool) {
         if !self.exchange.is_closed() {
-            self.old = OldConnection::Open { until };
+            self.old = OldConnection::Open { until, has_lock };
         }
     }
 
@@ -123,10 +125,16 @@ impl<E: DerefMut<Target = Exchange>> Question<E> {
 
     /// When the current connection is given up.
     fn deadline(&self) -> Boottime {
-        if let OldConnection::Open { until } = self.old { until.min(self.until) } else { self.until }
+        if let OldConnection::Open { until, .. } = self.old { until.min(self.until) } else { self.until }
     }
 
     fn ask(&mut self, now: Boottime) {
+        if let OldConnection::Open { until, has_lock } = self.old {
+            self.exchange.check_master(until - now, now);
+            if has_lock {
+                self.exchange.check_replicas();
+            }
+        }
         match &self.text {
             Text::Call(call) => self.exchange.call(Asked::Question, Call::clone(call), now),
             Text::Commands { probe, command } => {
@@ -162,8 +170,9 @@ impl<E: DerefMut<Target = Exchange>> Question<E> {
                 Action::SetAside
             }
             _ => {
-                // What waited for the Sentinels has not left.
-                let has_left = self.exchange.is_open() && *failure.kind() != ErrorKind::NotTheMaster;
+                // What waited for the answer of the Sentinels, or of the master, has not left.
+                let is_held_back = matches!(failure.kind(), ErrorKind::NotTheMaster | ErrorKind::LostReplica);
+                let has_left = self.exchange.is_open() && !is_held_back;
                 self.in_doubt |= has_left && self.exchange.in_flight().next().is_some();
                 if let OldConnection::Open { .. } = self.old {
                     self.old = OldConnection::None;

@@ -30,10 +30,10 @@ pub(crate) struct Release<E> {
 impl<E: DerefMut<Target = Exchange>> Release<E> {
     /// Begins to release at `now`.
     pub(super) fn new(exchange: E, call: Call, held: Option<Grant>, connect_timeout: Duration, now: Boottime) -> Self {
-        let to_release = ToRelease::new(held, now);
+        let (has_lock, to_release) = (held.is_some(), ToRelease::new(held, now));
         let until = to_release.until(exchange.is_closed(), connect_timeout);
         let mut question = Question::call(exchange, call, Retry::WhileDown, until);
-        question.distrust_old_connection(now + old_limit(connect_timeout));
+        question.distrust_old_connection(now + old_limit(connect_timeout), has_lock);
         Self { question, to_release }
     }
 

@@ -86,6 +86,7 @@ mod tests {
             (TooManyClients, [true, true, true]),
             (QueueFull, [true, true, true]),
             (NotTheMaster, [true, true, true]),
+            (LostReplica, [true, true, true]),
             (NotAllowed, [false, false, false]),
             (NoPassword, [false, false, false]),
             (TooOld, [false, false, false]),

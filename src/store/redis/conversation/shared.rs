@@ -12,7 +12,7 @@ use self::member::{Member, Releasing, Trouble, Turn};
 use super::exchange::{Asked, Exchange, Outcome};
 use super::negotiation::{Command, State};
 use super::question::Answer;
-use super::release::{ToRelease, take_back};
+use super::release::{ToRelease, old_limit, take_back};
 use super::session::Session;
 use crate::lock::request::{Job, Request, SessionId};
 use crate::store::error::Error;
@@ -126,6 +126,7 @@ impl SharedConversation {
         member.session.unsubscribe(&mut self.exchange);
         let end = member.releasing.as_ref().and_then(|releasing| releasing.to_release.end());
         let job = Job { history: member.history, ..Job::default() };
+        self.exchange.check_master(old_limit(self.connect_timeout), now);
         self.exchange.call(Asked::Release(id), member.session.release(end, &job), now);
         member.turn = Turn::InFlight { sent: now };
         self.schedule(id);
@@ -240,12 +241,11 @@ impl SharedConversation {
     /// The connection failed, and each session decides whether it goes on over the next one.
     fn on_failure(&mut self, failure: Failure, now: Boottime) {
         let kind = &self.exchange.target.kind;
-        let is_sent = self.exchange.may_have_sent(failure.kind());
         let failures = self.exchange.failures().saturating_add(1);
         let mut pause = None;
         let mut ended = Vec::new();
         for (id, member) in &mut self.sessions {
-            member.on_disconnect(is_sent);
+            member.on_disconnect(|sent| self.exchange.may_have_sent_at(sent, failure.kind()));
             if member.gives_up(failure.kind(), kind, now) {
                 ended.push(*id);
             }

@@ -143,6 +143,8 @@ pub(super) fn drain(next: impl FnMut() -> Option<Action>) -> Vec<String> {
 pub(super) fn described(action: &Action) -> String {
     match action {
         Action::CheckMaster(limit) => format!("check the master for {limit:?}"),
+        Action::CheckReplicas => "check the replicas".to_owned(),
+        Action::Open(Seek::After(node)) => format!("open after {node}"),
         Action::Open(Seek::Start(attempt)) => format!("open {attempt}"),
         Action::Open(Seek::Redirect(redirect)) if redirect.asking => format!("open {} asking", redirect.node),
         Action::Open(Seek::Redirect(redirect)) => format!("open {}", redirect.node),

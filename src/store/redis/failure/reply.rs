@@ -91,6 +91,8 @@ impl Right {
         let between = |from: &str, to: &str| Some(text.split_once(from)?.1.split_once(to)?.0.to_owned());
         if text.contains("channel") {
             Self::Channels
+        } else if text.contains("access database") {
+            Self::Database(String::new())
         } else if text.contains(" key") {
             Self::Keys
         } else {

@@ -40,6 +40,7 @@ fn error_replies_have_the_same_kind_in_all_versions() {
         ("NOPERM No permissions to access a key", keys()),
         ("NOPERM this user has no permissions to access one of the channels used as arguments", channels()),
         ("NOPERM No permissions to access a channel", channels()),
+        ("NOPERM No permissions to access database", ErrorKind::NoRight(Right::Database(String::new()))),
         ("READONLY You can't write against a read only replica.", ErrorKind::ReadOnly),
         ("LOADING Redis is loading the dataset in memory", ErrorKind::Loading),
         ("CLUSTERDOWN Hash slot not served", ErrorKind::ClusterDown),
@@ -150,6 +151,16 @@ fn failures_that_may_pass_soon_are_transient() {
     assert!(!ErrorKind::from_kernel(Errno::ACCESS, Stage::Connecting).is_transient());
 }
 
+/// A proxy without a server behind it accepts and closes, before or after the TLS handshake.
+#[test]
+fn closed_connection_advises_what_its_url_lacks() {
+    let remedy = |stage| ErrorKind::Closed(stage).of("h").words().remedy.expect("there is one");
+    for stage in [Stage::Connecting, Stage::Handshake, Stage::Silent, Stage::Encrypted] {
+        assert!(remedy(stage).contains("whether a proxy has no server behind it"), "{stage:?}");
+        assert_eq!(remedy(stage).contains("write rediss://"), stage == Stage::Silent, "{stage:?}");
+    }
+}
+
 #[test]
 fn message_names_the_server_and_what_to_do() {
     let said = |kind: ErrorKind| kind.of("redis://h:1").to_string();
@@ -166,6 +177,10 @@ fn message_names_the_server_and_what_to_do() {
     assert_eq!(
         said(command("zadd")),
         "'redis://h:1' does not let this user run the command 'zadd'; give the user the rights that rlock-redis(7) lists"
+    );
+    assert_eq!(
+        said(ErrorKind::NoRight(Right::Database(String::new())).in_database(2)),
+        "'redis://h:1' does not let this user use database 2; give the user the rights that rlock-redis(7) lists"
     );
     assert!(
         matches!(Error::from(ErrorKind::Loading.of("x")), Error::Unavailable(words) if words.what == "'x' is still loading data")

@@ -198,7 +198,7 @@ impl Target {
         self.nodes = nodes(parts.hosts, SERVER_PORT)?;
         self.kind = Kind::Cluster;
         if parts.db(parts.path)? != 0 {
-            return Err(usage("has a database number, but a Cluster has only database 0", "leave it out"));
+            return Err(usage("has a database number, but rlock uses database 0 of a Cluster", "leave it out"));
         }
         Ok(())
     }

@@ -137,8 +137,8 @@ fn invalid_url_is_rejected_with_advice() {
         ("redis+sentinel://h//2", "name of the primary"),
         ("redis+sentinel://h/m/x", "database"),
         ("redis+sentinel://h/m?sentinel-username=x", "give both"),
-        ("redis+cluster://h/1", "only database 0"),
-        ("redis+cluster://h?db=1", "only database 0"),
+        ("redis+cluster://h/1", "uses database 0"),
+        ("redis+cluster://h?db=1", "uses database 0"),
     ];
     for (url, expected) in cases {
         let error = read(url).expect_err(url);

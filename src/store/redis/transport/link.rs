@@ -68,6 +68,8 @@ pub(super) enum Way {
 pub(super) struct Link {
     server: String,
     node: Node,
+    /// The number of the database.
+    db: u32,
     /// The nodes of a Cluster that were heard of.
     known: Arc<Known>,
     stream: Stream,
@@ -81,6 +83,8 @@ pub(super) struct Link {
     order: Option<(Arc<Order>, SocketAddr)>,
     /// The error with which the server has refused RESP3.
     refused_hello: Option<ServerError>,
+    /// The number of replicas when the connection was opened, if the server told it.
+    pub(super) replicas: Option<usize>,
     /// Whether the server has answered.
     is_used: bool,
     /// Whether `advance` has read since it last gave `None`.
@@ -108,6 +112,8 @@ pub(super) enum Expected {
     Name,
     /// The question for the nodes of the Cluster.
     Nodes,
+    /// The question whether the master has lost a replica.
+    Role,
 }
 
 /// The bytes that are received and not yet parsed.
@@ -176,6 +182,7 @@ impl Link {
             stream: stream.map_err(|kind| kind.of(&server))?,
             server,
             node: node.clone(),
+            db: target.db,
             known: Arc::clone(&target.known),
             parser: Parser::new(),
             inbox: Inbox {
@@ -190,6 +197,7 @@ impl Link {
             credentials: None,
             order: connected.map(|address| (Arc::clone(&target.order), address)),
             refused_hello: None,
+            replicas: None,
             is_used: false,
             has_read: false,
         })
@@ -287,6 +295,10 @@ impl Link {
                 let failure = reply.err().and_then(|error| Expected::Auth.failed(&error));
                 self.on_login(failure).map_or(Ok(None), |kind| Err(self.failure(kind)))
             }
+            (Some(Expected::Role), reply) => match reply.ok().as_ref().and_then(replicas_of) {
+                Some(count) if Some(count) < self.replicas => Err(self.failure(ErrorKind::LostReplica)),
+                _ => Ok(None),
+            },
             (Some(Expected::Hello), Err(error)) => {
                 self.refused_hello = Some(error);
                 // The subscription behind it makes the connection useless for other commands.
@@ -341,6 +353,11 @@ impl Link {
         self.refused_hello.as_ref()
     }
 
+    /// Whether the master has not told its replicas yet.
+    pub(super) fn awaits_role(&self) -> bool {
+        self.expected.contains(&Expected::Role)
+    }
+
     /// Whether no reply is still to come.
     pub(super) fn is_quiet(&self) -> bool {
         self.expected.is_empty()
@@ -356,7 +373,7 @@ impl Link {
     }
 
     fn failure(&self, kind: ErrorKind) -> Failure {
-        kind.of(&self.server)
+        kind.in_database(self.db).of(&self.server)
     }
 }
 
@@ -377,6 +394,17 @@ impl Expected {
             (_, kind) => Some(kind),
         }
     }
+}
+
+/// The number of replicas that a master tells in its reply to ROLE.
+pub(super) fn replicas_of(role: &Value) -> Option<usize> {
+    let Value::Array(parts) = role else { return None };
+    if let [Value::BulkString(role), _, Value::Array(replicas)] = &parts[..]
+        && role == b"master"
+    {
+        return Some(replicas.len());
+    }
+    None
 }
 
 impl Inbox {

@@ -66,7 +66,11 @@ pub(super) fn locate(target: &Arc<Target>, seek: Seek, deadline: Boottime) -> Re
             .map(Located::Pending);
         }
         Seek::Start(_) if matches!(target.kind, Kind::Sentinel { .. }) => {
-            let search = search(target, target.shown(), move |target| sentinels::connect(target, deadline));
+            let search = search(target, target.shown(), move |target| sentinels::connect(target, None, deadline));
+            return search.map(Located::Pending);
+        }
+        Seek::After(old) => {
+            let search = search(target, target.shown(), move |target| sentinels::connect(target, Some(&old), deadline));
             return search.map(Located::Pending);
         }
         Seek::Start(attempt) if target.kind == Kind::Cluster => {

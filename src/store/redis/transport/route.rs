@@ -4,6 +4,7 @@
 //! Nothing here blocks, and nothing is sent twice. What was sent on a connection that broke is
 //! lost, and the [`Conversation`] decides what to send again.
 
+use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,8 +51,9 @@ struct Connection {
     asking: bool,
     /// Whether HELLO 3 was sent.
     speaks_resp3: bool,
-    /// The commands that wait for the address of the server.
-    outbox: Vec<(Cmd, Expected)>,
+    /// The commands that wait for the address of the server, or for the answer that it is still the
+    /// master.
+    outbox: VecDeque<(Cmd, Expected)>,
 }
 
 #[derive(Default)]
@@ -170,6 +172,7 @@ impl Transport for Route {
             },
             Action::Close => self.connection.close(),
             Action::CheckMaster(limit) => self.check_master(limit, now),
+            Action::CheckReplicas => self.connection.send(redis::cmd("ROLE"), Expected::Role),
             Action::Send(command) => {
                 self.connection.announce();
                 self.connection.send(command, Expected::Command);
@@ -180,7 +183,11 @@ impl Transport for Route {
             },
             Action::Unsubscribe(channel) => self.unsubscribe(&channel),
             Action::ReportTimeout => conversation.on(Event::TimedOut(self.timeout_failure()), now),
-            Action::SetAside => self.aside = std::mem::take(&mut self.connection),
+            Action::SetAside => {
+                self.aside = std::mem::take(&mut self.connection);
+                // What has not left yet leaves over another connection, perhaps to another master.
+                self.aside.outbox.clear();
+            }
             Action::ReadAside => {
                 // A link reads once between two `None`s, so the second round finds what is left.
                 for _ in 0..2 {
@@ -212,7 +219,7 @@ impl Connection {
         (self.node, self.epoch) = (Some(node.clone()), address.epoch);
         let mut link = Link::open(target, address)?;
         link.raise_reply_max(reply_max);
-        self.outbox.drain(..).for_each(|(command, expected)| link.send(&command, expected));
+        self.flush(&mut link);
         self.state = State::Open(Box::new(link));
         Ok(Event::Connecting(node))
     }
@@ -231,8 +238,17 @@ impl Connection {
 
     fn send(&mut self, command: Cmd, expected: Expected) {
         match &mut self.state {
-            State::Open(link) => link.send(&command, expected),
-            State::Closed | State::Locating(_) | State::Checking(..) => self.outbox.push((command, expected)),
+            State::Open(link) if !link.awaits_role() => link.send(&command, expected),
+            _ => self.outbox.push_back((command, expected)),
+        }
+    }
+
+    /// Sends what has waited, up to a question whose answer the rest has to wait for.
+    fn flush(&mut self, link: &mut Link) {
+        while !link.awaits_role()
+            && let Some((command, expected)) = self.outbox.pop_front()
+        {
+            link.send(&command, expected);
         }
     }
 
@@ -240,7 +256,8 @@ impl Connection {
     fn advance(&mut self, target: &Target, reply_max: usize) -> Result<Option<Event>, Failure> {
         match &mut self.state {
             State::Closed => Ok(None),
-            State::Open(link) => link.advance(),
+            State::Open(link) if self.outbox.is_empty() => link.advance(),
+            State::Open(_) => self.go_on(),
             State::Locating(lookup) => match lookup.result() {
                 None => Ok(None),
                 Some(address) => self.connect(target, address?, reply_max).map(Some),
@@ -257,11 +274,16 @@ impl Connection {
         }
     }
 
-    /// Sends what has waited for the Sentinels.
+    /// Sends what has waited for the Sentinels, or for the master's answer.
     fn go_on(&mut self) -> Result<Option<Event>, Failure> {
-        let State::Checking(_, mut link) = std::mem::take(&mut self.state) else { return Ok(None) };
-        self.outbox.drain(..).for_each(|(command, expected)| link.send(&command, expected));
+        let (State::Checking(_, mut link) | State::Open(mut link)) = std::mem::take(&mut self.state) else {
+            return Ok(None);
+        };
+        self.flush(&mut link);
         let event = link.advance();
+        if event.is_ok() {
+            self.flush(&mut link);
+        }
         self.state = State::Open(link);
         event
     }

@@ -7,11 +7,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::thread;
 use std::time::Duration;
 
 use redis::{ServerError, Value};
 
-use super::link::{Address, Link};
+use super::link::{Address, Link, replicas_of};
 use super::pool::Pool;
 use super::resolve::resolve;
 use super::waiting;
@@ -22,6 +23,13 @@ use crate::system::clock::Boottime;
 
 /// How long the first answer waits for the others if a majority does not answer.
 const OTHERS_AFTER: Duration = Duration::from_millis(300);
+
+/// How long the Sentinels may take to hear of a master that they have made: they ask it each
+/// second, and then tell each other.
+const TOLD_AFTER: Duration = Duration::from_secs(2);
+
+/// The pause between two questions for a new master.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// The threads that ask a Sentinel each. The threads of the lookups wait for these.
 static THREADS: Pool = Pool::new(32);
@@ -34,13 +42,21 @@ struct Answer {
     epoch: u64,
 }
 
-/// Connects to the master.
-pub(super) fn connect(target: &Arc<Target>, deadline: Boottime) -> Result<Address, Failure> {
-    let Answer { master, epoch } = newest(target, deadline)?;
+/// Connects to the master. If that is the `doubtful` one, the Sentinels first have the time to hear
+/// of another.
+pub(super) fn connect(target: &Arc<Target>, doubtful: Option<&Node>, deadline: Boottime) -> Result<Address, Failure> {
+    let until = deadline.min(Boottime::now() + TOLD_AFTER);
+    let mut answer = newest(target, deadline)?;
+    while Some(&answer.master) == doubtful && Boottime::now() < until {
+        thread::sleep(ASK_AGAIN_AFTER);
+        answer = newest(target, deadline)?;
+    }
+    let Answer { master, epoch } = answer;
     let server = target.shown_node(&master);
     let address = resolve(target, &master, deadline).map_err(|kind| kind.of(&server))?;
     let mut link = Link::open(target, address)?;
     let role = waiting::ask(&mut link, &redis::cmd("ROLE"), deadline)?;
+    link.replicas = role.as_ref().ok().and_then(replicas_of);
     match is_master(role) {
         Ok(true) => Ok(Address { epoch, ..Address::open(link, &master) }),
         Ok(false) => Err(ErrorKind::NotTheMaster.of(&server)),

@@ -56,7 +56,8 @@ impl Stream {
         match &self.tls {
             _ if !self.is_connected => Stage::Connecting,
             Some(tls) if tls.is_handshaking() => Stage::Handshake,
-            _ => Stage::Silent,
+            Some(_) => Stage::Encrypted,
+            None => Stage::Silent,
         }
     }
 

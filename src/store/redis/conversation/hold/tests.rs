@@ -3,6 +3,7 @@
 use super::super::testing::*;
 use super::*;
 use crate::lock::request::Terms;
+use crate::store::handle::Released;
 use crate::store::redis::failure::Stage;
 
 fn begin(url: &str, replicas: u32) -> HoldConversation {
@@ -223,8 +224,48 @@ fn sentinels_are_asked_again_at_each_renewal_and_sign_of_life() {
     let mut holder = held(SENTINELS);
     assert_eq!(at(&mut holder, START + TTL / 3), "subscribe, check the master for 500ms, renew");
     let later = START + TTL / 3 + Duration::from_secs(1);
-    assert_eq!(after(&mut holder, failed(ErrorKind::NotTheMaster), later), "close, open 1, subscribe, renew");
+    assert_eq!(after(&mut holder, failed(ErrorKind::NotTheMaster), later), "close, open after h:1, subscribe, renew");
     assert_eq!(standing(&holder), "granted");
+}
+
+/// After a planned failover, the old primary would take the release for some seconds.
+#[test]
+fn release_goes_to_the_primary_that_the_sentinels_name() {
+    let mut holder = held(SENTINELS);
+    let soon = START + Duration::from_millis(499);
+    assert_eq!(at(&mut holder.release(None, soon).unwrap().question, soon), "check the replicas, release");
+
+    let mut holder = held(SENTINELS);
+    let now = START + Duration::from_millis(500);
+    let mut release = holder.release(None, now).unwrap();
+    assert_eq!(at(&mut release.question, now), "check the master for 500ms, check the replicas, release");
+    assert_eq!(after(&mut release.question, failed(ErrorKind::NotTheMaster), now), "close");
+    let again = release.question.timeout().unwrap();
+    assert_eq!(at(&mut release.question, again), "open after h:1, release");
+    after(&mut release.question, reply(&["unknown"]), again);
+    assert_eq!(release.result(again), Ok(Released::Lost), "the old primary has got nothing");
+}
+
+/// Its place is worth no wait for the Sentinels, and then for the server.
+#[test]
+fn waiter_that_leaves_asks_for_no_replicas() {
+    let mut waiter = waiting(SENTINELS);
+    let now = START + Duration::from_secs(1);
+    assert_eq!(at(&mut waiter.give_up(now).question, now), "check the master for 500ms, give up");
+}
+
+/// The release waits behind the question for the replicas. Made at both primaries, it would let
+/// both grant the lock to others.
+#[test]
+fn release_leaves_a_primary_that_has_lost_a_replica() {
+    let mut holder = held(SENTINELS);
+    let mut release = holder.release(None, START).unwrap();
+    assert_eq!(at(&mut release.question, START), "check the replicas, release");
+    assert_eq!(after(&mut release.question, failed(ErrorKind::LostReplica), START), "close");
+    let again = release.question.timeout().unwrap();
+    assert_eq!(at(&mut release.question, again), "open after h:1, release");
+    after(&mut release.question, reply(&["unknown"]), again);
+    assert_eq!(release.result(again), Ok(Released::Lost), "the old primary has got nothing");
 }
 
 /// The other half is for the reply itself, which has a sixth of the lease.
@@ -426,6 +467,20 @@ fn waiter_on_a_migrating_slot_is_not_out_of_reach() {
     assert_eq!(after(&mut conversation, error_reply("TRYAGAIN x"), START), "");
     assert!(conversation.exchange.outage().is_none());
     assert_eq!(at(&mut conversation, START + Duration::from_millis(20)), "renew");
+}
+
+#[test]
+fn request_in_a_slot_that_migrates_for_too_long_fails_with_the_migration() {
+    let mut conversation = asking(CLUSTER);
+    let mut now = START;
+    while standing(&conversation) == "asking" {
+        after(&mut conversation, error_reply("TRYAGAIN x"), now);
+        now = conversation.timeout().unwrap();
+        if at(&mut conversation, now) == "report timeout" {
+            conversation.on(timed_out(), now);
+        }
+    }
+    assert_eq!(conversation.failure().map(Failure::kind), Some(&ErrorKind::Migrating));
 }
 
 /// A waiter looks at the holders while its grant may come, and then has to claim it in time.

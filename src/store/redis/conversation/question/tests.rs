@@ -112,7 +112,7 @@ fn plain_command_fails_at_the_first_failure_and_its_probe_never() {
 fn distrusting(exchange: &mut Exchange) -> Question<&mut Exchange> {
     exchange.call(Asked::Part(0), call(), START);
     let mut question = Question::call(exchange, call(), Retry::WhileDown, UNTIL);
-    question.distrust_old_connection(OLD_UNTIL);
+    question.distrust_old_connection(OLD_UNTIL, true);
     assert_eq!(at(&mut question, START), "release, release");
     assert_eq!(question.timeout(), Some(OLD_UNTIL));
     question

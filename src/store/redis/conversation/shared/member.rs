@@ -113,9 +113,10 @@ impl Member {
         [next, self.until(heard)].into_iter().flatten().min()
     }
 
-    /// The connection failed. `is_sent` says whether commands had left over it.
-    pub(super) fn on_disconnect(&mut self, is_sent: bool) {
-        let is_sent = is_sent && self.is_in_flight();
+    /// The connection failed. `has_left` says whether a command of that instant may have left over
+    /// it.
+    pub(super) fn on_disconnect(&mut self, has_left: impl FnOnce(Boottime) -> bool) {
+        let is_sent = if let Turn::InFlight { sent } = self.turn { has_left(sent) } else { false };
         self.session.negotiation.on_disconnect(is_sent);
         if let Some(releasing) = &mut self.releasing {
             releasing.in_doubt |= is_sent;

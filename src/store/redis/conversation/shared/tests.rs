@@ -272,6 +272,23 @@ fn release_of_a_grant_that_is_gone_reports_the_loss_unless_in_doubt_or_late() {
     assert_eq!(reports(&mut conversation), "1 released", "the first release may have been carried out");
 }
 
+/// The old primary may have carried out the release that left before the question, and no other.
+#[test]
+fn release_goes_to_the_primary_that_the_sentinels_name() {
+    let mut conversation = held(SENTINELS, 2);
+    assert_eq!(release(&mut conversation, 1, START), "release", "the search for the server has just asked them");
+    let now = START + Duration::from_millis(500);
+    assert_eq!(release(&mut conversation, 2, now), "check the master for 500ms, release");
+    assert_eq!(
+        after(&mut conversation, failed(ErrorKind::NotTheMaster), now),
+        "close, open after h:1, release, release"
+    );
+    conversation.on(Event::Connecting(node(1)), now);
+    conversation.on(reply(&["unknown"]), now);
+    conversation.on(reply(&["unknown"]), now);
+    assert_eq!(reports(&mut conversation), "1 released, 2 lost at release");
+}
+
 /// Two commands of one session are never in flight together, so the server carries out the release
 /// last even if it asks for the source of the request's script.
 #[test]

@@ -274,6 +274,30 @@ fn question_times_out_at_its_deadline() {
     drop(stream);
 }
 
+/// The replica may be the next master.
+#[test]
+fn master_fails_if_it_tells_fewer_replicas_than_before() {
+    let (one, none) = ("*3\r\n$6\r\nmaster\r\n:0\r\n*1\r\n*0\r\n", "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n");
+    for (before, role, fails) in [
+        (Some(1), none, true),
+        (Some(2), one, true),
+        (Some(1), one, false),
+        (Some(0), one, false),
+        (None, none, false),
+        (Some(1), "-NOPERM this user has no permissions to run the 'role' command\r\n", false),
+        (Some(1), "*5\r\n$5\r\nslave\r\n$1\r\nx\r\n:1\r\n$9\r\nconnected\r\n:0\r\n", false),
+    ] {
+        let server = Server::new();
+        let (mut link, mut stream) = server.link("", "");
+        link.replicas = before;
+        link.send(&redis::cmd("ROLE"), Expected::Role);
+        link.send(&ping(), Expected::Command);
+        stream.write_all(&[role.as_bytes(), b"+PONG\r\n"].concat()).unwrap();
+        let arrived = arrival(&mut link);
+        assert_eq!(arrived.is_err_and(|failure| *failure.kind() == ErrorKind::LostReplica), fails, "{before:?} {role}");
+    }
+}
+
 #[test]
 fn reply_before_a_close_is_read() {
     let server = Server::new();

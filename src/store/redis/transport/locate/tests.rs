@@ -164,6 +164,19 @@ fn master_is_named_by_the_sentinel_with_the_newest_epoch_and_confirms_its_role()
     assert_eq!((failure.kind(), failure.is_transient()), (&ErrorKind::NotTheMaster, true));
 }
 
+/// The Sentinels may name the old master for good: it has lost a replica, and there is no failover.
+#[test]
+fn doubtful_master_is_taken_if_the_sentinels_name_no_other_in_time() {
+    let (old, new) = (server(MASTER), server(MASTER));
+    for (master, waits) in [(new, false), (old, true)] {
+        let began = Boottime::now();
+        let located = locate(&sentinels(&[sentinel(master, 7)]), Seek::After(node(old)), began + PATIENCE);
+        let Ok(Located::Pending(lookup)) = located else { panic!() };
+        assert_eq!(wait(&lookup).unwrap().node, node(master));
+        assert!(!waits || Boottime::now() - began > Duration::from_secs(1));
+    }
+}
+
 #[test]
 fn silent_sentinel_is_not_awaited_for_long() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::thread;
 
 use tempfile::TempDir;
 
@@ -151,6 +152,60 @@ fn connection_set_aside_still_reports_its_replies() {
     old.write_all(b"+OLD\r\n").unwrap();
     let events = server.run([Action::ReadAside], 1);
     assert!(matches!(events[..], [Event::Aside(Ok(_))]));
+}
+
+/// A connection to a master that had so many replicas.
+fn connect_to_master(server: &mut Server, replicas: usize) -> UnixStream {
+    let stream = server.connect(false);
+    let State::Open(link) = &mut server.route.connection.state else { panic!("the server has an address") };
+    link.replicas = Some(replicas);
+    stream
+}
+
+fn role(replicas: usize) -> String {
+    format!("*3\r\n$6\r\nmaster\r\n:0\r\n*{replicas}\r\n{}", "*0\r\n".repeat(replicas))
+}
+
+#[test]
+fn command_waits_until_the_master_has_told_its_replicas() {
+    for (told, leaves) in [(2, true), (1, false)] {
+        let mut server = Server::new();
+        let mut stream = connect_to_master(&mut server, 2);
+        let master = thread::spawn(move || {
+            read(&mut stream, &[&["ROLE"]]);
+            stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+            assert!(stream.read(&mut [0; 100]).is_err(), "nothing follows before the answer");
+            stream.set_read_timeout(None).unwrap();
+            stream.write_all(role(told).as_bytes()).unwrap();
+            if leaves {
+                read(&mut stream, &[&["PING"]]);
+                stream.write_all(b"+PONG\r\n").unwrap();
+            }
+            stream.read(&mut [0; 100]).unwrap()
+        });
+        let events = server.run([Action::CheckReplicas, ping()], 1);
+        match &events[..] {
+            [Event::Reply(Ok(_))] => assert!(leaves),
+            [Event::Failed(failure)] => assert_eq!((failure.kind(), leaves), (&ErrorKind::LostReplica, false)),
+            other => panic!("{other:?}"),
+        }
+        drop(server);
+        assert_eq!(master.join().unwrap(), 0, "nothing else has left");
+    }
+}
+
+#[test]
+fn command_that_waits_for_the_master_does_not_leave_over_a_connection_set_aside() {
+    let mut server = Server::new();
+    let mut old = connect_to_master(&mut server, 1);
+    server.run([Action::CheckReplicas, ping()], 0);
+    assert_eq!(server.route.next_event(Boottime::now()), None);
+    read(&mut old, &[&["ROLE"]]);
+    server.run([Action::SetAside], 0);
+    old.write_all(role(1).as_bytes()).unwrap();
+    server.run([Action::ReadAside], 0);
+    drop(server);
+    assert_eq!(old.read(&mut [0; 100]).unwrap(), 0);
 }
 
 #[test]

@@ -288,6 +288,27 @@ fn server_without_tls_is_reported() {
     drop(silent);
 }
 
+/// A proxy that has the certificate, and no server behind it.
+#[test]
+fn close_after_the_handshake_is_no_close_without_tls() {
+    skip_unless!(needs::programs(&["openssl"]));
+    let made = Certificates::new();
+    let config = made.server("localhost", false);
+    let (address, server) = serve(move |mut stream| {
+        let mut tls = ServerConnection::new(config).unwrap();
+        while tls.is_handshaking() {
+            tls.complete_io(&mut stream).unwrap();
+        }
+        tls.send_close_notify();
+        tls.complete_io(&mut stream).unwrap();
+        // A close before the client has written would be a reset, which discards what was sent.
+        stream.read(&mut [0; 10_000]).unwrap()
+    });
+    let failure = ping(address, &made.trusting("localhost")).unwrap_err();
+    assert_eq!(failure.kind(), &ErrorKind::Closed(Stage::Encrypted));
+    server.join().unwrap();
+}
+
 #[test]
 fn errors_of_the_library_have_messages() {
     let certificate = |error| from_tls(&Error::InvalidCertificate(error));
