@@ -267,7 +267,9 @@ impl<'s> Supervision<'s> {
             Action::GiveUp => return Box::pin(self.give_up()).await,
             Action::AwaitRest => self.site.world().await_rest(task),
             Action::Pass(signal) => signal_process(signal.kernel()),
-            Action::PassGroup(signal) => self.site.world().signal_group(task, signal),
+            Action::PassGroup(signal) | Action::TellRest { signal, .. } => {
+                self.site.world().signal_group(task, signal);
+            }
             Action::Terminate => self.site.world().terminate_tree(task),
             Action::Kill => self.site.world().kill_tree(task),
             Action::StartSpare => match self.plan.spare_for {

@@ -53,12 +53,13 @@ impl Table {
     }
 }
 
-const MACHINE: [&str; 11] = [
+const MACHINE: [&str; 12] = [
     "requesting",
     "waiting",
     "giving up",
     "starting",
     "running",
+    "draining",
     "stopping",
     "clearing",
     "killed",

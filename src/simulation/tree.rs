@@ -155,8 +155,8 @@ impl World {
             // A shell that dies starts nothing more.
             self.mailboxes[inner].tree.job = None;
         }
-        // What a command leaves behind counts only if rlock ends the command.
-        match leaves_for.filter(|_| is_told) {
+        // What a command leaves behind counts only if the command was ended.
+        match leaves_for.filter(|_| is_told || matches!(ended, Ended::Signal(_))) {
             Some(time) => {
                 let key = self.at(self.now + time, Happening::ProcessEnds(task, Part::Rest(run), ended));
                 self.mailboxes[task].tree.rest = Some((run, key));
@@ -169,8 +169,7 @@ impl World {
         }
     }
 
-    /// rlock sends TERM to the whole tree. An inner rlock does not wait for what its command leaves
-    /// behind, because it has not told the command to end.
+    /// rlock sends TERM to the whole tree.
     pub(super) fn terminate_tree(&mut self, task: usize) {
         if let Some((_, process)) = self.command(task) {
             process.is_told = true;
@@ -203,7 +202,7 @@ impl World {
         }
     }
 
-    /// Sends a signal to the rest of the group of a command.
+    /// Sends a signal to what a command has left: to its inner rlock. The rest takes its time.
     pub(super) fn signal_group(&mut self, task: usize, signal: Signal) {
         if let Some(inner) = self.inner_alive(task) {
             self.signal_rlock(inner, signal);
