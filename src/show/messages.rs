@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::error::Error;
 use std::fmt::Display;
+use std::iter::repeat_n;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::lock::conflict::may_block;
@@ -13,7 +14,7 @@ use crate::lock::deadlock::{Deadlock, Reading};
 use crate::lock::mode::Mode;
 use crate::lock::op::{HolderListing, WaiterListing};
 use crate::lock::past::Streak;
-use crate::lock::request::{Claim, Process, SessionId, resources};
+use crate::lock::request::{self, Claim, Process, SessionId, resources};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::lock::text::shortened;
@@ -70,7 +71,8 @@ impl Messages {
                 span: holder.span.clone(),
                 slots: holder.slots,
             };
-            listing.holders.iter().filter(own).map(claim).collect::<Vec<_>>()
+            let own = listing.holders.iter().filter(own);
+            own.flat_map(|holder| repeat_n(claim(holder), holder.count)).collect::<Vec<_>>()
         };
         obstructions.iter().flat_map(claims_of).collect()
     }
@@ -347,7 +349,9 @@ fn in_the_way(
 
 /// Claims in the words of the busy line.
 fn held_all(claims: &[Claim]) -> String {
-    let shown = claims.iter().take(NAMES_MAX).map(|claim| held(&claim.resource, &claim.span, claim.mode));
+    let claims: Vec<_> = request::counted(claims).collect();
+    let shown = claims.iter().take(NAMES_MAX);
+    let shown = shown.map(|(it, count)| held(&it.resource, &it.span, it.mode, it.slots, *count));
     let others = (claims.len() > NAMES_MAX).then(|| format!("{} others", claims.len() - NAMES_MAX));
     shown.chain(others).collect::<Vec<_>>().join(", ")
 }
@@ -369,9 +373,19 @@ pub(crate) fn downgrades(claims: &[Claim], mode: Mode) -> String {
     format!("downgrades {} to {mode}", held_all(&lowered))
 }
 
-/// A claim in the words of the busy line: `[1.2,1.8] of 'tree' for write`.
-pub(crate) fn held(resource: &Resource, span: &Span, mode: Mode) -> String {
-    format!("{} for {mode}", part(resource.as_str(), span))
+/// A claim in the words of the busy line: `[1.2,1.8] of 'tree' for write`, `'gpu' for 2 slots of 5`.
+pub(crate) fn held(resource: &Resource, span: &Span, mode: Mode, slots: Option<u32>, count: usize) -> String {
+    let what = if count == 1 { mode.to_string() } else { self::mode(mode, slots, count) };
+    format!("{} for {what}", part(resource.as_str(), span))
+}
+
+/// A mode, and for slots how many of how many: `write`, `slot of 5`, `2 slots of 5`.
+pub(crate) fn mode(mode: Mode, slots: Option<u32>, count: usize) -> String {
+    match (slots, count) {
+        (None, _) => mode.to_string(),
+        (Some(slots), 1) => format!("{mode} of {slots}"),
+        (Some(slots), _) => format!("{count} {mode}s of {slots}"),
+    }
 }
 
 /// A claim as an option of `rlock exec`, for a shell.

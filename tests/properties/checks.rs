@@ -2,6 +2,7 @@
 //! without a model.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter::repeat_n;
 
 use rlock::lock::mode::Mode;
 use rlock::lock::op::ResourceListing;
@@ -10,7 +11,7 @@ use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::system::clock::StoreTime;
 
-/// A line of a listing.
+/// A line of a listing, or one of the slots of a line.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) resource: Resource,
@@ -28,7 +29,7 @@ pub(crate) fn lines(listing: &[ResourceListing]) -> Vec<Line> {
     let mut lines = Vec::new();
     for resource in listing {
         for holder in &resource.holders {
-            lines.push(Line {
+            let line = Line {
                 resource: resource.name.clone(),
                 session: holder.session,
                 mode: holder.mode,
@@ -36,10 +37,11 @@ pub(crate) fn lines(listing: &[ResourceListing]) -> Vec<Line> {
                 slots: holder.slots,
                 token: Some(holder.token),
                 expiry: holder.expiry,
-            });
+            };
+            lines.extend(repeat_n(line, holder.count));
         }
         for waiter in &resource.waiters {
-            lines.push(Line {
+            let line = Line {
                 resource: resource.name.clone(),
                 session: waiter.session,
                 mode: waiter.mode,
@@ -47,7 +49,8 @@ pub(crate) fn lines(listing: &[ResourceListing]) -> Vec<Line> {
                 slots: waiter.slots,
                 token: None,
                 expiry: None,
-            });
+            };
+            lines.extend(repeat_n(line, waiter.count));
         }
     }
     lines

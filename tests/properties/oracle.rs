@@ -892,20 +892,37 @@ impl Oracle {
     fn list_one(&self, name: Resource) -> ResourceListing {
         let (mut holders, mut waiters) = (Vec::new(), Vec::new());
         for member in &self.members {
-            for (index, claim) in member.request.claims.iter().enumerate().filter(|(_, claim)| claim.resource == name) {
+            let tokens = member.tokens.clone().unwrap_or_else(|| vec![0; member.request.claims.len()]);
+            let here = member.request.claims.iter().zip(tokens).enumerate();
+            let here: Vec<_> = here.filter(|(_, (claim, _))| claim.resource == name).collect();
+            // The slots of a session are one claim.
+            for same in here.chunk_by(|(_, one), (_, other)| one.0.mode == Mode::Slot && one == other) {
+                let ((index, (claim, token)), count) = (same[0], same.len());
                 let (session, since, process) = (member.id(), member.since, member.request.process.clone());
                 let asked = member.asked;
                 let (mode, span, slots) = (claim.mode, claim.span.clone(), claim.slots);
                 let ancestors = member.request.ancestors.clone();
-                if let Some(tokens) = &member.tokens {
+                if member.holds() {
                     let expiry = member.expiry.filter(|expiry| *expiry < StoreTime::NEVER);
-                    let (token, kept) = (tokens[index], member.is_kept);
-                    let holder =
-                        HolderListing { session, mode, span, slots, token, since, expiry, kept, ancestors, process };
+                    let kept = member.is_kept;
+                    let holder = HolderListing {
+                        session,
+                        mode,
+                        span,
+                        slots,
+                        count,
+                        token,
+                        since,
+                        expiry,
+                        kept,
+                        ancestors,
+                        process,
+                    };
                     holders.push(((token, since, session, index), holder));
                 } else {
                     let (since, position) = (asked, 0);
-                    let waiter = WaiterListing { session, mode, span, slots, since, position, ancestors, process };
+                    let waiter =
+                        WaiterListing { session, mode, span, slots, count, since, position, ancestors, process };
                     waiters.push(((member.seq, index), waiter));
                 }
             }

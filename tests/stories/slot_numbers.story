@@ -218,19 +218,19 @@ a: B slot of 4 t2
 C slot a=4:3
 ----
 granted
-a: B slot of 4 t2; C slot of 4 t3; C slot of 4 t3; C slot of 4 t3
+a: B slot of 4 t2; C 3 slots of 4 t3
 
 slots of C
 ----
 0, 2, 3
-a: B slot of 4 t2; C slot of 4 t3; C slot of 4 t3; C slot of 4 t3
+a: B slot of 4 t2; C 3 slots of 4 t3
 
 D slot a=4:2 below C
 ----
 granted
-a: B slot of 4 t2; C slot of 4 t3; C slot of 4 t3; C slot of 4 t3; D slot of 4 t3; D slot of 4 t3
+a: B slot of 4 t2; C 3 slots of 4 t3; D 2 slots of 4 t3
 
 slots of D
 ----
 0, 2
-a: B slot of 4 t2; C slot of 4 t3; C slot of 4 t3; C slot of 4 t3; D slot of 4 t3; D slot of 4 t3
+a: B slot of 4 t2; C 3 slots of 4 t3; D 2 slots of 4 t3

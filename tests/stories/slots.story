@@ -183,27 +183,27 @@ gpu: B slot of 3 t2; C slot of 3 t3; D slot of 3 t4; E slot of 3 waits 1st
 A slot gpu=4:3
 ----
 granted
-gpu: A slot of 4 t1; A slot of 4 t1; A slot of 4 t1
+gpu: A 3 slots of 4 t1
 
 B slot gpu=4:2
 ----
 waiting
-gpu: A slot of 4 t1; A slot of 4 t1; A slot of 4 t1; B slot of 4 waits 1st; B slot of 4 waits 1st
+gpu: A 3 slots of 4 t1; B 2 slots of 4 waits 1st
 
 C slot gpu=4
 ----
 waiting
-gpu: A slot of 4 t1; A slot of 4 t1; A slot of 4 t1; B slot of 4 waits 1st; B slot of 4 waits 1st; C slot of 4 waits 2nd
+gpu: A 3 slots of 4 t1; B 2 slots of 4 waits 1st; C slot of 4 waits 2nd
 
 A releases
 ----
 done
-gpu: B slot of 4 t2; B slot of 4 t2; C slot of 4 t3
+gpu: B 2 slots of 4 t2; C slot of 4 t3
 
 D slot gpu=4:4 no-wait
 ----
 busy
-gpu: B slot of 4 t2; B slot of 4 t2; C slot of 4 t3
+gpu: B 2 slots of 4 t2; C slot of 4 t3
 
 B releases
 ----
@@ -218,34 +218,34 @@ free
 E slot gpu=4:4
 ----
 granted
-gpu: E slot of 4 t4; E slot of 4 t4; E slot of 4 t4; E slot of 4 t4
+gpu: E 4 slots of 4 t4
 
 == Small requests do not pass a big one
 
 A slot gpu=4:3
 ----
 granted
-gpu: A slot of 4 t1; A slot of 4 t1; A slot of 4 t1
+gpu: A 3 slots of 4 t1
 
 B slot gpu=4:4
 ----
 waiting
-gpu: A slot of 4 t1; A slot of 4 t1; A slot of 4 t1; B slot of 4 waits 1st; B slot of 4 waits 1st; B slot of 4 waits 1st; B slot of 4 waits 1st
+gpu: A 3 slots of 4 t1; B 4 slots of 4 waits 1st
 
 C slot gpu=4
 ----
 waiting
-gpu: A slot of 4 t1; A slot of 4 t1; A slot of 4 t1; B slot of 4 waits 1st; B slot of 4 waits 1st; B slot of 4 waits 1st; B slot of 4 waits 1st; C slot of 4 waits 2nd
+gpu: A 3 slots of 4 t1; B 4 slots of 4 waits 1st; C slot of 4 waits 2nd
 
 D slot gpu=4 no-wait
 ----
 busy
-gpu: A slot of 4 t1; A slot of 4 t1; A slot of 4 t1; B slot of 4 waits 1st; B slot of 4 waits 1st; B slot of 4 waits 1st; B slot of 4 waits 1st; C slot of 4 waits 2nd
+gpu: A 3 slots of 4 t1; B 4 slots of 4 waits 1st; C slot of 4 waits 2nd
 
 A releases
 ----
 done
-gpu: B slot of 4 t2; B slot of 4 t2; B slot of 4 t2; B slot of 4 t2; C slot of 4 waits 1st
+gpu: B 4 slots of 4 t2; C slot of 4 waits 1st
 
 B releases
 ----
@@ -276,21 +276,21 @@ B slot gpu=3:3 + write b
 ----
 waiting
 b: X write t1; B write waits 1st
-gpu: H read t1; B slot of 3 waits 1st; B slot of 3 waits 1st; B slot of 3 waits 1st
+gpu: H read t1; B 3 slots of 3 waits 1st
 other: P write t1
 
 N slot gpu=3 below P
 ----
 waiting
 b: X write t1; B write waits 1st
-gpu: H read t1; B slot of 3 waits 1st; B slot of 3 waits 1st; B slot of 3 waits 1st; N slot of 3 waits 2nd
+gpu: H read t1; B 3 slots of 3 waits 1st; N slot of 3 waits 2nd
 other: P write t1
 
 X releases
 ----
 done
 b: B write t2
-gpu: H read t1; B slot of 3 t2; B slot of 3 t2; B slot of 3 t2; N slot of 3 waits 1st
+gpu: H read t1; B 3 slots of 3 t2; N slot of 3 waits 1st
 other: P write t1
 
 B releases
@@ -304,42 +304,42 @@ other: P write t1
 A slot gpu=4:2
 ----
 granted
-gpu: A slot of 4 t1; A slot of 4 t1
+gpu: A 2 slots of 4 t1
 
 B slot gpu=4:2 below A
 ----
 granted
-gpu: A slot of 4 t1; A slot of 4 t1; B slot of 4 t1; B slot of 4 t1
+gpu: A 2 slots of 4 t1; B 2 slots of 4 t1
 
 C slot gpu=4 below A
 ----
 granted
-gpu: A slot of 4 t1; A slot of 4 t1; B slot of 4 t1; B slot of 4 t1; C slot of 4 t1
+gpu: A 2 slots of 4 t1; B 2 slots of 4 t1; C slot of 4 t1
 
 D slot gpu=4:3 below A
 ----
 refused: an enclosing rlock holds 2 of the slots of 'gpu', and this asks for more: claim as many there, or no more than that here
-gpu: A slot of 4 t1; A slot of 4 t1; B slot of 4 t1; B slot of 4 t1; C slot of 4 t1
+gpu: A 2 slots of 4 t1; B 2 slots of 4 t1; C slot of 4 t1
 
 E slot gpu=4:2
 ----
 granted
-gpu: A slot of 4 t1; A slot of 4 t1; B slot of 4 t1; B slot of 4 t1; C slot of 4 t1; E slot of 4 t2; E slot of 4 t2
+gpu: A 2 slots of 4 t1; B 2 slots of 4 t1; C slot of 4 t1; E 2 slots of 4 t2
 
 F slot gpu=4
 ----
 waiting
-gpu: A slot of 4 t1; A slot of 4 t1; B slot of 4 t1; B slot of 4 t1; C slot of 4 t1; E slot of 4 t2; E slot of 4 t2; F slot of 4 waits 1st
+gpu: A 2 slots of 4 t1; B 2 slots of 4 t1; C slot of 4 t1; E 2 slots of 4 t2; F slot of 4 waits 1st
 
 A releases
 ----
 done
-gpu: B slot of 4 t1; B slot of 4 t1; C slot of 4 t1; E slot of 4 t2; E slot of 4 t2; F slot of 4 waits 1st
+gpu: B 2 slots of 4 t1; C slot of 4 t1; E 2 slots of 4 t2; F slot of 4 waits 1st
 
 B releases
 ----
 done
-gpu: C slot of 4 t1; E slot of 4 t2; E slot of 4 t2; F slot of 4 t3
+gpu: C slot of 4 t1; E 2 slots of 4 t2; F slot of 4 t3
 
 == N is forgotten with the last slot, even if the resource is held in another mode
 

@@ -212,12 +212,12 @@ gpu: A slot of 2 t1
 B slot gpu=2:2 as train
 ----
 waiting
-gpu: A slot of 2 t1; B slot of 2 waits 1st; B slot of 2 waits 1st
+gpu: A slot of 2 t1; B 2 slots of 2 waits 1st
 
 C slot gpu=2 as test
 ----
 waiting
-gpu: A slot of 2 t1; B slot of 2 waits 1st; B slot of 2 waits 1st; C slot of 2 waits 2nd
+gpu: A slot of 2 t1; B 2 slots of 2 waits 1st; C slot of 2 waits 2nd
 
 D slot gpu=2 as train supersede
 ----
