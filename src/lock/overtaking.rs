@@ -39,9 +39,10 @@ impl Overtaken {
         heeds_all: bool,
         awaited: impl FnOnce() -> Result<Option<SessionId>, E>,
     ) -> Result<bool, E> {
-        let here: Vec<_> = waiter.claims.iter().filter(|record| record.claim.resource == *resource).collect();
+        let here = waiter.claims.iter().filter(|record| record.claim.resource == *resource);
+        let here: Vec<_> = here.map(unshared).collect();
         let is_awaited = |(its, ancestor): &&(Claim, SessionId)| {
-            !waiter.ancestors.contains(ancestor) && here.iter().any(|record| excludes(its, &record.claim))
+            !waiter.ancestors.contains(ancestor) && here.iter().any(|claim| excludes(its, claim))
         };
         let ahead = self.0.iter().find(|its| heeds_all && is_awaited(its)).map(|(_, ancestor)| *ancestor);
         let ancestor = match ahead {
@@ -49,8 +50,8 @@ impl Overtaken {
             ahead => ahead,
         };
         let Some(ancestor) = ancestor else { return Ok(false) };
-        for record in here {
-            let its = (unshared(record), ancestor);
+        for claim in here {
+            let its = (claim, ancestor);
             if self.0.len() < OVERTAKEN_MAX && !self.0.contains(&its) {
                 self.0.push(its);
             }
@@ -135,7 +136,8 @@ pub(super) fn awaited<R: Records>(
 ) -> Result<Option<SessionId>, R::Error> {
     for above in holders.iter().filter(|holder| !waiter.ancestors.contains(holder)) {
         let Some(holder) = records.session(*above)?.filter(|holder| holder.is_holder()) else { continue };
-        let is_excluded = |held: &ClaimRecord| waiter.claims.iter().any(|its| excludes(&held.claim, &its.claim));
+        let asked: Vec<_> = waiter.claims.iter().map(unshared).collect();
+        let is_excluded = |held: &ClaimRecord| asked.iter().any(|its| excludes(&held.claim, its));
         if holder.claims.iter().any(is_excluded) {
             return Ok(Some(*above));
         }

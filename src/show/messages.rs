@@ -281,12 +281,20 @@ impl<'o> Blocked<'o> {
         for claim in claims {
             let Some(obstruction) = listed.get(&claim.resource) else { continue };
             let listing = &obstruction.listing;
-            for it in listing.holders.iter().filter(|it| stranger(&it.session) && may_block(claim, it.mode, &it.span)) {
+            // A slot below others is one of theirs, so other sessions below them are in its way.
+            let slots = |it: &&HolderListing| (claim.mode, it.mode) == (Mode::Slot, Mode::Slot);
+            let above = listing.holders.iter().filter(|it| slots(it) && !stranger(&it.session));
+            let above: Vec<_> = above.map(|it| it.session).collect();
+            let may_block = |session: &SessionId, mode: Mode, span: &Span, ancestors: &[SessionId]| {
+                let is_apart = mode == Mode::Slot && above.iter().any(|id| !ancestors.contains(id));
+                stranger(session) && may_block(claim, mode, span) && !is_apart
+            };
+            for it in listing.holders.iter().filter(|it| may_block(&it.session, it.mode, &it.span, &it.ancestors)) {
                 holders.insert(it.session);
                 holder.get_or_insert((*obstruction, it));
             }
             let mut waiters = listing.waiters.iter();
-            if let Some(it) = waiters.find(|it| stranger(&it.session) && may_block(claim, it.mode, &it.span)) {
+            if let Some(it) = waiters.find(|it| may_block(&it.session, it.mode, &it.span, &it.ancestors)) {
                 waiter.get_or_insert((*obstruction, it));
             }
         }

@@ -96,11 +96,17 @@ fn conflict(sessions: &Sessions, a: &Line, b: &Line) -> bool {
 
 /// Whether an ancestor of the session holds a slot of the resource.
 fn shares(sessions: &Sessions, lines: &[Line], line: &Line) -> bool {
-    lines.iter().any(|other| {
-        other.is_held()
-            && other.mode == Mode::Slot
-            && other.resource == line.resource
-            && sessions[&line.session].ancestors.contains(&other.session)
+    pool(sessions, lines, line).is_some()
+}
+
+/// The nearest ancestor of the session that holds slots of the resource, and their number.
+fn pool(sessions: &Sessions, lines: &[Line], line: &Line) -> Option<(SessionId, usize)> {
+    sessions[&line.session].ancestors.iter().find_map(|ancestor| {
+        let is_its = |other: &&Line| {
+            (other.session, other.mode) == (*ancestor, Mode::Slot) && other.resource == line.resource && other.is_held()
+        };
+        let slots = lines.iter().filter(is_its).count();
+        (slots > 0).then_some((*ancestor, slots))
     })
 }
 
@@ -145,7 +151,19 @@ pub(crate) fn every_waiter_is_blocked(sessions: &Sessions, lines: &[Line]) {
             let slots = taken.iter().copied().fold(slots, u32::min);
             taken.len() + needs > slots as usize
         });
-        let out_of_slots = out_of_slots && !shares(sessions, lines, line);
+        let out_of_slots = match pool(sessions, lines, line).filter(|_| line.mode == Mode::Slot) {
+            None => out_of_slots,
+            // The listing does not tell which sessions have the same number.
+            Some((holder, slots)) => {
+                let takes = |other: &&&Line| {
+                    other.resource == line.resource
+                        && other.mode == Mode::Slot
+                        && !related(sessions, line.session, other.session)
+                        && sessions[&other.session].ancestors.contains(&holder)
+                };
+                slots > 1 && ahead.iter().filter(takes).count() + needs > slots
+            }
+        };
         out_of_slots || ahead.iter().any(|other| conflict(sessions, line, other))
     };
     for line in lines.iter().filter(|line| !line.is_held()) {
