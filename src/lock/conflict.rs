@@ -17,16 +17,23 @@ use super::records::{ClaimRecord, Records, ResourceState, Session};
 use super::request::{Claim, SessionId};
 use super::span::Span;
 
-/// The session whose claim is checked. Its own claims and those of its ancestors never block it.
+/// The session whose claim is checked. Its own claims, those of its ancestors and those of the
+/// waiters that it supersedes never block it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asker<'a> {
     pub(super) session: SessionId,
     pub(super) ancestors: &'a [SessionId],
+    pub(super) superseded: &'a [SessionId],
 }
 
-impl Asker<'_> {
+impl<'a> Asker<'a> {
+    /// A session that is in the table.
+    pub(super) fn known(session: SessionId, ancestors: &'a [SessionId]) -> Self {
+        Self { session, ancestors, superseded: &[] }
+    }
+
     pub(super) fn passes(self, other: SessionId) -> bool {
-        self.session == other || self.ancestors.contains(&other)
+        self.session == other || self.ancestors.contains(&other) || self.superseded.contains(&other)
     }
 }
 
@@ -282,7 +289,7 @@ mod tests {
 
     fn in_the_way(table: &LockTable, claim: &Claim, ancestors: &[u8], before: Rank) -> Vec<SessionId> {
         let ancestors: Vec<_> = ancestors.iter().map(|ancestor| id(*ancestor)).collect();
-        let asker = Asker { session: id(100), ancestors: &ancestors };
+        let asker = Asker::known(id(100), &ancestors);
         let needs = Needs { slots: usize::from(claim.mode == Mode::Slot), shares: false };
         blockers(table.records(), claim, needs, asker, before).unwrap()
     }
@@ -343,7 +350,7 @@ mod tests {
         assert!(ask(1, &[], 2) && ask(2, &[1], 1) && ask(3, &[2, 1], 1) && ask(4, &[2, 1], 1) && ask(5, &[1], 1));
         let above = [id(1)];
         let needs = Needs { slots: 1, shares: true };
-        let asker = Asker { session: id(100), ancestors: &above };
+        let asker = Asker::known(id(100), &above);
         let Ok(found) = search(table.records(), &slot, needs, asker, Rank::LAST, Extent::All);
         let without = |ended: &[u8]| {
             let is_left = |taker: &&Taker| !ended.iter().any(|session| id(*session) == taker.session);

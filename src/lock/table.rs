@@ -166,7 +166,7 @@ impl<R: Records> LockTable<R> {
     /// Returns an error of the records.
     pub fn blockers_of_request(&self, request: &Request) -> Result<Vec<SessionId>, R::Error> {
         match self.standings(request)? {
-            Ok(standings) => self.in_the_way(request, &standings, None),
+            Ok(standings) => self.in_the_way(request, &standings, None, &self.superseded(request)?),
             Err(_) => Ok(Vec::new()),
         }
     }
@@ -187,7 +187,7 @@ impl<R: Records> LockTable<R> {
     }
 
     fn blockers_of(&self, id: SessionId, session: &Session) -> Result<Vec<SessionId>, R::Error> {
-        let asker = Asker { session: id, ancestors: &session.ancestors };
+        let asker = Asker::known(id, &session.ancestors);
         for record in session.distinct_claims().filter(|record| !record.rank.is_held()) {
             let found =
                 conflict::blockers(&self.records, &record.claim, session.slots_needed(record), asker, record.rank)?;
@@ -240,7 +240,7 @@ impl<R: Records> LockTable<R> {
         if may_wait {
             freed = self.supersede(now, &superseded, granted)?;
         }
-        let blockers = self.in_the_way(&request, &standings, place)?;
+        let blockers = self.in_the_way(&request, &standings, place, &superseded)?;
         if !blockers.is_empty() && !may_wait {
             let Request { claims, job, process, .. } = &request;
             let streak = remember::is_busy(&mut self.records, now, claims, job, process)?;
@@ -291,15 +291,16 @@ impl<R: Records> LockTable<R> {
         Ok(Ok(standings))
     }
 
-    /// The sessions that block a new request. `place` is the number in the queue to which the
-    /// request returns.
+    /// The sessions that block a new request, without the waiters that it supersedes. `place` is the
+    /// number in the queue to which the request returns.
     fn in_the_way(
         &self,
         request: &Request,
         standings: &[Standing],
         place: Option<u64>,
+        superseded: &[SessionId],
     ) -> Result<Vec<SessionId>, R::Error> {
-        let asker = Asker { session: request.session, ancestors: &request.ancestors };
+        let asker = Asker { session: request.session, ancestors: &request.ancestors, superseded };
         let before = place.map_or(Rank::LAST, Rank::waiting);
         let mut claims: Vec<_> = request.claims.iter().zip(standings).collect();
         claims.dedup_by_key(|(claim, _)| *claim);
@@ -404,7 +405,7 @@ impl<R: Records> LockTable<R> {
                 && !shared.contains_key(&name)
                 && let Some(pool) = nesting::pool(&above, &name)
             {
-                let asker = Asker { session: id, ancestors: &session.ancestors };
+                let asker = Asker::known(id, &session.ancestors);
                 shared.insert(name.clone(), slots::free_of(&self.records, &name, &state, pool, asker)?);
             }
             if record.claim.mode == Mode::Slot {

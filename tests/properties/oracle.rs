@@ -384,7 +384,7 @@ impl Oracle {
             freed = self.remove(now, &older, Why::Released(None));
             granted.extend(&older);
         }
-        let blockers = self.blockers(&requester);
+        let blockers = self.blockers(&requester, &older);
         let id = requester.id();
         for name in Self::resources(&requester.request) {
             // What is too old by now is not kept by the new session.
@@ -579,8 +579,8 @@ impl Oracle {
         )
     }
 
-    /// The sessions that block the first blocked claim.
-    fn blockers(&self, requester: &Member) -> Vec<SessionId> {
+    /// The sessions that block the first blocked claim, without these waiters.
+    fn blockers(&self, requester: &Member, superseded: &[SessionId]) -> Vec<SessionId> {
         let ancestors = &requester.request.ancestors;
         for claim in &requester.request.claims {
             let mut clashing = Vec::new();
@@ -607,7 +607,9 @@ impl Oracle {
                 }
             }
             for other in &self.members {
-                if other.id() == requester.id() || ancestors.contains(&other.id()) || other.place() >= requester.seq {
+                let is_passed =
+                    other.id() == requester.id() || ancestors.contains(&other.id()) || superseded.contains(&other.id());
+                if is_passed || other.place() >= requester.seq {
                     continue;
                 }
                 for (at, its) in other.request.claims.iter().enumerate() {
@@ -836,7 +838,7 @@ impl Oracle {
     /// Grants a waiter's request if no session blocks it.
     fn try_grant(&mut self, now: StoreTime, id: SessionId, granted: &mut Vec<SessionId>) {
         let Some(member) = self.member(id).cloned() else { return };
-        if member.holds() || !self.blockers(&member).is_empty() {
+        if member.holds() || !self.blockers(&member, &[]).is_empty() {
             return;
         }
         granted.push(id);

@@ -7,11 +7,11 @@
 local CLASH = CLASHING_MODES
 
 -- Counts the claims of a class that overlap a span and belong neither to the session nor to an
--- ancestor.
+-- ancestor, nor to a waiter that the request supersedes.
 local function strangers(r, class, lo, hi, kin)
-  local k = overlapping(r, class, lo, hi)
-  for i = 1, k > 0 and #kin or 0 do
-    local known = record(r, kin[i])
+  local k, rivals = overlapping(r, class, lo, hi), kin.rivals or {}
+  for i = 1, k > 0 and #kin + #rivals or 0 do
+    local known = record(r, kin[i] or rivals[i - #kin])
     for j = 1, known and #known[CLAIMS] or 0 do
       local claim = known[CLAIMS][j]
       local its = known[HELD] > WAITS and capital(claim[MODE]) or claim[MODE]
