@@ -262,8 +262,9 @@ impl Walk<'_> {
     /// Whether a waiter takes from the same ancestor's slots, if the claim does.
     fn is_of_the_pool<R: Records>(&self, records: &R, waiter: &Session) -> Result<bool, R::Error> {
         let Some(pool) = self.pool else { return Ok(true) };
-        let its = nesting::pool(&nesting::above(records, &waiter.ancestors)?, &self.claim.resource);
-        Ok(its.is_some_and(|its| its.holder == pool.holder))
+        let Some(nearer) = waiter.ancestors.iter().position(|id| *id == pool.holder) else { return Ok(false) };
+        let nearer = nesting::above(records, &waiter.ancestors[..nearer])?;
+        Ok(nesting::pool(&nearer, &self.claim.resource).is_none())
     }
 }
 

@@ -159,8 +159,19 @@ end
 -- Whether an entry of the queue, as far as it has shares, takes from a pool.
 local function is_of_pool(r, entry, pool)
   local known = record(r, entry.id)
-  local its = known and pool_of(r, kin_of(entry.id, known[ANCESTORS]))
-  return its and its.holder == pool.holder
+  local kin = kin_of(entry.id, known and known[ANCESTORS] or '')
+  for i = 2, kin[pool.holder] and #kin or 0 do
+    local above = kin[i] ~= pool.holder and record(r, kin[i])
+    for j = 1, above and above[HELD] > WAITS and #above[CLAIMS] or 0 do
+      if above[CLAIMS][j][SLOT] then
+        return false
+      end
+    end
+    if kin[i] == pool.holder then
+      return true
+    end
+  end
+  return false
 end
 
 -- Whether the waiters ahead of a score block a claim: one that clashes with it, or so many waiters
