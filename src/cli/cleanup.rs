@@ -206,7 +206,7 @@ fn report_live(store: &mut dyn Store, resources: &[Resource]) {
     store.take_unusable();
     for listing in seen.resources {
         let Some(holder) = listing.holders.iter().find(|holder| !holder.is_over(seen.now)) else { continue };
-        let what = messages::held(&listing.name, &holder.span, holder.mode);
+        let what = messages::held(&listing.name, &holder.span, holder.mode, holder.slots, holder.count);
         let line = format!("{what} is a live lock: 'rlock break' takes it away, 'rlock inspect' shows who holds it");
         say(&line);
     }

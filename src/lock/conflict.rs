@@ -6,25 +6,50 @@
 //!
 //! The module `overtaking` makes one exception for nested requests.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use super::index::{Entry, Query, Rank};
 use super::mode::{Mode, Modes, blocked_by};
+use super::nesting::{self, Pool};
 use super::overtaking::{self, Overtaken};
-use super::records::{ClaimRecord, Records, ResourceState};
+use super::records::{ClaimRecord, Records, ResourceState, Session};
 use super::request::{Claim, SessionId};
 use super::span::Span;
 
-/// The session whose claim is checked. Its own claims and those of its ancestors never block it.
+/// The session whose claim is checked. Its own claims, those of its ancestors and those of the
+/// waiters that it supersedes never block it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asker<'a> {
     pub(super) session: SessionId,
     pub(super) ancestors: &'a [SessionId],
+    pub(super) superseded: &'a [SessionId],
 }
 
-impl Asker<'_> {
-    fn is_related_to(self, other: SessionId) -> bool {
-        self.session == other || self.ancestors.contains(&other)
+impl<'a> Asker<'a> {
+    /// A session that is in the table.
+    pub(super) fn known(session: SessionId, ancestors: &'a [SessionId]) -> Self {
+        Self { session, ancestors, superseded: &[] }
+    }
+
+    pub(super) fn passes(self, other: SessionId) -> bool {
+        self.session == other || self.ancestors.contains(&other) || self.superseded.contains(&other)
+    }
+}
+
+/// What a request needs of the slots of a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Needs {
+    /// How many slots the request asks for.
+    pub(super) slots: usize,
+    /// Whether it takes them from those of an ancestor.
+    pub(super) shares: bool,
+}
+
+impl Needs {
+    /// How many slots the request takes of those that no ancestor holds.
+    pub(super) fn unshared(self) -> usize {
+        if self.shares { 0 } else { self.slots }
     }
 }
 
@@ -41,6 +66,8 @@ pub(super) struct Blockers {
     pub(super) clashing: Vec<SessionId>,
     /// Their claims take so many slots that the rest does not suffice.
     pub(super) takers: Vec<Taker>,
+    /// How many slots the request needs, and of how many.
+    pub(super) wanted: (usize, u32),
 }
 
 /// A claim that takes a slot.
@@ -49,13 +76,17 @@ pub(super) struct Taker {
     pub(super) session: SessionId,
     /// The number of slots that the resource has for the session.
     pub(super) slots: u32,
+    /// Which of an ancestor's slots the claim holds. Claims that hold the same one take one slot.
+    pub(super) number: Option<u32>,
 }
 
 /// Whether a request has to wait for some of the claims that take slots. It needs so many slots of
 /// `slots`. The smallest number of slots counts that one of them has for the resource.
-pub(super) fn are_full(takers: &[Taker], needs: usize, slots: u32) -> bool {
+pub(super) fn are_full(takers: &[Taker], (needs, slots): (usize, u32)) -> bool {
     let slots = takers.iter().map(|taker| taker.slots).fold(slots, u32::min);
-    are_too_many(takers.len() + needs, slots)
+    let shared: BTreeSet<_> = takers.iter().filter_map(|taker| taker.number).collect();
+    let alone = takers.iter().filter(|taker| taker.number.is_none()).count();
+    are_too_many(alone + shared.len() + needs, slots)
 }
 
 /// Whether a resource does not have so many slots.
@@ -77,7 +108,7 @@ pub(super) enum Extent {
 pub(super) fn blockers<R: Records>(
     records: &R,
     claim: &Claim,
-    needs: usize,
+    needs: Needs,
     asker: Asker<'_>,
     before: Rank,
 ) -> Result<Vec<SessionId>, R::Error> {
@@ -86,8 +117,8 @@ pub(super) fn blockers<R: Records>(
     Ok(if found.clashing.is_empty() { takers.collect() } else { found.clashing })
 }
 
-/// Searches for the sessions that block a claim. `needs` is the number of slots that its request
-/// needs of the resource.
+/// Searches for the sessions that block a claim. `needs` is what its request needs of the slots of
+/// the resource.
 ///
 /// The search covers the held claims and the waiting claims with a rank below `before`. A waiter
 /// that the session overtakes does not count. Whom a nested claim overtakes depends on the waiters
@@ -96,7 +127,7 @@ pub(super) fn blockers<R: Records>(
 pub(super) fn search<R: Records>(
     records: &R,
     claim: &Claim,
-    needs: usize,
+    needs: Needs,
     asker: Asker<'_>,
     before: Rank,
     extent: Extent,
@@ -111,7 +142,7 @@ pub(super) fn search<R: Records>(
     let clashing = claim.mode.clashing();
     let query = Query { span: &claim.span, held: clashing, waiting: heeded(clashing), before };
     state.tree.visit(records, &claim.resource, query, |entry| {
-        if asker.is_related_to(entry.session) {
+        if asker.passes(entry.session) {
             return ControlFlow::Continue(());
         }
         found.clashing.push(entry.session);
@@ -120,90 +151,132 @@ pub(super) fn search<R: Records>(
     if extent == Extent::First && !found.clashing.is_empty() {
         return Ok(found);
     }
-    let needs_slot = claim.mode == Mode::Slot && needs > 0;
-    let slots = claim.slots.unwrap_or(0);
-    let is_enough = |found: &Blockers| extent == Extent::First && needs_slot && are_full(&found.takers, needs, slots);
+    let pool = match needs.shares {
+        true => nesting::pool(&nesting::above(records, asker.ancestors)?, &claim.resource).filter(Pool::is_divided),
+        false => None,
+    };
+    let slots = pool.as_ref().map_or(claim.slots.unwrap_or(0), |pool| pool.numbers.len() as u32);
+    let needs_slot = claim.mode == Mode::Slot && (pool.is_some() || !needs.shares);
+    found.wanted = if needs_slot { (needs.slots.min(slots as usize), slots) } else { (0, 0) };
+    let is_enough = |found: &Blockers| extent == Extent::First && needs_slot && are_full(&found.takers, found.wanted);
+    let slot = Modes::of(&[Mode::Slot]);
     if needs_slot {
-        let slot = Modes::of(&[Mode::Slot]);
-        let query = Query { held: slot, waiting: heeded(slot), ..query };
+        // Which waiters take from the pool, only their sessions tell.
+        let waiting = if pool.is_some() { Modes::EMPTY } else { heeded(slot) };
+        let query = Query { held: slot, waiting, ..query };
         state.tree.visit(records, &claim.resource, query, |entry| {
-            if !asker.is_related_to(entry.session) {
-                found.takers.extend(taker(entry));
+            if !asker.passes(entry.session) {
+                found.takers.extend(taker(entry, pool.as_ref()));
             }
             if is_enough(&found) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
     }
-    if !heeds_all && !is_enough(&found) {
-        let waiting = if needs_slot { blocked_by(Mode::Slot) } else { clashing };
+    if (!heeds_all || pool.is_some()) && !is_enough(&found) {
+        let waiting = match (needs_slot, heeds_all) {
+            (true, true) => slot,
+            (true, false) => blocked_by(Mode::Slot),
+            (false, _) => clashing,
+        };
         let query = Query { held: Modes::EMPTY, waiting, ..query };
         let is_enough = |found: &Blockers| is_enough(found) || extent == Extent::First && !found.clashing.is_empty();
-        add_heeded_waiters(records, &state, claim, asker, query, &is_enough, &mut found)?;
+        let walk = Walk { claim, asker, heeds_all, pool: pool.as_ref(), query };
+        walk.add_heeded_waiters(records, &state, &is_enough, &mut found)?;
     }
-    if !are_full(&found.takers, needs, slots) {
+    if !are_full(&found.takers, found.wanted) {
         found.takers.clear();
     }
     Ok(found)
 }
 
-fn taker(entry: &Entry) -> Option<Taker> {
-    let slots = entry.slots.filter(|_| !entry.shares)?;
-    Some(Taker { session: entry.session, slots })
+/// The claim of an entry as one that takes a slot: one of `pool`, or else one of the resource.
+fn taker(entry: &Entry, pool: Option<&Pool>) -> Option<Taker> {
+    let Some(pool) = pool else {
+        let slots = entry.slots.filter(|_| !entry.shares)?;
+        return Some(Taker { session: entry.session, slots, number: None });
+    };
+    // The caller knows that a waiting claim takes from the pool.
+    let is_its = entry.shares && entry.slot.is_none_or(|number| pool.numbers.contains(&number));
+    let slots = pool.numbers.len() as u32;
+    is_its.then_some(Taker { session: entry.session, slots, number: entry.slot })
 }
 
-/// Adds the waiters that block a nested claim and that the claim does not overtake. The walk ends
-/// when that is enough, or when everybody behind heeds overtaken waiters, unless some of them may
-/// overtake these.
-fn add_heeded_waiters<R: Records>(
-    records: &R,
-    state: &ResourceState,
-    claim: &Claim,
-    asker: Asker<'_>,
-    query: Query<'_>,
-    is_enough: &dyn Fn(&Blockers) -> bool,
-    found: &mut Blockers,
-) -> Result<(), R::Error> {
-    let mut overtaken = Overtaken::default();
-    let waits_here = |record: &&ClaimRecord| record.claim.resource == claim.resource && !record.rank.is_held();
-    let own = records.session(asker.session)?;
-    let own = own.map_or(0, |own| own.claims.iter().filter(waits_here).count());
-    let others_nest = state.waiting_below as usize > own;
-    let mut open = query.waiting;
-    let mut after = Rank::HELD;
-    let mut batch = 2;
-    loop {
-        let ahead = state.tree.waiting_after(records, &claim.resource, query, after, batch)?;
-        if ahead.is_empty() {
-            return Ok(());
-        }
-        for entry in ahead {
-            after = entry.rank;
-            let clashes = claim.mode.clashes_with(entry.mode);
-            if asker.is_related_to(entry.session) || !clashes && entry.shares {
-                continue;
-            }
-            let Some(waiter) = records.session(entry.session)? else { continue };
-            let heeds_all = !state.overtakers.contains(&entry.session);
-            let awaited = || overtaking::awaited(records, (entry.session, &waiter), asker.ancestors);
-            if overtaken.has(&claim.resource, &waiter, heeds_all, awaited)? {
-                if entry.lower <= *claim.span.lower() && *claim.span.upper() <= entry.upper {
-                    open = open.intersection(entry.mode.clashing().complement());
-                }
-                continue;
-            }
-            if clashes {
-                found.clashing.push(entry.session);
-            } else {
-                found.takers.extend(taker(&entry));
-            }
-            if is_enough(found) {
+/// A walk along the waiters ahead of a nested claim.
+struct Walk<'w> {
+    claim: &'w Claim,
+    asker: Asker<'w>,
+    /// Whether the session overtakes nobody.
+    heeds_all: bool,
+    /// The ancestor's slots of which the claim takes.
+    pool: Option<&'w Pool>,
+    query: Query<'w>,
+}
+
+impl Walk<'_> {
+    /// Adds the waiters that block the claim and that the session does not overtake. The walk ends
+    /// when that is enough, or when everybody behind heeds overtaken waiters, unless some of them
+    /// may overtake these.
+    fn add_heeded_waiters<R: Records>(
+        &self,
+        records: &R,
+        state: &ResourceState,
+        is_enough: &dyn Fn(&Blockers) -> bool,
+        found: &mut Blockers,
+    ) -> Result<(), R::Error> {
+        let Self { claim, asker, query, .. } = *self;
+        let mut overtaken = Overtaken::default();
+        let waits_here = |record: &&ClaimRecord| record.claim.resource == claim.resource && !record.rank.is_held();
+        let own = records.session(asker.session)?;
+        let own = own.map_or(0, |own| own.claims.iter().filter(waits_here).count());
+        let others_nest = state.waiting_below as usize > own;
+        let mut open = query.waiting;
+        let mut after = Rank::HELD;
+        let mut batch = 2;
+        loop {
+            let ahead = state.tree.waiting_after(records, &claim.resource, query, after, batch)?;
+            if ahead.is_empty() {
                 return Ok(());
             }
+            for entry in ahead {
+                after = entry.rank;
+                let clashes = claim.mode.clashes_with(entry.mode);
+                if asker.passes(entry.session) || !clashes && entry.shares != self.pool.is_some() {
+                    continue;
+                }
+                let Some(waiter) = records.session(entry.session)? else { continue };
+                if !clashes && !self.is_of_the_pool(records, &waiter)? {
+                    continue;
+                }
+                let heeds_all = !state.overtakers.contains(&entry.session);
+                let awaited = || overtaking::awaited(records, (entry.session, &waiter), asker.ancestors);
+                if !self.heeds_all && overtaken.has(&claim.resource, &waiter, heeds_all, awaited)? {
+                    if entry.lower <= *claim.span.lower() && *claim.span.upper() <= entry.upper {
+                        open = open.intersection(entry.mode.clashing().complement());
+                    }
+                    continue;
+                }
+                if clashes {
+                    found.clashing.push(entry.session);
+                } else {
+                    found.takers.extend(taker(&entry, self.pool));
+                }
+                if is_enough(found) {
+                    return Ok(());
+                }
+            }
+            let rest = Query { waiting: open, ..query };
+            if !others_nest && state.tree.waiting_after(records, &claim.resource, rest, after, 1)?.is_empty() {
+                return Ok(());
+            }
+            batch *= 2;
         }
-        let rest = Query { waiting: open, ..query };
-        if !others_nest && state.tree.waiting_after(records, &claim.resource, rest, after, 1)?.is_empty() {
-            return Ok(());
-        }
-        batch *= 2;
+    }
+
+    /// Whether a waiter takes from the same ancestor's slots, if the claim does.
+    fn is_of_the_pool<R: Records>(&self, records: &R, waiter: &Session) -> Result<bool, R::Error> {
+        let Some(pool) = self.pool else { return Ok(true) };
+        let Some(nearer) = waiter.ancestors.iter().position(|id| *id == pool.holder) else { return Ok(false) };
+        let nearer = nesting::above(records, &waiter.ancestors[..nearer])?;
+        Ok(nesting::pool(&nearer, &self.claim.resource).is_none())
     }
 }
 
@@ -229,8 +302,9 @@ mod tests {
 
     fn in_the_way(table: &LockTable, claim: &Claim, ancestors: &[u8], before: Rank) -> Vec<SessionId> {
         let ancestors: Vec<_> = ancestors.iter().map(|ancestor| id(*ancestor)).collect();
-        let asker = Asker { session: id(100), ancestors: &ancestors };
-        blockers(table.records(), claim, usize::from(claim.mode == Mode::Slot), asker, before).unwrap()
+        let asker = Asker::known(id(100), &ancestors);
+        let needs = Needs { slots: usize::from(claim.mode == Mode::Slot), shares: false };
+        blockers(table.records(), claim, needs, asker, before).unwrap()
     }
 
     /// The table of docs/design.md#conflicts for spans that touch. Spans that do not touch never
@@ -273,5 +347,32 @@ mod tests {
         assert_eq!(named(Rank::waiting(1), &[2]), []);
         assert_eq!(named(Rank::LAST, &[2]), [id(1), id(3)]);
         assert_eq!(named(Rank::LAST, &[]).len(), 2);
+    }
+
+    /// 1 has two of the slots. 2 takes one of these, and 3 and 4 share it. So 5 gets the other one,
+    /// and the next has to wait until either 5 has ended, or all of 2, 3 and 4.
+    #[test]
+    fn sessions_that_share_a_slot_of_a_hold_take_one_of_its_slots() {
+        let slot = Claim { slots: Some(4), ..claim(Mode::Slot, "") };
+        let mut table: LockTable = LockTable::default();
+        let mut ask = |session, ancestors: &[u8], slots| {
+            let request = request(session, ancestors, &vec![slot.clone(); slots]);
+            let Ok(outcome) = table.apply(StoreTime::from_micros(1), Op::Acquire { request, place: None });
+            matches!(outcome.reply, Reply::Granted { .. })
+        };
+        assert!(ask(1, &[], 2) && ask(2, &[1], 1) && ask(3, &[2, 1], 1) && ask(4, &[2, 1], 1) && ask(5, &[1], 1));
+        let above = [id(1)];
+        let needs = Needs { slots: 1, shares: true };
+        let asker = Asker::known(id(100), &above);
+        let Ok(found) = search(table.records(), &slot, needs, asker, Rank::LAST, Extent::All);
+        let without = |ended: &[u8]| {
+            let is_left = |taker: &&Taker| !ended.iter().any(|session| id(*session) == taker.session);
+            found.takers.iter().filter(is_left).copied().collect::<Vec<_>>()
+        };
+        assert_eq!(without(&[]).len(), 4);
+        let ends = [(&[5][..], false), (&[2, 3], true), (&[2, 3, 4], false)];
+        for (ended, is_full) in ends {
+            assert_eq!(are_full(&without(ended), found.wanted), is_full, "after the end of {ended:?}");
+        }
     }
 }

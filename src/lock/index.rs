@@ -68,8 +68,8 @@ pub struct Entry {
     pub session: SessionId,
     /// The index of the claim in its session.
     pub claim: u32,
-    /// Whether the claim shares an ancestor's slot. The conflict check does not count a shared slot
-    /// a second time.
+    /// Whether the claim takes from the slots that an ancestor holds. The conflict check does not
+    /// count these slots a second time.
     pub shares: bool,
     /// The number of the slot, for a held claim in mode slot only.
     pub slot: Option<u32>,

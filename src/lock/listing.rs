@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
 
+use super::mode::Mode;
 use super::op::{HolderListing, ResourceListing, WaiterListing};
 use super::records::{ClaimRecord, Records, Session};
 use super::request::{Claim, SessionId};
@@ -41,15 +42,24 @@ fn list_one<R: Records>(records: &R, name: &Resource, sessions: &mut Sessions) -
     Ok(ResourceListing::of(name.clone(), claims.collect()))
 }
 
+impl ClaimRecord {
+    /// Whether another claim of the same session is a further slot of this one's resource.
+    fn is_listed_with(&self, other: &Self) -> bool {
+        self.claim.mode == Mode::Slot && self.claim == other.claim && self.token == other.token
+    }
+}
+
 impl ResourceListing {
     /// Lists claims on a resource, with their sessions. The claims of each session are in their
-    /// order. The waiters are numbered as if the queue had no others.
+    /// order, and its slots are listed as one claim. The waiters are numbered as if the queue had no
+    /// others.
     pub fn of(name: Resource, mut claims: Vec<(SessionId, &Session, &ClaimRecord)>) -> Self {
         let mut listing = Self { name, holders: Vec::new(), waiters: Vec::new() };
         claims.sort_by_key(|(id, _, record)| (record.rank, *id));
         let mut last = None;
         let mut position = 0;
-        for (id, session, record) in claims {
+        for same in claims.chunk_by(|(id, _, one), (next, _, other)| id == next && one.is_listed_with(other)) {
+            let ((id, session, record), count) = (same[0], same.len());
             let Claim { mode, span, slots, .. } = record.claim.clone();
             if record.rank.is_held() {
                 listing.holders.push(HolderListing {
@@ -57,6 +67,7 @@ impl ResourceListing {
                     mode,
                     span,
                     slots,
+                    count,
                     token: record.token,
                     since: session.since,
                     expiry: session.expiry.filter(|expiry| *expiry < StoreTime::NEVER),
@@ -72,6 +83,7 @@ impl ResourceListing {
                     mode,
                     span,
                     slots,
+                    count,
                     since: session.asked,
                     position,
                     ancestors: session.ancestors.clone(),

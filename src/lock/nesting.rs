@@ -1,9 +1,12 @@
 //! Decides what the holds of a session's ancestors mean for its claim (docs/design.md#nesting).
 
+use std::collections::BTreeSet;
+
 use super::mode::{Mode, Nesting};
 use super::op::Refusal;
 use super::records::{Records, Session};
 use super::request::{Claim, SessionId};
+use super::resource::Resource;
 
 /// The relation of a claim to the holds of its session's ancestors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,58 +17,78 @@ pub(super) enum Standing {
     Included {
         /// The token of the ancestor's hold.
         token: u64,
-        /// The number of the ancestor's slot, if the claim shares that slot.
-        slot: Option<u32>,
+        /// Whether the claim takes from an ancestor's slots.
+        shares: bool,
     },
     /// An ancestor's hold lets the claim ask for more, as prewrite does for write.
     Growing,
 }
 
 impl Standing {
-    /// Whether the claim shares an ancestor's slot.
+    /// Whether the claim takes from an ancestor's slots.
     pub(super) fn shares(self) -> bool {
-        matches!(self, Self::Included { slot: Some(_), .. })
+        matches!(self, Self::Included { shares: true, .. })
+    }
+}
+
+/// The slots of which a nested claim takes: those of the nearest ancestor that holds any.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pool {
+    /// The ancestor.
+    pub(super) holder: SessionId,
+    /// The numbers of its slots.
+    pub(super) numbers: BTreeSet<u32>,
+}
+
+impl Pool {
+    /// Whether each session that takes from the pool has numbers of its own. All sessions share a
+    /// single slot.
+    pub(super) fn is_divided(&self) -> bool {
+        self.numbers.len() > 1
     }
 }
 
 /// The ancestors that are in the table. They are read once for all claims of a request.
-pub(super) fn above<R: Records>(records: &R, ancestors: &[SessionId]) -> Result<Vec<Session>, R::Error> {
-    ancestors.iter().filter_map(|ancestor| records.session(*ancestor).transpose()).collect()
+pub(super) type Above = Vec<(SessionId, Session)>;
+
+/// Reads the ancestors that are in the table, innermost first.
+pub(super) fn above<R: Records>(records: &R, ancestors: &[SessionId]) -> Result<Above, R::Error> {
+    let known = |id: &SessionId| records.session(*id).transpose().map(|found| found.map(|session| (*id, session)));
+    ancestors.iter().filter_map(known).collect()
+}
+
+/// The slots of a resource of which a claim below these sessions takes.
+pub(super) fn pool(above: &Above, resource: &Resource) -> Option<Pool> {
+    above.iter().find_map(|(holder, session)| {
+        let here = session.claims.iter().filter(|record| record.claim.resource == *resource);
+        let numbers: BTreeSet<_> = here.filter_map(|record| record.slot).collect();
+        (!numbers.is_empty()).then_some(Pool { holder: *holder, numbers })
+    })
 }
 
 /// Returns the standing of a claim, or the reason why it can never be granted. If several holds
 /// refuse the claim, the refusal names the outermost, because the holds below that hold can't have
-/// more than it has. A claim of a slot comes after `earlier` others of the same request and
-/// resource, and shares the slot of that number that an ancestor has.
-pub(super) fn standing(above: &[Session], claim: &Claim, earlier: usize) -> Result<Standing, Refusal> {
-    let mut included = None;
+/// more than it has. The request asks for so many `slots` of the resource.
+pub(super) fn standing(above: &Above, claim: &Claim, slots: usize) -> Result<Standing, Refusal> {
+    let pool = pool(above, &claim.resource).filter(|_| claim.mode == Mode::Slot);
+    if let Some(Pool { numbers, .. }) = &pool
+        && slots > numbers.len()
+    {
+        return Err(Refusal::TooFewSlots { resource: claim.resource.clone(), held: numbers.len() as u32 });
+    }
     let mut grows = false;
     let mut slot = None;
     let mut refusal = None;
-    for session in above {
-        // The slots of the session that other claims of the request share.
-        let mut shared = 0;
+    for (_, session) in above {
         for record in session.claims.iter().filter(|record| record.rank.is_held()) {
             let held = &record.claim;
             if held.resource != claim.resource || !held.span.overlaps(&claim.span) {
                 continue;
             }
             match claim.mode.below(held.mode) {
-                // A slot above is shared even if a nearer hold includes the claim.
-                Nesting::AtOnce if claim.mode == Mode::Slot && record.slot.is_some() => {
-                    if shared == earlier {
-                        let token = *included.get_or_insert(record.token);
-                        return Ok(Standing::Included { token, slot: record.slot });
-                    }
-                    shared += 1;
-                    let too_few = Refusal::TooFewSlots { resource: held.resource.clone(), held: shared as u32 };
-                    slot = Some(too_few);
-                }
+                // The claim takes from the slots above even if a nearer hold includes it.
                 Nesting::AtOnce if held.span.covers(&claim.span) => {
-                    let token = *included.get_or_insert(record.token);
-                    if claim.mode != Mode::Slot {
-                        return Ok(Standing::Included { token, slot: None });
-                    }
+                    return Ok(Standing::Included { token: record.token, shares: pool.is_some() });
                 }
                 Nesting::Waits if held.span.covers(&claim.span) => grows = true,
                 // A session for which this claim would wait may itself wait for that slot. So the
@@ -77,12 +100,6 @@ pub(super) fn standing(above: &[Session], claim: &Claim, earlier: usize) -> Resu
                 Nesting::AtOnce | Nesting::Waits => refusal = Some(reaches_past(held, claim)),
             }
         }
-    }
-    if let Some(too_few) = slot.take_if(|_| claim.mode == Mode::Slot) {
-        return Err(too_few);
-    }
-    if let Some(token) = included {
-        return Ok(Standing::Included { token, slot: None });
     }
     match (slot, refusal) {
         (Some(refusal), _) => Err(refusal),
@@ -133,9 +150,9 @@ mod tests {
                 let part = if mode == Slot || held == Slot { "" } else { "[3,4]" };
                 let whole = if mode == Slot { claim(held, "") } else { hold.clone() };
                 let asked = claim(mode, part);
-                let slot = (held == Slot && mode == Slot).then_some(0);
+                let shares = held == Slot && mode == Slot;
                 let expected = match cell {
-                    '=' => Ok(Standing::Included { token: 10, slot }),
+                    '=' => Ok(Standing::Included { token: 10, shares }),
                     'w' => Ok(Standing::Growing),
                     _ => Err(cannot_grow(&whole, &asked)),
                 };
@@ -156,8 +173,8 @@ mod tests {
     #[test]
     fn innermost_hold_that_includes_the_claim_counts() {
         let holds = [claim(Mode::Prewrite, ""), claim(Mode::Write, "[0,9]")];
-        assert_eq!(below(&holds, &claim(Mode::Read, "[0,9]")), Ok(Standing::Included { token: 20, slot: None }));
-        assert_eq!(below(&holds, &claim(Mode::Read, "[0,10]")), Ok(Standing::Included { token: 10, slot: None }));
+        assert_eq!(below(&holds, &claim(Mode::Read, "[0,9]")), Ok(Standing::Included { token: 20, shares: false }));
+        assert_eq!(below(&holds, &claim(Mode::Read, "[0,10]")), Ok(Standing::Included { token: 10, shares: false }));
         assert_eq!(below(&holds, &claim(Mode::Write, "[0,10]")), Ok(Standing::Growing));
     }
 
@@ -176,6 +193,6 @@ mod tests {
         let asked = claim(Mode::Write, "");
         assert_eq!(below(&holds, &asked), Err(cannot_grow(&holds[1], &asked)));
         let asked = claim(Mode::Prewrite, "");
-        assert_eq!(below(&holds, &asked), Ok(Standing::Included { token: 10, slot: None }));
+        assert_eq!(below(&holds, &asked), Ok(Standing::Included { token: 10, shares: false }));
     }
 }

@@ -269,13 +269,13 @@ pub enum Refusal {
 pub struct ResourceListing {
     /// The name of the resource.
     pub name: Resource,
-    /// The held claims, ordered by token and session.
+    /// The held claims, ordered by token and session. The slots of a session are one claim.
     pub holders: Vec<HolderListing>,
-    /// The waiting claims, in the order of the queue.
+    /// The waiting claims, in the order of the queue. The slots of a session are one claim.
     pub waiters: Vec<WaiterListing>,
 }
 
-/// A held claim.
+/// A held claim, or all slots of the resource that the session holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HolderListing {
     /// The session that holds the claim.
@@ -286,6 +286,8 @@ pub struct HolderListing {
     pub span: Span,
     /// The number of slots of the resource, for mode slot only.
     pub slots: Option<u32>,
+    /// How many slots the session holds; 1 in the other modes.
+    pub count: usize,
     /// The fencing token.
     pub token: u64,
     /// The instant at which the session became a holder.
@@ -308,7 +310,7 @@ impl HolderListing {
     }
 }
 
-/// A waiting claim.
+/// A waiting claim, or all slots of the resource that the session waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaiterListing {
     /// The session that waits.
@@ -319,6 +321,8 @@ pub struct WaiterListing {
     pub span: Span,
     /// The number of slots of the resource, for mode slot only.
     pub slots: Option<u32>,
+    /// How many slots the session waits for; 1 in the other modes.
+    pub count: usize,
     /// The instant of the request, also if the session was passed over and has returned.
     pub since: StoreTime,
     /// The place of the request in the queue of this resource; the first place is 1.

@@ -39,7 +39,7 @@ struct Part {
 /// What a session has of a resource, or waits for.
 fn parts(session: &Session, resource: &Resource) -> Vec<Part> {
     let here = session.distinct_claims().filter(|record| record.claim.resource == *resource);
-    here.map(|record| Part { claim: record.claim.clone(), slots: session.slots_needed(record) }).collect()
+    here.map(|record| Part { claim: record.claim.clone(), slots: session.slots_needed(record).unshared() }).collect()
 }
 
 impl Overtaken {

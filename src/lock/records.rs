@@ -10,6 +10,7 @@ use std::convert::Infallible;
 
 use serde::{Deserialize, Serialize};
 
+use super::conflict::Needs;
 use super::index::{Node, Rank, Tree};
 use super::past::{Ending, Entry, Past};
 use super::remember;
@@ -108,11 +109,10 @@ impl Session {
         self.claims.chunk_by(|one, other| one.claim == other.claim).filter_map(<[_]>::first)
     }
 
-    /// How many slots of the resource of a claim the session needs. A share of an ancestor's slot
-    /// needs none.
-    pub(super) fn slots_needed(&self, of: &ClaimRecord) -> usize {
-        let of_their_own = self.claims.iter().filter(|record| !record.shares).map(|record| &record.claim);
-        if of.shares { 0 } else { request::slots_of(of_their_own, &of.claim.resource) }
+    /// What the session needs of the slots of the resource of a claim.
+    pub(super) fn slots_needed(&self, of: &ClaimRecord) -> Needs {
+        let claims = self.claims.iter().map(|record| &record.claim);
+        Needs { slots: request::slots_of(claims, &of.claim.resource), shares: of.shares }
     }
 
     /// The numbers of the held slots, in the order of their claims.

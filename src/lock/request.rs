@@ -101,6 +101,13 @@ pub fn distinct(claims: &[Claim]) -> impl Iterator<Item = &Claim> {
     claims.chunk_by(|one, other| one == other).filter_map(<[_]>::first)
 }
 
+/// These claims with their numbers, where all slots of a resource are one claim. The number is 1 in
+/// the other modes.
+pub fn counted(claims: &[Claim]) -> impl Iterator<Item = (&Claim, usize)> {
+    let same = claims.chunk_by(|one, other| one.mode == Mode::Slot && one == other);
+    same.filter_map(|same| Some((same.first()?, same.len())))
+}
+
 /// How many of these claims are claims of a slot of a resource.
 pub fn slots_of<'c>(claims: impl IntoIterator<Item = &'c Claim>, resource: &Resource) -> usize {
     claims.into_iter().filter(|claim| claim.mode == Mode::Slot && claim.resource == *resource).count()

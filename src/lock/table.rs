@@ -5,12 +5,12 @@
 //! randomness; its state lies in [`Records`]. The module `conflict` decides which sessions block a
 //! claim, and `nesting` decides what an ancestor's hold permits. [`Rank`] orders the grants.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::behind;
-use super::conflict::{self, Asker};
+use super::conflict::{self, Asker, Needs};
 use super::index::{Entry, Query, Rank};
 use super::listing;
 use super::mode::blocked_by;
@@ -166,7 +166,7 @@ impl<R: Records> LockTable<R> {
     /// Returns an error of the records.
     pub fn blockers_of_request(&self, request: &Request) -> Result<Vec<SessionId>, R::Error> {
         match self.standings(request)? {
-            Ok(standings) => self.in_the_way(request, &standings, None),
+            Ok(standings) => self.in_the_way(request, &standings, None, &self.superseded(request)?),
             Err(_) => Ok(Vec::new()),
         }
     }
@@ -187,7 +187,7 @@ impl<R: Records> LockTable<R> {
     }
 
     fn blockers_of(&self, id: SessionId, session: &Session) -> Result<Vec<SessionId>, R::Error> {
-        let asker = Asker { session: id, ancestors: &session.ancestors };
+        let asker = Asker::known(id, &session.ancestors);
         for record in session.distinct_claims().filter(|record| !record.rank.is_held()) {
             let found =
                 conflict::blockers(&self.records, &record.claim, session.slots_needed(record), asker, record.rank)?;
@@ -240,7 +240,7 @@ impl<R: Records> LockTable<R> {
         if may_wait {
             freed = self.supersede(now, &superseded, granted)?;
         }
-        let blockers = self.in_the_way(&request, &standings, place)?;
+        let blockers = self.in_the_way(&request, &standings, place, &superseded)?;
         if !blockers.is_empty() && !may_wait {
             let Request { claims, job, process, .. } = &request;
             let streak = remember::is_busy(&mut self.records, now, claims, job, process)?;
@@ -282,8 +282,8 @@ impl<R: Records> LockTable<R> {
     fn standings(&self, request: &Request) -> Result<Result<Vec<Standing>, Refusal>, R::Error> {
         let mut standings = Vec::with_capacity(request.claims.len());
         let above = nesting::above(&self.records, &request.ancestors)?;
-        for (index, claim) in request.claims.iter().enumerate() {
-            match nesting::standing(&above, claim, request::slots_of(&request.claims[..index], &claim.resource)) {
+        for claim in &request.claims {
+            match nesting::standing(&above, claim, request::slots_of(&request.claims, &claim.resource)) {
                 Ok(standing) => standings.push(standing),
                 Err(refusal) => return Ok(Err(refusal)),
             }
@@ -291,19 +291,22 @@ impl<R: Records> LockTable<R> {
         Ok(Ok(standings))
     }
 
-    /// The sessions that block a new request. `place` is the number in the queue to which the
-    /// request returns.
+    /// The sessions that block a new request, without the waiters that it supersedes. `place` is the
+    /// number in the queue to which the request returns.
     fn in_the_way(
         &self,
         request: &Request,
         standings: &[Standing],
         place: Option<u64>,
+        superseded: &[SessionId],
     ) -> Result<Vec<SessionId>, R::Error> {
-        let asker = Asker { session: request.session, ancestors: &request.ancestors };
+        let asker = Asker { session: request.session, ancestors: &request.ancestors, superseded };
         let before = place.map_or(Rank::LAST, Rank::waiting);
-        let of_their_own = request.claims.iter().zip(standings).filter(|(_, standing)| !standing.shares());
-        for claim in request::distinct(&request.claims) {
-            let needs = request::slots_of(of_their_own.clone().map(|(claim, _)| claim), &claim.resource);
+        let mut claims: Vec<_> = request.claims.iter().zip(standings).collect();
+        claims.dedup_by_key(|(claim, _)| *claim);
+        for (claim, standing) in claims {
+            let slots = request::slots_of(&request.claims, &claim.resource);
+            let needs = Needs { slots, shares: standing.shares() };
             let found = conflict::blockers(&self.records, claim, needs, asker, before)?;
             if !found.is_empty() {
                 return Ok(found);
@@ -379,13 +382,14 @@ impl<R: Records> LockTable<R> {
     fn grant(&mut self, now: StoreTime, id: SessionId, mut session: Session) -> Result<Session, R::Error> {
         session.last = remember::is_granted(&mut self.records, now, &session)?;
         let mut fresh: HashMap<Resource, u64> = HashMap::new();
+        let mut shared: HashMap<Resource, BTreeSet<u32>> = HashMap::new();
         let above = nesting::above(&self.records, &session.ancestors)?;
         for index in 0..session.claims.len() {
             // An ancestor's hold may have ended while this request waited, so the standing is found
             // again.
             let claim = &session.claims[index].claim;
-            let before = session.claims[..index].iter().map(|record| &record.claim);
-            let standing = nesting::standing(&above, claim, request::slots_of(before, &claim.resource));
+            let claims = session.claims.iter().map(|record| &record.claim);
+            let standing = nesting::standing(&above, claim, request::slots_of(claims, &claim.resource));
             let name = claim.resource.clone();
             let mut state = self.records.take_resource(&name)?.unwrap_or_default();
             if session.claims[index].rank == Rank::LAST {
@@ -397,10 +401,17 @@ impl<R: Records> LockTable<R> {
             }
             let record = &mut session.claims[index];
             record.rank = Rank::HELD;
+            if record.shares
+                && !shared.contains_key(&name)
+                && let Some(pool) = nesting::pool(&above, &name)
+            {
+                let asker = Asker::known(id, &session.ancestors);
+                shared.insert(name.clone(), slots::free_of(&self.records, &name, &state, pool, asker)?);
+            }
             if record.claim.mode == Mode::Slot {
-                record.slot = match standing {
-                    Ok(Standing::Included { slot: Some(slot), .. }) => Some(slot),
-                    _ => Some(slots::free(&self.records, &name, &state)?),
+                record.slot = match shared.get_mut(&name).and_then(BTreeSet::pop_first) {
+                    Some(number) => Some(number),
+                    None => Some(slots::free(&self.records, &name, &state)?),
                 };
             }
             record.token = if let Ok(Standing::Included { token, .. }) = standing {

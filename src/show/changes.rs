@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::columns::escaped;
 use super::listing::command;
 use super::tree::claim;
-use crate::lock::mode::Mode;
 use crate::lock::op::ResourceListing;
 use crate::lock::past::{self, Ending, Entry, Remembered};
-use crate::lock::request::{Process, SessionId};
+use crate::lock::request::{self, Claim, Process, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::show::messages;
@@ -87,8 +86,8 @@ pub(crate) struct Change {
 pub(crate) struct Request {
     /// The session, if a listing has shown it. The history does not know it.
     pub(crate) session: Option<SessionId>,
-    /// The claims on the resource.
-    pub(crate) claims: Vec<(Mode, Span, Option<u32>)>,
+    /// The claims on the resource, each with its number of slots.
+    pub(crate) claims: Vec<(Claim, usize)>,
     pub(crate) process: Process,
     pub(crate) token: Option<u64>,
 }
@@ -99,7 +98,8 @@ impl Change {
         let Self { what, at, resource, request, ending } = self;
         let mut text = format!("{} {} '{resource}'", messages::time(*at), what.as_str());
         if let Some(Request { claims, process, .. }) = request {
-            let claims: Vec<_> = claims.iter().map(|(mode, span, slots)| claim(*mode, *slots, span)).collect();
+            let claims = claims.iter().map(|(its, count)| claim(its.mode, its.slots, *count, &its.span));
+            let claims: Vec<_> = claims.collect();
             let Process { user, host, pid, command: words, .. } = process;
             let who = format!("{}{user}@{host}, pid {pid}", messages::owner_and_reason(process));
             text.push_str(&format!(" {}: {who}, {}", claims.join(", "), command(words)));
@@ -285,7 +285,7 @@ impl<'s> Comparison<'s> {
 
     /// Tells what an entry of the history says. `with_grant` tells of its grant as well.
     fn entry(&self, entry: &Entry, session: Option<SessionId>, with_grant: bool, changes: &mut Vec<Change>) {
-        let claims = entry.claims.iter().map(|claim| (claim.mode, claim.span.clone(), claim.slots)).collect();
+        let claims = request::counted(&entry.claims).map(|(claim, count)| (claim.clone(), count)).collect();
         let request = Request { session, claims, process: entry.process.clone(), token: entry.token };
         let (what, ending) = match entry.event {
             past::Event::Skipped(_) => (What::Busy, None),
@@ -329,12 +329,14 @@ fn members(listing: &ResourceListing, now: StoreTime) -> BTreeMap<SessionId, Mem
         member.request.claims.push(claim);
         member.request.token = member.request.token.max(token);
     };
+    let claim = |mode, span: &Span, slots| Claim { resource: listing.name.clone(), mode, span: span.clone(), slots };
     for it in listing.holders.iter().filter(|it| !it.is_over(now)) {
-        let claim = (it.mode, it.span.clone(), it.slots);
-        add(it.session, claim, &it.process, it.since, Some(it.token), it.expiry, it.kept);
+        let claim = claim(it.mode, &it.span, it.slots);
+        add(it.session, (claim, it.count), &it.process, it.since, Some(it.token), it.expiry, it.kept);
     }
     for it in &listing.waiters {
-        add(it.session, (it.mode, it.span.clone(), it.slots), &it.process, it.since, None, None, false);
+        let claim = claim(it.mode, &it.span, it.slots);
+        add(it.session, (claim, it.count), &it.process, it.since, None, None, false);
     }
     members
 }

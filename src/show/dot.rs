@@ -43,11 +43,11 @@ pub(crate) fn dot(inspection: &Inspection) -> String {
             lines.push(match part {
                 Part::Held(it) => {
                     let kept = if it.kept { "kept " } else { "" };
-                    let label = format!("{kept}{}", claim(it.mode, it.slots, &it.span));
+                    let label = format!("{kept}{}", claim(it.mode, it.slots, it.count, &it.span));
                     format!("  {name} -> {} [label={}{red}];", session(*id), quoted(&label))
                 }
                 Part::Waiting(it) => {
-                    let label = format!("waits {}, {}", it.position, claim(it.mode, it.slots, &it.span));
+                    let label = format!("waits {}, {}", it.position, claim(it.mode, it.slots, it.count, &it.span));
                     format!("  {} -> {name} [style=dashed, label={}{red}];", session(*id), quoted(&label))
                 }
             });

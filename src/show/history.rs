@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::lock::past::{Ended, Ending, Entry, Event, Remembered};
-use crate::lock::request::Claim;
+use crate::lock::request;
 use crate::show::json;
 use crate::show::messages;
 use crate::system::clock::StoreTime;
@@ -65,6 +65,7 @@ fn entry(entry: &Entry) -> Value {
         Ended::Noticed(at) => Some(at),
     };
     let process = &entry.process;
+    let claims = request::counted(&entry.claims);
     json!({
         "outcome": outcome,
         "exit": exit,
@@ -76,17 +77,13 @@ fn entry(entry: &Entry) -> Value {
         "host": process.host,
         "pid": process.pid,
         "command": process.command,
-        "claims": entry.claims.iter().map(claim).collect::<Vec<_>>(),
+        "claims": claims.map(|(it, count)| json::claim(it.mode, &it.span, it.slots, count)).collect::<Vec<_>>(),
         "asked": messages::time(entry.asked),
         "granted": entry.granted.map(messages::time),
         "ended": entry.ended.known().map(messages::time),
         "noticed": noticed.map(messages::time),
         "token": entry.token,
     })
-}
-
-fn claim(claim: &Claim) -> Value {
-    json!({ "mode": claim.mode.as_str(), "span": json::span(&claim.span), "slots": claim.slots })
 }
 
 fn statistics(found: &Statistics) -> Value {

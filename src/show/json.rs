@@ -25,7 +25,8 @@ pub(crate) fn as_text(store: &str, inspection: &Inspection, remembered: &[Rememb
     let pasts: HashMap<_, _> = remembered.iter().map(|past| (&past.name, past)).collect();
     let Inspection { now, resources, .. } = inspection;
     let holder = |holder: &HolderListing| {
-        let mut value = claim(holder.mode, &holder.span, holder.slots, &holder.process, holder.since);
+        let mut value = claim(holder.mode, &holder.span, holder.slots, holder.count);
+        add_process(&mut value, &holder.process, holder.since);
         value["session"] = json!(holder.session.to_string());
         value["token"] = json!(holder.token);
         value["expires_in_ms"] =
@@ -37,7 +38,8 @@ pub(crate) fn as_text(store: &str, inspection: &Inspection, remembered: &[Rememb
         value
     };
     let waiter = |waiter: &WaiterListing| {
-        let mut value = claim(waiter.mode, &waiter.span, waiter.slots, &waiter.process, waiter.since);
+        let mut value = claim(waiter.mode, &waiter.span, waiter.slots, waiter.count);
+        add_process(&mut value, &waiter.process, waiter.since);
         value["session"] = json!(waiter.session.to_string());
         value["position"] = json!(waiter.position);
         value
@@ -71,10 +73,7 @@ pub(crate) fn change_as_json(change: &Change) -> Value {
     let process = request.map(|request| &request.process);
     let claims = request.map(|request| {
         let claims = request.claims.iter();
-        let claim = |(mode, span, slots): &(Mode, Span, Option<u32>)| {
-            json!({ "mode": mode.as_str(), "span": self::span(span), "slots": slots })
-        };
-        claims.map(claim).collect::<Vec<_>>()
+        claims.map(|(its, count)| claim(its.mode, &its.span, its.slots, *count)).collect::<Vec<_>>()
     });
     let ending = change.ending.map(|ending| ending.to_string());
     let (word, number) = ending.as_deref().map_or((None, None), |text| match text.split_once(' ') {
@@ -137,17 +136,17 @@ pub(crate) fn span(span: &Span) -> Value {
     interval.unwrap_or_default()
 }
 
-fn claim(mode: Mode, span: &Span, slots: Option<u32>, process: &Process, since: StoreTime) -> Value {
-    json!({
-        "mode": mode.as_str(),
-        "span": self::span(span),
-        "slots": slots,
-        "host": process.host,
-        "pid": process.pid,
-        "user": process.user,
-        "command": process.command,
-        "owner": process.owner,
-        "reason": process.reason,
-        "since": messages::time(since),
-    })
+/// A claim, which takes so many of the slots if it is on slots.
+pub(crate) fn claim(mode: Mode, span: &Span, slots: Option<u32>, count: usize) -> Value {
+    json!({ "mode": mode.as_str(), "span": self::span(span), "slots": slots, "count": slots.map(|_| count) })
+}
+
+fn add_process(value: &mut Value, process: &Process, since: StoreTime) {
+    value["host"] = json!(process.host);
+    value["pid"] = json!(process.pid);
+    value["user"] = json!(process.user);
+    value["command"] = json!(process.command);
+    value["owner"] = json!(process.owner);
+    value["reason"] = json!(process.reason);
+    value["since"] = json!(messages::time(since));
 }

@@ -147,6 +147,7 @@ struct Line<'a> {
     style: Style,
     mode: Mode,
     slots: Option<u32>,
+    count: usize,
     span: &'a Span,
     since: StoreTime,
     lease: Option<String>,
@@ -179,6 +180,7 @@ impl Table<'_> {
             style,
             mode: holder.mode,
             slots: holder.slots,
+            count: holder.count,
             span: &holder.span,
             since: holder.since,
             // A kept hold has neither a lease nor a process.
@@ -196,6 +198,7 @@ impl Table<'_> {
             style,
             mode: waiter.mode,
             slots: waiter.slots,
+            count: waiter.count,
             span: &waiter.span,
             since: waiter.since,
             lease: None,
@@ -210,7 +213,7 @@ impl Table<'_> {
         let text = |text: &str| Cell::new(text, plain);
         let is_repeated = self.look.width.is_some() && self.rows.len() > from;
         let process = line.process;
-        let mode = line.slots.map_or_else(|| line.mode.to_string(), |slots| format!("{} of {slots}", line.mode));
+        let mode = messages::mode(line.mode, line.slots, line.count);
         let age = if verbose { messages::time(line.since) } else { messages::duration(self.now - line.since) };
         let optional = |shown: Option<String>| shown.map_or_else(Cell::none, |shown| Cell::new(&shown, plain));
         self.rows.push(vec![
@@ -235,6 +238,7 @@ impl Table<'_> {
 #[cfg(test)]
 pub(crate) mod tests {
     use std::collections::BTreeMap;
+    use std::iter::repeat_n;
     use std::time::Duration;
 
     use unicode_width::UnicodeWidthStr as _;
@@ -272,6 +276,7 @@ pub(crate) mod tests {
             mode: Mode::Write,
             span: Span::Whole,
             slots: None,
+            count: 1,
             token: u64::from(number),
             since: ago(192),
             expiry: None,
@@ -287,6 +292,7 @@ pub(crate) mod tests {
             mode: Mode::Write,
             span: Span::Whole,
             slots: None,
+            count: 1,
             since: ago(20),
             position,
             ancestors: Vec::new(),
@@ -302,36 +308,38 @@ pub(crate) mod tests {
     pub(crate) fn inspection(listings: &[ResourceListing]) -> Inspection {
         let mut sessions = BTreeMap::new();
         for listing in listings {
-            let mut add = |it: (SessionId, &Vec<SessionId>, &Process), phase, asked, claim: Claim, rank| {
-                let (id, ancestors, process) = it;
-                let new = || Session {
-                    ancestors: ancestors.clone(),
-                    claims: Vec::new(),
-                    phase,
-                    asked,
-                    since: asked,
-                    expiry: None,
-                    terms: None,
-                    job: Job::default(),
-                    last: None,
-                    process: process.clone(),
+            let mut add =
+                |it: (SessionId, &Vec<SessionId>, &Process), phase, asked, (claim, count): (Claim, usize), rank| {
+                    let (id, ancestors, process) = it;
+                    let new = || Session {
+                        ancestors: ancestors.clone(),
+                        claims: Vec::new(),
+                        phase,
+                        asked,
+                        since: asked,
+                        expiry: None,
+                        terms: None,
+                        job: Job::default(),
+                        last: None,
+                        process: process.clone(),
+                    };
+                    let is_slot =
+                        |holder: &HolderListing| holder.mode == Mode::Slot && ancestors.contains(&holder.session);
+                    let shares = claim.mode == Mode::Slot && listing.holders.iter().any(is_slot);
+                    let record = ClaimRecord { claim, rank, token: 0, shares, slot: None };
+                    sessions.entry(id).or_insert_with(new).claims.extend(repeat_n(record, count));
                 };
-                let is_slot = |holder: &HolderListing| holder.mode == Mode::Slot && ancestors.contains(&holder.session);
-                let shares = claim.mode == Mode::Slot && listing.holders.iter().any(is_slot);
-                let record = ClaimRecord { claim, rank, token: 0, shares, slot: None };
-                sessions.entry(id).or_insert_with(new).claims.push(record);
-            };
             let claim =
                 |mode, span: &Span, slots| Claim { resource: listing.name.clone(), mode, span: span.clone(), slots };
             for it in &listing.holders {
                 let phase = if it.kept { Phase::Kept } else { Phase::Held };
                 let claim = claim(it.mode, &it.span, it.slots);
-                add((it.session, &it.ancestors, &it.process), phase, it.since, claim, Rank::HELD);
+                add((it.session, &it.ancestors, &it.process), phase, it.since, (claim, it.count), Rank::HELD);
             }
             for it in &listing.waiters {
                 let claim = claim(it.mode, &it.span, it.slots);
                 let rank = Rank::waiting(it.position.into());
-                add((it.session, &it.ancestors, &it.process), Phase::Waiting, it.since, claim, rank);
+                add((it.session, &it.ancestors, &it.process), Phase::Waiting, it.since, (claim, it.count), rank);
             }
         }
         Inspection { now: NOW, resources: listings.to_vec(), sessions }

@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::error::Error;
 use std::fmt::Display;
+use std::iter::repeat_n;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::lock::conflict::may_block;
@@ -15,7 +16,7 @@ use crate::lock::mode::{Mode, Nesting};
 use crate::lock::op::{HolderListing, WaiterListing};
 use crate::lock::past::Streak;
 use crate::lock::records::Session;
-use crate::lock::request::{Claim, Process, SessionId, resources};
+use crate::lock::request::{self, Claim, Process, SessionId, resources};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::lock::text::shortened;
@@ -80,7 +81,8 @@ impl Messages {
                 span: holder.span.clone(),
                 slots: holder.slots,
             };
-            listing.holders.iter().filter(own).map(claim).collect::<Vec<_>>()
+            let own = listing.holders.iter().filter(own);
+            own.flat_map(|holder| repeat_n(claim(holder), holder.count)).collect::<Vec<_>>()
         };
         obstructions.iter().flat_map(claims_of).collect()
     }
@@ -148,11 +150,9 @@ impl Messages {
         })
     }
 
-    /// Says that `command` was ended by the signal of this number, and that the lock stays held until
+    /// Says that `command` was ended by this signal, and that the lock stays held until
     /// the `count` processes that it has left have ended. `names` are those of the first of them.
-    pub(crate) fn rest(&self, command: &str, by: i32, count: usize, names: &[String]) -> String {
-        let signal = signal_hook::low_level::signal_name(by).and_then(|name| name.strip_prefix("SIG"));
-        let signal = signal.map_or_else(|| format!("signal {by}"), str::to_owned);
+    pub(crate) fn rest(&self, command: &str, signal: &str, count: usize, names: &[String]) -> String {
         let names: Vec<_> = names.iter().map(|name| format!("'{name}'")).collect();
         let more = count - names.len().min(count);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -341,12 +341,20 @@ impl<'o> Blocked<'o> {
         for claim in claims {
             let Some(obstruction) = listed.get(&claim.resource) else { continue };
             let listing = &obstruction.listing;
-            for it in listing.holders.iter().filter(|it| stranger(&it.session) && may_block(claim, it.mode, &it.span)) {
+            // A slot below others is one of theirs, so other sessions below them are in its way.
+            let slots = |it: &&HolderListing| (claim.mode, it.mode) == (Mode::Slot, Mode::Slot);
+            let above = listing.holders.iter().filter(|it| slots(it) && !stranger(&it.session));
+            let above: Vec<_> = above.map(|it| it.session).collect();
+            let may_block = |session: &SessionId, mode: Mode, span: &Span, ancestors: &[SessionId]| {
+                let is_apart = mode == Mode::Slot && above.iter().any(|id| !ancestors.contains(id));
+                stranger(session) && may_block(claim, mode, span) && !is_apart
+            };
+            for it in listing.holders.iter().filter(|it| may_block(&it.session, it.mode, &it.span, &it.ancestors)) {
                 holders.insert(it.session);
                 holder.get_or_insert((*obstruction, it));
             }
             let mut waiters = listing.waiters.iter();
-            if let Some(it) = waiters.find(|it| stranger(&it.session) && may_block(claim, it.mode, &it.span)) {
+            if let Some(it) = waiters.find(|it| may_block(&it.session, it.mode, &it.span, &it.ancestors)) {
                 waiter.get_or_insert((*obstruction, it));
             }
         }
@@ -409,7 +417,9 @@ fn in_the_way(
 
 /// Claims in the words of the busy line.
 fn held_all(claims: &[Claim]) -> String {
-    let shown = claims.iter().take(NAMES_MAX).map(|claim| held(&claim.resource, &claim.span, claim.mode));
+    let claims: Vec<_> = request::counted(claims).collect();
+    let shown = claims.iter().take(NAMES_MAX);
+    let shown = shown.map(|(it, count)| held(&it.resource, &it.span, it.mode, it.slots, *count));
     let others = (claims.len() > NAMES_MAX).then(|| format!("{} others", claims.len() - NAMES_MAX));
     shown.chain(others).collect::<Vec<_>>().join(", ")
 }
@@ -433,9 +443,19 @@ pub(crate) fn downgrades(claims: &[Claim], mode: Mode) -> String {
     format!("downgrades {} to {mode}", held_all(&lowered))
 }
 
-/// A claim in the words of the busy line: `[1.2,1.8] of 'tree' for write`.
-pub(crate) fn held(resource: &Resource, span: &Span, mode: Mode) -> String {
-    format!("{} for {mode}", part(resource.as_str(), span))
+/// A claim in the words of the busy line: `[1.2,1.8] of 'tree' for write`, `'gpu' for 2 slots of 5`.
+pub(crate) fn held(resource: &Resource, span: &Span, mode: Mode, slots: Option<u32>, count: usize) -> String {
+    let what = if count == 1 { mode.to_string() } else { self::mode(mode, slots, count) };
+    format!("{} for {what}", part(resource.as_str(), span))
+}
+
+/// A mode, and for slots how many of how many: `write`, `slot of 5`, `2 slots of 5`.
+pub(crate) fn mode(mode: Mode, slots: Option<u32>, count: usize) -> String {
+    match (slots, count) {
+        (None, _) => mode.to_string(),
+        (Some(slots), 1) => format!("{mode} of {slots}"),
+        (Some(slots), _) => format!("{count} {mode}s of {slots}"),
+    }
 }
 
 /// Whether a session of a reading holds its claims without a process.

@@ -107,20 +107,20 @@ impl<'l> Tree<'l, '_> {
         let palette = &self.look.palette;
         let of = if branch.listing.name == top.name { String::new() } else { format!(" of '{}'", branch.listing.name) };
         let member = &self.graph.members[&branch.session];
-        let (state, mode, slots, span, since, relations) = match branch.part {
+        let (state, what, since, relations) = match branch.part {
             Part::Held(it) => {
                 let state = holder_state(it, self.now, palette, self.is_stopped);
-                (state, it.mode, it.slots, &it.span, it.since, String::new())
+                (state, claim(it.mode, it.slots, it.count, &it.span), it.since, String::new())
             }
             Part::Waiting(it) => {
                 let state = waiter_state(it, palette, self.is_stopped);
-                (state, it.mode, it.slots, &it.span, it.since, self.relations(branch.listing, it, member, is_outermost))
+                let relations = self.relations(branch.listing, it, member, is_outermost);
+                (state, claim(it.mode, it.slots, it.count, &it.span), it.since, relations)
             }
         };
         let Process { user, host, pid, .. } = member.process;
         let who = format!("{}{user}@{host}, pid {pid}", messages::owner_and_reason(member.process));
         let age = if self.look.verbose { messages::time(since) } else { messages::duration(self.now - since) };
-        let what = claim(mode, slots, span);
         let (deadlock, style) = if member.is_deadlocked { (", deadlock", palette.alarm) } else { ("", state.1) };
         (
             format!("{} {what}{of}{relations}{deadlock}: {who}, {age}, {}", state.0, command(&member.process.command)),
@@ -175,11 +175,10 @@ impl<'l> Tree<'l, '_> {
     }
 }
 
-/// A claim in a few words: `write [1,2)`, `slot of 3`.
-pub(super) fn claim(mode: Mode, slots: Option<u32>, span: &Span) -> String {
-    let slots = slots.map(|slots| format!(" of {slots}")).unwrap_or_default();
+/// A claim in a few words: `write [1,2)`, `slot of 3`, `2 slots of 3`.
+pub(super) fn claim(mode: Mode, slots: Option<u32>, count: usize, span: &Span) -> String {
     let span = if span.is_whole() { String::new() } else { format!(" {span}") };
-    format!("{mode}{slots}{span}")
+    format!("{}{span}", messages::mode(mode, slots, count))
 }
 
 #[cfg(test)]

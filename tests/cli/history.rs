@@ -189,8 +189,8 @@ fn json_has_exactly_the_documented_fields() {
         }
         assert_eq!([&first["granted"], &first["exit"], &first["count"]], [&shown["since"], &json!(0), &Value::Null]);
         let span = json!({"lo": "1", "hi": "2", "lo_open": false, "hi_open": true});
-        assert_eq!(first["claims"], json!([{"mode": "read", "span": span, "slots": null}]));
-        assert_eq!(second["claims"], json!([{"mode": "write", "span": null, "slots": null}]));
+        assert_eq!(first["claims"], json!([{"mode": "read", "span": span, "slots": null, "count": null}]));
+        assert_eq!(second["claims"], json!([{"mode": "write", "span": null, "slots": null, "count": null}]));
         assert_eq!([&second["owner"], &second["signal"]], [&Value::Null; 2]);
         assert!(second["token"].as_u64() > first["token"].as_u64());
         assert!(first["asked"].as_str() <= first["granted"].as_str());
@@ -199,7 +199,12 @@ fn json_has_exactly_the_documented_fields() {
         assert_eq!((&skipped["outcome"], &skipped["count"]), (&json!("skipped"), &json!(1)));
         holder.end().silently(0);
         let other = entries(lab, &["other"]);
-        assert_eq!(other[0]["claims"], json!([{"mode": "slot", "span": null, "slots": 2}]));
+        assert_eq!(other[0]["claims"], json!([{"mode": "slot", "span": null, "slots": 2, "count": 1}]));
+        lab.run(["exec", "--slot", "gpu=5:2", "--", "true"]).silently(0);
+        let several = entries(lab, &["gpu"]);
+        assert_eq!(several[0]["claims"], json!([{"mode": "slot", "span": null, "slots": 5, "count": 2}]));
+        let row = lab.run(["history", "gpu"]).stdout;
+        assert!(row.lines().any(|line| line.contains("  2 slots of 5  ")), "{row}");
     });
 }
 

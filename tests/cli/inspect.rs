@@ -33,16 +33,17 @@ fn json_has_the_documented_keys_and_types() {
         assert_eq!(keys(resource), BTreeSet::from(["name", "holders", "waiters"]));
         assert_eq!(resource["name"], "k");
 
-        let both = ["session", "mode", "span", "slots", "host", "pid", "user", "command", "owner", "reason", "since"];
+        let both = "session mode span slots count host pid user command owner reason since".split(' ');
         let held = &resource["holders"][0];
-        assert_eq!(keys(held), both.into_iter().chain(["token", "expires_in_ms", "kept"]).collect());
+        assert_eq!(keys(held), both.clone().chain(["token", "expires_in_ms", "kept"]).collect());
         let waits = &resource["waiters"][0];
-        assert_eq!(keys(waits), both.into_iter().chain(["position"]).collect());
+        assert_eq!(keys(waits), both.chain(["position"]).collect());
 
         assert_eq!([&held["mode"], &waits["mode"]], ["write", "read"]);
         // The span is shown as the user wrote it.
         assert_eq!(held["span"], json!({"lo": "-1.20", "hi": "inf", "lo_open": false, "hi_open": true}));
         assert_eq!([&waits["span"], &waits["slots"], &held["slots"]], [&Value::Null; 3]);
+        assert_eq!([&waits["count"], &held["count"]], [&Value::Null; 2]);
         let (left, is_leased) = (&held["expires_in_ms"], lab.url().starts_with("redis"));
         assert_eq!(left.as_u64().is_some_and(|left| left <= 20_000), is_leased, "{held}");
         assert_eq!(left.is_null(), !is_leased, "{held}");
@@ -83,6 +84,39 @@ fn inspect_shows_the_number_of_slots() {
         assert_eq!([&claim["mode"], &claim["slots"]], [&json!("slot"), &json!(2)]);
     }
     assert!(resource["holders"][0]["token"].as_u64() < resource["holders"][1]["token"].as_u64());
+}
+
+/// "`slots` and `count` are null except for slots: … the request takes `count` of `slots`."
+#[test]
+fn slots_of_a_request_are_one_row_and_one_object() {
+    on_both(|lab| {
+        let _holder = lab.hold_by(["exec", "--slot", "gpu=5:2", "--write", "k"]);
+        let waiter = lab.wait_by(["exec", "--slot", "gpu=5:4"]);
+        lab.until_waiting("gpu", 1);
+        let resource = &lab.inspect(["gpu"])["resources"][0];
+        let counts = |of: &str| {
+            let claims = resource[of].as_array().expect("a list").iter();
+            claims.map(|claim| (claim["slots"].as_u64(), claim["count"].as_u64())).collect::<Vec<_>>()
+        };
+        assert_eq!(counts("holders"), [(Some(5), Some(2))]);
+        assert_eq!(counts("waiters"), [(Some(5), Some(4))]);
+        assert_eq!(resource["waiters"][0]["position"], 1);
+        let rows = table(lab, &["inspect", "gpu"]);
+        assert!(rows.len() == 3 && rows[1].contains("  2 slots of 5  "), "{rows:?}");
+        assert!(rows[2].contains("  waits 1  4 slots of 5  "), "{rows:?}");
+        let tree = table(lab, &["inspect", "--tree", "gpu"]);
+        assert!(tree.len() == 3 && tree[1].starts_with("├─ holds 2 slots of 5: "), "{tree:?}");
+        assert!(tree[2].starts_with("└─ waits 1 4 slots of 5, behind pid "), "{tree:?}");
+        let dot = lab.run(["inspect", "--dot", "gpu"]).stdout;
+        for label in ["[label=\"2 slots of 5\"]", "label=\"waits 1, 4 slots of 5\"]"] {
+            assert_eq!(dot.matches(label).count(), 1, "{label} in {dot}");
+        }
+        let metrics = lab.run(["inspect", "--prometheus", "gpu"]).stdout;
+        for line in ["rlock_held{resource=\"gpu\",mode=\"slot\"} 2", "rlock_waiting{resource=\"gpu\"} 1"] {
+            assert!(metrics.lines().any(|found| found == line), "{line} in {metrics}");
+        }
+        drop(waiter);
+    });
 }
 
 /// The lines that rlock prints above those that name the store and other stores.

@@ -132,6 +132,9 @@ fn verbose_request_reports_the_grant_and_the_release() {
     let claims = "'k' for write, [1.2,1.8] of 't' for read, 's' for slot";
     assert_eq!((ran.code(), ran.stdout.as_str()), (Some(0), ""));
     assert_eq!(ran.stderr, format!("rlock: holds {claims}\nrlock: releases {claims}\n"));
+    let ran = lab.run(["exec", "-v", "--slot", "s=5:2", "--slot", "t=2", "--", "true"]);
+    let claims = "'s' for 2 slots of 5, 't' for slot";
+    assert_eq!(ran.stderr, format!("rlock: holds {claims}\nrlock: releases {claims}\n"));
 }
 
 /// "With -v exec says in the words of the busy line what it holds, shrinks, downgrades and releases

@@ -175,3 +175,39 @@ fn job_of_at_below_a_live_hold_is_told_in_one_line() {
         lab.run(["exec", "k", "--", "sh", "-c", &format!("{}; exit", job(""))]).printed("ran\n");
     });
 }
+
+/// "Below W slots, as of `--slot KEY=N:W`, each nested rlock takes of these W, with numbers of its
+/// own, and waits while too few of them are free; more than W are refused."
+#[test]
+fn requests_below_several_slots_share_them_out() {
+    on_both(|lab| {
+        let stranger = lab.hold_by(["exec", "--slot", "gpu=4"]);
+        let outer = acquire(lab, &["--slot", "gpu=4:2", "--for", "1h"]);
+        assert_eq!(outer["RLOCK_SLOT"], "1 2");
+        let nested = |words: &[&str]| below(lab, &outer, words);
+        let siblings = [(), ()].map(|()| {
+            let mut sibling = Running::waiter(&mut nested(&["exec", "--slot", "gpu=4"]));
+            sibling.expect_held();
+            sibling
+        });
+        let busy = Ran::of(&mut nested(&["exec", "-n", "--slot", "gpu=4", "--", "true"]));
+        let pids = siblings.each_ref().map(|sibling| format!(", pid {}, ", sibling.pid()));
+        let told = busy.failed(75);
+        assert!(told.starts_with("busy: 'gpu' is held for slot by ") && told.contains(", and 1 more; "), "{told}");
+        assert!(pids.iter().any(|pid| told.contains(pid)), "{told}");
+        let too_many = Ran::of(&mut nested(&["exec", "--slot", "gpu=4:3", "--", "true"]));
+        too_many.said(
+            65,
+            "refused: an enclosing rlock holds 2 of the slots of 'gpu', and this asks for more: claim as many there, or \
+             no more than that here",
+        );
+        let print = ["exec", "--slot", "gpu=4:2", "-c", "echo $RLOCK_SLOT"];
+        let both = Running::start(&mut nested(&print));
+        lab.until_waiting("gpu", 1);
+        siblings.into_iter().for_each(|sibling| sibling.end().silently(0));
+        both.end().printed("1 2\n");
+        lab.run(["release", &outer["RLOCK_SESSION"]]).silently(0);
+        stranger.end().silently(0);
+        lab.assert_idle();
+    });
+}

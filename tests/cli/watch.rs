@@ -72,7 +72,10 @@ fn each_change_is_an_object_on_a_line() {
         for name in ["session", "token", "host", "pid", "user", "command", "owner", "reason"] {
             assert_eq!(granted[name], shown[name], "{name}");
         }
-        assert_eq!(granted["claims"], serde_json::json!([{"mode": "write", "span": null, "slots": null}]));
+        assert_eq!(
+            granted["claims"],
+            serde_json::json!([{"mode": "write", "span": null, "slots": null, "count": null}])
+        );
         let waiter = lab.wait_by(["exec", "k"]);
         watch.expect(2);
         holder.end().silently(0);

@@ -20,9 +20,10 @@ use crate::support::servers::Server;
 const NAMES: [&str; 7] = ["nightly", "a b:c", "{tag}:x", "{tag}:y", "{}*?[%]\\", "名前 é", "x}y{z}"];
 const ENDS: [&str; 12] =
     ["-inf", "-1e3", "-22/7", "0", "1/3", "0.5", "1", "1.5", "2", "22/7", "1000000000000000000001", "inf"];
-const MODES: [&[Mode]; 5] = [
+const MODES: [&[Mode]; 6] = [
     &[Read, Prewrite, Write, Write, Slot],
     &[Read, Prewrite, Write, Write, Slot],
+    &[Slot, Slot, Slot, Slot, Slot, Slot, Slot, Write],
     &[Read, Read, Prewrite, Prewrite, Write],
     &[Slot, Slot, Slot, Read, Write],
     &[Read, Write],
@@ -72,7 +73,7 @@ fn play_with(history: &History, side: Side, all: &[&str], all_named: bool) -> Re
         modes: MODES[random.below(MODES.len() as u64) as usize],
         claims: 4,
         acquire: 46,
-        nested: 35,
+        nested: if random.chance(25) { 86 } else { 35 },
         leases: 85,
         jobs: 100,
         live_max: 12,

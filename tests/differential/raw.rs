@@ -41,11 +41,12 @@ fn check_one(answers: Answers, listing: &ResourceListing) -> Result<(), String> 
         let is_idle = (quiet > 0 || quiet == -2) && busy == [-2; 5] && history != -1;
         return if is_idle { Ok(()) } else { Err(format!("an idle resource has keys with the TTLs {ttls:?}")) };
     }
+    let slots = listing.holders.iter().map(|it| it.count).chain(listing.waiters.iter().map(|it| it.count));
+    let claims: usize = slots.sum();
     if busy == [-2; 5] {
-        let is_sole = listing.holders.len() == 1 && listing.waiters.is_empty() && quiet == -1;
+        let is_sole = (listing.holders.len(), claims) == (1, 1) && listing.waiters.is_empty() && quiet == -1;
         return if is_sole { Ok(()) } else { Err(format!("several claims have keys with the TTLs {ttls:?}")) };
     }
-    let claims = listing.holders.len() + listing.waiters.len();
     if (lower, upper) != (claims, claims) {
         return Err(format!("{claims} claims have {lower} lower and {upper} upper ends"));
     }

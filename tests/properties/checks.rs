@@ -2,6 +2,7 @@
 //! without a model.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter::repeat_n;
 
 use rlock::lock::mode::Mode;
 use rlock::lock::op::ResourceListing;
@@ -10,7 +11,7 @@ use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::system::clock::StoreTime;
 
-/// A line of a listing.
+/// A line of a listing, or one of the slots of a line.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) resource: Resource,
@@ -30,7 +31,7 @@ pub(crate) fn lines(listing: &[ResourceListing]) -> Vec<Line> {
     let mut lines = Vec::new();
     for resource in listing {
         for holder in &resource.holders {
-            lines.push(Line {
+            let line = Line {
                 resource: resource.name.clone(),
                 session: holder.session,
                 mode: holder.mode,
@@ -39,10 +40,11 @@ pub(crate) fn lines(listing: &[ResourceListing]) -> Vec<Line> {
                 token: Some(holder.token),
                 expiry: holder.expiry,
                 is_kept: holder.kept,
-            });
+            };
+            lines.extend(repeat_n(line, holder.count));
         }
         for waiter in &resource.waiters {
-            lines.push(Line {
+            let line = Line {
                 resource: resource.name.clone(),
                 session: waiter.session,
                 mode: waiter.mode,
@@ -51,7 +53,8 @@ pub(crate) fn lines(listing: &[ResourceListing]) -> Vec<Line> {
                 token: None,
                 expiry: None,
                 is_kept: false,
-            });
+            };
+            lines.extend(repeat_n(line, waiter.count));
         }
     }
     lines
@@ -97,11 +100,17 @@ fn conflict(sessions: &Sessions, a: &Line, b: &Line) -> bool {
 
 /// Whether an ancestor of the session holds a slot of the resource.
 fn shares(sessions: &Sessions, lines: &[Line], line: &Line) -> bool {
-    lines.iter().any(|other| {
-        other.is_held()
-            && other.mode == Mode::Slot
-            && other.resource == line.resource
-            && sessions[&line.session].ancestors.contains(&other.session)
+    pool(sessions, lines, line).is_some()
+}
+
+/// The nearest ancestor of the session that holds slots of the resource, and their number.
+fn pool(sessions: &Sessions, lines: &[Line], line: &Line) -> Option<(SessionId, usize)> {
+    sessions[&line.session].ancestors.iter().find_map(|ancestor| {
+        let is_its = |other: &&Line| {
+            (other.session, other.mode) == (*ancestor, Mode::Slot) && other.resource == line.resource && other.is_held()
+        };
+        let slots = lines.iter().filter(is_its).count();
+        (slots > 0).then_some((*ancestor, slots))
     })
 }
 
@@ -146,7 +155,19 @@ pub(crate) fn every_waiter_is_blocked(sessions: &Sessions, lines: &[Line]) {
             let slots = taken.iter().copied().fold(slots, u32::min);
             taken.len() + needs > slots as usize
         });
-        let out_of_slots = out_of_slots && !shares(sessions, lines, line);
+        let out_of_slots = match pool(sessions, lines, line).filter(|_| line.mode == Mode::Slot) {
+            None => out_of_slots,
+            // The listing does not tell which sessions have the same number.
+            Some((holder, slots)) => {
+                let takes = |other: &&&Line| {
+                    other.resource == line.resource
+                        && other.mode == Mode::Slot
+                        && !related(sessions, line.session, other.session)
+                        && sessions[&other.session].ancestors.contains(&holder)
+                };
+                slots > 1 && ahead.iter().filter(takes).count() + needs > slots
+            }
+        };
         out_of_slots || ahead.iter().any(|other| conflict(sessions, line, other))
     };
     for line in lines.iter().filter(|line| !line.is_held()) {

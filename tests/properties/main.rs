@@ -86,6 +86,16 @@ fn table_matches_the_oracle_with_slots() {
 }
 
 #[test]
+fn table_matches_the_oracle_with_slots_below_slots() {
+    const MODES: &[Mode] = &[Slot, Slot, Slot, Slot, Slot, Slot, Slot, Write];
+    play(
+        &Profile { modes: MODES, nested: 86, claims: 1, leases: 4, acquire: 70, jobs: 8, ..mixed(1, 0) },
+        80,
+        histories(),
+    );
+}
+
+#[test]
 fn table_matches_the_oracle_with_jobs_and_kept_holds() {
     play(&Profile { jobs: 86, claims: 2, acquire: 47, ..mixed(2, 2) }, 60, histories());
 }

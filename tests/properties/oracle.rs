@@ -84,8 +84,8 @@ impl Member {
 /// The relation of a claim to the holds of its ancestors.
 enum Relation {
     Ordinary,
-    /// The token of the ancestor's hold, and its slot if the claim shares that.
-    Included(u64, Option<u32>),
+    /// The token of the ancestor's hold.
+    Included(u64),
     Waits,
 }
 
@@ -323,9 +323,8 @@ impl Oracle {
         if let Some(member) = self.member(request.session) {
             return member.reply(now);
         }
-        for (at, claim) in request.claims.iter().enumerate() {
-            let earlier = slots_of(&request.claims[..at], &claim.resource);
-            if let Err(refusal) = self.relation(&request, claim, earlier) {
+        for claim in &request.claims {
+            if let Err(refusal) = self.relation(&request, claim) {
                 return Reply::Refused(refusal);
             }
         }
@@ -390,7 +389,7 @@ impl Oracle {
             freed = self.remove(now, &older, Why::Released(None));
             granted.extend(&older);
         }
-        let blockers = self.blockers(&requester);
+        let blockers = self.blockers(&requester, &older);
         let id = requester.id();
         for name in Self::resources(&requester.request) {
             // What is too old by now is not kept by the new session.
@@ -508,37 +507,54 @@ impl Oracle {
         }
     }
 
-    /// `earlier` claims of slots of the resource come before the claim in its request.
-    fn relation(&self, request: &Request, claim: &Claim, earlier: usize) -> Result<Relation, Refusal> {
+    /// The nearest ancestor that holds slots of a resource, and their numbers.
+    fn pool(&self, request: &Request, resource: &Resource) -> Option<(SessionId, Vec<u32>)> {
+        request.ancestors.iter().find_map(|id| {
+            let above = self.member(*id).filter(|above| above.holds())?;
+            let claims = above.request.claims.iter().zip(&above.slots);
+            let mut numbers: Vec<_> =
+                claims.filter(|(its, _)| its.resource == *resource).filter_map(|(_, slot)| *slot).collect();
+            numbers.sort_unstable();
+            (!numbers.is_empty()).then_some((*id, numbers))
+        })
+    }
+
+    /// The sessions that hold some of an ancestor's slots and keep a request from having them: one
+    /// for each claim, with the number of the slot.
+    fn takers_of(&self, request: &Request, resource: &Resource, numbers: &[u32]) -> Vec<(SessionId, usize, u32)> {
+        let strange = |other: &&Member| {
+            let is_kin = other.id() == request.session || request.ancestors.contains(&other.id());
+            other.holds() && !is_kin && self.shares(other, resource)
+        };
+        let claims = self.members.iter().filter(strange).flat_map(|other| {
+            let claims = other.request.claims.iter().zip(&other.slots).enumerate();
+            claims.filter_map(|(at, (its, slot))| Some((other.id(), at, slot.filter(|_| its.resource == *resource)?)))
+        });
+        claims.filter(|(.., number)| numbers.contains(number)).collect()
+    }
+
+    fn relation(&self, request: &Request, claim: &Claim) -> Result<Relation, Refusal> {
         let held = |id: &SessionId| {
             let member = self.member(*id)?;
-            let numbers = member.tokens.clone()?.into_iter().zip(member.slots.clone());
-            Some(member.request.claims.iter().zip(numbers).collect::<Vec<_>>())
+            Some(member.request.claims.iter().zip(member.tokens.clone()?).collect::<Vec<_>>())
         };
-        // The slots of an ancestor are shared one by one.
-        let slots_above = |id: &SessionId| -> Option<Vec<u32>> {
-            let here = |(its, (_, slot)): (&Claim, (u64, Option<u32>))| slot.filter(|_| its.resource == claim.resource);
-            Some(held(id)?.into_iter().filter_map(here).collect())
-        };
-        let slots_above: Vec<_> = request.ancestors.iter().filter_map(slots_above).collect();
-        let shared = slots_above.iter().find_map(|slots| slots.get(earlier).copied());
-        if let (Mode::Slot, None, Some(slots)) =
-            (claim.mode, shared, slots_above.iter().rev().find(|slots| !slots.is_empty()))
+        if let (Mode::Slot, Some((_, numbers))) = (claim.mode, self.pool(request, &claim.resource))
+            && slots_of(&request.claims, &claim.resource) > numbers.len()
         {
-            return Err(Refusal::TooFewSlots { resource: claim.resource.clone(), held: slots.len() as u32 });
+            return Err(Refusal::TooFewSlots { resource: claim.resource.clone(), held: numbers.len() as u32 });
         }
         let mut above: Vec<_> = request.ancestors.iter().filter_map(held).flatten().collect();
         above.retain(|(held, _)| held.resource == claim.resource && held.span.overlaps(&claim.span));
         let verdict = |held: &Claim| nested_verdict(held.mode, claim.mode);
         let includes = |held: &Claim| verdict(held) == 0 && held.span.covers(&claim.span);
-        if let Some((_, (token, _))) = above.iter().find(|(held, _)| includes(held)) {
-            return Ok(Relation::Included(*token, shared.filter(|_| claim.mode == Mode::Slot)));
+        if let Some((_, token)) = above.iter().find(|(held, _)| includes(held)) {
+            return Ok(Relation::Included(*token));
         }
         above.reverse();
         let cannot_grow = |held: &Claim| {
             Err(Refusal::CannotGrow { resource: claim.resource.clone(), held: held.mode, asked: claim.mode })
         };
-        let refused = |(held, _): &&(&Claim, (u64, Option<u32>))| verdict(held) == 2;
+        let refused = |(held, _): &&(&Claim, u64)| verdict(held) == 2;
         if let Some((held, _)) = above.iter().filter(refused).find(|(held, _)| held.mode == Mode::Slot) {
             return cannot_grow(held);
         }
@@ -558,30 +574,44 @@ impl Oracle {
         }
     }
 
-    /// Whether a slot claim of this session is a share of an ancestor's slot.
+    /// Whether a slot claim of this session takes from the slots of an ancestor.
     fn shares(&self, member: &Member, resource: &Resource) -> bool {
         self.members.iter().filter(|other| other.holds() && member.request.ancestors.contains(&other.id())).any(
             |other| other.request.claims.iter().any(|claim| claim.resource == *resource && claim.mode == Mode::Slot),
         )
     }
 
-    /// The sessions that block the first blocked claim.
-    fn blockers(&self, requester: &Member) -> Vec<SessionId> {
+    /// The sessions that block the first blocked claim, without these waiters.
+    fn blockers(&self, requester: &Member, superseded: &[SessionId]) -> Vec<SessionId> {
         let ancestors = &requester.request.ancestors;
         for claim in &requester.request.claims {
             let mut clashing = Vec::new();
             let mut slots = Vec::new();
             let mut ahead = Vec::new();
-            let needs_slot = claim.mode == Mode::Slot && !self.shares(requester, &claim.resource);
+            // Below a single slot, all share it.
+            let pool = self.pool(&requester.request, &claim.resource).filter(|_| claim.mode == Mode::Slot);
+            let needs_slot = claim.mode == Mode::Slot && pool.as_ref().is_none_or(|(_, numbers)| numbers.len() > 1);
             let needs = slots_of(&requester.request.claims, &claim.resource);
-            let own = claim.slots.unwrap_or(0);
-            // The smallest number of slots counts that anybody who takes one states.
-            let is_full = |takers: &[(SessionId, u32)]| {
-                let slots = takers.iter().map(|(_, slots)| *slots).min().map_or(own, |slots| slots.min(own));
-                needs_slot && takers.len() + needs > slots as usize
+            let own = pool.as_ref().map_or(claim.slots.unwrap_or(0), |(_, numbers)| numbers.len() as u32);
+            // The smallest number of slots counts that anybody who takes one states. Those that hold
+            // the same one of an ancestor's slots take one.
+            let is_full = |takers: &[(SessionId, u32, Option<u32>)]| {
+                let slots = takers.iter().map(|(_, slots, _)| *slots).min().map_or(own, |slots| slots.min(own));
+                let mut numbers: Vec<_> = takers.iter().filter_map(|(.., number)| *number).collect();
+                let alone = takers.len() - numbers.len();
+                numbers.sort_unstable();
+                numbers.dedup();
+                needs_slot && alone + numbers.len() + needs > slots as usize
             };
+            if let (true, Some((_, numbers))) = (needs_slot, &pool) {
+                for (id, at, number) in self.takers_of(&requester.request, &claim.resource, numbers) {
+                    slots.push((claim.span.lower().clone(), 0, id, at, own, Some(number)));
+                }
+            }
             for other in &self.members {
-                if other.id() == requester.id() || ancestors.contains(&other.id()) || other.place() >= requester.seq {
+                let is_passed =
+                    other.id() == requester.id() || ancestors.contains(&other.id()) || superseded.contains(&other.id());
+                if is_passed || other.place() >= requester.seq {
                     continue;
                 }
                 for (at, its) in other.request.claims.iter().enumerate() {
@@ -589,14 +619,23 @@ impl Oracle {
                         continue;
                     }
                     let clashes = clash(claim.mode, its.mode);
-                    let takes = needs_slot && its.mode == Mode::Slot && !self.shares(other, &claim.resource);
+                    let takes = needs_slot
+                        && its.mode == Mode::Slot
+                        && match &pool {
+                            None => !self.shares(other, &claim.resource),
+                            Some((id, _)) => {
+                                let its = self.pool(&other.request, &claim.resource);
+                                !other.holds() && its.is_some_and(|(its, _)| its == *id)
+                            }
+                        };
                     if !clashes && !takes {
                         continue;
                     }
+                    let limit = if pool.is_some() { own } else { its.slots.unwrap_or(0) };
                     if !other.holds() && !ancestors.is_empty() {
-                        ahead.push((other.seq, at, clashes, other, its.slots.unwrap_or(0)));
+                        ahead.push((other.seq, at, clashes, other, limit));
                     } else {
-                        let found = (its.span.lower().clone(), other.place(), other.id(), at, its.slots.unwrap_or(0));
+                        let found = (its.span.lower().clone(), other.place(), other.id(), at, limit, None);
                         if clashes { clashing.push(found) } else { slots.push(found) }
                     }
                 }
@@ -606,9 +645,9 @@ impl Oracle {
             }
             slots.sort();
             let mut takers = Vec::new();
-            for (.., id, _, slots) in slots.into_iter().rev() {
+            for (.., id, _, slots, number) in slots.into_iter().rev() {
                 if !is_full(&takers) {
-                    takers.push((id, slots));
+                    takers.push((id, slots, number));
                 }
             }
             ahead.sort_by_key(|(seq, at, ..)| (*seq, *at));
@@ -623,10 +662,10 @@ impl Oracle {
                 if clashes {
                     return vec![other.id()];
                 }
-                takers.push((other.id(), slots));
+                takers.push((other.id(), slots, None));
             }
             if is_full(&takers) {
-                return takers.into_iter().map(|(id, _)| id).collect();
+                return takers.into_iter().map(|(id, ..)| id).collect();
             }
         }
         Vec::new()
@@ -669,19 +708,25 @@ impl Oracle {
         let mut fresh: BTreeMap<Resource, u64> = BTreeMap::new();
         let mut tokens = Vec::new();
         let mut slots = Vec::new();
-        for (at, claim) in request.claims.iter().enumerate() {
-            let relation = self.relation(&request, claim, slots_of(&request.claims[..at], &claim.resource));
-            slots.push(match &relation {
-                Ok(Relation::Included(_, Some(slot))) => Some(*slot),
-                _ if claim.mode == Mode::Slot => {
-                    let own = request.claims.iter().zip(&slots);
-                    let own =
-                        own.filter(|(its, _)| its.resource == claim.resource).map(|(_, slot): (_, &Option<u32>)| *slot);
-                    self.free_slot(&claim.resource, own.collect())
+        for claim in &request.claims {
+            let relation = self.relation(&request, claim);
+            slots.push(if claim.mode == Mode::Slot {
+                let own = request.claims.iter().zip(&slots);
+                let own =
+                    own.filter(|(its, _)| its.resource == claim.resource).map(|(_, slot): (_, &Option<u32>)| *slot);
+                match self.pool(&request, &claim.resource) {
+                    Some((_, numbers)) => {
+                        let taken = self.takers_of(&request, &claim.resource, &numbers);
+                        let is_free = |number: &u32| taken.iter().all(|(.., other)| other != number);
+                        let mut free = numbers.iter().copied().filter(|it| numbers.len() == 1 || is_free(it));
+                        free.nth(own.count())
+                    }
+                    None => self.free_slot(&claim.resource, own.collect()),
                 }
-                _ => None,
+            } else {
+                None
             });
-            if let Ok(Relation::Included(token, _)) = relation {
+            if let Ok(Relation::Included(token)) = relation {
                 tokens.push(token);
                 continue;
             }
@@ -792,7 +837,7 @@ impl Oracle {
     /// Grants a waiter's request if no session blocks it.
     fn try_grant(&mut self, now: StoreTime, id: SessionId, granted: &mut Vec<SessionId>) {
         let Some(member) = self.member(id).cloned() else { return };
-        if member.holds() || !self.blockers(&member).is_empty() {
+        if member.holds() || !self.blockers(&member, &[]).is_empty() {
             return;
         }
         granted.push(id);
@@ -896,20 +941,37 @@ impl Oracle {
     fn list_one(&self, name: Resource) -> ResourceListing {
         let (mut holders, mut waiters) = (Vec::new(), Vec::new());
         for member in &self.members {
-            for (index, claim) in member.request.claims.iter().enumerate().filter(|(_, claim)| claim.resource == name) {
+            let tokens = member.tokens.clone().unwrap_or_else(|| vec![0; member.request.claims.len()]);
+            let here = member.request.claims.iter().zip(tokens).enumerate();
+            let here: Vec<_> = here.filter(|(_, (claim, _))| claim.resource == name).collect();
+            // The slots of a session are one claim.
+            for same in here.chunk_by(|(_, one), (_, other)| one.0.mode == Mode::Slot && one == other) {
+                let ((index, (claim, token)), count) = (same[0], same.len());
                 let (session, since, process) = (member.id(), member.since, member.request.process.clone());
                 let asked = member.asked;
                 let (mode, span, slots) = (claim.mode, claim.span.clone(), claim.slots);
                 let ancestors = member.request.ancestors.clone();
-                if let Some(tokens) = &member.tokens {
+                if member.holds() {
                     let expiry = member.expiry.filter(|expiry| *expiry < StoreTime::NEVER);
-                    let (token, kept) = (tokens[index], member.is_kept);
-                    let holder =
-                        HolderListing { session, mode, span, slots, token, since, expiry, kept, ancestors, process };
+                    let kept = member.is_kept;
+                    let holder = HolderListing {
+                        session,
+                        mode,
+                        span,
+                        slots,
+                        count,
+                        token,
+                        since,
+                        expiry,
+                        kept,
+                        ancestors,
+                        process,
+                    };
                     holders.push(((token, since, session, index), holder));
                 } else {
                     let (since, position) = (asked, 0);
-                    let waiter = WaiterListing { session, mode, span, slots, since, position, ancestors, process };
+                    let waiter =
+                        WaiterListing { session, mode, span, slots, count, since, position, ancestors, process };
                     waiters.push(((member.seq, index), waiter));
                 }
             }

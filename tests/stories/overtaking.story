@@ -795,67 +795,67 @@ report: C write t3
 A slot gpu=3:2
 ----
 granted
-gpu: A slot of 3 t1; A slot of 3 t1
+gpu: A 2 slots of 3 t1
 
 B slot gpu=3:2 + write d
 ----
 waiting
 d: B write waits 1st
-gpu: A slot of 3 t1; A slot of 3 t1; B slot of 3 waits 1st; B slot of 3 waits 1st
+gpu: A 2 slots of 3 t1; B 2 slots of 3 waits 1st
 
 N write d below A
 ----
 granted
 d: N write t1; B write waits 1st
-gpu: A slot of 3 t1; A slot of 3 t1; B slot of 3 waits 1st; B slot of 3 waits 1st
+gpu: A 2 slots of 3 t1; B 2 slots of 3 waits 1st
 
 N releases
 ----
 done
 d: B write waits 1st
-gpu: A slot of 3 t1; A slot of 3 t1; B slot of 3 waits 1st; B slot of 3 waits 1st
+gpu: A 2 slots of 3 t1; B 2 slots of 3 waits 1st
 
 A releases
 ----
 done
 d: B write t2
-gpu: B slot of 3 t2; B slot of 3 t2
+gpu: B 2 slots of 3 t2
 
 == A waiter for as many slots as the ancestor leaves is not overtaken
 
 A slot gpu=4:2
 ----
 granted
-gpu: A slot of 4 t1; A slot of 4 t1
+gpu: A 2 slots of 4 t1
 
 H slot gpu=4
 ----
 granted
-gpu: A slot of 4 t1; A slot of 4 t1; H slot of 4 t2
+gpu: A 2 slots of 4 t1; H slot of 4 t2
 
 B slot gpu=4:2 + write d
 ----
 waiting
 d: B write waits 1st
-gpu: A slot of 4 t1; A slot of 4 t1; H slot of 4 t2; B slot of 4 waits 1st; B slot of 4 waits 1st
+gpu: A 2 slots of 4 t1; H slot of 4 t2; B 2 slots of 4 waits 1st
 
 N write d below A
 ----
 waiting
 d: B write waits 1st; N write waits 2nd
-gpu: A slot of 4 t1; A slot of 4 t1; H slot of 4 t2; B slot of 4 waits 1st; B slot of 4 waits 1st
+gpu: A 2 slots of 4 t1; H slot of 4 t2; B 2 slots of 4 waits 1st
 
 H releases
 ----
 done
 d: B write t1; N write waits 1st
-gpu: A slot of 4 t1; A slot of 4 t1; B slot of 4 t3; B slot of 4 t3
+gpu: A 2 slots of 4 t1; B 2 slots of 4 t3
 
 B releases
 ----
 done
 d: N write t2
-gpu: A slot of 4 t1; A slot of 4 t1
+gpu: A 2 slots of 4 t1
 
 == Whoever waits behind a waiter that takes too many slots is overtaken with it
 
@@ -867,25 +867,25 @@ x: A write t1
 B slot gpu=3:2 + write x
 ----
 waiting
-gpu: B slot of 3 waits 1st; B slot of 3 waits 1st
+gpu: B 2 slots of 3 waits 1st
 x: A write t1; B write waits 1st
 
 C slot gpu=3:2
 ----
 waiting
-gpu: B slot of 3 waits 1st; B slot of 3 waits 1st; C slot of 3 waits 2nd; C slot of 3 waits 2nd
+gpu: B 2 slots of 3 waits 1st; C 2 slots of 3 waits 2nd
 x: A write t1; B write waits 1st
 
 N slot gpu=3:3 below A
 ----
 granted
-gpu: N slot of 3 t1; N slot of 3 t1; N slot of 3 t1; B slot of 3 waits 1st; B slot of 3 waits 1st; C slot of 3 waits 2nd; C slot of 3 waits 2nd
+gpu: N 3 slots of 3 t1; B 2 slots of 3 waits 1st; C 2 slots of 3 waits 2nd
 x: A write t1; B write waits 1st
 
 N releases
 ----
 done
-gpu: B slot of 3 waits 1st; B slot of 3 waits 1st; C slot of 3 waits 2nd; C slot of 3 waits 2nd
+gpu: B 2 slots of 3 waits 1st; C 2 slots of 3 waits 2nd
 x: A write t1; B write waits 1st
 
 == Kept holds wait for nobody, so whoever waits for one is not overtaken

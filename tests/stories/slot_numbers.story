@@ -218,19 +218,92 @@ a: B slot of 4 t2
 C slot a=4:3
 ----
 granted
-a: B slot of 4 t2; C slot of 4 t3; C slot of 4 t3; C slot of 4 t3
+a: B slot of 4 t2; C 3 slots of 4 t3
 
 slots of C
 ----
 0, 2, 3
-a: B slot of 4 t2; C slot of 4 t3; C slot of 4 t3; C slot of 4 t3
+a: B slot of 4 t2; C 3 slots of 4 t3
 
 D slot a=4:2 below C
 ----
 granted
-a: B slot of 4 t2; C slot of 4 t3; C slot of 4 t3; C slot of 4 t3; D slot of 4 t3; D slot of 4 t3
+a: B slot of 4 t2; C 3 slots of 4 t3; D 2 slots of 4 t3
 
 slots of D
 ----
 0, 2
-a: B slot of 4 t2; C slot of 4 t3; C slot of 4 t3; C slot of 4 t3; D slot of 4 t3; D slot of 4 t3
+a: B slot of 4 t2; C 3 slots of 4 t3; D 2 slots of 4 t3
+
+== Each of the requests below several slots has other numbers
+store only: the command line has no options for this yet
+
+A slot a=4
+----
+granted
+a: A slot of 4 t1
+
+B slot a=4:3
+----
+granted
+a: A slot of 4 t1; B 3 slots of 4 t2
+
+C slot a=4 below B
+----
+granted
+a: A slot of 4 t1; B 3 slots of 4 t2; C slot of 4 t2
+
+D slot a=4 below B
+----
+granted
+a: A slot of 4 t1; B 3 slots of 4 t2; C slot of 4 t2; D slot of 4 t2
+
+slots of C
+----
+1
+a: A slot of 4 t1; B 3 slots of 4 t2; C slot of 4 t2; D slot of 4 t2
+
+slots of D
+----
+2
+a: A slot of 4 t1; B 3 slots of 4 t2; C slot of 4 t2; D slot of 4 t2
+
+E slot a=4 below C
+----
+granted
+a: A slot of 4 t1; B 3 slots of 4 t2; C slot of 4 t2; D slot of 4 t2; E slot of 4 t2
+
+slots of E
+----
+1
+a: A slot of 4 t1; B 3 slots of 4 t2; C slot of 4 t2; D slot of 4 t2; E slot of 4 t2
+
+C releases
+----
+done
+a: A slot of 4 t1; B 3 slots of 4 t2; D slot of 4 t2; E slot of 4 t2
+
+F slot a=4 below B
+----
+granted
+a: A slot of 4 t1; B 3 slots of 4 t2; D slot of 4 t2; E slot of 4 t2; F slot of 4 t2
+
+slots of F
+----
+3
+a: A slot of 4 t1; B 3 slots of 4 t2; D slot of 4 t2; E slot of 4 t2; F slot of 4 t2
+
+G slot a=4 below B
+----
+waiting
+a: A slot of 4 t1; B 3 slots of 4 t2; D slot of 4 t2; E slot of 4 t2; F slot of 4 t2; G slot of 4 waits 1st
+
+E releases
+----
+done
+a: A slot of 4 t1; B 3 slots of 4 t2; D slot of 4 t2; F slot of 4 t2; G slot of 4 t2
+
+slots of G
+----
+1
+a: A slot of 4 t1; B 3 slots of 4 t2; D slot of 4 t2; F slot of 4 t2; G slot of 4 t2

@@ -183,27 +183,27 @@ gpu: B slot of 3 t2; C slot of 3 t3; D slot of 3 t4; E slot of 3 waits 1st
 A slot gpu=4:3
 ----
 granted
-gpu: A slot of 4 t1; A slot of 4 t1; A slot of 4 t1
+gpu: A 3 slots of 4 t1
 
 B slot gpu=4:2
 ----
 waiting
-gpu: A slot of 4 t1; A slot of 4 t1; A slot of 4 t1; B slot of 4 waits 1st; B slot of 4 waits 1st
+gpu: A 3 slots of 4 t1; B 2 slots of 4 waits 1st
 
 C slot gpu=4
 ----
 waiting
-gpu: A slot of 4 t1; A slot of 4 t1; A slot of 4 t1; B slot of 4 waits 1st; B slot of 4 waits 1st; C slot of 4 waits 2nd
+gpu: A 3 slots of 4 t1; B 2 slots of 4 waits 1st; C slot of 4 waits 2nd
 
 A releases
 ----
 done
-gpu: B slot of 4 t2; B slot of 4 t2; C slot of 4 t3
+gpu: B 2 slots of 4 t2; C slot of 4 t3
 
 D slot gpu=4:4 no-wait
 ----
 busy
-gpu: B slot of 4 t2; B slot of 4 t2; C slot of 4 t3
+gpu: B 2 slots of 4 t2; C slot of 4 t3
 
 B releases
 ----
@@ -218,34 +218,34 @@ free
 E slot gpu=4:4
 ----
 granted
-gpu: E slot of 4 t4; E slot of 4 t4; E slot of 4 t4; E slot of 4 t4
+gpu: E 4 slots of 4 t4
 
 == Small requests do not pass a big one
 
 A slot gpu=4:3
 ----
 granted
-gpu: A slot of 4 t1; A slot of 4 t1; A slot of 4 t1
+gpu: A 3 slots of 4 t1
 
 B slot gpu=4:4
 ----
 waiting
-gpu: A slot of 4 t1; A slot of 4 t1; A slot of 4 t1; B slot of 4 waits 1st; B slot of 4 waits 1st; B slot of 4 waits 1st; B slot of 4 waits 1st
+gpu: A 3 slots of 4 t1; B 4 slots of 4 waits 1st
 
 C slot gpu=4
 ----
 waiting
-gpu: A slot of 4 t1; A slot of 4 t1; A slot of 4 t1; B slot of 4 waits 1st; B slot of 4 waits 1st; B slot of 4 waits 1st; B slot of 4 waits 1st; C slot of 4 waits 2nd
+gpu: A 3 slots of 4 t1; B 4 slots of 4 waits 1st; C slot of 4 waits 2nd
 
 D slot gpu=4 no-wait
 ----
 busy
-gpu: A slot of 4 t1; A slot of 4 t1; A slot of 4 t1; B slot of 4 waits 1st; B slot of 4 waits 1st; B slot of 4 waits 1st; B slot of 4 waits 1st; C slot of 4 waits 2nd
+gpu: A 3 slots of 4 t1; B 4 slots of 4 waits 1st; C slot of 4 waits 2nd
 
 A releases
 ----
 done
-gpu: B slot of 4 t2; B slot of 4 t2; B slot of 4 t2; B slot of 4 t2; C slot of 4 waits 1st
+gpu: B 4 slots of 4 t2; C slot of 4 waits 1st
 
 B releases
 ----
@@ -276,21 +276,21 @@ B slot gpu=3:3 + write b
 ----
 waiting
 b: X write t1; B write waits 1st
-gpu: H read t1; B slot of 3 waits 1st; B slot of 3 waits 1st; B slot of 3 waits 1st
+gpu: H read t1; B 3 slots of 3 waits 1st
 other: P write t1
 
 N slot gpu=3 below P
 ----
 waiting
 b: X write t1; B write waits 1st
-gpu: H read t1; B slot of 3 waits 1st; B slot of 3 waits 1st; B slot of 3 waits 1st; N slot of 3 waits 2nd
+gpu: H read t1; B 3 slots of 3 waits 1st; N slot of 3 waits 2nd
 other: P write t1
 
 X releases
 ----
 done
 b: B write t2
-gpu: H read t1; B slot of 3 t2; B slot of 3 t2; B slot of 3 t2; N slot of 3 waits 1st
+gpu: H read t1; B 3 slots of 3 t2; N slot of 3 waits 1st
 other: P write t1
 
 B releases
@@ -299,47 +299,230 @@ done
 gpu: H read t1; N slot of 3 t3
 other: P write t1
 
-== Below several slots, as many are shared
+== Below several slots, each nested request has slots of its own
 
 A slot gpu=4:2
 ----
 granted
-gpu: A slot of 4 t1; A slot of 4 t1
+gpu: A 2 slots of 4 t1
 
-B slot gpu=4:2 below A
+B slot gpu=4 below A
 ----
 granted
-gpu: A slot of 4 t1; A slot of 4 t1; B slot of 4 t1; B slot of 4 t1
+gpu: A 2 slots of 4 t1; B slot of 4 t1
 
 C slot gpu=4 below A
 ----
 granted
-gpu: A slot of 4 t1; A slot of 4 t1; B slot of 4 t1; B slot of 4 t1; C slot of 4 t1
+gpu: A 2 slots of 4 t1; B slot of 4 t1; C slot of 4 t1
 
-D slot gpu=4:3 below A
-----
-refused: an enclosing rlock holds 2 of the slots of 'gpu', and this asks for more: claim as many there, or no more than that here
-gpu: A slot of 4 t1; A slot of 4 t1; B slot of 4 t1; B slot of 4 t1; C slot of 4 t1
-
-E slot gpu=4:2
-----
-granted
-gpu: A slot of 4 t1; A slot of 4 t1; B slot of 4 t1; B slot of 4 t1; C slot of 4 t1; E slot of 4 t2; E slot of 4 t2
-
-F slot gpu=4
+D slot gpu=4 below A
 ----
 waiting
-gpu: A slot of 4 t1; A slot of 4 t1; B slot of 4 t1; B slot of 4 t1; C slot of 4 t1; E slot of 4 t2; E slot of 4 t2; F slot of 4 waits 1st
+gpu: A 2 slots of 4 t1; B slot of 4 t1; C slot of 4 t1; D slot of 4 waits 1st
 
-A releases
+E slot gpu=4 below A no-wait
+----
+busy
+gpu: A 2 slots of 4 t1; B slot of 4 t1; C slot of 4 t1; D slot of 4 waits 1st
+
+F slot gpu=4:2
+----
+granted
+gpu: A 2 slots of 4 t1; B slot of 4 t1; C slot of 4 t1; F 2 slots of 4 t2; D slot of 4 waits 1st
+
+C releases
 ----
 done
-gpu: B slot of 4 t1; B slot of 4 t1; C slot of 4 t1; E slot of 4 t2; E slot of 4 t2; F slot of 4 waits 1st
+gpu: A 2 slots of 4 t1; B slot of 4 t1; D slot of 4 t1; F 2 slots of 4 t2
 
 B releases
 ----
 done
-gpu: C slot of 4 t1; E slot of 4 t2; E slot of 4 t2; F slot of 4 t3
+gpu: A 2 slots of 4 t1; D slot of 4 t1; F 2 slots of 4 t2
+
+D releases
+----
+done
+gpu: A 2 slots of 4 t1; F 2 slots of 4 t2
+
+== A nested request for more than a hold has is refused, and one for all of it waits
+
+A slot gpu=4:2
+----
+granted
+gpu: A 2 slots of 4 t1
+
+B slot gpu=4:3 below A
+----
+refused: an enclosing rlock holds 2 of the slots of 'gpu', and this asks for more: claim as many there, or no more than that here
+gpu: A 2 slots of 4 t1
+
+C slot gpu=4 below A
+----
+granted
+gpu: A 2 slots of 4 t1; C slot of 4 t1
+
+D slot gpu=4:2 below A
+----
+waiting
+gpu: A 2 slots of 4 t1; C slot of 4 t1; D 2 slots of 4 waits 1st
+
+E slot gpu=4 below A
+----
+waiting
+gpu: A 2 slots of 4 t1; C slot of 4 t1; D 2 slots of 4 waits 1st; E slot of 4 waits 2nd
+
+C releases
+----
+done
+gpu: A 2 slots of 4 t1; D 2 slots of 4 t1; E slot of 4 waits 1st
+
+D releases
+----
+done
+gpu: A 2 slots of 4 t1; E slot of 4 t1
+
+== Slots below a nested hold count against the nearest hold
+
+A slot gpu=4:3
+----
+granted
+gpu: A 3 slots of 4 t1
+
+B slot gpu=4:2 below A
+----
+granted
+gpu: A 3 slots of 4 t1; B 2 slots of 4 t1
+
+C slot gpu=4 below B
+----
+granted
+gpu: A 3 slots of 4 t1; B 2 slots of 4 t1; C slot of 4 t1
+
+D slot gpu=4 below B
+----
+granted
+gpu: A 3 slots of 4 t1; B 2 slots of 4 t1; C slot of 4 t1; D slot of 4 t1
+
+E slot gpu=4 below B
+----
+waiting
+gpu: A 3 slots of 4 t1; B 2 slots of 4 t1; C slot of 4 t1; D slot of 4 t1; E slot of 4 waits 1st
+
+F slot gpu=4 below A
+----
+granted
+gpu: A 3 slots of 4 t1; B 2 slots of 4 t1; C slot of 4 t1; D slot of 4 t1; F slot of 4 t1; E slot of 4 waits 1st
+
+G slot gpu=4 below A
+----
+waiting
+gpu: A 3 slots of 4 t1; B 2 slots of 4 t1; C slot of 4 t1; D slot of 4 t1; F slot of 4 t1; E slot of 4 waits 1st; G slot of 4 waits 2nd
+
+H slot gpu=4 below F
+----
+granted
+gpu: A 3 slots of 4 t1; B 2 slots of 4 t1; C slot of 4 t1; D slot of 4 t1; F slot of 4 t1; H slot of 4 t1; E slot of 4 waits 1st; G slot of 4 waits 2nd
+
+I slot gpu=4:2 below F
+----
+refused: an enclosing rlock holds 1 of the slots of 'gpu', and this asks for more: claim as many there, or no more than that here
+gpu: A 3 slots of 4 t1; B 2 slots of 4 t1; C slot of 4 t1; D slot of 4 t1; F slot of 4 t1; H slot of 4 t1; E slot of 4 waits 1st; G slot of 4 waits 2nd
+
+B releases
+----
+done
+gpu: A 3 slots of 4 t1; C slot of 4 t1; D slot of 4 t1; F slot of 4 t1; H slot of 4 t1; E slot of 4 waits 1st; G slot of 4 waits 2nd
+
+C releases
+----
+done
+gpu: A 3 slots of 4 t1; D slot of 4 t1; E slot of 4 t1; F slot of 4 t1; H slot of 4 t1; G slot of 4 waits 1st
+
+F releases
+----
+done
+gpu: A 3 slots of 4 t1; D slot of 4 t1; E slot of 4 t1; H slot of 4 t1; G slot of 4 waits 1st
+
+H releases
+----
+done
+gpu: A 3 slots of 4 t1; D slot of 4 t1; E slot of 4 t1; G slot of 4 t1
+
+== What is left of several slots counts as slots when their hold has ended
+
+A slot gpu=4:2
+----
+granted
+gpu: A 2 slots of 4 t1
+
+B slot gpu=4:2 below A
+----
+granted
+gpu: A 2 slots of 4 t1; B 2 slots of 4 t1
+
+C slot gpu=4 below A
+----
+waiting
+gpu: A 2 slots of 4 t1; B 2 slots of 4 t1; C slot of 4 waits 1st
+
+E slot gpu=4:2
+----
+granted
+gpu: A 2 slots of 4 t1; B 2 slots of 4 t1; E 2 slots of 4 t2; C slot of 4 waits 1st
+
+F slot gpu=4
+----
+waiting
+gpu: A 2 slots of 4 t1; B 2 slots of 4 t1; E 2 slots of 4 t2; C slot of 4 waits 1st; F slot of 4 waits 2nd
+
+A releases
+----
+done
+gpu: B 2 slots of 4 t1; E 2 slots of 4 t2; C slot of 4 waits 1st; F slot of 4 waits 2nd
+
+B releases
+----
+done
+gpu: E 2 slots of 4 t2; C slot of 4 t3; F slot of 4 t4
+
+== A waiter for a slot of a hold stops neither a request outside nor one that shares a slot
+
+A slot gpu=4:2
+----
+granted
+gpu: A 2 slots of 4 t1
+
+B slot gpu=4:2 below A
+----
+granted
+gpu: A 2 slots of 4 t1; B 2 slots of 4 t1
+
+C slot gpu=4 below A
+----
+waiting
+gpu: A 2 slots of 4 t1; B 2 slots of 4 t1; C slot of 4 waits 1st
+
+D slot gpu=4
+----
+granted
+gpu: A 2 slots of 4 t1; B 2 slots of 4 t1; D slot of 4 t2; C slot of 4 waits 1st
+
+E slot gpu=4
+----
+granted
+gpu: A 2 slots of 4 t1; B 2 slots of 4 t1; D slot of 4 t2; E slot of 4 t3; C slot of 4 waits 1st
+
+F slot gpu=4
+----
+waiting
+gpu: A 2 slots of 4 t1; B 2 slots of 4 t1; D slot of 4 t2; E slot of 4 t3; C slot of 4 waits 1st; F slot of 4 waits 2nd
+
+D releases
+----
+done
+gpu: A 2 slots of 4 t1; B 2 slots of 4 t1; E slot of 4 t3; F slot of 4 t4; C slot of 4 waits 1st
 
 == N is forgotten with the last slot, even if the resource is held in another mode
 

@@ -165,6 +165,97 @@ C write tree [2,3] as deploy supersede no-wait
 granted
 tree: A read [0,1] t1; C write [2,3] t2
 
+== A request without a wait does not wait for those that it supersedes
+store only: the command line has no options for this yet
+
+A read tree as report
+----
+granted
+tree: A read t1
+
+B write tree as deploy
+----
+waiting
+tree: A read t1; B write waits 1st
+
+C read tree as deploy no-wait
+----
+busy
+tree: A read t1; B write waits 1st
+
+D read tree as deploy supersede no-wait
+----
+granted
+tree: A read t1; D read t2
+
+E write tree as deploy
+----
+waiting
+tree: A read t1; D read t2; E write waits 1st
+
+F write tree as test
+----
+waiting
+tree: A read t1; D read t2; E write waits 1st; F write waits 2nd
+
+G read tree as deploy supersede no-wait
+----
+busy
+tree: A read t1; D read t2; E write waits 1st; F write waits 2nd
+
+F releases
+----
+done
+tree: A read t1; D read t2; E write waits 1st
+
+H read tree as deploy supersede no-wait
+----
+granted
+tree: A read t1; D read t2; H read t3
+
+== Slots for which superseded waiters ask are free for a request without a wait
+store only: the command line has no options for this yet
+
+A slot gpu=3:2
+----
+granted
+gpu: A 2 slots of 3 t1
+
+B slot gpu=3:2 below A
+----
+granted
+gpu: A 2 slots of 3 t1; B 2 slots of 3 t1
+
+C slot gpu=3 below A as deploy
+----
+waiting
+gpu: A 2 slots of 3 t1; B 2 slots of 3 t1; C slot of 3 waits 1st
+
+D slot gpu=3 below A as deploy supersede no-wait
+----
+busy
+gpu: A 2 slots of 3 t1; B 2 slots of 3 t1; C slot of 3 waits 1st
+
+E slot gpu=3
+----
+granted
+gpu: A 2 slots of 3 t1; B 2 slots of 3 t1; E slot of 3 t2; C slot of 3 waits 1st
+
+F slot gpu=3:3 as deploy
+----
+waiting
+gpu: A 2 slots of 3 t1; B 2 slots of 3 t1; E slot of 3 t2; C slot of 3 waits 1st; F 3 slots of 3 waits 2nd
+
+E releases
+----
+done
+gpu: A 2 slots of 3 t1; B 2 slots of 3 t1; C slot of 3 waits 1st; F 3 slots of 3 waits 2nd
+
+G slot gpu=3 as deploy supersede no-wait
+----
+granted
+gpu: A 2 slots of 3 t1; B 2 slots of 3 t1; G slot of 3 t3
+
 == The waiters for any of several names are superseded
 store only: the command line has no options for this yet
 
@@ -212,12 +303,12 @@ gpu: A slot of 2 t1
 B slot gpu=2:2 as train
 ----
 waiting
-gpu: A slot of 2 t1; B slot of 2 waits 1st; B slot of 2 waits 1st
+gpu: A slot of 2 t1; B 2 slots of 2 waits 1st
 
 C slot gpu=2 as test
 ----
 waiting
-gpu: A slot of 2 t1; B slot of 2 waits 1st; B slot of 2 waits 1st; C slot of 2 waits 2nd
+gpu: A slot of 2 t1; B 2 slots of 2 waits 1st; C slot of 2 waits 2nd
 
 D slot gpu=2 as train supersede
 ----

@@ -450,7 +450,7 @@ impl Generator {
                 && random.chance(60)
             {
                 let above = random.pick(&self.requests[parent].claims);
-                if claim.mode != Mode::Slot && above.mode != Mode::Slot {
+                if (claim.mode == Mode::Slot) == (above.mode == Mode::Slot) {
                     (claim.resource, claim.span) = (above.resource.clone(), above.span.clone());
                     if above.mode == Mode::Prewrite && random.chance(80) {
                         claim.mode = Mode::Write;
@@ -459,7 +459,7 @@ impl Generator {
             }
             // The slots of a resource are claimed together.
             if claim.mode != Mode::Slot || claims.iter().all(|other| other.resource != claim.resource) {
-                let others = claim.slots.filter(|_| random.chance(30)).map_or(0, |slots| random.below(slots.into()));
+                let others = claim.slots.filter(|_| random.chance(40)).map_or(0, |slots| random.below(slots.into()));
                 claims.extend((0..=others).map(|_| claim.clone()));
             }
         }
@@ -503,7 +503,7 @@ impl Generator {
     /// The number of slots for which most requests for a resource ask.
     fn slots(&self, resource: &Resource) -> u32 {
         let at = self.profile.resources.iter().position(|name| name == resource).unwrap_or(0);
-        1 + at as u32 % 3
+        [4, 1, 2][at % 3]
     }
 
     fn claim(&self, random: &mut Random) -> Claim {

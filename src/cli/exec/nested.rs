@@ -69,6 +69,6 @@ impl Cover {
 }
 
 fn uncovered(claim: &Claim) -> Failure {
-    let what = messages::held(&claim.resource, &claim.span, claim.mode);
+    let what = messages::held(&claim.resource, &claim.span, claim.mode, claim.slots, 1);
     Failure::new(exit::LOST, format!("lost: no rlock around this command holds {what}{}", messages::NOT_STARTED))
 }

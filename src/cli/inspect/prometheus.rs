@@ -67,11 +67,11 @@ const METRICS: [Metric; 13] = [
     Metric {
         name: "rlock_held",
         kind: "gauge",
-        help: "Sessions that hold the resource in this mode.",
+        help: "Sessions that hold the resource in this mode, and for slots the slots that they hold.",
         samples: |known, _| {
             [Mode::Read, Mode::Prewrite, Mode::Write, Mode::Slot]
                 .into_iter()
-                .map(|mode| ("", Some(mode), known.holders_in(|held| held == mode).to_string()))
+                .map(|mode| ("", Some(mode), known.held(mode).to_string()))
                 .collect()
         },
     },
@@ -150,10 +150,13 @@ const METRICS: [Metric; 13] = [
 ];
 
 impl Known<'_> {
-    /// The number of sessions that hold the resource in these modes.
-    fn holders_in(&self, is_its: impl Fn(Mode) -> bool) -> usize {
-        let holders = self.holders.iter();
-        holders.filter(|holder| is_its(holder.mode)).map(|holder| holder.session).collect::<BTreeSet<_>>().len()
+    /// The number of sessions that hold the resource in a mode, or of the slots that they hold.
+    fn held(&self, mode: Mode) -> usize {
+        let holders = self.holders.iter().filter(|holder| holder.mode == mode);
+        match mode {
+            Mode::Slot => holders.map(|holder| holder.count).sum(),
+            _ => holders.map(|holder| holder.session).collect::<BTreeSet<_>>().len(),
+        }
     }
 
     fn waiting(&self) -> usize {

@@ -28,7 +28,7 @@ pub(super) struct Wait {
     all: Set,
     /// For each resource of which too few slots are free: how many the session needs, of how many,
     /// and the claims that take slots.
-    slots: BTreeMap<Resource, (usize, u32, Vec<Taker>)>,
+    slots: BTreeMap<Resource, ((usize, u32), Vec<Taker>)>,
     /// For a holder, the waiters below it. The holder ends no sooner than each of them.
     below: Set,
 }
@@ -36,7 +36,7 @@ pub(super) struct Wait {
 impl Wait {
     /// For a waiter, the sessions that block it.
     pub(super) fn blockers(&self) -> impl Iterator<Item = &SessionId> {
-        self.all.iter().chain(self.slots.values().flat_map(|(.., takers)| takers.iter().map(|taker| &taker.session)))
+        self.all.iter().chain(self.slots.values().flat_map(|(_, takers)| takers.iter().map(|taker| &taker.session)))
     }
 }
 
@@ -92,10 +92,10 @@ impl Graph {
         let common = |one: &Set, two: &Set| one.intersection(two).copied().collect();
         for (id, one) in &self.waits {
             let Some(two) = other.waits.get(id) else { continue };
-            let slots = one.slots.iter().filter_map(|(name, (needs, slots, takers))| {
-                let (.., others) = two.slots.get(name).filter(|two| (two.0, two.1) == (*needs, *slots))?;
+            let slots = one.slots.iter().filter_map(|(name, (wanted, takers))| {
+                let (_, others) = two.slots.get(name).filter(|two| two.0 == *wanted)?;
                 let common = takers.iter().filter(|taker| others.contains(taker)).copied();
-                Some((name.clone(), (*needs, *slots, common.collect())))
+                Some((name.clone(), (*wanted, common.collect())))
             });
             let wait =
                 Wait { slots: slots.collect(), all: common(&one.all, &two.all), below: common(&one.below, &two.below) };
@@ -122,9 +122,9 @@ impl Graph {
     fn edges(&self, id: SessionId, among: &Set) -> Set {
         let Some(wait) = self.waits.get(&id) else { return Set::new() };
         let mut edges: Set = wait.all.union(&wait.below).filter(|other| among.contains(other)).copied().collect();
-        for (needs, slots, takers) in wait.slots.values() {
+        for (wanted, takers) in wait.slots.values() {
             let takers: Vec<_> = takers.iter().filter(|taker| among.contains(&taker.session)).copied().collect();
-            if are_full(&takers, *needs, *slots) {
+            if are_full(&takers, *wanted) {
                 edges.extend(takers.iter().map(|taker| taker.session));
             }
         }
@@ -252,8 +252,7 @@ fn wait(table: &LockTable, (id, session): (SessionId, &Session), wanted: impl Fn
         let found = table.all_blockers(id, session, record);
         wait.all.extend(found.clashing);
         if !found.takers.is_empty() {
-            let (needs, slots) = (session.slots_needed(record), record.claim.slots.unwrap_or(0));
-            wait.slots.insert(record.claim.resource.clone(), (needs, slots, found.takers));
+            wait.slots.insert(record.claim.resource.clone(), (found.wanted, found.takers));
         }
     }
     wait

@@ -47,7 +47,7 @@ impl LockTable {
     /// All sessions that block a waiting claim of a session.
     pub(in crate::lock) fn all_blockers(&self, id: SessionId, session: &Session, record: &ClaimRecord) -> Blockers {
         let needs = session.slots_needed(record);
-        let asker = Asker { session: id, ancestors: &session.ancestors };
+        let asker = Asker::known(id, &session.ancestors);
         let Ok(found) = conflict::search(&self.records, &record.claim, needs, asker, record.rank, Extent::All);
         found
     }

@@ -78,7 +78,7 @@ impl<R: Records> LockTable<R> {
         };
         if !self.blockers_of(id, &session)?.is_empty() {
             let names = session.resources();
-            let wants_slots = session.claims.iter().all(|record| record.claim.mode == Mode::Slot);
+            let wants_slots = session.claims.iter().all(|record| record.claim.mode == Mode::Slot && !record.shares);
             return Ok(if wants_slots && names.len() == 1 { Tried::OutOfSlots } else { Tried::Waits });
         }
         granted.push(id);
@@ -100,7 +100,7 @@ enum Tried {
     Waits,
     /// The session has left the queue because its job is done. These are its claims.
     IsDone(Vec<Freed>),
-    /// The session still waits, and slots are all that it asked for. Every later waiter that needs
-    /// a slot therefore waits as well.
+    /// The session still waits, and slots are all that it asked for, but none of an ancestor's.
+    /// Every later waiter that needs a slot of its own therefore waits as well.
     OutOfSlots,
 }

@@ -6,12 +6,13 @@ use anstyle::Style;
 
 use super::statistics::{Spread, Statistics};
 use crate::lock::past::{Ended, Entry, Event, Remembered};
-use crate::lock::request::Claim;
+use crate::lock::request;
 use crate::lock::text::shortened;
 use crate::show::Look;
 use crate::show::columns::{Cell, Column, NONE, lines};
 use crate::show::listing::command;
 use crate::show::messages;
+use crate::show::tree::claim;
 
 const fn column(heading: &'static str, leaves: u8) -> Column {
     Column { heading, narrowest: None, keeps_end: false, leaves: Some(leaves) }
@@ -54,7 +55,8 @@ fn row(name: &str, entry: &Entry, look: &Look) -> Vec<Cell> {
     };
     let style = if entry.event.has_failed() { look.palette.alarm } else { Style::new() };
     let process = &entry.process;
-    let claims: Vec<_> = entry.claims.iter().map(claim).collect();
+    let claims: Vec<_> =
+        request::counted(&entry.claims).map(|(it, count)| claim(it.mode, it.slots, count, &it.span)).collect();
     let none = || NONE.to_owned();
     let waited = entry.granted.map_or_else(none, |granted| length(granted - entry.asked));
     let held = entry.granted.zip(entry.ended.known()).map_or_else(none, |(granted, end)| length(end - granted));
@@ -74,11 +76,6 @@ fn row(name: &str, entry: &Entry, look: &Look) -> Vec<Cell> {
     let first = [name, &ended].map(|text| Cell::new(text, Style::new()));
     let plain = plain.iter().map(|text| Cell::new(text, Style::new()));
     first.into_iter().chain([Cell::new(&outcome, style)]).chain(plain).collect()
-}
-
-fn claim(claim: &Claim) -> String {
-    let mode = claim.slots.map_or_else(|| claim.mode.to_string(), |slots| format!("{} of {slots}", claim.mode));
-    if claim.span.is_whole() { mode } else { format!("{mode} {}", claim.span) }
 }
 
 const STATISTICS: [Column; 11] = [

@@ -5,6 +5,8 @@ use std::fmt::Display;
 use std::io::Write;
 use std::time::Duration;
 
+use signal_hook::low_level::signal_name;
+
 use super::super::child::CommandSpec;
 use super::super::event::{Consequence, Ended};
 use super::super::machine::{NOTICE_AFTER, Settings};
@@ -217,7 +219,9 @@ impl<'a> Voice<'a> {
         if count > 0 {
             // The command has ended, so nothing is kept any more.
             self.unsaid.take().into_iter().flatten().for_each(|line| self.outbox.put(&(line + "\n")));
-            self.say(&self.messages.rest(&self.command, by, count, names));
+            let signal = signal_name(by).and_then(|name| name.strip_prefix("SIG"));
+            let signal = signal.map_or_else(|| format!("signal {by}"), str::to_owned);
+            self.say(&self.messages.rest(&self.command, &signal, count, names));
         }
     }
 

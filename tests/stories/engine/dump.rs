@@ -26,11 +26,16 @@ pub(super) enum State {
     Waits(u64),
 }
 
-/// The text of a claim without its resource: `read`, `read [0,1)`, `slot of 3`.
-pub(super) fn claim(mode: &str, slots: Option<u64>, span: Option<String>) -> String {
-    let slots = slots.map(|slots| format!(" of {slots}"));
+/// The text of a claim without its resource: `read`, `read [0,1)`, `slot of 3`, `2 slots of 3`.
+/// `slots` are the number of slots, and how many of them the claim takes.
+pub(super) fn claim(mode: &str, slots: Option<(u64, u64)>, span: Option<String>) -> String {
+    let what = match slots {
+        None => mode.to_owned(),
+        Some((slots, 1)) => format!("{mode} of {slots}"),
+        Some((slots, count)) => format!("{count} {mode}s of {slots}"),
+    };
     let span = span.map(|span| format!(" {span}"));
-    [Some(mode.to_owned()), slots, span].into_iter().flatten().collect()
+    [Some(what), span].into_iter().flatten().collect()
 }
 
 /// The reply to a request that is busy, with the skips of its job in a row.

@@ -10,7 +10,11 @@ pub(super) fn rows(json: &Value, mut label: impl FnMut(&Value) -> Label) -> Vec<
     let mut rows = Vec::new();
     for resource in items(&json["resources"]) {
         let mut add = |claim: &Value, state| {
-            let words = dump::claim(&text(&claim["mode"]), claim["slots"].as_u64(), span(&claim["span"]));
+            let words = dump::claim(
+                &text(&claim["mode"]),
+                claim["slots"].as_u64().zip(claim["count"].as_u64()),
+                span(&claim["span"]),
+            );
             rows.push(Row { resource: text(&resource["name"]), label: label(claim), claim: words, state });
         };
         for holder in items(&resource["holders"]) {

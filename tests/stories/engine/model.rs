@@ -199,21 +199,33 @@ impl Model {
 
 /// The claims of a listing.
 pub(super) fn rows(listing: &ResourceListing) -> Vec<Row> {
-    let row = |process: &Process, mode: &str, slots: Option<u32>, span: Option<String>, state| Row {
+    let row = |process: &Process, mode: &str, slots: Option<(u32, usize)>, span: Option<String>, state| Row {
         resource: listing.name.to_string(),
         label: process.command.last().cloned().unwrap_or_default(),
-        claim: dump::claim(mode, slots.map(u64::from), span),
+        claim: dump::claim(mode, slots.map(|(slots, count)| (slots.into(), count as u64)), span),
         state,
     };
     let holders = listing.holders.iter().map(|holder| {
         let span = holder.span.as_interval().map(ToString::to_string);
-        let mut row = row(&holder.process, holder.mode.as_str(), holder.slots, span, State::Held(holder.token));
+        let mut row = row(
+            &holder.process,
+            holder.mode.as_str(),
+            holder.slots.map(|slots| (slots, holder.count)),
+            span,
+            State::Held(holder.token),
+        );
         row.claim.push_str(if holder.kept { " kept" } else { "" });
         row
     });
     let waiters = listing.waiters.iter().map(|waiter| {
         let span = waiter.span.as_interval().map(ToString::to_string);
-        row(&waiter.process, waiter.mode.as_str(), waiter.slots, span, State::Waits(waiter.position.into()))
+        row(
+            &waiter.process,
+            waiter.mode.as_str(),
+            waiter.slots.map(|slots| (slots, waiter.count)),
+            span,
+            State::Waits(waiter.position.into()),
+        )
     });
     holders.chain(waiters).collect()
 }

@@ -1,5 +1,6 @@
 //! Parses the replies of the scripts into the types of the model.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use redis::Value;
@@ -209,10 +210,9 @@ fn listing(name: Resource, sessions: &[(SessionId, Session, Vec<Line>)]) -> Reso
     let mut listing = ResourceListing::of(name, claims.collect());
     // The waiters that the listing leaves out have places too.
     let waiting = lines.filter(|(_, _, line)| !line.record.rank.is_held());
-    let mut places: Vec<_> = waiting.map(|(id, _, line)| (line.record.rank, id, line.position)).collect();
-    places.sort_unstable();
-    for (waiter, (_, _, position)) in listing.waiters.iter_mut().zip(places) {
-        waiter.position = position;
+    let places: HashMap<_, _> = waiting.map(|(id, _, line)| (id, line.position)).collect();
+    for waiter in &mut listing.waiters {
+        waiter.position = places[&waiter.session];
     }
     listing
 }

@@ -218,7 +218,8 @@ local again = wait and supersede(rivals, freed)
 if again then
   return again
 end
-local in_the_way, dead = pass_over_the_dead(claims, where, kin, place > 0 and place or nil, freed)
+local passed = wait and kin or passed_over(kin, rivals)
+local in_the_way, dead = pass_over_the_dead(claims, where, passed, place > 0 and place or nil, freed)
 if dead then
   settle(freed)
   return finish(dead)
@@ -228,7 +229,7 @@ if in_the_way and not wait then
   settle(freed)
   reply = { 'busy', count_busy() }
   for i = 1, #at do
-    reply[i + 2] = listing(at[i], lists[at[i]], kin)
+    reply[i + 2] = listing(at[i], lists[at[i]], passed)
   end
   return finish(reply)
 end

@@ -24,7 +24,7 @@ pub(super) const LUA: &str = "src/store/redis/lua";
 /// The core of every operation, and the parts of the prelude, in this order.
 const CORE: &str = "core";
 const PRELUDE: [&str; 13] = [
-    "clock", "past", "record", "wake", "head", "span", "jobs", "queue", "conflict", "nesting", "change", "settle",
+    "clock", "past", "record", "wake", "head", "span", "jobs", "queue", "nesting", "conflict", "change", "settle",
     "flow",
 ];
 const FAST: &str = "--- the fast path ---\n";

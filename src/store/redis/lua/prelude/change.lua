@@ -9,8 +9,8 @@ local function count_slots(r, claim, by)
   end
 end
 
--- Returns the smallest number that no held slot of a resource has. A share has the number of a
--- slot. The search goes on behind the last number that this call has given: no number before is
+-- Returns the smallest number that no held slot of a resource has. A share has a number of an
+-- ancestor's. The search goes on behind the last number that this call has given: no number before is
 -- free, unless the call gives up a slot.
 local function free_slot(r)
   local number = r.first_free or 0
@@ -39,7 +39,11 @@ local function grant(id, at, kin, waited)
     local known = r.records[id]
     now, known[LAST] = r.now, last
     end_streak(r, known)
-    local claims, fresh, slots = known[CLAIMS], nil, 0
+    local claims, fresh, slots, number = known[CLAIMS], nil, 0, -1
+    for j = 1, #claims do
+      slots = slots + (COLUMN[claims[j][MODE]] == 4 and 1 or 0)
+    end
+    local taken
     local old_los, old_his
     if waited then
       old_los, old_his = cuts(id, claims, false)
@@ -48,7 +52,7 @@ local function grant(id, at, kin, waited)
       local claim = claims[j]
       -- The standing is computed again, because an ancestor's hold may have ended while this claim
       -- waited.
-      local how, token, slot = standing(r, claim, kin, slots)
+      local how, token, pool = standing(r, claim, kin, slots)
       if how ~= 'included' then
         if not fresh then
           fresh = next_token(r.token)
@@ -58,8 +62,17 @@ local function grant(id, at, kin, waited)
       end
       claim[TOKEN] = token
       if COLUMN[claim[MODE]] == 4 then
-        claim[SLOT], slots = slot or free_slot(r), slots + 1
-        r.first_free = not slot and claim[SLOT] + 1 or r.first_free
+        if claim[MODE] == 'h' and pool then
+          taken = taken or pool.count > 1 and taken_of(r, pool, kin, math.huge) or {}
+          repeat
+            number = number + 1
+          until number > pool.high or pool.numbers[number] and not taken[number]
+          claim[SLOT] = number <= pool.high and number or nil
+        end
+        if not claim[SLOT] then
+          claim[SLOT] = free_slot(r)
+          r.first_free = claim[SLOT] + 1
+        end
       end
       if not waited then
         count_slots(r, claim, 1)

@@ -7,11 +7,11 @@
 local CLASH = CLASHING_MODES
 
 -- Counts the claims of a class that overlap a span and belong neither to the session nor to an
--- ancestor.
+-- ancestor, nor to a waiter that the request supersedes.
 local function strangers(r, class, lo, hi, kin)
-  local k = overlapping(r, class, lo, hi)
-  for i = 1, k > 0 and #kin or 0 do
-    local known = record(r, kin[i])
+  local k, rivals = overlapping(r, class, lo, hi), kin.rivals or {}
+  for i = 1, k > 0 and #kin + #rivals or 0 do
+    local known = record(r, kin[i] or rivals[i - #kin])
     for j = 1, known and #known[CLAIMS] or 0 do
       local claim = known[CLAIMS][j]
       local its = known[HELD] > WAITS and capital(claim[MODE]) or claim[MODE]
@@ -175,6 +175,24 @@ local function is_full(slots)
   return slots.taken + slots.needs > slots.limit
 end
 
+-- Whether an entry of the queue, as far as it has shares, takes from a pool.
+local function is_of_pool(r, entry, pool)
+  local known = record(r, entry.id)
+  local kin = kin_of(entry.id, known and known[ANCESTORS] or '')
+  for i = 2, kin[pool.holder] and #kin or 0 do
+    local above = kin[i] ~= pool.holder and record(r, kin[i])
+    for j = 1, above and above[HELD] > WAITS and #above[CLAIMS] or 0 do
+      if above[CLAIMS][j][SLOT] then
+        return false
+      end
+    end
+    if kin[i] == pool.holder then
+      return true
+    end
+  end
+  return false
+end
+
 -- Whether the waiters ahead of a score block a claim: one that clashes with it, or so many waiters
 -- for slots that `slots` are full, if it needs one. Waiters that the session overtakes do not
 -- count. The queue is walked only if a claim other than this one waits there. Otherwise granting
@@ -184,7 +202,8 @@ end
 local function heeds_any(r, score, claim, kin, slots)
   local lo, hi, open, left = claim[LO], claim[HI], {}, 0
   local clash, own = CLASH[claim[MODE]], record(r, kin[1])
-  local modes = slots and clash .. 's' or clash
+  local pool, class = slots and slots.pool, slots and (slots.pool and 'h' or 's') or ''
+  local modes = clash .. class
   for i = 1, #modes do
     local mode = sub(modes, i, i)
     open[mode] = overlapping(r, mode, lo, hi) > (mode == claim[MODE] and own and 1 or 0)
@@ -212,8 +231,11 @@ local function heeds_any(r, score, claim, kin, slots)
     for j = 1, (r.left[entry.id] or kin[entry.id]) and 0 or #entry, 3 do
       if find(modes, entry[j], 1, true) and overlaps(entry[j + 1], entry[j + 2], lo, hi) then
         clashes = clashes or find(clash, entry[j], 1, true)
-        takes = takes + (entry[j] == 's' and 1 or 0)
+        takes = takes + (entry[j] == class and 1 or 0)
       end
+    end
+    if pool and takes > 0 and not is_of_pool(r, entry, pool) then
+      takes = 0
     end
     local is_overtaken = (clashes or takes > 0) and #kin > 1 and overtakes(r, entry, kin, overtaken)
     for j = 1, is_overtaken and #entry or 0, 3 do
@@ -224,7 +246,7 @@ local function heeds_any(r, score, claim, kin, slots)
     end
     if (clashes or takes > 0) and not is_overtaken then
       if slots and takes > 0 then
-        take(slots, takes, slots_of(r, entry.id))
+        take(slots, takes, pool and slots.limit or slots_of(r, entry.id))
       end
       if clashes or is_full(slots) then
         return true
@@ -261,28 +283,36 @@ local function held_against(r, claim, kin, slots)
       return true
     end
   end
-  if slots then
+  if slots and slots.pool then
+    local _, k = taken_of(r, slots.pool, kin, slots.limit)
+    take(slots, k, slots.limit)
+  elseif slots then
     note_takers(r, 'S', slots, claim, kin)
   end
   return slots and is_full(slots)
 end
 
--- What one of the claims of a request needs of the slots of its resource, if it needs some: as many
--- as there are such claims in the request.
-local function slots_for(claims, where, i)
-  local needs = 0
-  for j = 1, claims[i][MODE] == 's' and #claims or 0 do
-    needs = needs + (where[j] == where[i] and claims[j][MODE] == 's' and 1 or 0)
+-- What one of the claims of a request needs of the slots of its resource, or of the pool of an
+-- ancestor, if it needs some: as many as there are such claims in the request.
+local function slots_for(claims, where, i, kin)
+  local needs, mode = 0, claims[i][MODE]
+  local pool = mode == 'h' and pool_of(where[i], kin)
+  if COLUMN[mode] ~= 4 or mode == 'h' and not (pool and pool.count > 1) then
+    return nil
   end
-  return needs > 0 and { taken = 0, needs = needs, limit = claims[i][SLOTS] } or nil
+  for j = 1, #claims do
+    needs = needs + (where[j] == where[i] and claims[j][MODE] == mode and 1 or 0)
+  end
+  local limit = pool and pool.count or claims[i][SLOTS]
+  return { taken = 0, needs = math.min(needs, limit), limit = limit, pool = pool }
 end
 
 -- Whether a claim conflicts with a holder or with a waiter ahead of `score`. Without a score, all
 -- waiters count, unless the session overtakes them. The claim is one of those of its request.
 local function blocked(claims, where, i, kin, score)
-  local r, claim, slots = where[i], claims[i], slots_for(claims, where, i)
+  local r, claim, slots = where[i], claims[i], slots_for(claims, where, i, kin)
   -- The claims of several slots of a resource come one after another, and need the same.
-  if slots and i > 1 and where[i - 1] == r and claims[i - 1][MODE] == 's' then
+  if slots and i > 1 and where[i - 1] == r and claims[i - 1][MODE] == claim[MODE] then
     return false
   end
   if held_against(r, claim, kin, slots) then

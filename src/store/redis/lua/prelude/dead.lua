@@ -12,10 +12,11 @@ local function first_waiter_in_the_way(claims, where, kin, place)
   local found, its
   for i = 1, #claims do
     local r, claim = where[i], claims[i]
-    if held_against(r, claim, kin, slots_for(claims, where, i)) then
+    local slots = slots_for(claims, where, i, kin)
+    local clash, class = CLASH[claim[MODE]], slots and claim[MODE]
+    if held_against(r, claim, kin, slots) then
       return nil
     end
-    local modes = CLASH[claim[MODE]] .. (claim[MODE] == 's' and 's' or '')
     local at, overtaken = first_place(r), {}
     while not found and looks < LOOKS do
       looks = looks + 1
@@ -25,7 +26,9 @@ local function first_waiter_in_the_way(claims, where, kin, place)
       end
       local is_met = false
       for j = 1, (r.left[entry.id] or kin[entry.id]) and 0 or #entry, 3 do
-        is_met = is_met or find(modes, entry[j], 1, true) and overlaps(entry[j + 1], entry[j + 2], claim[LO], claim[HI])
+        local is_in_the_way = find(clash, entry[j], 1, true)
+          or entry[j] == class and not (slots.pool and not is_of_pool(r, entry, slots.pool))
+        is_met = is_met or is_in_the_way and overlaps(entry[j + 1], entry[j + 2], claim[LO], claim[HI])
       end
       if is_met and not (#kin > 1 and overtakes(r, entry, kin, overtaken)) then
         found, its = entry.id, r

@@ -50,7 +50,7 @@ end
 local function heeds(known, entry)
   for i = 1, entry.score < known[SEQ] and #known[CLAIMS] or 0 do
     local claim = known[CLAIMS][i]
-    local modes = CLASH[claim[MODE]] .. (claim[MODE] == 's' and 'sh' or '')
+    local modes = CLASH[claim[MODE]] .. (COLUMN[claim[MODE]] == 4 and 'sh' or '')
     for j = 1, #entry, 3 do
       if find(modes, entry[j], 1, true) and overlaps(entry[j + 1], entry[j + 2], claim[LO], claim[HI]) then
         return true

@@ -20,9 +20,15 @@ local function listing(r, claims, kin)
       left = left - 1
     end
   end
+  local pool = pool_of(r, kin)
+  pool = pool and pool.count > 1 and pool or nil
+  -- The classes that may be in the way of a claim. A share is in the way only of one that takes
+  -- from the same pool.
+  local function modes_of(claim)
+    return CLASH[claim[MODE]] .. ((claim[MODE] == 's' or claim[MODE] == 'h' and pool) and claim[MODE] or '')
+  end
   local function in_way_of(claim, mode, lo, hi)
-    local clash = CLASH[claim[MODE]] .. (COLUMN[claim[MODE]] == 4 and 's' or '')
-    return find(clash, mode, 1, true) and overlaps(lo, hi, claim[LO], claim[HI])
+    return find(modes_of(claim), mode, 1, true) and overlaps(lo, hi, claim[LO], claim[HI])
   end
   local function look(claim, members)
     for i = 1, #members do
@@ -36,7 +42,8 @@ local function listing(r, claims, kin)
       for j = 1, known and #known[CLAIMS] or 0 do
         local its = known[CLAIMS][j]
         looks_left = looks_left - PAIR
-        if known[HELD] > WAITS and in_way_of(claim, its[MODE], its[LO], its[HI]) then
+        local is_apart = pool and its[MODE] == 'h' and not pool.numbers[its[SLOT]]
+        if known[HELD] > WAITS and in_way_of(claim, its[MODE], its[LO], its[HI]) and not is_apart then
           tell(id, expiry_of(r, id))
           break
         end
@@ -45,7 +52,7 @@ local function listing(r, claims, kin)
   end
   for i = 1, #claims do
     local claim = claims[i]
-    local lo, hi, modes = claim[LO], claim[HI], CLASH[claim[MODE]] .. (claim[MODE] == 's' and 's' or '')
+    local lo, hi, modes = claim[LO], claim[HI], modes_of(claim)
     for j = 1, left > 0 and #modes or 0 do
       local class = capital(sub(modes, j, j))
       local from, past = '[' .. class, '(' .. char(byte(class) + 1)
@@ -67,7 +74,8 @@ local function listing(r, claims, kin)
       end
       looks_left = looks_left - PAIR * #entry / 3
       for j = 1, #entry, 3 do
-        if in_way_of(claims[i], entry[j], entry[j + 1], entry[j + 2]) then
+        local is_apart = pool and entry[j] == 'h' and not is_of_pool(r, entry, pool)
+        if in_way_of(claims[i], entry[j], entry[j + 1], entry[j + 2]) and not is_apart then
           return true
         end
       end

@@ -14,32 +14,68 @@ local function plain(mode)
   return mode == 'h' and 's' or mode
 end
 
--- Returns 'ordinary'; or 'included', the token of the hold that includes the claim, and the number
--- of the slot if the claim is a share of one; or 'growing'; or 'refused' and the reply. If several
--- holds conflict, the reply names the outermost. `earlier` claims of slots of the same request come
--- before the claim, so it shares the slot of that number that an ancestor has.
-local function standing(r, claim, kin, earlier)
-  local lo, hi, mode = claim[LO], claim[HI], claim[MODE]
-  local token, grows, slot, refusal, too_few
+-- Returns the slots of which a nested claim takes, those of the nearest ancestor that holds any: the
+-- ancestor, their count, the set of their numbers, and the lowest and the highest of these. If there
+-- are several, each session that takes from the pool has numbers of its own. All share a single one.
+local function pool_of(r, kin)
   for i = 2, #kin do
-    local known, shared = record(r, kin[i]), 0
+    local known, pool = record(r, kin[i]), { holder = kin[i], count = 0, numbers = {} }
+    for j = 1, known and known[HELD] > WAITS and #known[CLAIMS] or 0 do
+      local number = known[CLAIMS][j][SLOT]
+      if number then
+        pool.count, pool.numbers[number] = pool.count + 1, true
+        pool.low, pool.high = math.min(pool.low or number, number), math.max(pool.high or number, number)
+      end
+    end
+    if pool.count > 0 then
+      return pool
+    end
+  end
+end
+
+-- Returns the numbers of a pool that other sessions have, without the ancestors of the one that
+-- asks, and how many they are. The search ends at `enough` of them.
+local function taken_of(r, pool, kin, enough)
+  local taken, k = {}, 0
+  local from, past = '[H\0' .. format('%08x', pool.low), '(H\0' .. format('%08x', pool.high) .. '\255'
+  while r.count.H and k < enough do
+    local members = call('ZRANGE', r.l, from, past, 'BYLEX', 'LIMIT', 0, BATCH)
+    work = work - LOOK * #members
+    for i = 1, #members do
+      local number = tonumber(sub(members[i], 3, 10), 16)
+      if pool.numbers[number] and not taken[number] and not kin[owner(members[i])] then
+        taken[number], k = true, k + 1
+      end
+    end
+    if #members < BATCH then
+      break
+    end
+    from = '(' .. members[#members]
+  end
+  return taken, k
+end
+
+-- Returns 'ordinary'; or 'included', the token of the hold that includes the claim, and the pool of
+-- which the claim takes, if it is one of slots below others; or 'growing'; or 'refused' and the
+-- reply. If several holds conflict, the reply names the outermost. The request asks for so many
+-- `slots` of the resource.
+local function standing(r, claim, kin, slots)
+  local lo, hi, mode = claim[LO], claim[HI], claim[MODE]
+  local pool = COLUMN[mode] == 4 and pool_of(r, kin) or nil
+  local grows, slot, refusal
+  if pool and slots > pool.count then
+    return 'refused', { 'refused', 'slots', r.name, pool.count }
+  end
+  for i = 2, #kin do
+    local known = record(r, kin[i])
     for j = 1, known and known[HELD] > WAITS and #known[CLAIMS] or 0 do
       local held = known[CLAIMS][j]
       if overlaps(held[LO], held[HI], lo, hi) then
         local verdict = below(held[MODE], mode)
         local covered = covers(held[LO], held[HI], lo, hi)
-        if COLUMN[mode] == 4 and held[SLOT] then
-          -- A slot above is shared even if a nearer hold includes the claim.
-          if shared == earlier then
-            return 'included', token or held[TOKEN], held[SLOT]
-          end
-          shared = shared + 1
-          too_few = { 'refused', 'slots', r.name, shared }
-        elseif verdict == '=' and covered then
-          token = token or held[TOKEN]
-          if COLUMN[mode] ~= 4 then
-            return 'included', token
-          end
+        if verdict == '=' and covered then
+          -- The claim takes from the slots above even if a nearer hold includes it.
+          return 'included', held[TOKEN], pool
         elseif verdict == 'w' and covered then
           grows = true
         elseif verdict == 'x' then
@@ -53,11 +89,7 @@ local function standing(r, claim, kin, earlier)
       end
     end
   end
-  if too_few then
-    return 'refused', too_few
-  elseif token then
-    return 'included', token
-  elseif slot then
+  if slot then
     return 'refused', slot
   elseif grows then
     return 'growing'
