@@ -26,8 +26,14 @@ const TEST: &str = "command::command_of_a_run";
 /// The time between two heartbeats of a command.
 pub(crate) const BEAT: Duration = Duration::from_millis(10);
 
-/// The program that wraps some commands: timeout(1).
-pub(crate) const WRAPPER: &str = "timeout";
+/// What wraps some commands: timeout(1) puts the command into another process group, setsid(1) into
+/// another session, and a shell stays above the command.
+const WRAPPERS: [&[&str]; 3] = [&["timeout", "1000"], &["setsid", "-w"], &["sh", "-c", "\"$@\"; exit $?", "sh"]];
+
+/// Whether a process of this name wraps a command.
+pub(crate) fn is_wrapper(name: &str) -> bool {
+    WRAPPERS.iter().any(|words| words[0] == name)
+}
 
 /// The spare work of some runs. It leaves an orphan behind.
 const SPARE: &str = "sleep 0.05 & sleep 0.01";
@@ -48,11 +54,9 @@ pub(crate) fn configure<'a>(rlock: &'a mut Command, plan: &Plan, id: &str, log: 
         rlock.args(["--meanwhile", SPARE]);
     }
     rlock.arg("--");
-    // timeout(1) puts the command into another process group. A loss or the death of rlock must
-    // end the command there, too.
-    if id.ends_with(['1', '3', '5', '7', '9']) {
-        rlock.args([WRAPPER, "1000"]);
-    }
+    // A loss, the death of rlock and a passed signal must reach the command there, too.
+    let wrapper = ["13", "57", "9"].iter().position(|digits| id.ends_with(|digit| digits.contains(digit)));
+    rlock.args(wrapper.map_or(&[][..], |wrapper| WRAPPERS[wrapper]));
     rlock.arg(program).args([TEST, "--exact", "--test-threads=1", "--nocapture"]);
     rlock.env(LOG, log.path()).env(PLAN, plan.to_text()).env(RUN, id);
     rlock.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped())

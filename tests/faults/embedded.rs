@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use super::nemesis::{FULL_DISK, KILL_COMMAND, KILL_GUARDIAN, KILL_RLOCK, STOP_COMMAND, STOP_RLOCK_EMBEDDED};
+use super::nemesis::{
+    FULL_DISK, KILL_COMMAND, KILL_GUARDIAN, KILL_RLOCK, STOP_COMMAND, STOP_RLOCK_EMBEDDED, TERMINATE_RLOCK,
+};
 use super::scenario::Scenario;
 use super::served::{CUT_CLIENT, KILL_CLIENT, KILL_SERVE, STOP_CLIENT_EMBEDDED};
 use super::site::Site;
@@ -33,6 +35,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "embedded_kill_storm",
         faults: &[KILL_RLOCK, KILL_RLOCK, KILL_COMMAND, KILL_GUARDIAN],
         pace: Duration::from_millis(20),
+        ..EMBEDDED
+    },
+    Scenario {
+        name: "embedded_rlocks_terminated",
+        faults: &[TERMINATE_RLOCK, TERMINATE_RLOCK, KILL_COMMAND, KILL_RLOCK],
+        pace: Duration::from_millis(30),
         ..EMBEDDED
     },
     Scenario {

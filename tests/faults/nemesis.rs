@@ -32,6 +32,17 @@ pub(crate) fn run(stage: &Stage, faults: &[Fault], pace: Duration, random: &mut 
 pub(crate) const KILL_RLOCK: Fault =
     Fault { name: "rlock killed", covered: true, inject: |stage, random| kill(stage, random, Target::Rlock) };
 
+/// Asks an rlock to end. Its command may run below a shell that dies first.
+pub(crate) const TERMINATE_RLOCK: Fault = Fault {
+    name: "rlock terminated",
+    covered: true,
+    inject: |stage, random| {
+        let Some(victim) = stage.victim(Target::Rlock, random) else { return false };
+        stage.signal(&victim, Signal::TERM, "terminated");
+        true
+    },
+};
+
 pub(crate) const KILL_COMMAND: Fault =
     Fault { name: "command killed", covered: true, inject: |stage, random| kill(stage, random, Target::Command) };
 

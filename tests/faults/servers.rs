@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::command::TTL;
-use super::nemesis::{KILL_COMMAND, KILL_RLOCK, PAUSE_RLOCK, STOP_COMMAND, STOP_RLOCK};
+use super::nemesis::{KILL_COMMAND, KILL_RLOCK, PAUSE_RLOCK, STOP_COMMAND, STOP_RLOCK, TERMINATE_RLOCK};
 use super::scenario::Scenario;
 use super::served::{CUT_CLIENT, KILL_CLIENT, KILL_SERVE, PAUSE_CLIENT};
 use super::server_faults::{
@@ -54,6 +54,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "rlocks_killed",
         faults: &[KILL_RLOCK, KILL_RLOCK, KILL_COMMAND],
         pace: Duration::from_millis(300),
+        fifo: true,
+        ..ON_SERVER
+    },
+    Scenario {
+        name: "rlocks_terminated",
+        faults: &[TERMINATE_RLOCK, TERMINATE_RLOCK, KILL_COMMAND],
+        pace: Duration::from_millis(100),
         fifo: true,
         ..ON_SERVER
     },

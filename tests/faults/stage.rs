@@ -224,7 +224,7 @@ pub(crate) struct Victim {
 /// lasts.
 fn child_of(process: Pid) -> Option<Pid> {
     let child = children_of(process).find(|child| !GUARDIAN.contains(&name_of(*child).as_str()))?;
-    if name_of(child) == command::WRAPPER { children_of(child).next() } else { Some(child) }
+    if command::is_wrapper(&name_of(child)) { children_of(child).next() } else { Some(child) }
 }
 
 /// The process that ends the command's process tree if the rlock is killed.
