@@ -172,8 +172,9 @@ fn keep(acquire: &Acquire, words: &[OsString], pid: Pid, signal: Option<i32>) ->
         is_detached = true;
         Ok(())
     };
-    // The keeper asks this store how its grant ended if nobody has announced the end. It is opened now, because the keeper gives up
-    // the descriptors and the folder that the user's words may mean.
+    // The keeper asks this store how its grant ended if no release has announced the end. It is
+    // opened now, because the keeper gives up the descriptors and the folder that the user's words
+    // may mean.
     let mut history = Named::find(&acquire.request.store)?.open(acquire.request.connect_timeout)?;
     let (code, Asked { request, mut handle, tokens, grace }) = lock(acquire, words, None, detach)?;
     if !is_detached {

@@ -291,8 +291,8 @@ impl<R: Records> LockTable<R> {
         Ok(Ok(standings))
     }
 
-    /// The sessions that block a new request, without the waiters that it supersedes. `place` is the
-    /// number in the queue to which the request returns.
+    /// The sessions that block a new request, without the waiters that it supersedes. `place` is
+    /// the number in the queue to which the request returns.
     fn in_the_way(
         &self,
         request: &Request,

@@ -443,7 +443,8 @@ pub(crate) fn downgrades(claims: &[Claim], mode: Mode) -> String {
     format!("downgrades {} to {mode}", held_all(&lowered))
 }
 
-/// A claim in the words of the busy line: `[1.2,1.8] of 'tree' for write`, `'gpu' for 2 slots of 5`.
+/// A claim in the words of the busy line: `[1.2,1.8] of 'tree' for write`, or
+/// `'gpu' for 2 slots of 5`.
 pub(crate) fn held(resource: &Resource, span: &Span, mode: Mode, slots: Option<u32>, count: usize) -> String {
     let what = if count == 1 { mode.to_string() } else { self::mode(mode, slots, count) };
     format!("{} for {what}", part(resource.as_str(), span))

@@ -29,8 +29,8 @@ fn zone() -> Result<TimeZone, Failure> {
     let known = match name.trim_start_matches(':') {
         // These need no file, which a container may lack.
         "" | "UTC" | "Etc/UTC" => Ok(TimeZone::utc()),
-        // The C library takes the present rules of the United States for a zone with summer time and
-        // without rules, such as CET-1CEST.
+        // The C library takes the present rules of the United States for a zone with summer time
+        // and without rules, such as CET-1CEST.
         _ => TimeZone::from_posix_tz(&name).or_else(|_| TimeZone::from_posix_tz(&format!("{name},M3.2.0,M11.1.0"))),
     };
     known.map_err(|_| {

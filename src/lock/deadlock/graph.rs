@@ -47,8 +47,8 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// The graph of a reading. A kept hold without an end counts as a holder whose command waits for
-    /// the requests below it: only its owner ends it. Any other kept hold ends by itself.
+    /// The graph of a reading. A kept hold without an end counts as a holder whose command waits
+    /// for the requests below it: only its owner ends it. Any other kept hold ends by itself.
     pub fn new(reading: &Reading) -> Self {
         Self::seen(reading, |_, kept| kept.expiry == Some(StoreTime::NEVER))
     }
