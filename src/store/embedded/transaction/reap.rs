@@ -30,7 +30,10 @@ impl Work<'_> {
             && let Some(holder) = self.records().session(id)?.filter(Session::is_holder)
         {
             let mut ends: Vec<_> = ending::end_of(holder.process.pid).into_iter().collect();
-            ends.extend(self.kill_stopped(id)?);
+            // A hold of `acquire` has no guardian, and its processes go on without it.
+            if !holder.job.is_acquire {
+                ends.extend(self.kill_stopped(id)?);
+            }
             if !ends.is_empty() || self.is_end_unseen(id)? {
                 return Err(Error::Ending(ends));
             }
