@@ -151,7 +151,7 @@ impl Named {
     /// read where another one is the default.
     pub(crate) fn exported(&self, store: &dyn Store, form: Form) -> Vec<Line> {
         let mut variables = Vec::new();
-        if self.namespace.is_some() || form == Form::Lines {
+        if self.namespace.is_some() || form != Form::Environment {
             variables.push((NAMESPACE, Some(store.namespace().to_owned())));
         }
         // The URL of `store` lacks the password. A URL with a password in the environment or in the
