@@ -20,7 +20,7 @@ const JOBS: u32 = 64999;
 
 /// What each block of a section prints, in the order of the page. Each word is a line.
 const PRINTED: [(&str, &[&str]); 12] = [
-    ("FLOCK", &["", "work work rest work work work work work", "work rest", "work"]),
+    ("FLOCK", &["", "work work rest work work work work work", "work rest", "work", ""]),
     ("MAINTENANCE WINDOW", &["sync maintain", "report"]),
     ("RESERVATION", &["rest work"]),
     ("START OF A DAEMON", &["plan work", "work"]),
@@ -151,6 +151,39 @@ fn self_locking_script_is_busy_while_another_runs() {
         let holder = lab.hold("KEY");
         play(&lab, &blocks("FLOCK")[3]).failed(rlock::system::exit::BUSY.into());
         holder.end().silently(0);
+    }
+}
+
+/// "The `sh` lets it run as `sh nightly.sh`, too".
+#[test]
+fn self_locking_script_runs_by_its_path_and_by_sh_without_its_folder() {
+    for lab in labs() {
+        play(&lab, &blocks("FLOCK")[3]).printed("work\n");
+        Ran::of(&mut shell(&lab, "cp script nightly.sh; sh nightly.sh")).printed("work\n");
+        Ran::of(&mut shell(&lab, "sed -i 's/ sh \"$0\"/ \"$0\"/' nightly.sh; sh nightly.sh")).said(
+            127,
+            "cannot run 'nightly.sh': not found; it is a file of this folder: write ./nightly.sh, or sh \"$0\" in a script that \
+             starts itself",
+        );
+    }
+}
+
+/// "A redirection inside of `-c` waits for the lock".
+#[test]
+fn redirection_of_the_calling_shell_empties_the_file_of_a_busy_request() {
+    for lab in labs() {
+        let file = lab.folder().join("FILE");
+        let page = blocks("FLOCK");
+        let inside: Vec<_> = page[4].lines().collect();
+        for (line, left) in [(inside[0], "old"), (inside[1], "old"), ("rlock exec KEY -- ./work >FILE", "")] {
+            fs::write(&file, "old").expect("a file can be made");
+            let holder = lab.hold("KEY");
+            Ran::of(&mut shell(&lab, &at_once(line))).silently(rlock::system::exit::BUSY.into());
+            holder.end().silently(0);
+            assert_eq!(fs::read_to_string(&file).expect("it is there"), left, "{line}");
+            Ran::of(&mut shell(&lab, line)).silently(0);
+            assert_eq!(fs::read_to_string(&file).expect("it is there"), "work\n", "{line}");
+        }
     }
 }
 
