@@ -107,6 +107,20 @@ fn steps_of_a_script_run_below_the_lock_until_its_release() {
     });
 }
 
+/// "A KEY that some readers of such lines would change is in `RLOCK_HELD` instead of
+/// `RLOCK_RESOURCE`, unless `--export` is given".
+#[test]
+fn lock_of_a_name_that_readers_change_is_found_by_lines_without_it() {
+    on_both(|lab| {
+        let variables = acquire(lab, &["\"a\\b #", "--for", "1h"]);
+        assert_eq!(variables["RLOCK_HELD"], "%22a%5Cb%20%23");
+        assert!(!variables.contains_key("RLOCK_RESOURCE"));
+        run_below(lab, &variables, &["exec", "-n", "\"a\\b #", "--", "echo", "nested"]).printed("nested\n");
+        run_below(lab, &variables, &["release"]).silently(0);
+        assert!(is_free(lab, "\"a\\b #"));
+    });
+}
+
 /// "`release --export` prints the variables of the session around the released one, so that acquire
 /// prewrite, acquire write, release, release works in a script."
 #[test]
