@@ -56,7 +56,9 @@ pub(crate) fn source(options: &StoreOptions) -> &'static str {
     let is_configured = || config::read().is_ok_and(|config| config.store.is_some());
     match () {
         () if options.store.is_some() => "--store",
-        () if env::var_os(STORE).is_some_and(|value| !value.is_empty()) => STORE,
+        () if env::var_os(STORE).is_some_and(|value| !value.is_empty()) => {
+            "RLOCK_STORE, which sudo and the crond of busybox drop, while /etc/rlock.conf holds for all"
+        }
         () if is_configured() => "the configuration file",
         () => "default",
     }
