@@ -19,8 +19,9 @@ const PROGRAMS: [&str; 11] =
 const JOBS: u32 = 64999;
 
 /// What each block of a section prints, in the order of the page. Each word is a line.
-const PRINTED: [(&str, &[&str]); 12] = [
-    ("FLOCK", &["", "work work rest work work work work work", "work rest", "work", ""]),
+const PRINTED: [(&str, &[&str]); 13] = [
+    ("FLOCK", &["", "work", "work work rest work work work work work", "work rest", "work", ""]),
+    ("CRON DAEMONS", &["sync", "report", "report"]),
     ("MAINTENANCE WINDOW", &["sync maintain", "report"]),
     ("RESERVATION", &["rest work"]),
     ("START OF A DAEMON", &["plan work", "work"]),
@@ -60,6 +61,7 @@ fn play(lab: &Lab, block: &str) -> Ran {
     let block = block
         .replace("-g jobs ", "")
         .replace(" --replicas 0+disk", "")
+        .replace("/var/tmp", &folder.to_string())
         .replace("/etc/rlock.conf", &format!("{folder}/rlock.conf"));
     let block = block.replace("ExecStart=", "");
     fs::write(&script, block.replace("/var/lib/rlock", &format!("{folder}/shared"))).expect("a file can be made");
@@ -149,7 +151,7 @@ fn shared_store_is_for_its_group_whoever_locks() {
 fn self_locking_script_is_busy_while_another_runs() {
     for lab in labs() {
         let holder = lab.hold("KEY");
-        play(&lab, &blocks("FLOCK")[3]).failed(rlock::system::exit::BUSY.into());
+        play(&lab, &blocks("FLOCK")[4]).failed(rlock::system::exit::BUSY.into());
         holder.end().silently(0);
     }
 }
@@ -158,7 +160,7 @@ fn self_locking_script_is_busy_while_another_runs() {
 #[test]
 fn self_locking_script_runs_by_its_path_and_by_sh_without_its_folder() {
     for lab in labs() {
-        play(&lab, &blocks("FLOCK")[3]).printed("work\n");
+        play(&lab, &blocks("FLOCK")[4]).printed("work\n");
         Ran::of(&mut shell(&lab, "cp script nightly.sh; sh nightly.sh")).printed("work\n");
         Ran::of(&mut shell(&lab, "sed -i 's/ sh \"$0\"/ \"$0\"/' nightly.sh; sh nightly.sh")).said(
             127,
@@ -174,7 +176,7 @@ fn redirection_of_the_calling_shell_empties_the_file_of_a_busy_request() {
     for lab in labs() {
         let file = lab.folder().join("FILE");
         let page = blocks("FLOCK");
-        let inside: Vec<_> = page[4].lines().collect();
+        let inside: Vec<_> = page[5].lines().collect();
         for (line, left) in [(inside[0], "old"), (inside[1], "old"), ("rlock exec KEY -- ./work >FILE", "")] {
             fs::write(&file, "old").expect("a file can be made");
             let holder = lab.hold("KEY");
