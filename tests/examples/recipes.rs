@@ -4,6 +4,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::{Command, Stdio};
 
+use rustix::process::Signal;
+
 use crate::support::needs::{programs, root, skip_unless};
 use crate::support::{Lab, RLOCK, Ran, Running, wait_until};
 use crate::{labs_with, pages, shell};
@@ -185,6 +187,24 @@ fn redirection_of_the_calling_shell_empties_the_file_of_a_busy_request() {
             assert_eq!(fs::read_to_string(&file).expect("it is there"), left, "{line}");
             Ran::of(&mut shell(&lab, line)).silently(0);
             assert_eq!(fs::read_to_string(&file).expect("it is there"), "work\n", "{line}");
+        }
+    }
+}
+
+/// "With `-F`, flock becomes `./work`. Without it, TERM ends flock while `./work` still cleans up, and
+/// the exit status is that of flock."
+#[test]
+fn work_below_both_locks_has_its_own_exit_code_only_if_flock_becomes_it() {
+    skip_unless!(programs(&["flock"]));
+    for lab in labs() {
+        let work = "#!/bin/sh\ntrap 'exit 3' TERM\necho held\nwhile :; do sleep 0.01; done\n";
+        fs::write(lab.folder().join("work"), work).expect("a file can be written");
+        let page = &blocks("CHANGING OVER")[0];
+        for (line, code) in [(page.clone(), 3), (page.replace(" -F ", " "), 143)] {
+            let mut both = Running::start(&mut shell(&lab, &format!("exec {line}")));
+            both.expect_held();
+            both.signal(Signal::TERM);
+            both.end().silently(code);
         }
     }
 }
