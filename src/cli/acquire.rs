@@ -226,9 +226,10 @@ fn lock(
         // Nobody is told before the end of a kept hold.
         settings.grace = Duration::ZERO;
     }
-    let place = named.exported(store.as_ref(), Form::Lines);
+    let form = if acquire.export { Form::Shell } else { Form::File };
+    let place = named.exported(store.as_ref(), form);
     let held = Held { claims: &request.claims, tokens: &[], slots: &[] };
-    let lines = variables::of(Form::Lines, &request.chain(), Some(held), &request.job.held_above, place.clone());
+    let lines = variables::of(form, &request.chain(), Some(held), &request.job.held_above, place.clone());
     let added = variables::environment(lines);
     if let Some(complaint) = room::complaint(&[], std::env::vars_os(), &added, Limits::of_this_process()) {
         return Err(Failure::usage(format!("the names do not fit into an environment: {complaint}")).into());
@@ -240,8 +241,8 @@ fn lock(
     let hand_over = |grant: &Grant| {
         tokens.clone_from(&grant.tokens);
         let held = Held { claims: &request.claims, tokens: &grant.tokens, slots: &grant.slots };
-        let lines = variables::of(Form::Lines, &request.chain(), Some(held), &request.job.held_above, place);
-        hand_over(&variables::text(&lines, acquire.export))
+        let lines = variables::of(form, &request.chain(), Some(held), &request.job.held_above, place);
+        hand_over(&variables::text(form, &lines))
     };
     let code = run::acquire(
         handle.as_mut(),

@@ -126,10 +126,10 @@ fn print_around(store: &mut dyn Store, named: &Named, released: &[SessionId]) ->
     let around = chain.first().map(|id| acquired::find(store, *id)).transpose()?.flatten();
     let parts = around.filter(|session| session.is_holder()).map(|session| variables::parts(&session));
     let held = parts.as_ref().map(|(claims, tokens, slots)| Held { claims, tokens, slots });
-    let place = named.exported(store, Form::Lines);
+    let place = named.exported(store, Form::Shell);
     // The innermost session has variables of its own.
     let above = if chain.len() > 1 { context::held_above()? } else { Vec::new() };
-    let lines = variables::of(Form::Lines, &chain, held, &above, place);
-    let text = variables::text(&lines, true);
+    let lines = variables::of(Form::Shell, &chain, held, &above, place);
+    let text = variables::text(Form::Shell, &lines);
     stdout::print_whole(text.as_bytes()).context("can't write to standard output")
 }

@@ -56,7 +56,9 @@ pub(crate) fn source(options: &StoreOptions) -> &'static str {
     let is_configured = || config::read().is_ok_and(|config| config.store.is_some());
     match () {
         () if options.store.is_some() => "--store",
-        () if env::var_os(STORE).is_some_and(|value| !value.is_empty()) => STORE,
+        () if env::var_os(STORE).is_some_and(|value| !value.is_empty()) => {
+            "RLOCK_STORE, which sudo and the crond of busybox drop, while /etc/rlock.conf holds for all"
+        }
         () if is_configured() => "the configuration file",
         () => "default",
     }
@@ -151,7 +153,7 @@ impl Named {
     /// read where another one is the default.
     pub(crate) fn exported(&self, store: &dyn Store, form: Form) -> Vec<Line> {
         let mut variables = Vec::new();
-        if self.namespace.is_some() || form == Form::Lines {
+        if self.namespace.is_some() || form != Form::Environment {
             variables.push((NAMESPACE, Some(store.namespace().to_owned())));
         }
         // The URL of `store` lacks the password. A URL with a password in the environment or in the

@@ -21,8 +21,22 @@ pub(crate) enum Form {
     Environment,
     /// To standard output, for a file with one line for each variable. So only a single claim has
     /// variables of its own, and several are named in [`names::HELD`]. Several slots of a
-    /// resource are one claim here.
-    Lines,
+    /// resource are one claim here. [`names::HELD`] also has a name that some readers of such a
+    /// file would change.
+    File,
+    /// To standard output, for the `eval` of a shell. The variables are those of a file.
+    Shell,
+}
+
+impl Form {
+    /// Whether a file with the value without quotes can name the resource: systemd, docker compose
+    /// and the readers of dotenv files remove quotes, backslashes and blanks at the ends, and
+    /// replace `$NAME`. A quote that nothing closes swallows the lines that follow, or is an error.
+    /// To some of them, `#` begins a comment.
+    fn can_name(self, resource: &Resource) -> bool {
+        let name = resource.as_str();
+        self != Form::File || name.trim() == name && !name.contains(['"', '\'', '`', '\\', '#', '$'])
+    }
 }
 
 /// What a session holds.
@@ -48,16 +62,21 @@ pub(crate) fn of(
     let Held { claims, tokens, slots } = held.unwrap_or(Held { claims: &[], tokens: &[], slots: &[] });
     let claims: Vec<_> = request::distinct(claims).collect();
     let has_own = form == Form::Environment || claims.len() == 1;
-    let (own, slots, others) = if has_own { (&claims[..], slots, &[][..]) } else { (&[][..], &[][..], &claims[..]) };
+    let (own, slots) = if has_own { (&claims[..], slots) } else { (&[][..], &[][..]) };
+    let (named, others) = if has_own && claims.iter().all(|claim| form.can_name(&claim.resource)) {
+        (&claims[..], &[][..])
+    } else {
+        (&[][..], &claims[..])
+    };
     let ids: Vec<_> = chain.iter().map(SessionId::to_string).collect();
     let above = ids.get(1..).map(|above| above.join(","));
     let names: Vec<_> = others.iter().map(|claim| &claim.resource).chain(held_above).collect();
     let mut variables = vec![
         (names::SESSION, ids.first().cloned()),
-        (names::ANCESTORS, above.filter(|above| form == Form::Lines || !above.is_empty())),
+        (names::ANCESTORS, above.filter(|above| form != Form::Environment || !above.is_empty())),
         (names::HELD, (!names.is_empty()).then(|| as_held(names))),
         (names::TOKEN, tokens.iter().max().map(u64::to_string)),
-        (names::RESOURCE, lines(own.iter().map(|claim| &claim.resource))),
+        (names::RESOURCE, lines(named.iter().map(|claim| &claim.resource))),
         (names::MODE, lines(own.iter().map(|claim| claim.mode))),
         (names::SLOT, lines(slots)),
     ];
@@ -90,12 +109,12 @@ pub(crate) fn parts(session: &Session) -> (Vec<Claim>, Vec<u64>, Vec<u32>) {
     (claims, session.tokens(), session.slots())
 }
 
-/// The lines for a file of variables, or with `export` for the `eval` of a shell.
-pub(crate) fn text(lines: &[Line], export: bool) -> String {
+/// The text for standard output.
+pub(crate) fn text(form: Form, lines: &[Line]) -> String {
     let mut text = String::new();
     for (name, value) in lines {
         // Writing to a String cannot fail.
-        let _ = match (export, value) {
+        let _ = match (form == Form::Shell, value) {
             (true, Some(value)) => writeln!(text, "export {name}='{}'", value.replace('\'', "'\\''")),
             (true, None) => writeln!(text, "unset {name}"),
             // Several numbers of slots have one line in a file.
@@ -130,25 +149,45 @@ mod tests {
             Claim { resource: Resource::new("k").unwrap(), mode: Mode::Slot, span: Span::Whole, slots: Some(3) };
         let one = Held { claims: std::slice::from_ref(&claim), tokens: &[9], slots: &[2] };
         let place = || vec![("RLOCK_NAMESPACE", Some("n".to_owned()))];
-        let lines = of(Form::Lines, &[session, session], Some(one), &[], place());
+        let lines = of(Form::File, &[session, session], Some(one), &[], place());
         let expected = format!(
             "RLOCK_SESSION={session}\nRLOCK_ANCESTORS={session}\nRLOCK_TOKEN=9\nRLOCK_RESOURCE=k\nRLOCK_MODE=slot\n\
              RLOCK_SLOT=2\nRLOCK_NAMESPACE=n\n"
         );
-        assert_eq!(text(&lines, false), expected);
+        assert_eq!(text(Form::File, &lines), expected);
         let slots = [claim.clone(), claim.clone()];
         let both = Held { claims: &slots, tokens: &[9, 9], slots: &[0, 2] };
-        let lines = of(Form::Lines, &[session, session], Some(both), &[], place());
-        assert_eq!(text(&lines, false), expected.replace("RLOCK_SLOT=2", "RLOCK_SLOT=0 2"));
-        assert!(text(&lines, true).contains("export RLOCK_SLOT='0\n2'\n"));
+        let lines = of(Form::File, &[session, session], Some(both), &[], place());
+        assert_eq!(text(Form::File, &lines), expected.replace("RLOCK_SLOT=2", "RLOCK_SLOT=0 2"));
+        assert!(text(Form::Shell, &lines).contains("export RLOCK_SLOT='0\n2'\n"));
         let claims = [claim.clone(), Claim { resource: Resource::new("m").unwrap(), ..claim }];
         let two = Held { claims: &claims, tokens: &[9, 11], slots: &[2, 0] };
         let store = [("RLOCK_STORE", Some("file:///d".to_owned()))];
-        let lines = of(Form::Lines, &[session], Some(two), &[], place().into_iter().chain(store).collect());
+        let lines = of(Form::File, &[session], Some(two), &[], place().into_iter().chain(store).collect());
         let expected = format!(
             "RLOCK_SESSION={session}\nRLOCK_ANCESTORS=\nRLOCK_HELD=k,m\nRLOCK_TOKEN=11\nRLOCK_NAMESPACE=n\nRLOCK_STORE=file:///d\n"
         );
-        assert_eq!(text(&lines, false), expected);
+        assert_eq!(text(Form::File, &lines), expected);
+    }
+
+    /// "A KEY that some readers of such lines would change is in `RLOCK_HELD` instead".
+    #[test]
+    fn name_that_a_reader_of_lines_would_change_is_percent_encoded() {
+        let session = SessionId([7; 16]);
+        for name in ["\"x", "it's", "a\\b", "a #b", "$x", "`x`", " x", "x\u{a0}"] {
+            let claim =
+                Claim { resource: Resource::new(name).unwrap(), mode: Mode::Slot, span: Span::Whole, slots: Some(3) };
+            let held = Held { claims: std::slice::from_ref(&claim), tokens: &[9], slots: &[2] };
+            let of = |form| of(form, &[session], Some(held), &[], Vec::new());
+            let encoded = as_held([&claim.resource]);
+            let expected = format!(
+                "RLOCK_SESSION={session}\nRLOCK_ANCESTORS=\nRLOCK_HELD={encoded}\nRLOCK_TOKEN=9\nRLOCK_MODE=slot\n\
+                 RLOCK_SLOT=2\n"
+            );
+            assert_eq!(text(Form::File, &of(Form::File)), expected);
+            assert!(encoded.contains('%') && encoded.is_ascii());
+            assert!(of(Form::Shell).contains(&("RLOCK_RESOURCE", Some(name.to_owned()))));
+        }
     }
 
     /// "The resource; of several claims one on each line."
@@ -180,7 +219,7 @@ mod tests {
     #[test]
     fn shell_gets_any_value_and_a_file_gets_one_line_each() {
         let lines = [("A", Some("it's; $(x)".to_owned())), ("B", None), ("C", Some(String::new()))];
-        assert_eq!(text(&lines, true), "export A='it'\\''s; $(x)'\nunset B\nexport C=''\n");
-        assert_eq!(text(&lines, false), "A=it's; $(x)\nB=\nC=\n");
+        assert_eq!(text(Form::Shell, &lines), "export A='it'\\''s; $(x)'\nunset B\nexport C=''\n");
+        assert_eq!(text(Form::File, &lines), "A=it's; $(x)\nB=\nC=\n");
     }
 }

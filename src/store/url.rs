@@ -32,6 +32,7 @@ pub fn open(
     connect_timeout: Duration,
 ) -> Result<Box<dyn Store>, Error> {
     check_namespace(namespace)?;
+    url.map_or(Ok(()), check_url)?;
     match url.map(|url| (url, Target::parse(url))) {
         None => Ok(Box::new(Embedded::open(None, namespace)?)),
         Some((url, None)) => Ok(Box::new(Embedded::open(Some(file_path(url)?), namespace)?)),
@@ -100,6 +101,27 @@ fn check_namespace(namespace: &str) -> Result<(), Error> {
     match Unprintable::find(namespace) {
         Some(found) => Err(Error::Usage(Explained::new(format!("the namespace {}", found.what()), Unprintable::CURE))),
         None => Ok(()),
+    }
+}
+
+/// Refuses what a file of variables leaves in a URL: the carriage return of a line that ends in
+/// CR LF, and quotes. Some readers of such files keep the quotes. As a part of the path of a
+/// `file` URL, either would name a directory of its own, where nobody else locks.
+fn check_url(url: &str) -> Result<(), Error> {
+    let mistake = |what, remedy: &str| Err(Error::Usage(Explained::new(what, remedy)));
+    if let Some(found) = url.chars().find(|c| c.is_control()) {
+        let what = format!("the URL of the store has the control character U+{:04X}", u32::from(found));
+        let remedy = match found {
+            '\r' => "the file that sets it has lines that end in CR LF: let them end in LF",
+            _ => "leave it out, or write it as % and two hexadecimal digits",
+        };
+        return mistake(what, remedy);
+    }
+    match url.chars().next() {
+        Some(quote @ ('"' | '\'')) => {
+            mistake(format!("the URL of the store begins with the quote {quote}"), "write the URL without quotes")
+        }
+        _ => Ok(()),
     }
 }
 
@@ -211,6 +233,28 @@ mod tests {
                 other => panic!("{url}: {other:?}"),
             }
         }
+    }
+
+    #[test]
+    fn url_with_a_control_character_or_a_quote_is_refused_by_its_name() {
+        let cr = "the URL of the store has the control character U+000D: the file that sets it has lines that end in CR \
+                  LF: let them end in LF";
+        let tab = "the URL of the store has the control character U+0009: leave it out, or write it as % and two \
+                   hexadecimal digits";
+        let quote = |quote| format!("the URL of the store begins with the quote {quote}: write the URL without quotes");
+        for (url, expected) in [
+            ("file:///d\r", cr.to_owned()),
+            ("redis://:secret@h:6379\r", cr.to_owned()),
+            ("file:///d\tx", tab.to_owned()),
+            ("\"redis://:secret@h\"", quote('"')),
+            ("'file:///d'", quote('\'')),
+        ] {
+            match open(Some(url), "n", &Secrets::default(), Duration::ZERO) {
+                Err(Error::Usage(words)) => assert_eq!(words.to_string(), expected),
+                other => panic!("{url}: {:?}", other.map(|_| ())),
+            }
+        }
+        assert!(check_url("file:///it's%0D").is_ok());
     }
 
     #[test]

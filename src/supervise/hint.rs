@@ -17,13 +17,20 @@ pub(super) fn function_variable(program: &OsStr) -> OsString {
 
 /// A suggestion for a program that was not found. The caller appends it after `; ` to the line that
 /// reports the error. `is_function` tells whether the environment has a bash function of this name,
-/// see [`function_variable`].
-pub(super) fn hint(program: &OsStr, is_function: bool) -> Option<String> {
+/// see [`function_variable`], and `is_here` whether the current folder has a file of this name.
+pub(super) fn hint(program: &OsStr, is_function: bool, is_here: bool) -> Option<String> {
     // A name that is not UTF-8 was hardly typed, and a hint could not quote it.
     let program = program.to_str()?;
     if is_function {
         return Some(format!(
             "a shell function needs its shell, as in: rlock exec KEY -- bash -c {}",
+            shell_quoted(program)
+        ));
+    }
+    if is_here {
+        // `sh nightly.sh` gives the script a `$0` without a slash.
+        return Some(format!(
+            "it is a file of this folder: write ./{}, or sh \"$0\" in a script that starts itself",
             shell_quoted(program)
         ));
     }
@@ -59,7 +66,7 @@ mod tests {
     use super::*;
 
     fn hint_for(program: &str) -> Option<String> {
-        hint(OsStr::new(program), false)
+        hint(OsStr::new(program), false, false)
     }
 
     #[test]
@@ -82,8 +89,14 @@ mod tests {
     #[test]
     fn exported_function_gets_a_hint_to_use_its_shell() {
         let text = "a shell function needs its shell, as in: rlock exec KEY -- bash -c deploy";
-        assert_eq!(hint(OsStr::new("deploy"), true).as_deref(), Some(text));
+        assert_eq!(hint(OsStr::new("deploy"), true, false).as_deref(), Some(text));
         assert_eq!(function_variable(OsStr::new("deploy")), "BASH_FUNC_deploy%%");
+    }
+
+    #[test]
+    fn file_of_the_folder_gets_a_hint_to_name_its_path() {
+        let text = "it is a file of this folder: write ./nightly.sh, or sh \"$0\" in a script that starts itself";
+        assert_eq!(hint(OsStr::new("nightly.sh"), false, true).as_deref(), Some(text));
     }
 
     #[test]
@@ -91,6 +104,6 @@ mod tests {
         for program in ["", "mkae", "/no/such", "./cd", "cd/", "g++", "7z", "sauvegarde-été"] {
             assert_eq!(hint_for(program), None, "{program}");
         }
-        assert_eq!(hint(OsStr::from_bytes(b"\xff echo"), false), None);
+        assert_eq!(hint(OsStr::from_bytes(b"\xff echo"), false, false), None);
     }
 }

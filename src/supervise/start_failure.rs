@@ -28,7 +28,9 @@ pub(super) fn start_failure(program: &OsStr, error: &io::Error, limit: Duration)
         _ => (exit::NOT_EXECUTABLE, reason(error)),
     };
     let is_function = || std::env::var_os(hint::function_variable(program)).is_some();
-    let hint = (code == exit::NOT_FOUND).then(|| hint::hint(program, is_function())).flatten();
+    // With a slash, the name is a path already.
+    let is_here = || !program.as_encoded_bytes().contains(&b'/') && Path::new(program).is_file();
+    let hint = (code == exit::NOT_FOUND).then(|| hint::hint(program, is_function(), is_here())).flatten();
     let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
     Failure::new(code, format!("cannot run '{name}': {why}{hint}"))
 }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
+use crate::support::needs::{programs, skip_unless};
 use crate::support::{Lab, RLOCK, Ran, Running, on_both, program_in_message, wait_until};
 
 /// The variables that `acquire` prints with these words.
@@ -105,6 +107,51 @@ fn steps_of_a_script_run_below_the_lock_until_its_release() {
         ran.printed("it's\n1\n");
         assert!(is_free(lab, "it's"));
     });
+}
+
+/// "A KEY that some readers of such lines would change is in `RLOCK_HELD` instead of
+/// `RLOCK_RESOURCE`, unless `--export` is given".
+#[test]
+fn lock_of_a_name_that_readers_change_is_found_by_lines_without_it() {
+    on_both(|lab| {
+        let variables = acquire(lab, &["\"a\\b #", "--for", "1h"]);
+        assert_eq!(variables["RLOCK_HELD"], "%22a%5Cb%20%23");
+        assert!(!variables.contains_key("RLOCK_RESOURCE"));
+        run_below(lab, &variables, &["exec", "-n", "\"a\\b #", "--", "echo", "nested"]).printed("nested\n");
+        run_below(lab, &variables, &["release"]).silently(0);
+        assert!(is_free(lab, "\"a\\b #"));
+    });
+}
+
+/// The lines of OTHER SHELLS in rlock-acquire(1) for a shell.
+fn lines_for(shell: &str) -> String {
+    let page = include_str!("../../src/cli/pages/acquire.txt");
+    let item = page.split("\n\n").find_map(|item| item.strip_prefix(&format!("{shell}:: ")));
+    let item = item.expect("the page has an item for the shell").replace('\n', " ");
+    // The item for fish also names a command that fish lacks.
+    let lines: Vec<_> = item.split('`').skip(1).step_by(2).filter(|line| *line != "unset").collect();
+    lines.join("\n")
+}
+
+#[test]
+fn other_shells_lock_and_release_by_the_lines_of_the_page() {
+    let lab = Lab::new();
+    for (shell, options) in [("fish", &["--no-config"][..]), ("tcsh", &["-f"]), ("elvish", &[])] {
+        skip_unless!(programs(&[shell]));
+        let text = lines_for(shell);
+        let (acquire, release) = text.split_once("\nrlock release").expect("the page releases after the lock");
+        let text = format!(
+            "{acquire}\nrlock exec -n KEY -- echo inside\nrlock release{release}\nrlock inspect --names\n\
+                            sh -c 'echo \"left: $RLOCK_SESSION\"'\n"
+        );
+        let file = lab.folder().join("lines");
+        fs::write(&file, text).expect("a file can be made");
+        let mut command = Command::new(shell);
+        lab.settle(&mut command);
+        let folder = Path::new(RLOCK).parent().expect("the program is in a folder").display().to_string();
+        command.env("PATH", format!("{folder}:{}", std::env::var("PATH").unwrap_or_default()));
+        Ran::of(command.args(options).arg(&file).current_dir(lab.folder())).printed("inside\nleft: \n");
+    }
 }
 
 /// "`release --export` prints the variables of the session around the released one, so that acquire

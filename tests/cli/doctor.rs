@@ -28,7 +28,7 @@ fn usable_store_passes_and_each_doubt_has_a_remedy() {
             assert_eq!(check["cure"].is_null(), verdict == "ok", "{check}");
         }
         let store = found[0]["found"].as_str().expect("text");
-        assert!(store.starts_with(&lab.url()) && store.ends_with("chosen by RLOCK_STORE"), "{store}");
+        assert!(store.starts_with(&lab.url()) && store.contains(", chosen by RLOCK_STORE, which sudo "), "{store}");
         let locks = found.last().expect("there are checks");
         assert_eq!([&locks["name"], &locks["verdict"]], ["locks", "ok"]);
         let lines = lab.run(["doctor"]).stdout;

@@ -4,6 +4,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::{Command, Stdio};
 
+use rustix::process::Signal;
+
 use crate::support::needs::{programs, root, skip_unless};
 use crate::support::{Lab, RLOCK, Ran, Running, wait_until};
 use crate::{labs_with, pages, shell};
@@ -19,8 +21,9 @@ const PROGRAMS: [&str; 11] =
 const JOBS: u32 = 64999;
 
 /// What each block of a section prints, in the order of the page. Each word is a line.
-const PRINTED: [(&str, &[&str]); 12] = [
-    ("FLOCK", &["", "work work rest work work work work work", "work rest", "work"]),
+const PRINTED: [(&str, &[&str]); 13] = [
+    ("FLOCK", &["", "work", "work work rest work work work work work", "work rest", "work", ""]),
+    ("CRON DAEMONS", &["sync", "report", "report"]),
     ("MAINTENANCE WINDOW", &["sync maintain", "report"]),
     ("RESERVATION", &["rest work"]),
     ("START OF A DAEMON", &["plan work", "work"]),
@@ -60,6 +63,7 @@ fn play(lab: &Lab, block: &str) -> Ran {
     let block = block
         .replace("-g jobs ", "")
         .replace(" --replicas 0+disk", "")
+        .replace("/var/tmp", &folder.to_string())
         .replace("/etc/rlock.conf", &format!("{folder}/rlock.conf"));
     let block = block.replace("ExecStart=", "");
     fs::write(&script, block.replace("/var/lib/rlock", &format!("{folder}/shared"))).expect("a file can be made");
@@ -149,8 +153,59 @@ fn shared_store_is_for_its_group_whoever_locks() {
 fn self_locking_script_is_busy_while_another_runs() {
     for lab in labs() {
         let holder = lab.hold("KEY");
-        play(&lab, &blocks("FLOCK")[3]).failed(rlock::system::exit::BUSY.into());
+        play(&lab, &blocks("FLOCK")[4]).failed(rlock::system::exit::BUSY.into());
         holder.end().silently(0);
+    }
+}
+
+/// "The `sh` lets it run as `sh nightly.sh`, too".
+#[test]
+fn self_locking_script_runs_by_its_path_and_by_sh_without_its_folder() {
+    for lab in labs() {
+        play(&lab, &blocks("FLOCK")[4]).printed("work\n");
+        Ran::of(&mut shell(&lab, "cp script nightly.sh; sh nightly.sh")).printed("work\n");
+        Ran::of(&mut shell(&lab, "sed -i 's/ sh \"$0\"/ \"$0\"/' nightly.sh; sh nightly.sh")).said(
+            127,
+            "cannot run 'nightly.sh': not found; it is a file of this folder: write ./nightly.sh, or sh \"$0\" in a script that \
+             starts itself",
+        );
+    }
+}
+
+/// "A redirection inside of `-c` waits for the lock".
+#[test]
+fn redirection_of_the_calling_shell_empties_the_file_of_a_busy_request() {
+    for lab in labs() {
+        let file = lab.folder().join("FILE");
+        let page = blocks("FLOCK");
+        let inside: Vec<_> = page[5].lines().collect();
+        for (line, left) in [(inside[0], "old"), (inside[1], "old"), ("rlock exec KEY -- ./work >FILE", "")] {
+            fs::write(&file, "old").expect("a file can be made");
+            let holder = lab.hold("KEY");
+            Ran::of(&mut shell(&lab, &at_once(line))).silently(rlock::system::exit::BUSY.into());
+            holder.end().silently(0);
+            assert_eq!(fs::read_to_string(&file).expect("it is there"), left, "{line}");
+            Ran::of(&mut shell(&lab, line)).silently(0);
+            assert_eq!(fs::read_to_string(&file).expect("it is there"), "work\n", "{line}");
+        }
+    }
+}
+
+/// "With `-F`, flock becomes `./work`. Without it, TERM ends flock while `./work` still cleans up, and
+/// the exit status is that of flock."
+#[test]
+fn work_below_both_locks_has_its_own_exit_code_only_if_flock_becomes_it() {
+    skip_unless!(programs(&["flock"]));
+    for lab in labs() {
+        let work = "#!/bin/sh\ntrap 'exit 3' TERM\necho held\nwhile :; do sleep 0.01; done\n";
+        fs::write(lab.folder().join("work"), work).expect("a file can be written");
+        let page = &blocks("CHANGING OVER")[0];
+        for (line, code) in [(page.clone(), 3), (page.replace(" -F ", " "), 143)] {
+            let mut both = Running::start(&mut shell(&lab, &format!("exec {line}")));
+            both.expect_held();
+            both.signal(Signal::TERM);
+            both.end().silently(code);
+        }
     }
 }
 
