@@ -185,10 +185,11 @@ fn end_tree(ward: &Ward) -> bool {
     let since = if ward.is_first { own_start() } else { 0 };
     let (guardian, group) = (getpid(), group(ward));
     let groups = group.iter().copied().collect();
-    let (session, outer, known) = (&*ward.session, ward.outer, HashSet::new());
+    let (session, outer) = (&*ward.session, ward.outer);
+    let (known, strangers) = (HashSet::new(), RefCell::default());
     leave_to_copy(group);
     let has_marks = are_numbers_true();
-    let mut tree = Tree { guardian, session, outer, since, groups, known, has_marks };
+    let mut tree = Tree { guardian, session, outer, since, groups, known, strangers, has_marks };
     let (mut looks, mut has_seen) = (0, true);
     while looks < LOOKS {
         let Some(before) = tree.kill_new() else {
@@ -226,6 +227,9 @@ struct Tree<'w> {
     groups: HashSet<Pid>,
     /// The processes that were found.
     known: HashSet<Process>,
+    /// Processes whose environment says that they are not of the tree. When many trees end at once,
+    /// each look would read the environments of all others again.
+    strangers: RefCell<HashSet<Process>>,
     /// Whether the number of the last process that began can be read.
     has_marks: bool,
 }
@@ -343,7 +347,14 @@ impl Tree<'_> {
         if !is_orphan || stat.process.started < self.since {
             return Some(false);
         }
-        processes::names_session(stat.process, self.session)
+        if self.strangers.borrow().contains(&stat.process) {
+            return Some(false);
+        }
+        let is_of_tree = processes::names_session(stat.process, self.session);
+        if is_of_tree == Some(false) {
+            self.strangers.borrow_mut().insert(stat.process);
+        }
+        is_of_tree
     }
 
     /// Stops a process and its group. Returns whether it may be signalled. A group that another
