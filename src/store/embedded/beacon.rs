@@ -61,7 +61,7 @@ pub(super) struct Identity {
     pub(super) started: u64,
     /// The inode of the time namespace in which `started` counts.
     pub(super) times: u64,
-    /// The id of the boot; 0 if it is not known.
+    /// The kernel's id of the boot; 0 if it is not known.
     pub(super) boot: u128,
 }
 
@@ -178,7 +178,7 @@ impl Identity {
     }
 
     /// Whether no process can be the one that made the beacon: it is gone, its number is used
-    /// again, or the machine has booted since. What can't be seen or compared counts as alive.
+    /// again, or the kernel has booted since. What can't be seen or compared counts as alive.
     pub(super) fn names_no_process(&self) -> bool {
         if self.boot != 0 && boot() != 0 && self.boot != boot() {
             return true;
@@ -297,9 +297,13 @@ fn namespace(inode: &OnceLock<u64>, kind: &str) -> u64 {
     *inode.get_or_init(|| rustix::fs::stat(format!("/proc/self/ns/{kind}")).map_or(0, |stat| stat.st_ino))
 }
 
-/// The id of this boot as a number; 0 if it cannot be read.
+/// The kernel's id of this boot as a number; 0 if this process can't read it.
 fn boot() -> u128 {
-    u128::from_str_radix(&lock_file::boot().replace('-', ""), 16).unwrap_or(0)
+    if lock_file::is_boot_of_kernel() {
+        u128::from_str_radix(&lock_file::boot().replace('-', ""), 16).unwrap_or(0)
+    } else {
+        0
+    }
 }
 
 fn is_it(stat: &Stat, identity: Option<&Identity>) -> bool {
