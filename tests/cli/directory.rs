@@ -276,3 +276,23 @@ fn emptied_or_overwritten_lock_file_is_repaired_and_locks_stay() {
         assert!(fs::read_to_string(&lock).expect("it is text").starts_with("rlock store, format "), "{text:?}");
     }
 }
+
+/// "The address space of a process that uses the embedded store: 64 MiB".
+#[test]
+fn limits_of_address_space_and_stack_are_met_or_named() {
+    let lab = Lab::new();
+    let run = |limit: &str| {
+        let mut shell = Command::new("sh");
+        lab.settle(&mut shell);
+        Ran::of(shell.args(["-c", &format!("ulimit {limit}; exec '{RLOCK}' exec k -- true")]))
+    };
+    run("-v 65536").silently(0);
+    let ran = run("-v 24000");
+    assert_eq!(ran.code(), Some(69), "{ran:?}");
+    let words =
+        "its table can't be mapped: cannot allocate memory: end processes, or raise the limit: ulimit -v unlimited\n";
+    assert!(ran.stderr.ends_with(words), "{ran:?}");
+    let ran = run("-s 64");
+    let words = "rlock: its stack may have 64 KiB, and rlock needs 96: raise the limit: ulimit -s 8192\n";
+    assert_eq!((ran.code(), ran.stderr.as_str()), (Some(125), words), "{ran:?}");
+}

@@ -26,7 +26,7 @@ use super::directory::{Directory, Locked};
 use super::failure::Error;
 use super::lmdb::{Env, Txn};
 use super::lock_file::{self, attributes};
-use super::size::{GROWTH_PAGES, PAGE_BYTES, TABLE_BYTES_MAX, pages_needed};
+use super::size::{GROWTH_PAGES, PAGE_BYTES, TABLE_BYTES_MAX, map_bytes, pages_needed};
 use super::{beacon, verify};
 use crate::system::streams;
 use crate::words;
@@ -63,7 +63,7 @@ impl TableFile {
         // SAFETY: every transaction on the file runs under the directory's lock. As far as can be
         // told, the content is what LMDB wrote. The file is mapped, and anybody who may write to
         // the directory could change it under the map: see `fault`.
-        let env = unsafe { Env::open(file.as_fd(), TABLE_BYTES_MAX) }.inspect_err(|_| {
+        let env = unsafe { Env::open(file.as_fd(), map_bytes(len(&found))) }.inspect_err(|_| {
             if found.st_size == 0 {
                 // The next process would take a part of the first page for a damaged table.
                 let _ = rustix::fs::ftruncate(&file, 0);
@@ -96,7 +96,7 @@ impl TableFile {
         if needed * PAGE_BYTES > TABLE_BYTES_MAX {
             return Err(Error::Full);
         }
-        let len = usize::try_from(stat(&self.file)?.st_size).unwrap_or(usize::MAX);
+        let len = len(&stat(&self.file)?);
         if needed * PAGE_BYTES <= len {
             return Ok(());
         }
@@ -115,6 +115,8 @@ impl TableFile {
     pub(super) fn write(&self, directory: &Directory) -> Result<Txn<'_>, Error> {
         let found = self.check(directory)?;
         verify_unless_sealed(directory, &self.file, &found)?;
+        // This process or another one may have made the file longer since.
+        self.env.grow(map_bytes(len(&found)))?;
         self.env.begin()
     }
 
@@ -130,7 +132,7 @@ impl TableFile {
     /// transaction, so a shorter file is suspicious but not proof of damage.
     fn check(&self, directory: &Directory) -> Result<Stat, Error> {
         let found = stat(&self.file)?;
-        let len = usize::try_from(found.st_size).unwrap_or(usize::MAX);
+        let len = len(&found);
         if len < PAGES_MIN * PAGE_BYTES || !directory.is_table(&found)? {
             return Err(Error::Damaged);
         }
@@ -187,7 +189,7 @@ fn verify_unless_sealed(directory: &Directory, file: &OwnedFd, found: &Stat) -> 
     if sealed.table.is_some_and(|table| table == found_attributes) {
         return Ok(());
     }
-    let mut bytes = vec![0; usize::try_from(found.st_size).unwrap_or(usize::MAX).min(TABLE_BYTES_MAX)];
+    let mut bytes = vec![0; len(found).min(TABLE_BYTES_MAX)];
     let mut read = 0;
     while read < bytes.len() {
         match rustix::io::pread(file, &mut bytes[read..], read as u64).map_err(io::Error::from)? {
@@ -237,6 +239,10 @@ fn close_on_exec(file: &OwnedFd) -> Result<(), Error> {
     }
     // LMDB has opened a file other than the one that it was given.
     Err(Error::Damaged)
+}
+
+fn len(found: &Stat) -> usize {
+    usize::try_from(found.st_size).unwrap_or(usize::MAX)
 }
 
 fn stat(file: &OwnedFd) -> Result<Stat, Error> {
