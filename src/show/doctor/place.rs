@@ -57,7 +57,7 @@ const INODES: u64 = 1000;
 pub(super) fn room(facts: &DirectoryFacts) -> Check {
     let name = "room";
     let Some(free) = facts.free else {
-        return Check::unknown(name, "the free space cannot be read", "see what df(1) tells of the directory");
+        return Check::unknown(name, "the file system states no free space", "see what df(1) tells of the directory");
     };
     if let Some(left) = facts.files_left.filter(|left| *left < INODES) {
         let found = format!("inodes left on the file system: {left}");

@@ -26,7 +26,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FlockOperation, Stat, fstat, inotify};
+use rustix::fs::{AtFlags, Dir, FlockOperation, Stat, StatVfs, fstat, inotify};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -138,7 +138,7 @@ impl Directory {
                 reason = "the kernel's numbers have 32 bits"
             )]
             file_system: rustix::fs::fstatfs(&self.dir).ok().map(|found| found.f_type as u32),
-            free: room.as_ref().map(|room| room.f_bavail.saturating_mul(room.f_frsize)),
+            free: room.as_ref().and_then(free_bytes),
             // File systems such as btrfs make inodes on demand, and state none.
             files_left: room.filter(|room| room.f_files > 0).map(|room| room.f_favail),
             table: table.map(|table| u64::try_from(table.st_size).unwrap_or(0)),
@@ -265,6 +265,12 @@ impl Directory {
 
 fn unusable(path: &Path, reason: impl Into<Explained>) -> Error {
     Error::Unavailable(reason.into().behind(format_args!("the store in {} can't be used: ", path.display())))
+}
+
+/// The free space of a file system, for this user. ramfs and a tmpfs without a limit state no
+/// blocks at all, which says nothing about room.
+pub(super) fn free_bytes(room: &StatVfs) -> Option<u64> {
+    (room.f_blocks > 0).then(|| room.f_bavail.saturating_mul(room.f_frsize))
 }
 
 /// Whether a name, by the result of stat(2), stands for this file. A failed call proves nothing

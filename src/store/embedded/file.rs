@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, Stat, fstat};
 use rustix::io::{Errno, FdFlags};
 
-use super::directory::{Directory, Locked};
+use super::directory::{Directory, Locked, free_bytes};
 use super::failure::Error;
 use super::lmdb::{Env, Txn};
 use super::lock_file::{self, attributes};
@@ -83,8 +83,8 @@ impl TableFile {
     /// out.
     pub(super) fn pages_max(&self) -> usize {
         let len = stat(&self.file).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
-        let free =
-            rustix::fs::fstatvfs(&self.file).map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+        let room = rustix::fs::fstatvfs(&self.file).ok();
+        let free = room.as_ref().and_then(free_bytes).unwrap_or(u64::MAX);
         usize::try_from(len.saturating_add(free)).unwrap_or(usize::MAX).min(TABLE_BYTES_MAX) / PAGE_BYTES
     }
 

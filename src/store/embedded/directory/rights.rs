@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{FileType, Gid, Mode, OFlags, Stat, Uid, fstat};
+use rustix::fs::{FileType, Gid, IFlags, Mode, OFlags, Stat, Uid, fstat, ioctl_getflags, ioctl_setflags};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -69,6 +69,7 @@ impl Rights {
                 Err(Errno::EXIST) => {}
                 made => {
                     let file = made?;
+                    write_in_place(&file);
                     self.hand_over(&file);
                     return Ok(file);
                 }
@@ -114,6 +115,12 @@ pub(super) fn regardless_of_umask<T>(make: impl FnOnce() -> T) -> T {
     let made = make();
     rustix::process::umask(umask);
     made
+}
+
+/// Has a copy-on-write file system such as btrfs write over the blocks of a new file, so that a
+/// change of a file that has its room needs no more of it. Other file systems refuse this.
+fn write_in_place(empty: &OwnedFd) {
+    let _ = ioctl_getflags(empty).and_then(|flags| ioctl_setflags(empty, flags | IFlags::NOCOW));
 }
 
 /// Refuses a file that is not regular, such as a named pipe, because rlock did not make it.
