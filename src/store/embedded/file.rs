@@ -46,13 +46,18 @@ pub(super) struct TableFile {
 }
 
 impl TableFile {
-    /// Opens the table, or makes it.
-    pub(super) fn open(directory: &Directory) -> Result<Self, Error> {
+    /// Opens the table, or makes it. `is_old` says that the state is of an earlier boot.
+    pub(super) fn open(directory: &Directory, is_old: bool) -> Result<Self, Error> {
+        let is_new = !directory.has_table()?;
         let file = directory.open_table()?;
         let found = stat(&file)?;
         if found.st_size == 0 {
-            // A live session would have a record in the table that was here.
-            if beacon::anybody_lives(directory)? {
+            // A live session would have a record in the table that was here. Else the content may
+            // have been kept holds and the past, of which rlock warns.
+            let was_used = || -> io::Result<bool> {
+                Ok(is_old || lock_file::Text::read(directory.lock_file())?.seal().transaction.is_some())
+            };
+            if beacon::anybody_lives(directory)? || !is_new && was_used()? {
                 return Err(Error::Damaged);
             }
             // The seal of the table that was here says nothing about the new one.

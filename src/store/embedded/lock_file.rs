@@ -56,8 +56,9 @@ impl Text {
         Ok(Self(text))
     }
 
+    /// Whether nothing was written. A power failure may leave zeros where there was a text.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.len() < LENGTH_MAX && self.0.iter().all(|byte| *byte == 0)
     }
 
     /// Whether the state has this program's format and is of this boot.

@@ -368,6 +368,31 @@ fn damaged_table_is_replaced_unless_a_session_lives() {
     }
 }
 
+/// A power failure may leave files of zeros, or empty ones.
+#[test]
+fn emptied_files_are_repaired_and_an_emptied_table_is_put_aside_with_a_warning() {
+    let zeros = [0; 180];
+    for (what, lock) in
+        [("same", None), ("zeroed", Some(&zeros[..])), ("old", Some(b"rlock store, format 3\nboot x\n"))]
+    {
+        for is_emptied in [true, false] {
+            let lab = Lab::new();
+            drop(lab.open().ask(1).1);
+            if is_emptied {
+                fs::write(lab.file("table"), "").unwrap();
+            }
+            lock.into_iter().for_each(|text| fs::write(lab.file("lock"), text).unwrap());
+            assert!(is_granted(&lab.open().ask(2).0), "{what}");
+            assert_eq!(lab.file("table.damaged").exists(), is_emptied, "{what}");
+            assert!(fs::read_to_string(lab.file("lock")).unwrap().starts_with("rlock store, format 3\n"), "{what}");
+        }
+    }
+    let lab = Lab::new();
+    drop(lab.open().ask(1).1);
+    fs::write(lab.file("lock"), [0; 256]).unwrap();
+    assert!(lab.open().failure().contains("not rlock's"), "a text of rlock is shorter");
+}
+
 #[test]
 fn truncated_table_kills_no_process() {
     let lab = Lab::new();
