@@ -52,6 +52,7 @@ pub(super) struct Directory {
     is_default: bool,
     dir: OwnedFd,
     state: OwnedFd,
+    state_owner: u32,
     lock: OwnedFd,
     rights: Rights,
 }
@@ -99,8 +100,9 @@ impl Directory {
         let (dir, stat) = place::open(path, is_default)?;
         let rights = Rights::of(&stat);
         let state = rights.folder(&dir, STATE).map_err(advised_inside)?;
+        let state_owner = fstat(&state)?.st_uid;
         let lock = rights.file(&state, LOCK).map_err(advised_inside)?;
-        Ok(Self { path: path.to_owned(), is_default, dir, state, lock, rights })
+        Ok(Self { path: path.to_owned(), is_default, dir, state, state_owner, lock, rights })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -149,6 +151,11 @@ impl Directory {
     /// Makes the error of a store that cannot be used because of `reason`.
     pub(super) fn unusable(&self, reason: impl Into<Explained>) -> Error {
         unusable(&self.path, reason)
+    }
+
+    /// The owner of the state's folder when this process opened it.
+    pub(super) fn state_owner(&self) -> u32 {
+        self.state_owner
     }
 
     /// The descriptor that is locked with flock(2). The kernel releases the lock when its owner

@@ -17,6 +17,7 @@ use super::*;
 use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, Job, Process};
 use crate::lock::span::Span;
+use crate::needs;
 use crate::store::handle::Standing;
 use crate::system::tree_end;
 
@@ -301,6 +302,28 @@ fn holder_without_its_pipe_is_dead_if_its_record_names_no_process() {
     }
     let gone = Identity { pid: ended.id(), ..*lab.open().ask(1).1.identity() };
     assert!(gone.names_no_process());
+}
+
+/// Through another id-mapped mount of the directory, a process sees other owners of its folder and
+/// of its pipes. Here the folder gets another owner, and the record one that the pipe does not have.
+#[test]
+fn beacon_is_known_through_a_mount_that_maps_its_owner() {
+    if !needs::root("give a folder away") {
+        return;
+    }
+    for is_mapped in [true, false] {
+        let lab = Lab::new();
+        let mut site = lab.open();
+        let (_, beacon) = site.ask(1);
+        let owner = beacon.identity().owner + 1;
+        let identity = Identity { owner, ..*beacon.identity() };
+        site.transact(|work| work.records_mut().put_beacon(id(1), &identity)).unwrap();
+        if is_mapped {
+            std::os::unix::fs::chown(lab.0.path().join("state"), Some(owner), None).unwrap();
+        }
+        drop((site, beacon));
+        assert_eq!(is_granted(&lab.open().ask(2).0), is_mapped);
+    }
 }
 
 #[test]
