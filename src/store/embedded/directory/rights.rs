@@ -38,7 +38,9 @@ impl Rights {
             Err(Errno::NOENT) => {}
             opened => return Ok(opened?),
         }
-        match regardless_of_umask(|| rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(self.folder))) {
+        // RestrictSUIDSGID= of systemd.exec(5), which DynamicUser= implies, refuses each call with a
+        // setgid bit. The folder inherits the bit.
+        match regardless_of_umask(|| rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(self.folder & 0o777))) {
             Ok(()) => {
                 let folder = open()?;
                 // Somebody may have replaced the folder between the two calls.
@@ -46,8 +48,9 @@ impl Rights {
                     return Ok(folder);
                 }
                 self.hand_over(&folder);
-                // mkdir drops the setgid bit.
-                rustix::fs::fchmod(&folder, Mode::from_raw_mode(self.folder))?;
+                if fstat(&folder)?.st_mode & 0o7777 != self.folder {
+                    rustix::fs::fchmod(&folder, Mode::from_raw_mode(self.folder))?;
+                }
                 Ok(folder)
             }
             Err(Errno::EXIST) => Ok(open()?),
