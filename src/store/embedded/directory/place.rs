@@ -30,7 +30,8 @@ const IN_RUN_LOCK: &str = "rlock-";
 const BELOW_HOME: &str = ".local/state/rlock";
 
 /// File systems that several machines may share, by `f_type` of statfs(2). A lock of one machine
-/// may mean nothing on another. These are the ones that coreutils calls remote, and OrangeFS.
+/// may mean nothing on another. These are the ones that coreutils calls remote, without overlayfs
+/// and aufs, and OrangeFS.
 const NETWORK_FILE_SYSTEMS: [(u32, &str); 25] = [
     (0x6969, "nfs"),
     (0x517B, "smb"),
