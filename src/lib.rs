@@ -65,5 +65,8 @@ pub fn main(words: Vec<OsString>) -> u8 {
         supervise::guardian::program::run_if_called(name);
     }
     cli::start::prepare();
+    if let Some(code) = cli::start::refuse_small_stack() {
+        return code;
+    }
     cli::main(&words)
 }

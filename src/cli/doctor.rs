@@ -110,7 +110,8 @@ fn examine(doctor: &Doctor) -> anyhow::Result<Vec<Check>> {
             return Ok(found);
         }
     }
-    found.push(in_use(store.as_mut()).unwrap_or_else(|error| no_names(&error.to_string())));
+    let page = if store.leases() { "RIGHTS in rlock-redis(7)" } else { "STORES in rlock(1)" };
+    found.push(in_use(store.as_mut()).unwrap_or_else(|error| no_names(error.words(), page)));
     drop(store);
     let begun = Boottime::now();
     let locked = locks(doctor, ttl);

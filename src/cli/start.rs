@@ -7,13 +7,27 @@ use std::os::fd::{AsFd, BorrowedFd, IntoRawFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::environment::say;
 use crate::supervise::signals;
+use crate::system::exit;
 
 /// To be called first of all.
 pub(crate) fn prepare() {
     signals::ignore_failed_writes();
     let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
     [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()].into_iter().for_each(fill);
+}
+
+/// The least limit of the stack, in KiB. Below it the kernel would end rlock by SIGSEGV.
+const STACK_KIB: u64 = 96;
+
+/// Refuses to go on, and returns the exit code, where the stack is too small for rlock.
+pub(crate) fn refuse_small_stack() -> Option<u8> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Stack).current? >> 10;
+    (limit < STACK_KIB).then(|| {
+        say(&format!("its stack may have {limit} KiB, and rlock needs {STACK_KIB}: raise the limit: ulimit -s 8192"));
+        exit::FAILURE
+    })
 }
 
 /// Opens /dev/null in the place of a standard descriptor that is closed. Otherwise the next file

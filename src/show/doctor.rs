@@ -176,6 +176,7 @@ pub(crate) mod tests {
             ("directory", Verdict::Warn, DirectoryFacts { owner: 7, mode: 0o755, user: 8, ..place() }),
             ("directory", Verdict::Ok, DirectoryFacts { owner: 7, mode: 0o2775, user: 8, ..place() }),
             ("file system", Verdict::Warn, DirectoryFacts { file_system: Some(OVERLAY), ..place() }),
+            ("file system", Verdict::Warn, DirectoryFacts { file_system: Some(0x6573_5546), ..place() }),
             ("file system", Verdict::Unknown, DirectoryFacts { file_system: None, ..place() }),
             ("room", Verdict::Fail, DirectoryFacts { free: Some(100), ..place() }),
             ("room", Verdict::Ok, DirectoryFacts { free: Some(5 << 20), ..place() }),

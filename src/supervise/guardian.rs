@@ -42,7 +42,7 @@ use rustix::process::{
 };
 
 use super::event::Signal;
-use super::spawn::{pointers, stack};
+use super::spawn::{clone_sharing, pointers, stack};
 use crate::system::processes;
 use crate::system::signals::{Pending, take};
 
@@ -161,11 +161,9 @@ pub(super) fn start(ward: &Ward, kept: &[BorrowedFd<'_>]) -> io::Result<Guardian
     let [argv, environment] = [0, 1].map(|list| pointers(&texts[list]));
     let plan = Plan { group: ward.group, life, ears, rlock: ward.rlock, kept, argv, environment, _texts: texts };
     let plan: *const Plan = Box::leak(Box::new(plan));
-    let flags = libc::CLONE_VM | libc::SIGCHLD;
     // SAFETY: the stack and the plan are never freed. The child makes only system calls on
     // them, none of which uses the C library's variables, and ends without a return.
-    let pid = unsafe { libc::clone(in_guardian, stack(STACK_BYTES), flags, plan.cast_mut().cast()) };
-    let Some(pid) = Pid::from_raw(pid.max(0)) else { return Err(io::Error::last_os_error()) };
+    let pid = unsafe { clone_sharing(in_guardian, stack(STACK_BYTES), 0, plan.cast_mut().cast()) }?;
     // The guardian moves itself, too. But the command is about to join the group, so rlock does
     // not wait for the guardian to do that. A guardian that has executed its program has moved, and
     // the kernel refuses to move it again.

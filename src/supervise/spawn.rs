@@ -8,15 +8,21 @@
 //! While this process is suspended, it renews no lease and handles no signal. So the child limits
 //! the time that the kernel may take to open the program. A timer kills the child; a successful
 //! exec deletes the timer.
+//!
+//! qemu-user, which runs programs of other architectures, shares no memory between processes. There
+//! the child has a copy, and answers through a pipe that a successful exec closes.
 
 use std::ffi::{CString, OsStr, OsString, c_char, c_int, c_void};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::mem::zeroed;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, getpid, waitid, waitpid};
 
 /// The size of the child's stack: enough for `prepare` and execvpe(3). The list of arguments that
@@ -33,7 +39,12 @@ struct Plan<'a> {
     prepare: &'a dyn Fn() -> io::Result<()>,
     limit: Duration,
     error: Option<c_int>,
+    /// Where the child writes its error if it has a copy of the plan.
+    answer: Option<OwnedFd>,
 }
+
+/// Whether this process can't share its memory with a child.
+static COPIES: AtomicBool = AtomicBool::new(false);
 
 /// The bytes of a process id as a text, with its NUL.
 const PID_ROOM: usize = 12;
@@ -75,15 +86,33 @@ pub(super) fn spawn(
     let argv = pointers(&words);
     let mut environment: Vec<_> = naming.iter().map(|text| text.as_ptr().cast()).collect();
     environment.extend(pointers(&kept));
-    let mut plan = Plan { argv: argv.as_ptr(), environment: environment.as_ptr(), pids, prepare, limit, error: None };
+    let mut plan = Plan {
+        argv: argv.as_ptr(),
+        environment: environment.as_ptr(),
+        pids,
+        prepare,
+        limit,
+        error: None,
+        answer: None,
+    };
+    // A guardian was started before, so it is known whether memory can be shared.
+    let pipe = if COPIES.load(Ordering::Relaxed) { Some(pipe_with(PipeFlags::CLOEXEC)?) } else { None };
+    let reader = pipe.map(|(reader, writer)| {
+        plan.answer = Some(writer);
+        reader
+    });
     let top = stack(STACK_BYTES + size_of_val(argv.as_slice()));
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     let begun = Instant::now();
     // SAFETY: `top` is the aligned end of a stack that nothing else uses. The stack, `plan` and all
     // that `plan` points to outlive the child's use of this memory: this thread is suspended until
     // the child has executed the program or ended. The child runs `in_child` only.
-    let pid = unsafe { libc::clone(in_child, top, flags, (&raw mut plan).cast()) };
-    let Some(pid) = Pid::from_raw(pid.max(0)) else { return Err(io::Error::last_os_error()) };
+    let pid = unsafe { clone_sharing(in_child, top, libc::CLONE_VFORK, (&raw mut plan).cast()) }?;
+    if let Some(reader) = reader {
+        plan.answer = None;
+        let mut number = [0; size_of::<c_int>()];
+        let read = rustix::io::retry_on_intr(|| rustix::io::read(&reader, &mut number))?;
+        plan.error = (read == number.len()).then(|| c_int::from_ne_bytes(number));
+    }
     let error = match plan.error {
         Some(error) => io::Error::from_raw_os_error(error),
         None if begun.elapsed() >= limit && is_killed(pid)? => io::ErrorKind::TimedOut.into(),
@@ -91,6 +120,30 @@ pub(super) fn spawn(
     };
     waitpid(Some(pid), WaitOptions::empty())?;
     Err(error)
+}
+
+/// Starts a child that shares the memory of this process, or has a copy where memory can't be shared.
+///
+/// # Safety
+/// `code` must be sound in a child that shares the memory, on a stack with this upper end that
+/// nothing else uses, with these flags of clone(2) and this argument.
+///
+/// # Errors
+/// The kernel's.
+pub(super) unsafe fn clone_sharing(
+    code: extern "C" fn(*mut c_void) -> c_int,
+    top: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+) -> io::Result<Pid> {
+    // SAFETY: the caller guarantees it.
+    let start = |flags| unsafe { libc::clone(code, top, flags | libc::SIGCHLD, argument) };
+    let mut pid = start(flags | libc::CLONE_VM);
+    if pid == -1 && io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL) {
+        COPIES.store(true, Ordering::Relaxed);
+        pid = start(flags);
+    }
+    Pid::from_raw(pid.max(0)).ok_or_else(io::Error::last_os_error)
 }
 
 /// Executes `argv` in place of this process, with the words and variables of [`spawn`]. It returns
@@ -145,7 +198,11 @@ extern "C" fn in_child(plan: *mut c_void) -> c_int {
         }
         Err(error) => error,
     };
-    plan.error = Some(error.raw_os_error().unwrap_or(libc::EINVAL));
+    let number = error.raw_os_error().unwrap_or(libc::EINVAL);
+    plan.error = Some(number);
+    if let Some(answer) = &plan.answer {
+        let _ = rustix::io::write(answer, &number.to_ne_bytes());
+    }
     // Not `return`: the C library would then clean up state that belongs to the parent process.
     signal_hook::low_level::exit(c_int::from(crate::system::exit::FAILURE))
 }

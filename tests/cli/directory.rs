@@ -179,15 +179,13 @@ fn store_of_another_format_exits_69_and_names_both_formats() {
 }
 
 /// If nobody uses a damaged table, rlock renames it, warns and starts a new one. Only the last
-/// damaged table is kept. An empty file counts as a new table.
+/// damaged table is kept. An emptied file counts as damaged.
 #[test]
 fn unused_damaged_table_is_kept_aside_and_replaced() {
     let lab = Lab::new();
     lab.run(["exec", "k", "--", "true"]).silently(0);
     let (table, aside) = (lab.directory().join("state/table"), lab.directory().join("state/table.damaged"));
-    fs::write(&table, "").expect("the file can be written");
-    lab.run(["exec", "k", "--", "true"]).silently(0);
-    for damage in [&b"text"[..], &[0x55; 40_000], &[0; 8192]] {
+    for damage in [&b""[..], b"text", &[0x55; 40_000], &[0; 8192]] {
         fs::write(&table, damage).expect("the file can be written");
         let ran = lab.run(["exec", "k", "--", "echo", "done"]);
         let text = format!(
@@ -275,4 +273,24 @@ fn emptied_or_overwritten_lock_file_is_repaired_and_locks_stay() {
         lab.run(["exec", "-n", "kept", "--", "true"]).failed(75);
         assert!(fs::read_to_string(&lock).expect("it is text").starts_with("rlock store, format "), "{text:?}");
     }
+}
+
+/// "The address space of a process that uses the embedded store: 64 MiB".
+#[test]
+fn limits_of_address_space_and_stack_are_met_or_named() {
+    let lab = Lab::new();
+    let run = |limit: &str| {
+        let mut shell = Command::new("sh");
+        lab.settle(&mut shell);
+        Ran::of(shell.args(["-c", &format!("ulimit {limit}; exec '{RLOCK}' exec k -- true")]))
+    };
+    run("-v 65536").silently(0);
+    let ran = run("-v 24000");
+    assert_eq!(ran.code(), Some(69), "{ran:?}");
+    let words =
+        "its table can't be mapped: cannot allocate memory: end processes, or raise the limit: ulimit -v unlimited\n";
+    assert!(ran.stderr.ends_with(words), "{ran:?}");
+    let ran = run("-s 64");
+    let words = "rlock: its stack may have 64 KiB, and rlock needs 96: raise the limit: ulimit -s 8192\n";
+    assert_eq!((ran.code(), ran.stderr.as_str()), (Some(125), words), "{ran:?}");
 }

@@ -104,7 +104,7 @@ fn resource_that_is_used_up_has_a_remedy() {
     let lab = Lab::new();
     for (limit, reason, remedy) in [
         ("ulimit -n 4", Errno::MFILE, "raise the limit: ulimit -n 1024"),
-        ("ulimit -v 65536", Errno::NOMEM, "end processes, or raise the limit: ulimit -v unlimited"),
+        ("ulimit -v 24000", Errno::NOMEM, "end processes, or raise the limit: ulimit -v unlimited"),
     ] {
         let mut shell = Command::new("sh");
         lab.settle(&mut shell);

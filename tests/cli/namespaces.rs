@@ -1,5 +1,6 @@
 //! Processes in other pid and user namespaces, such as those of containers, share the directory.
 
+use crate::support::needs::skip_unless;
 use crate::support::{Lab, RLOCK, Running, needs};
 
 /// Starts an rlock as process 1 of a new pid namespace. The rlock dies with the returned handle.
@@ -73,5 +74,25 @@ fn waiter_in_another_user_namespace_is_granted_and_reaped() {
     waiter.kill();
     next.expect_held();
     next.end().silently(0);
+    lab.assert_idle();
+}
+
+/// "Where its process can't be seen, in another container for example, it counts as alive until
+/// `rlock break` breaks its hold." systemd-nspawn gives each container a boot id of its own.
+#[test]
+fn holder_with_a_private_boot_id_counts_as_alive_without_its_pipe() {
+    skip_unless!(needs::root("mount a file over the boot id"));
+    let lab = Lab::new();
+    let Some(mut container) = needs::namespaces(&["--pid", "--mount", "--fork", "--kill-child"]) else { return };
+    lab.settle(&mut container);
+    let id = lab.folder().join("boot");
+    std::fs::write(&id, "3f0a0000-0000-4000-8000-000000000001\n").expect("the file can be written");
+    let script = "mount -t proc proc /proc; mount --bind \"$1\" /proc/sys/kernel/random/boot_id; shift; exec \"$0\" exec k \"$@\"";
+    let mut holder = Running::waiter(container.args(["sh", "-ec", script, RLOCK]).arg(&id));
+    holder.expect_held();
+    let pipes = lab.files().into_iter().filter(|name| name != "lock" && name != "table");
+    pipes.for_each(|pipe| std::fs::remove_file(lab.directory().join("state").join(pipe)).expect("a pipe"));
+    lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
+    holder.end().silently(0);
     lab.assert_idle();
 }

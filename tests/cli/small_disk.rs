@@ -154,3 +154,33 @@ fn request_that_finds_a_full_disk_says_so_although_others_use_the_store() {
         assert!(text.contains("it has no room for this request"), "{text}");
     }
 }
+
+/// "Room for releases is reserved", also where a file system writes to new blocks.
+#[test]
+fn release_and_success_are_kept_on_a_full_copy_on_write_file_system() {
+    let lab = Lab::new();
+    let Some(disk) = SmallDisk::copy_on_write(lab.folder()) else { return };
+    let lab = Lab::at(format!("file://{}", disk.place().join("store").display()));
+    lab.run(["exec", "k", "--", "true"]).silently(0);
+    // The blocks of a file are taken when the file is written back.
+    let fill =
+        "for size in 64k 512; do dd if=/dev/zero of=\"$0/fill$size\" bs=$size; sync; done 2>&1 | grep -q 'No space'";
+    let once = ["exec", "--once-per", "day", "k", "--"];
+    let folder = disk.place().to_str().expect("the path is UTF-8");
+    lab.run(once.into_iter().chain(["sh", "-c", fill, folder])).silently(0);
+    std::fs::remove_file(disk.place().join("fill64k")).expect("the file is there");
+    let ran = lab.run(once.into_iter().chain(["echo", "again"]));
+    assert_eq!((ran.code(), ran.stdout.as_str()), (Some(0), ""), "{ran:?}");
+}
+
+/// A tmpfs of size 0 has no limit, and states no blocks.
+#[test]
+fn file_system_without_a_limit_has_room() {
+    let lab = Lab::new();
+    let Some(disk) = SmallDisk::mount(lab.folder(), "0") else { return };
+    let lab = Lab::at(format!("file://{}", disk.place().join("store").display()));
+    lab.run(["exec", "k", "--", "true"]).silently(0);
+    let room = "unknown room         the file system states no free space: see what df(1) tells of the directory\n";
+    let ran = lab.run(["doctor"]);
+    assert!(ran.code() == Some(0) && ran.stdout.contains(room), "{ran:?}");
+}

@@ -253,6 +253,28 @@ fn session_of_another_user_is_no_ancestor_unless_one_user_is_root() {
     holder.end().silently(0);
 }
 
+/// RestrictSUIDSGID=yes of systemd, which DynamicUser=yes implies, refuses to set the bit.
+#[test]
+fn folder_inherits_the_setgid_bit_where_nobody_may_set_it() {
+    skip_unless!(needs::programs(&["python3", "cc"]));
+    let lab = Lab::new();
+    fs::create_dir(lab.directory()).expect("a folder");
+    fs::set_permissions(lab.directory(), Permissions::from_mode(0o2770)).expect("its permissions");
+    let mut command = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/refuse"));
+    lab.settle(&mut command);
+    let refused = [
+        "mkdir&0xc00@2",
+        "mkdirat&0xc00@3",
+        "chmod&0xc00@2",
+        "fchmod&0xc00@2",
+        "fchmodat&0xc00@3",
+        "fchmodat2&0xc00@3",
+    ];
+    Ran::of(command.args(refused).args(["--", RLOCK, "exec", "k", "--", "true"])).silently(0);
+    let state = fs::metadata(lab.directory().join("state")).expect("the folder was made");
+    assert_eq!(state.permissions().mode() & 0o7777, 0o2770);
+}
+
 /// "Root uses only a directory that belongs to root, since the owner of any other could mislead
 /// root with its contents."
 #[test]

@@ -6,6 +6,7 @@ use super::check::Check;
 use crate::lock::op::ResourceListing;
 use crate::lock::past::{JOBS_MAX, Remembered};
 use crate::store::{Inspection, Unusable};
+use crate::words::Explained;
 
 /// From this number of waiters on, a name may need more slots, or its jobs a `--max-waiting`.
 const WAITERS: usize = 100;
@@ -41,9 +42,10 @@ pub(crate) fn names(inspection: &Inspection, pasts: &[Remembered], unusable: &[U
     Check::ok("names", found)
 }
 
-/// The check for a user who may not list the names.
-pub(crate) fn no_names(error: &str) -> Check {
-    Check::unknown("names", format!("they cannot be listed: {error}"), "see RIGHTS in rlock-redis(7)")
+/// The check for a user who may not list the names. `page` says what the store needs.
+pub(crate) fn no_names(error: &Explained, page: &str) -> Check {
+    let remedy = error.remedy.clone().unwrap_or_else(|| format!("see {page}"));
+    Check::unknown("names", format!("they cannot be listed: {}", error.what), remedy)
 }
 
 /// The longest test of a lock that is no reason to worry.
@@ -64,7 +66,6 @@ mod tests {
     use super::*;
     use crate::lock::past::{JobPast, Past};
     use crate::show::listing::tests::{NOW, holder, inspection, resource, waiter};
-    use crate::words::Explained;
 
     fn remembered(jobs: usize) -> Remembered {
         let jobs = (0..jobs).map(|number| (number.to_string(), JobPast::default())).collect();
@@ -116,10 +117,18 @@ mod tests {
             ),
             (cost(Duration::from_micros(1_250)), Verdict::Ok, "at most 1.2ms"),
             (cost(Duration::from_millis(1_001)), Verdict::Warn, "at most 1001.0ms"),
-            (no_names("no right"), Verdict::Unknown, "they cannot be listed: no right"),
         ] {
             assert_eq!(check.verdict, verdict, "{check:?}");
             assert!(check.found.contains(text), "{check:?}");
+        }
+    }
+
+    #[test]
+    fn names_that_cannot_be_listed_have_the_remedy_of_the_error_or_name_the_page_of_the_store() {
+        for (error, remedy) in [("no right".into(), "see PAGE(1)"), (Explained::new("no right", "give it"), "give it")]
+        {
+            let check = no_names(&error, "PAGE(1)");
+            assert_eq!(check, Check::unknown("names", "they cannot be listed: no right", remedy));
         }
     }
 }

@@ -24,6 +24,9 @@ pub(super) fn directory(facts: &DirectoryFacts) -> Check {
 /// File systems of which something has to be said, by `f_type` of statfs(2).
 pub(super) const OVERLAY: u32 = 0x794C_7630;
 
+/// The only file system of FUSE that rlock does not refuse is fuse-overlayfs.
+const FUSE: u32 = 0x6573_5546;
+
 const NAMES: [(u32, &str); 7] = [
     (0x0102_1994, "tmpfs"),
     (0xEF53, "ext4"),
@@ -40,7 +43,7 @@ pub(super) fn file_system(facts: &DirectoryFacts) -> Check {
         return Check::unknown(name, "its type cannot be read", "name a directory on a local disk with --store");
     };
     let found = NAMES.iter().find(|(known, _)| *known == kind).map_or("a local one", |(_, name)| *name);
-    if kind == OVERLAY {
+    if kind == OVERLAY || kind == FUSE {
         let remedy = "other containers do not see these locks: share a volume, and name it with --store file:///DIR";
         return Check::warn(name, "overlay, the layer of a container", remedy);
     }
@@ -57,7 +60,7 @@ const INODES: u64 = 1000;
 pub(super) fn room(facts: &DirectoryFacts) -> Check {
     let name = "room";
     let Some(free) = facts.free else {
-        return Check::unknown(name, "the free space cannot be read", "see what df(1) tells of the directory");
+        return Check::unknown(name, "the file system states no free space", "see what df(1) tells of the directory");
     };
     if let Some(left) = facts.files_left.filter(|left| *left < INODES) {
         let found = format!("inodes left on the file system: {left}");

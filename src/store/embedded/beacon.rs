@@ -51,7 +51,7 @@ pub(super) struct Identity {
     pub(super) inode: u64,
     /// The user whose process made the beacon.
     pub(super) owner: u32,
-    /// The inode of the user namespace in which `owner` counts; 0 if the namespace is not known.
+    /// In which users `owner` counts, see [`users`].
     pub(super) users: u64,
     /// The process that made the beacon.
     pub(super) pid: u32,
@@ -61,7 +61,7 @@ pub(super) struct Identity {
     pub(super) started: u64,
     /// The inode of the time namespace in which `started` counts.
     pub(super) times: u64,
-    /// The id of the boot; 0 if it is not known.
+    /// The kernel's id of the boot; 0 if it is not known.
     pub(super) boot: u128,
 }
 
@@ -88,7 +88,7 @@ impl Beacon {
     /// take the session for dead.
     pub(super) fn light(directory: &Directory, session: SessionId) -> io::Result<Self> {
         let (pipe, stat) = directory.make_pipe(&session.to_string())?;
-        Ok(Self { pipe, identity: Identity::of(&stat) })
+        Ok(Self { pipe, identity: Identity::of(&stat, directory) })
     }
 
     /// Makes this the beacon of another session too. The name leads to this very pipe, whatever
@@ -103,7 +103,7 @@ impl Beacon {
     /// can't get one again, so the only session of a beacon gets a new pipe.
     pub(super) fn restore(&mut self, directory: &Directory, session: SessionId, is_only: bool) -> io::Result<()> {
         let named = rustix::fs::statat(directory, session.to_string(), AtFlags::SYMLINK_NOFOLLOW);
-        if named.is_ok_and(|stat| is_it(&stat, Some(&self.identity))) {
+        if named.is_ok_and(|stat| is_it(directory, &stat, Some(&self.identity))) {
             return Ok(());
         }
         remove(directory, session);
@@ -153,11 +153,11 @@ impl AsFd for Beacon {
 }
 
 impl Identity {
-    fn of(stat: &Stat) -> Self {
+    fn of(stat: &Stat, directory: &Directory) -> Self {
         Self {
             inode: stat.st_ino,
             owner: stat.st_uid,
-            users: user_namespace(),
+            users: users(directory),
             pid: std::process::id(),
             pids: pid_namespace(),
             started: processes::own_start().unwrap_or(0),
@@ -178,7 +178,7 @@ impl Identity {
     }
 
     /// Whether no process can be the one that made the beacon: it is gone, its number is used
-    /// again, or the machine has booted since. What can't be seen or compared counts as alive.
+    /// again, or the kernel has booted since. What can't be seen or compared counts as alive.
     pub(super) fn names_no_process(&self) -> bool {
         if self.boot != 0 && boot() != 0 && self.boot != boot() {
             return true;
@@ -194,20 +194,20 @@ impl Identity {
             && processes::stat(pid).is_ok_and(|stat| stat.process.started != self.started)
     }
 
-    /// The number that the owner has in the user namespace of this process. A beacon from another
-    /// user namespace has to be looked at; the result is `None` if it is gone or replaced.
+    /// The number that the owner has among the users of this process. A beacon from other users has
+    /// to be looked at; the result is `None` if it is gone or replaced.
     pub(super) fn owner_here(&self, directory: &Directory, session: SessionId) -> Option<u32> {
-        if self.users == user_namespace() {
+        if self.users == users(directory) {
             return Some(self.owner);
         }
         let stat = rustix::fs::statat(directory, session.to_string(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        is_it(&stat, Some(self)).then_some(stat.st_uid)
+        is_it(directory, &stat, Some(self)).then_some(stat.st_uid)
     }
 
-    /// Whether the beacon may belong to this user, as this process sees users. A process of another
-    /// user namespace has recorded another number.
-    fn may_belong_to(&self, user: u32) -> bool {
-        user == self.owner || self.users != user_namespace()
+    /// Whether the beacon may belong to this user, as this process sees users. A process that sees
+    /// other users has recorded another number.
+    fn may_belong_to(&self, user: u32, directory: &Directory) -> bool {
+        user == self.owner || self.users != users(directory)
     }
 }
 
@@ -226,7 +226,7 @@ pub(super) fn reach(directory: &Directory, session: SessionId, identity: Option<
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     match rustix::fs::openat(directory, &name, flags, Mode::empty()) {
         Ok(pipe) => {
-            let is_it = is_it(&fstat(&pipe)?, identity);
+            let is_it = is_it(directory, &fstat(&pipe)?, identity);
             Ok(if is_it { Peer::Alive(pipe) } else { without_pipe(identity) })
         }
         // No process reads the pipe. The pipe was not opened, so its identity is still unchecked.
@@ -250,7 +250,7 @@ fn without_pipe(identity: Option<&Identity>) -> Peer {
 pub(super) fn tree_end(directory: &Directory, session: SessionId, identity: &Identity) -> Option<Boottime> {
     let stat = rustix::fs::statat(directory, session.to_string(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
     let is_of_this_clock = identity.boot != 0 && identity.boot == boot() && identity.times == time_namespace();
-    tree_end::noted(&stat).filter(|_| is_of_this_clock && is_it(&stat, Some(identity)))
+    tree_end::noted(&stat).filter(|_| is_of_this_clock && is_it(directory, &stat, Some(identity)))
 }
 
 /// Looks at a beacon through an O_PATH descriptor, which opens nothing. So the file that is checked
@@ -261,7 +261,7 @@ fn look_closely(directory: &Directory, name: &str, identity: Option<&Identity>) 
         Err(Errno::NOENT) => return Ok(without_pipe(identity)),
         found => found?,
     };
-    if !is_it(&fstat(&found)?, identity) {
+    if !is_it(directory, &fstat(&found)?, identity) {
         return Ok(without_pipe(identity));
     }
     let path = format!("/proc/self/fd/{}", found.as_raw_fd());
@@ -273,10 +273,12 @@ fn look_closely(directory: &Directory, name: &str, identity: Option<&Identity>) 
     }
 }
 
-/// The inode of this process's user namespace.
-fn user_namespace() -> u64 {
+/// The users as this process sees them in a directory: the inode of its user namespace, which is
+/// 0 if it is not known, and above that the owner of the state's folder. The numbers of users differ
+/// between two id-mapped mounts of one directory, and so does that owner.
+fn users(directory: &Directory) -> u64 {
     static INODE: OnceLock<u64> = OnceLock::new();
-    namespace(&INODE, "user")
+    namespace(&INODE, "user") | u64::from(directory.state_owner()) << 32
 }
 
 /// The inode of this process's pid namespace.
@@ -297,14 +299,18 @@ fn namespace(inode: &OnceLock<u64>, kind: &str) -> u64 {
     *inode.get_or_init(|| rustix::fs::stat(format!("/proc/self/ns/{kind}")).map_or(0, |stat| stat.st_ino))
 }
 
-/// The id of this boot as a number; 0 if it cannot be read.
+/// The kernel's id of this boot as a number; 0 if this process can't read it.
 fn boot() -> u128 {
-    u128::from_str_radix(&lock_file::boot().replace('-', ""), 16).unwrap_or(0)
+    if lock_file::is_boot_of_kernel() {
+        u128::from_str_radix(&lock_file::boot().replace('-', ""), 16).unwrap_or(0)
+    } else {
+        0
+    }
 }
 
-fn is_it(stat: &Stat, identity: Option<&Identity>) -> bool {
-    FileType::from_raw_mode(stat.st_mode) == FileType::Fifo
-        && identity.is_none_or(|identity| identity.inode == stat.st_ino && identity.may_belong_to(stat.st_uid))
+fn is_it(directory: &Directory, stat: &Stat, identity: Option<&Identity>) -> bool {
+    let is = |identity: &Identity| identity.inode == stat.st_ino && identity.may_belong_to(stat.st_uid, directory);
+    FileType::from_raw_mode(stat.st_mode) == FileType::Fifo && identity.is_none_or(is)
 }
 
 /// When a session has to look at the table.

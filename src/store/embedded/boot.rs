@@ -31,7 +31,7 @@ enum Age {
 pub(super) fn open(locked: &Locked<'_>) -> Result<TableFile, Error> {
     let directory = locked.directory();
     let age = prepare(locked)?;
-    let table = TableFile::open(directory)?;
+    let table = TableFile::open(directory, age == Age::EarlierBoot)?;
     if age == Age::EarlierBoot {
         forget_processes(directory, &table)?;
         beacon::remove_all(directory)?;

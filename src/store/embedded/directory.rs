@@ -26,7 +26,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FlockOperation, Stat, fstat, inotify};
+use rustix::fs::{AtFlags, Dir, FlockOperation, Stat, StatVfs, fstat, inotify};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -52,6 +52,7 @@ pub(super) struct Directory {
     is_default: bool,
     dir: OwnedFd,
     state: OwnedFd,
+    state_owner: u32,
     lock: OwnedFd,
     rights: Rights,
 }
@@ -99,8 +100,9 @@ impl Directory {
         let (dir, stat) = place::open(path, is_default)?;
         let rights = Rights::of(&stat);
         let state = rights.folder(&dir, STATE).map_err(advised_inside)?;
+        let state_owner = fstat(&state)?.st_uid;
         let lock = rights.file(&state, LOCK).map_err(advised_inside)?;
-        Ok(Self { path: path.to_owned(), is_default, dir, state, lock, rights })
+        Ok(Self { path: path.to_owned(), is_default, dir, state, state_owner, lock, rights })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -138,7 +140,7 @@ impl Directory {
                 reason = "the kernel's numbers have 32 bits"
             )]
             file_system: rustix::fs::fstatfs(&self.dir).ok().map(|found| found.f_type as u32),
-            free: room.as_ref().map(|room| room.f_bavail.saturating_mul(room.f_frsize)),
+            free: room.as_ref().and_then(free_bytes),
             // File systems such as btrfs make inodes on demand, and state none.
             files_left: room.filter(|room| room.f_files > 0).map(|room| room.f_favail),
             table: table.map(|table| u64::try_from(table.st_size).unwrap_or(0)),
@@ -149,6 +151,11 @@ impl Directory {
     /// Makes the error of a store that cannot be used because of `reason`.
     pub(super) fn unusable(&self, reason: impl Into<Explained>) -> Error {
         unusable(&self.path, reason)
+    }
+
+    /// The owner of the state's folder when this process opened it.
+    pub(super) fn state_owner(&self) -> u32 {
+        self.state_owner
     }
 
     /// The descriptor that is locked with flock(2). The kernel releases the lock when its owner
@@ -265,6 +272,12 @@ impl Directory {
 
 fn unusable(path: &Path, reason: impl Into<Explained>) -> Error {
     Error::Unavailable(reason.into().behind(format_args!("the store in {} can't be used: ", path.display())))
+}
+
+/// The free space of a file system, for this user. ramfs and a tmpfs without a limit state no
+/// blocks at all, which says nothing about room.
+pub(super) fn free_bytes(room: &StatVfs) -> Option<u64> {
+    (room.f_blocks > 0).then(|| room.f_bavail.saturating_mul(room.f_frsize))
 }
 
 /// Whether a name, by the result of stat(2), stands for this file. A failed call proves nothing

@@ -22,11 +22,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, Stat, fstat};
 use rustix::io::{Errno, FdFlags};
 
-use super::directory::{Directory, Locked};
+use super::directory::{Directory, Locked, free_bytes};
 use super::failure::Error;
 use super::lmdb::{Env, Txn};
 use super::lock_file::{self, attributes};
-use super::size::{GROWTH_PAGES, PAGE_BYTES, TABLE_BYTES_MAX, pages_needed};
+use super::size::{GROWTH_PAGES, PAGE_BYTES, TABLE_BYTES_MAX, map_bytes, pages_needed};
 use super::{beacon, verify};
 use crate::system::streams;
 use crate::words;
@@ -46,13 +46,18 @@ pub(super) struct TableFile {
 }
 
 impl TableFile {
-    /// Opens the table, or makes it.
-    pub(super) fn open(directory: &Directory) -> Result<Self, Error> {
+    /// Opens the table, or makes it. `is_old` says that the state is of an earlier boot.
+    pub(super) fn open(directory: &Directory, is_old: bool) -> Result<Self, Error> {
+        let is_new = !directory.has_table()?;
         let file = directory.open_table()?;
         let found = stat(&file)?;
         if found.st_size == 0 {
-            // A live session would have a record in the table that was here.
-            if beacon::anybody_lives(directory)? {
+            // A live session would have a record in the table that was here. Else the content may
+            // have been kept holds and the past, of which rlock warns.
+            let was_used = || -> io::Result<bool> {
+                Ok(is_old || lock_file::Text::read(directory.lock_file())?.seal().transaction.is_some())
+            };
+            if beacon::anybody_lives(directory)? || !is_new && was_used()? {
                 return Err(Error::Damaged);
             }
             // The seal of the table that was here says nothing about the new one.
@@ -63,7 +68,7 @@ impl TableFile {
         // SAFETY: every transaction on the file runs under the directory's lock. As far as can be
         // told, the content is what LMDB wrote. The file is mapped, and anybody who may write to
         // the directory could change it under the map: see `fault`.
-        let env = unsafe { Env::open(file.as_fd(), TABLE_BYTES_MAX) }.inspect_err(|_| {
+        let env = unsafe { Env::open(file.as_fd(), map_bytes(len(&found))) }.inspect_err(|_| {
             if found.st_size == 0 {
                 // The next process would take a part of the first page for a damaged table.
                 let _ = rustix::fs::ftruncate(&file, 0);
@@ -83,8 +88,8 @@ impl TableFile {
     /// out.
     pub(super) fn pages_max(&self) -> usize {
         let len = stat(&self.file).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
-        let free =
-            rustix::fs::fstatvfs(&self.file).map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+        let room = rustix::fs::fstatvfs(&self.file).ok();
+        let free = room.as_ref().and_then(free_bytes).unwrap_or(u64::MAX);
         usize::try_from(len.saturating_add(free)).unwrap_or(usize::MAX).min(TABLE_BYTES_MAX) / PAGE_BYTES
     }
 
@@ -96,7 +101,7 @@ impl TableFile {
         if needed * PAGE_BYTES > TABLE_BYTES_MAX {
             return Err(Error::Full);
         }
-        let len = usize::try_from(stat(&self.file)?.st_size).unwrap_or(usize::MAX);
+        let len = len(&stat(&self.file)?);
         if needed * PAGE_BYTES <= len {
             return Ok(());
         }
@@ -115,6 +120,8 @@ impl TableFile {
     pub(super) fn write(&self, directory: &Directory) -> Result<Txn<'_>, Error> {
         let found = self.check(directory)?;
         verify_unless_sealed(directory, &self.file, &found)?;
+        // This process or another one may have made the file longer since.
+        self.env.grow(map_bytes(len(&found)))?;
         self.env.begin()
     }
 
@@ -130,7 +137,7 @@ impl TableFile {
     /// transaction, so a shorter file is suspicious but not proof of damage.
     fn check(&self, directory: &Directory) -> Result<Stat, Error> {
         let found = stat(&self.file)?;
-        let len = usize::try_from(found.st_size).unwrap_or(usize::MAX);
+        let len = len(&found);
         if len < PAGES_MIN * PAGE_BYTES || !directory.is_table(&found)? {
             return Err(Error::Damaged);
         }
@@ -187,7 +194,7 @@ fn verify_unless_sealed(directory: &Directory, file: &OwnedFd, found: &Stat) -> 
     if sealed.table.is_some_and(|table| table == found_attributes) {
         return Ok(());
     }
-    let mut bytes = vec![0; usize::try_from(found.st_size).unwrap_or(usize::MAX).min(TABLE_BYTES_MAX)];
+    let mut bytes = vec![0; len(found).min(TABLE_BYTES_MAX)];
     let mut read = 0;
     while read < bytes.len() {
         match rustix::io::pread(file, &mut bytes[read..], read as u64).map_err(io::Error::from)? {
@@ -237,6 +244,10 @@ fn close_on_exec(file: &OwnedFd) -> Result<(), Error> {
     }
     // LMDB has opened a file other than the one that it was given.
     Err(Error::Damaged)
+}
+
+fn len(found: &Stat) -> usize {
+    usize::try_from(found.st_size).unwrap_or(usize::MAX)
 }
 
 fn stat(file: &OwnedFd) -> Result<Stat, Error> {

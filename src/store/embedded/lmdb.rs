@@ -14,7 +14,7 @@ use lmdb_master_sys as ffi;
 
 use super::failure::Error;
 use super::fault;
-use crate::words::Explained;
+use crate::words::{Explained, reason};
 
 /// The file is LMDB's whole environment. The caller is responsible for locks and durability.
 const FLAGS: c_uint = ffi::MDB_NOSUBDIR | ffi::MDB_NOLOCK | ffi::MDB_NOTLS | ffi::MDB_NOSYNC | ffi::MDB_NOMETASYNC;
@@ -35,7 +35,7 @@ pub(super) struct Txn<'e> {
 }
 
 impl Env {
-    /// Opens the file of a descriptor. The file may grow to `bytes`.
+    /// Opens the file of a descriptor, which may grow to `bytes` before [`grow`](Self::grow).
     ///
     /// # Safety
     /// No other process may read or write the file during a transaction, and LMDB must have written
@@ -57,8 +57,17 @@ impl Env {
             Err(Error::Io(error)) if error.kind() == io::ErrorKind::NotFound => Err(Error::Io(
                 Explained::new("/proc is not mounted, through which its table is opened", "mount it").into(),
             )),
-            opened => opened.map(|()| env),
+            opened => opened.map(|()| env).map_err(too_few_addresses),
         }
+    }
+
+    /// Lets the file grow to `bytes`. No transaction may be running.
+    pub(super) fn grow(&self, bytes: usize) -> Result<(), Error> {
+        if bytes <= self.info().me_mapsize {
+            return Ok(());
+        }
+        // SAFETY: the environment is open, and transactions of this process have ended.
+        check(unsafe { ffi::mdb_env_set_mapsize(self.0.as_ptr(), bytes) }).map_err(too_few_addresses)
     }
 
     /// The number of the last page that the table uses.
@@ -243,6 +252,17 @@ fn found(code: c_int) -> Result<bool, Error> {
     if code == ffi::MDB_NOTFOUND { Ok(false) } else { check(code).map(|()| true) }
 }
 
+/// Says what limits the addresses for a map.
+fn too_few_addresses(error: Error) -> Error {
+    match error {
+        Error::Io(error) if error.kind() == io::ErrorKind::OutOfMemory => {
+            let what = format!("its table can't be mapped: {}", reason(&error));
+            Error::Io(Explained::new(what, "end processes, or raise the limit: ulimit -v unlimited").into())
+        }
+        error => error,
+    }
+}
+
 /// LMDB's own error codes are negative, and those of the system are positive. As rlock's calls are
 /// valid, any LMDB error but a lack of room means damage.
 fn check(code: c_int) -> Result<(), Error> {
@@ -251,5 +271,29 @@ fn check(code: c_int) -> Result<(), Error> {
         ffi::MDB_MAP_FULL | ffi::MDB_TXN_FULL => Err(Error::Full),
         1.. => Err(Error::Io(io::Error::from_raw_os_error(code))),
         _ => Err(Error::Damaged),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn table_that_fills_its_map_goes_on_in_a_larger_one() {
+        let file = tempfile::tempfile().unwrap();
+        // SAFETY: nothing else uses the file.
+        let env = unsafe { Env::open(file.as_fd(), 1 << 20) }.unwrap();
+        let put = |size: usize| -> Result<(), Error> {
+            let mut txn = env.begin()?;
+            txn.put(b"k", &vec![7; size])?;
+            txn.commit()
+        };
+        put(9).unwrap();
+        assert!(matches!(put(2 << 20), Err(Error::Full)));
+        env.grow(8 << 20).unwrap();
+        put(2 << 20).unwrap();
+        assert_eq!(env.begin().unwrap().get(b"k").unwrap().map(<[u8]>::len), Some(2 << 20));
     }
 }

@@ -56,8 +56,9 @@ impl Text {
         Ok(Self(text))
     }
 
+    /// Whether nothing was written. A power failure may leave zeros where there was a text.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.len() < LENGTH_MAX && self.0.iter().all(|byte| *byte == 0)
     }
 
     /// Whether the state has this program's format and is of this boot.
@@ -119,15 +120,42 @@ pub(super) fn attributes(table: &Stat) -> String {
     format!("{TABLE}{:020} {:020} {:020}.{:09}\n", table.st_ino, table.st_size, table.st_mtime, table.st_mtime_nsec)
 }
 
-/// The id of this boot; empty if it cannot be read.
+/// The id of this boot as this process sees it; empty if it cannot be read.
 pub(super) fn boot() -> &'static str {
-    static BOOT: OnceLock<String> = OnceLock::new();
-    BOOT.get_or_init(|| {
+    &seen().id
+}
+
+/// Whether the id is the kernel's. A container may have a private id, by which nobody can tell
+/// whether the kernel has booted since.
+pub(super) fn is_boot_of_kernel() -> bool {
+    seen().is_of_kernel
+}
+
+fn seen() -> &'static Boot {
+    static BOOT: OnceLock<Boot> = OnceLock::new();
+    BOOT.get_or_init(|| Boot::read(BOOT_ID))
+}
+
+/// The id of a boot.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Boot {
+    id: String,
+    is_of_kernel: bool,
+}
+
+impl Boot {
+    /// Reads the file. A container manager such as systemd-nspawn mounts another file over that of
+    /// the kernel, which is in procfs.
+    fn read(path: &str) -> Self {
         let mut buffer = [0; 64];
-        let read = rustix::fs::open(BOOT_ID, OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty())
-            .and_then(|file| rustix::io::read(&file, &mut buffer));
-        String::from_utf8_lossy(&buffer[..read.unwrap_or(0)]).trim().to_owned()
-    })
+        let Ok(file) = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty()) else {
+            return Self::default();
+        };
+        let read = rustix::io::read(&file, &mut buffer).unwrap_or(0);
+        let id = String::from_utf8_lossy(&buffer[..read]).trim().to_owned();
+        let is_of_kernel = rustix::fs::fstatfs(&file).is_ok_and(|found| found.f_type == rustix::fs::PROC_SUPER_MAGIC);
+        Self { id, is_of_kernel }
+    }
 }
 
 /// The lines before the seal.
@@ -141,4 +169,20 @@ fn heading_len(text: &[u8]) -> usize {
 
 fn len_of_lines(text: &[u8], lines: usize) -> usize {
     text.split_inclusive(|byte| *byte == b'\n').take(lines).map(<[u8]>::len).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boot_id_outside_procfs_is_not_the_kernels() {
+        let kernel = Boot::read(BOOT_ID);
+        assert!(kernel.is_of_kernel && kernel.id == boot());
+        let private = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&private, &kernel.id).unwrap();
+        let private = Boot::read(private.path().to_str().unwrap());
+        assert_eq!(private, Boot { id: kernel.id, is_of_kernel: false });
+        assert_eq!(Boot::read("/no/such/file"), Boot::default());
+    }
 }

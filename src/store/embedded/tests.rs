@@ -17,6 +17,7 @@ use super::*;
 use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, Job, Process};
 use crate::lock::span::Span;
+use crate::needs;
 use crate::store::handle::Standing;
 use crate::system::tree_end;
 
@@ -303,6 +304,28 @@ fn holder_without_its_pipe_is_dead_if_its_record_names_no_process() {
     assert!(gone.names_no_process());
 }
 
+/// Through another id-mapped mount of the directory, a process sees other owners of its folder and
+/// of its pipes. Here the folder gets another owner, and the record one that the pipe does not have.
+#[test]
+fn beacon_is_known_through_a_mount_that_maps_its_owner() {
+    if !needs::root("give a folder away") {
+        return;
+    }
+    for is_mapped in [true, false] {
+        let lab = Lab::new();
+        let mut site = lab.open();
+        let (_, beacon) = site.ask(1);
+        let owner = beacon.identity().owner + 1;
+        let identity = Identity { owner, ..*beacon.identity() };
+        site.transact(|work| work.records_mut().put_beacon(id(1), &identity)).unwrap();
+        if is_mapped {
+            std::os::unix::fs::chown(lab.0.path().join("state"), Some(owner), None).unwrap();
+        }
+        drop((site, beacon));
+        assert_eq!(is_granted(&lab.open().ask(2).0), is_mapped);
+    }
+}
+
 #[test]
 fn end_that_cannot_be_seen_and_that_no_guardian_noted_is_waited_for_once() {
     let lab = Lab::new();
@@ -366,6 +389,31 @@ fn damaged_table_is_replaced_unless_a_session_lives() {
         assert!(is_granted(&site.ask(2).0), "{what}");
         assert_eq!(site.transact(|work| work.records().sessions()).unwrap().len(), 1, "{what}");
     }
+}
+
+/// A power failure may leave files of zeros, or empty ones.
+#[test]
+fn emptied_files_are_repaired_and_an_emptied_table_is_put_aside_with_a_warning() {
+    let zeros = [0; 180];
+    for (what, lock) in
+        [("same", None), ("zeroed", Some(&zeros[..])), ("old", Some(b"rlock store, format 3\nboot x\n"))]
+    {
+        for is_emptied in [true, false] {
+            let lab = Lab::new();
+            drop(lab.open().ask(1).1);
+            if is_emptied {
+                fs::write(lab.file("table"), "").unwrap();
+            }
+            lock.into_iter().for_each(|text| fs::write(lab.file("lock"), text).unwrap());
+            assert!(is_granted(&lab.open().ask(2).0), "{what}");
+            assert_eq!(lab.file("table.damaged").exists(), is_emptied, "{what}");
+            assert!(fs::read_to_string(lab.file("lock")).unwrap().starts_with("rlock store, format 3\n"), "{what}");
+        }
+    }
+    let lab = Lab::new();
+    drop(lab.open().ask(1).1);
+    fs::write(lab.file("lock"), [0; 256]).unwrap();
+    assert!(lab.open().failure().contains("not rlock's"), "a text of rlock is shorter");
 }
 
 #[test]

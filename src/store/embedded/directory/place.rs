@@ -1,7 +1,7 @@
 //! The place of a directory: where it is, and whether rlock may use it.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -30,23 +30,41 @@ const IN_RUN_LOCK: &str = "rlock-";
 const BELOW_HOME: &str = ".local/state/rlock";
 
 /// File systems that several machines may share, by `f_type` of statfs(2). A lock of one machine
-/// may mean nothing on another. FUSE is in the list because sshfs and similar network file systems
-/// cannot be told from local ones.
-const NETWORK_FILE_SYSTEMS: [(u32, &str); 13] = [
+/// may mean nothing on another. These are the ones that coreutils calls remote, without overlayfs
+/// and aufs, and OrangeFS.
+const NETWORK_FILE_SYSTEMS: [(u32, &str); 25] = [
     (0x6969, "nfs"),
     (0x517B, "smb"),
     (0xFE53_4D42, "smb2"),
     (0xFF53_4D42, "cifs"),
     (0x564C, "ncp"),
     (0x5346_414F, "afs"),
+    (0x6B41_4653, "kafs"),
     (0x7375_7245, "coda"),
     (0x00C3_6400, "ceph"),
     (0x0102_1997, "9p"),
     (0x0116_1970, "gfs2"),
     (0x7461_636F, "ocfs2"),
     (0x0BD0_0BD0, "lustre"),
-    (0x6573_5546, "fuse"),
+    (0x4750_4653, "gpfs"),
+    (0x1983_0326, "beegfs"),
+    (0xAAD7_AAEA, "panfs"),
+    (0xBEEF_DEAD, "stornext"),
+    (0xA501_FCF5, "vxfs"),
+    (0x6163_6673, "acfs"),
+    (0x0131_11A8, "ibrix"),
+    (0x2003_0528, "orangefs"),
+    (0x786F_4256, "vboxsf"),
+    (0xBACB_ACBC, "vmhgfs"),
+    (0x7C7C_6673, "prl_fs"),
+    (FUSE, "fuse"),
 ];
+/// FUSE is among them, because sshfs, virtiofs and similar ones look like local ones to statfs(2).
+const FUSE: u32 = 0x6573_5546;
+/// The local ones below FUSE, by the types of their mounts: the layers of a container of podman
+/// without root.
+const LOCAL_FUSE: [&str; 1] = ["fuse.fuse-overlayfs"];
+const TMPFS: u32 = 0x0102_1994;
 
 /// The directory in which all processes of this user on this host meet. Only the host and the uid
 /// determine it, never the environment.
@@ -95,7 +113,7 @@ pub(super) fn others(own: &OwnedFd) -> Vec<(PathBuf, String)> {
 pub(super) fn open(path: &Path, is_default: bool) -> io::Result<(OwnedFd, Stat)> {
     let dir = open_or_make(path, is_default).map_err(advised)?;
     let stat = fstat(&dir)?;
-    check_file_system(&dir)?;
+    check_file_system(&dir, stat.st_dev)?;
     if is_default {
         check_private(&stat)?;
     }
@@ -163,13 +181,17 @@ fn check_owner(stat: &Stat) -> io::Result<()> {
     Ok(())
 }
 
-fn check_file_system(dir: &OwnedFd) -> io::Result<()> {
+fn check_file_system(dir: &OwnedFd, device: u64) -> io::Result<()> {
     let stat = rustix::fs::fstatfs(dir)?;
     // The type is a 32-bit number, which some architectures keep in a signed word.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let magic = stat.f_type as u32;
-    match NETWORK_FILE_SYSTEMS.iter().find(|(number, _)| *number == magic) {
-        Some((_, name)) => {
+    // The server of a 9p mount states the type, and QEMU states that of its host. Such a mount has
+    // no device. A tmpfs has none either, and is too common to look further.
+    let may_be_other = rustix::fs::major(device) == 0 && magic != TMPFS;
+    let kind = may_be_other.then(|| mount_type(dir)).flatten();
+    match network_file_system(magic, kind.as_deref()) {
+        Some(name) => {
             let what = format!("it is on a network file system ({name}), where other machines' locks are not seen");
             Err(Explained::new(what, "name a local one").into())
         }
@@ -177,7 +199,58 @@ fn check_file_system(dir: &OwnedFd) -> io::Result<()> {
     }
 }
 
+/// The name of a network file system, by its number and by the type of its mount, if that is known.
+fn network_file_system(magic: u32, mount: Option<&str>) -> Option<&'static str> {
+    match mount {
+        Some("9p") => Some("9p"),
+        Some(kind) if magic == FUSE && LOCAL_FUSE.contains(&kind) => None,
+        _ => NETWORK_FILE_SYSTEMS.iter().find(|(number, _)| *number == magic).map(|(_, name)| *name),
+    }
+}
+
+/// The type of the mount that a folder is on, as /proc tells.
+fn mount_type(dir: &OwnedFd) -> Option<String> {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", dir.as_raw_fd())).ok()?;
+    let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim();
+    type_in(&std::fs::read_to_string("/proc/self/mountinfo").ok()?, id)
+}
+
+/// The type of a mount in the text of mountinfo, see proc(5).
+fn type_in(mounts: &str, id: &str) -> Option<String> {
+    let line = mounts.lines().find(|line| line.split(' ').next() == Some(id))?;
+    line.split_once(" - ")?.1.split(' ').next().map(str::to_owned)
+}
+
 /// Whether two results of stat(2) are those of one file.
 pub(super) fn same_file(one: rustix::io::Result<Stat>, other: rustix::io::Result<Stat>) -> bool {
     matches!((one, other), (Ok(one), Ok(other)) if (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_tells_a_network_file_system_from_a_local_one() {
+        let mounts = "25 1 0:23 / /sys rw - sysfs sysfs rw\n\
+                      125 25 0:50 / /vm rw,relatime shared:1 - 9p host rw,trans=virtio\n\
+                      126 25 0:51 / / rw - fuse.fuse-overlayfs fuse-overlayfs rw\n";
+        let [vm, root] = ["125", "126"].map(|id| type_in(mounts, id));
+        assert_eq!([vm.as_deref(), root.as_deref()], [Some("9p"), Some("fuse.fuse-overlayfs")]);
+        assert_eq!(type_in(mounts, "5"), None);
+        for (magic, mount, network) in [
+            (0xEF53, None, None),
+            (0xEF53, Some("ext4"), None),
+            (0xEF53, Some("9p"), Some("9p")),
+            (FUSE, Some("fuse.fuse-overlayfs"), None),
+            (FUSE, Some("fuse.sshfs"), Some("fuse")),
+            (FUSE, Some("virtiofs"), Some("fuse")),
+            (FUSE, None, Some("fuse")),
+            (0x4750_4653, Some("gpfs"), Some("gpfs")),
+            (0x1983_0326, Some("beegfs"), Some("beegfs")),
+            (0x2003_0528, None, Some("orangefs")),
+        ] {
+            assert_eq!(network_file_system(magic, mount), network, "{magic:x} {mount:?}");
+        }
+    }
 }

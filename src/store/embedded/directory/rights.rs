@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{FileType, Gid, Mode, OFlags, Stat, Uid, fstat};
+use rustix::fs::{FileType, Gid, IFlags, Mode, OFlags, Stat, Uid, fstat, ioctl_getflags, ioctl_setflags};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -38,7 +38,9 @@ impl Rights {
             Err(Errno::NOENT) => {}
             opened => return Ok(opened?),
         }
-        match regardless_of_umask(|| rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(self.folder))) {
+        // RestrictSUIDSGID= of systemd.exec(5), which DynamicUser= implies, refuses each call with a
+        // setgid bit. The folder inherits the bit.
+        match regardless_of_umask(|| rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(self.folder & 0o777))) {
             Ok(()) => {
                 let folder = open()?;
                 // Somebody may have replaced the folder between the two calls.
@@ -46,8 +48,9 @@ impl Rights {
                     return Ok(folder);
                 }
                 self.hand_over(&folder);
-                // mkdir drops the setgid bit.
-                rustix::fs::fchmod(&folder, Mode::from_raw_mode(self.folder))?;
+                if fstat(&folder)?.st_mode & 0o7777 != self.folder {
+                    rustix::fs::fchmod(&folder, Mode::from_raw_mode(self.folder))?;
+                }
                 Ok(folder)
             }
             Err(Errno::EXIST) => Ok(open()?),
@@ -69,6 +72,7 @@ impl Rights {
                 Err(Errno::EXIST) => {}
                 made => {
                     let file = made?;
+                    write_in_place(&file);
                     self.hand_over(&file);
                     return Ok(file);
                 }
@@ -114,6 +118,12 @@ pub(super) fn regardless_of_umask<T>(make: impl FnOnce() -> T) -> T {
     let made = make();
     rustix::process::umask(umask);
     made
+}
+
+/// Has a copy-on-write file system such as btrfs write over the blocks of a new file, so that a
+/// change of a file that has its room needs no more of it. Other file systems refuse this.
+fn write_in_place(empty: &OwnedFd) {
+    let _ = ioctl_getflags(empty).and_then(|flags| ioctl_setflags(empty, flags | IFlags::NOCOW));
 }
 
 /// Refuses a file that is not regular, such as a named pipe, because rlock did not make it.
