@@ -247,7 +247,7 @@ pub(crate) fn names_session(process: Process, session: &str) -> Option<bool> {
             read = others.find(|read| !read.is_empty()).or(read);
         }
         if let Some(environment) = read.as_ref().filter(|read| !read.is_empty()) {
-            return Some(name_session(environment, session));
+            return Some(names_session_in(environment, session));
         }
         let text = fs::read(folder.join("stat")).ok()?;
         let stat = parse(process.pid, &text).filter(|stat| stat.process == process)?;
@@ -262,27 +262,36 @@ pub(crate) fn names_session(process: Process, session: &str) -> Option<bool> {
     None
 }
 
-/// A process that a signal has stopped, and the environment that it was started with.
+/// A process below an rlock, and the environment that it was started with.
 #[derive(Debug)]
-pub(crate) struct Stopped {
+pub(crate) struct Nested {
     pid: Pid,
     environment: Vec<u8>,
 }
 
-/// The stopped processes whose environment this process may read.
-pub(crate) fn stopped() -> Vec<Stopped> {
+/// The processes below any rlock whose environment this process may read, with this process if it
+/// is one.
+pub(crate) fn nested() -> Vec<Nested> {
     let read = |pid: Pid| fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).ok();
-    let stopped = all().into_iter().filter(|stat| stat.stopped).map(|stat| stat.process.pid);
-    stopped.filter_map(|pid| Some(Stopped { pid, environment: read(pid)? })).collect()
+    let living = all().into_iter().filter(|stat| !stat.ended).map(|stat| stat.process.pid);
+    let all = living.filter_map(|pid| Some(Nested { pid, environment: read(pid)? }));
+    all.filter(|process| names_session_in(&process.environment, "")).collect()
 }
 
-impl Stopped {
-    /// Kills the process if it belongs to the command or to the spare work of the session. Returns
-    /// what tells when it has ended.
-    pub(crate) fn kill_if_of(&self, session: &str) -> Option<OwnedFd> {
-        if !name_session(&self.environment, session) {
-            return None;
-        }
+impl Nested {
+    /// Whether this is the calling process.
+    pub(crate) fn is_this(&self) -> bool {
+        self.pid == getpid()
+    }
+
+    /// Whether the process belongs to the command or to the spare work of the session.
+    pub(crate) fn is_of(&self, session: &str) -> bool {
+        names_session_in(&self.environment, session)
+    }
+
+    /// Kills the process. Returns what tells when it has ended, or `None` if it may not be killed or
+    /// has ended already.
+    pub(crate) fn kill(&self) -> Option<OwnedFd> {
         let process = pidfd_open(self.pid, PidfdFlags::empty()).ok()?;
         kill_process(self.pid, Signal::KILL).ok()?;
         Some(process)
@@ -303,12 +312,13 @@ fn field(stat: &[u8], number: usize) -> Option<usize> {
     fields.split_ascii_whitespace().nth(number - 3)?.parse().ok()
 }
 
-fn name_session(environment: &[u8], session: &str) -> bool {
+/// Whether the variables of rlock in an environment name the session, or any session for an empty text.
+fn names_session_in(environment: &[u8], session: &str) -> bool {
     let mut variables = environment.split(|byte| *byte == 0);
     variables.any(|variable| {
         const OURS: [&[u8]; 3] = [b"RLOCK_SESSION=", b"RLOCK_ANCESTORS=", b"RLOCK_SPARE="];
         let is_ours = OURS.iter().any(|name| variable.starts_with(name));
-        is_ours && variable.windows(session.len()).any(|window| window == session.as_bytes())
+        is_ours && (session.is_empty() || variable.windows(session.len()).any(|window| window == session.as_bytes()))
     })
 }
 
@@ -353,8 +363,8 @@ mod tests {
     #[test]
     fn session_is_found_only_in_the_variables_of_rlock() {
         let environment = b"A=ab12\0RLOCK_ANCESTORS=00ff,ab12\0RLOCK_SESSION=cd34\0RLOCK_TOKEN=77\0";
-        assert!(name_session(environment, "ab12") && name_session(environment, "cd34"));
-        assert!(name_session(b"RLOCK_SPARE=ab12\0", "ab12"));
-        assert!(!name_session(environment, "77") && !name_session(b"A=ab12\0", "ab12"));
+        assert!(names_session_in(environment, "ab12") && names_session_in(environment, "cd34"));
+        assert!(names_session_in(b"RLOCK_SPARE=ab12\0", "ab12"));
+        assert!(!names_session_in(environment, "77") && !names_session_in(b"A=ab12\0", "ab12"));
     }
 }

@@ -115,7 +115,8 @@ fn full_disk_keeps_every_success_and_serves_everybody() {
     let filler = disk.disk.fill();
     for number in 0..100 {
         let name = format!("beside-{number}");
-        assert!(matches!(disk.run(&name, Job::default()), Ok(Standing::Granted(_))), "{name}");
+        let ran = disk.run(&name, Job::default());
+        assert!(matches!(ran, Ok(Standing::Granted(_))), "{name}: {ran:?}");
     }
     std::fs::remove_file(filler).expect("the file can be removed");
     // Where no success can be kept any more, no command starts that would need it.

@@ -236,25 +236,24 @@ fn command_dies_with_rlock_even_without_its_guardian() {
     until_dead(guardian);
 }
 
-/// A guardian that is killed between its STOP and its KILL leaves the tree stopped. The test stops
-/// it in its place.
+/// The rlock and its guardian are killed at once. A part of the tree is stopped, as by a guardian that
+/// is killed between its STOP and its KILL, and a part is below an inner rlock.
 #[test]
-fn next_request_kills_what_a_killed_guardian_has_stopped() {
+fn next_request_kills_what_a_killed_guardian_has_left() {
     let lab = Lab::new();
-    let mut session =
-        Session::rlock(&lab, ["exec", "k", "--", "sh", "-c", "sh -c 'echo pid $$; exec sleep 1000' & wait"]);
-    let left = processes(&mut session, 1)[0];
+    let job = "sh -c 'echo pid $$; exec sleep 1000' & rlock exec inner -- sh -c 'echo pid $$; exec sleep 1000' & wait";
+    let mut session = Session::rlock(&lab, ["exec", "k", "--", "sh", "-c", job]);
+    let left = processes(&mut session, 2);
     let guardian = until_guarded(session.pid());
-    kill_process(left, Signal::STOP).unwrap();
-    until_state(left, "T");
+    kill_process(left[0], Signal::STOP).unwrap();
     kill_process(guardian, Signal::STOP).unwrap();
     session.signal(Signal::KILL);
     kill_process(guardian, Signal::KILL).unwrap();
     until_dead(guardian);
-    let state = format!("grep State /proc/{left}/status; true");
-    let next = lab.run(["exec", "-w", "60", "k", "--", "sh", "-c", &state]);
-    assert!(!next.stdout.contains('T'), "the old process is dead before the next command starts: {next:?}");
-    until_dead(left);
+    let states = format!("grep -h State /proc/{}/status /proc/{}/status; true", left[0], left[1]);
+    let next = lab.run(["exec", "-w", "60", "--write", "k", "--write", "inner", "--", "sh", "-c", &states]);
+    let lives = ['T', 'S', 'R'].iter().any(|state| next.stdout.contains(&format!("State:\t{state}")));
+    assert!(!lives, "the old tree is dead before the next command starts: {next:?}");
 }
 
 /// Trees that can't end yet are waited for once for all, and without the lock of the store. Here,

@@ -39,7 +39,7 @@ use crate::lock::table::LockTable;
 use crate::store::error::Error;
 use crate::store::handle::Standing;
 use crate::system::clock::{Boottime, StoreTime};
-use crate::system::processes::Stopped;
+use crate::system::processes::Nested;
 use crate::words::Explained;
 
 /// The sessions of this process. They live, and they need no wake-up.
@@ -70,8 +70,8 @@ pub(super) struct Work<'t> {
     /// The wake-ups of sessions of other processes.
     woken: Wakeups,
     reaped: Vec<SessionId>,
-    /// The processes that were stopped when a dead session was first looked at.
-    stopped: Option<Vec<Stopped>>,
+    /// The processes below any rlock, when a dead session was first looked at.
+    nested: Option<Vec<Nested>>,
     /// The beacons of the processes that did not claim a grant in time.
     passed_over: HashSet<Identity>,
     /// The sessions that the operations so far have granted something, and that are not yet known
@@ -213,7 +213,7 @@ impl Embedded {
                 concerned: concerned.clone(),
                 woken: Wakeups::default(),
                 reaped: Vec::new(),
-                stopped: None,
+                nested: None,
                 passed_over: HashSet::new(),
                 granted: VecDeque::new(),
                 admitted: None,

@@ -32,7 +32,7 @@ impl Work<'_> {
             let mut ends: Vec<_> = ending::end_of(holder.process.pid).into_iter().collect();
             // A hold of `acquire` has no guardian, and its processes go on without it.
             if !holder.job.is_acquire {
-                ends.extend(self.kill_stopped(id)?);
+                ends.extend(self.kill_rest(id)?);
             }
             if !ends.is_empty() || self.is_end_unseen(id)? {
                 return Err(Error::Ending(ends));
@@ -43,10 +43,10 @@ impl Work<'_> {
         self.apply_alone(Op::Reap { session: id, ended }).map(drop)
     }
 
-    /// Kills what a guardian of this pid namespace has stopped before it was killed itself. A
-    /// guardian that has come to its end has noted that. Returns what tells when these processes
-    /// have ended.
-    fn kill_stopped(&mut self, id: SessionId) -> Result<Vec<OwnedFd>, Error> {
+    /// Kills what a dead holder of this pid namespace has left of its tree, as its guardian does: the
+    /// guardian was killed as well. A guardian that has come to its end has noted that. Returns what
+    /// tells when these processes have ended. A request from below the holder kills nothing.
+    fn kill_rest(&mut self, id: SessionId) -> Result<Vec<OwnedFd>, Error> {
         let is_near = |identity: &Identity| identity.is_near();
         let is_left = match self.records().beacon(id)?.filter(is_near) {
             Some(identity) => beacon::tree_end(self.directory, id, &identity).is_none(),
@@ -56,9 +56,11 @@ impl Work<'_> {
             return Ok(Vec::new());
         }
         // A server that has died had many sessions, so /proc is read once.
-        let stopped = self.stopped.get_or_insert_with(processes::stopped);
         let session = id.to_string();
-        Ok(stopped.iter().filter_map(|process| process.kill_if_of(&session)).collect())
+        let nested = self.nested.get_or_insert_with(processes::nested);
+        let rest: Vec<_> = nested.iter().filter(|process| process.is_of(&session)).collect();
+        let is_below = rest.iter().any(|process| process.is_this());
+        Ok(rest.iter().filter(|_| !is_below).filter_map(|process| process.kill()).collect())
     }
 
     /// Whether a dead holder ran in another pid namespace, and its guardian has not noted the end
