@@ -190,7 +190,7 @@ pub trait Records {
         Ok(true)
     }
     /// Lets some of the resources that were idle longest forget what they need not keep, until
-    /// there is room. Returns how many have forgotten something.
+    /// there is room. Returns how many it has looked at.
     fn forget_idle(&mut self, now: StoreTime) -> Result<usize, Self::Error>
     where
         Self: Sized,

@@ -468,36 +468,35 @@ fn make_room<R: Records>(records: &mut R, now: StoreTime) -> Result<(), R::Error
 }
 
 /// Lets the resources that were idle longest forget what they need not keep, until there is room.
-/// Returns how many have forgotten something; more may be left.
+/// Returns how many it has looked at; more may be left. One that has nothing to forget comes last
+/// afterwards, so the next call looks at others.
 pub(crate) fn forget_idle<R: Records>(records: &mut R, now: StoreTime) -> Result<usize, R::Error> {
-    let mut forgotten = 0;
+    let mut looked_at = 0;
     for _ in 0..FORGOTTEN_MAX {
         if records.has_room()? {
             break;
         }
         let Some((known, name)) = records.first_to_check()? else { break };
         let Some(mut past) = records.past(&name)? else { break };
+        looked_at += 1;
         if past.keeps_until() > known {
             // It was used since, so others were idle for longer.
             past.check_at = past.keeps_until();
             records.put_past(&name, past, Some(known))?;
             continue;
         }
-        let (jobs, ring) = (past.jobs.len(), past.ring.clone());
-        let left = (ring.end - ring.start).saturating_sub(PRUNED_MAX);
+        let left = (past.ring.end - past.ring.start).saturating_sub(PRUNED_MAX);
         trim(records, &name, &mut past, left)?;
         past.jobs.retain(|_, job| job.is_bound(now));
-        forgotten += usize::from(past.jobs.len() < jobs || past.ring != ring);
         if left > 0 {
             records.put_past(&name, past, Some(known))?;
         } else if past.jobs.is_empty() && records.resource(&name)?.is_none() {
             records.remove_past(&name, known)?;
-            forgotten += usize::from(jobs == 0 && ring.is_empty());
         } else {
             // It has nothing more to forget for now.
             past.check_at = now + RETENTION;
             records.put_past(&name, past, Some(known))?;
         }
     }
-    Ok(forgotten)
+    Ok(looked_at)
 }

@@ -406,15 +406,15 @@ impl Records for Transaction<'_> {
         if self.forgets {
             return Ok(0);
         }
-        let forgotten = remember::forget_idle(self, now)?;
-        if forgotten > 0 || self.has_room()? {
-            return Ok(forgotten);
+        let looked_at = remember::forget_idle(self, now)?;
+        if looked_at > 0 || self.has_room()? {
+            return Ok(looked_at);
         }
         let Some(other) = self.other_namespace()? else { return Ok(0) };
         let own = std::mem::replace(&mut self.namespace, Cow::Owned(other));
-        let forgotten = remember::forget_idle(self, now);
+        let looked_at = remember::forget_idle(self, now);
         self.namespace = own;
-        forgotten
+        looked_at
     }
 
     fn past(&self, name: &Resource) -> Result<Option<Past>, Error> {

@@ -123,6 +123,8 @@ impl View {
 
 /// The error of a process whose files were replaced, so that other processes use another lock.
 const REPLACED: &str = "somebody has removed or replaced its files while it was in use";
+/// How often idle resources forget for one request, before it counts as one too many.
+const ROOMS_MAX: u32 = 1_000;
 /// Maximum number of times that a directory is opened again while somebody keeps replacing it.
 const OPENINGS: usize = 8;
 /// The number that no user has, see chown(2).
@@ -152,6 +154,7 @@ impl Embedded {
         mut work: impl FnMut(&mut Work<'_>) -> Result<T, failure::Error>,
     ) -> Result<Option<T>, Error> {
         let mut patience = Patience::default();
+        let mut rooms = 0..ROOMS_MAX;
         loop {
             match self.try_transact(limit, &own, patience.is_left(), &mut work)? {
                 Tried::Done(result) => return Ok(Some(result)),
@@ -160,18 +163,27 @@ impl Embedded {
                 Tried::Ends(ends) => patience.wait(&ends),
                 Tried::Crowd => match self.try_transact(limit, &own, false, &mut |work| work.drop_portion())? {
                     Tried::NoLock => return Ok(None),
-                    Tried::Full(error) => self.make_room(limit, &own, error)?,
+                    Tried::Full(error) => self.make_room(limit, &own, rooms.next(), error)?,
                     _ => {}
                 },
                 Tried::Portion => {}
-                Tried::Full(error) => self.make_room(limit, &own, error)?,
+                Tried::Full(error) => self.make_room(limit, &own, rooms.next(), error)?,
             }
         }
     }
 
-    /// Lets idle resources forget, or returns the error of a full table if they have nothing to
-    /// forget.
-    fn make_room(&mut self, limit: Option<Duration>, own: &dyn Own, error: Error) -> Result<(), Error> {
+    /// Lets idle resources forget, or returns the error of a full table if none is left to ask, or
+    /// enough were asked.
+    fn make_room(
+        &mut self,
+        limit: Option<Duration>,
+        own: &dyn Own,
+        turn: Option<u32>,
+        error: Error,
+    ) -> Result<(), Error> {
+        if turn.is_none() {
+            return Err(error);
+        }
         match self.try_transact(limit, own, false, &mut |work| work.forget_idle())? {
             Tried::Done(0) => Err(error),
             Tried::Done(_) | Tried::NoLock => Ok(()),

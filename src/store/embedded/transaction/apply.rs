@@ -87,8 +87,8 @@ impl Work<'_> {
     /// something.
     pub(super) fn forget_idle(&mut self) -> Result<usize, Error> {
         let now = self.time()?;
-        let forgotten = self.table.records_mut().forget_idle(now)?;
-        self.changed |= forgotten > 0;
-        Ok(forgotten)
+        let looked_at = self.table.records_mut().forget_idle(now)?;
+        self.changed |= looked_at > 0;
+        Ok(looked_at)
     }
 }
