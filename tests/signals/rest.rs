@@ -17,6 +17,7 @@ const TREES: &[&[&str]] = &[
     &["sh", "-c", "./plain; true"],
     &["sh", "-c", "./work"],
     &["sh", "-c", "timeout 60 ./work; true"],
+    &["sh", "-c", "sh -c './work; true'; true"],
     &["sh", "-c", "./work & wait"],
     &["bash", "-c", "set -m; ./work; true"],
     &["bash", "-c", "trap 'exit 1' TERM INT; ./plain & wait"],

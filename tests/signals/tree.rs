@@ -252,6 +252,7 @@ fn next_request_kills_what_a_killed_guardian_has_left() {
     until_dead(guardian);
     let states = format!("grep -h State /proc/{}/status /proc/{}/status; true", left[0], left[1]);
     let next = lab.run(["exec", "-w", "60", "--write", "k", "--write", "inner", "--", "sh", "-c", &states]);
+    assert_eq!(next.code(), Some(0), "{next:?}");
     let lives = ['T', 'S', 'R'].iter().any(|state| next.stdout.contains(&format!("State:\t{state}")));
     assert!(!lives, "the old tree is dead before the next command starts: {next:?}");
 }
