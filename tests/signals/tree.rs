@@ -241,7 +241,10 @@ fn command_dies_with_rlock_even_without_its_guardian() {
 #[test]
 fn next_request_kills_what_a_killed_guardian_has_left() {
     let lab = Lab::new();
-    let job = "sh -c 'echo pid $$; exec sleep 1000' & rlock exec inner -- sh -c 'echo pid $$; exec sleep 1000' & wait";
+    // The kernel sends SIGHUP to a stopped process group that nobody is left to continue, and to no
+    // group in a session of its own.
+    let job = "setsid sh -c 'echo pid $$; exec sleep 1000' &
+        setsid rlock exec inner -- sh -c 'echo pid $$; exec sleep 1000' & wait";
     let mut session = Session::rlock(&lab, ["exec", "k", "--", "sh", "-c", job]);
     let left = processes(&mut session, 2);
     let guardian = until_guarded(session.pid());
