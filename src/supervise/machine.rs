@@ -172,8 +172,8 @@ impl Next {
 /// [`draining`]. What the command has left may still work or clean up, so the grant is held until
 /// that has ended. The machine tells the rest once, and kills nothing of it.
 ///
-/// **Leaving**, from Running or Draining to Done: the store may have revoked the grant without a message.
-/// The release finds that out.
+/// **Leaving**, from Running or Draining to Done: the store may have revoked the grant without a
+/// message. The release finds that out.
 ///
 /// **Sparing**, before Done: everything else is over, and rlock waits for the end of its spare
 /// work, see [`spare`].

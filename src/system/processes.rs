@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::fs::{Dir, DirEntry, Mode, OFlags, open};
-use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
 
 /// The flag of a process that has begun to end, PF_EXITING in include/linux/sched.h.
 const EXITING: u64 = 4;
@@ -183,7 +183,8 @@ pub(crate) fn name(pid: Pid) -> Vec<u8> {
     read.trim_ascii_end().to_vec()
 }
 
-/// Whether a process has a handler for the signal of this number; `None` if there is no such process.
+/// Whether a process has a handler for the signal of this number; `None` if there is no such
+/// process.
 pub(crate) fn catches(pid: Pid, signal: i32) -> Option<bool> {
     let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
@@ -265,7 +266,7 @@ pub(crate) fn names_session(process: Process, session: &str) -> Option<bool> {
 /// A process below an rlock, and the environment that it was started with.
 #[derive(Debug)]
 pub(crate) struct Nested {
-    pid: Pid,
+    process: Process,
     environment: Vec<u8>,
 }
 
@@ -273,15 +274,15 @@ pub(crate) struct Nested {
 /// is one.
 pub(crate) fn nested() -> Vec<Nested> {
     let read = |pid: Pid| fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).ok();
-    let living = all().into_iter().filter(|stat| !stat.ended).map(|stat| stat.process.pid);
-    let all = living.filter_map(|pid| Some(Nested { pid, environment: read(pid)? }));
+    let living = all().into_iter().filter(|stat| !stat.ended).map(|stat| stat.process);
+    let all = living.filter_map(|process| Some(Nested { process, environment: read(process.pid)? }));
     all.filter(|process| names_session_in(&process.environment, "")).collect()
 }
 
 impl Nested {
     /// Whether this is the calling process.
     pub(crate) fn is_this(&self) -> bool {
-        self.pid == getpid()
+        self.process.pid == getpid()
     }
 
     /// Whether the process belongs to the command or to the spare work of the session.
@@ -289,12 +290,14 @@ impl Nested {
         names_session_in(&self.environment, session)
     }
 
-    /// Kills the process. Returns what tells when it has ended, or `None` if it may not be killed or
-    /// has ended already.
+    /// Kills the process. Returns what tells when it has ended, or `None` if it may not be killed
+    /// or has ended already.
     pub(crate) fn kill(&self) -> Option<OwnedFd> {
-        let process = pidfd_open(self.pid, PidfdFlags::empty()).ok()?;
-        kill_process(self.pid, Signal::KILL).ok()?;
-        Some(process)
+        let pidfd = pidfd_open(self.process.pid, PidfdFlags::empty()).ok()?;
+        // Another process may have got the number since.
+        stat(self.process.pid).ok().filter(|stat| stat.process == self.process)?;
+        pidfd_send_signal(&pidfd, Signal::KILL).ok()?;
+        Some(pidfd)
     }
 }
 
@@ -312,7 +315,8 @@ fn field(stat: &[u8], number: usize) -> Option<usize> {
     fields.split_ascii_whitespace().nth(number - 3)?.parse().ok()
 }
 
-/// Whether the variables of rlock in an environment name the session, or any session for an empty text.
+/// Whether the variables of rlock in an environment name the session, or any session for an empty
+/// text.
 fn names_session_in(environment: &[u8], session: &str) -> bool {
     let mut variables = environment.split(|byte| *byte == 0);
     variables.any(|variable| {

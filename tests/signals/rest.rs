@@ -66,6 +66,14 @@ fn log(lab: &Lab) -> String {
     fs::read_to_string(lab.folder().join("log")).expect("the next command writes to the log")
 }
 
+/// Fails unless the next command has run, and only after the tree of the holder.
+fn expect_turns(lab: &Lab, tree: &[&str], mut holder: Session, next: Running) {
+    assert_eq!(next.end().code(), Some(0), "{tree:?}");
+    holder.code();
+    assert!(log(lab).ends_with("next\n") && !log(lab).contains("overlap"), "{tree:?}: {}", log(lab));
+    fs::remove_file(lab.folder().join("log")).expect("the log is there");
+}
+
 fn exec<'w>(tree: &[&'w str]) -> Vec<&'w str> {
     [&["exec", "k", "--"], tree].concat()
 }
@@ -81,10 +89,7 @@ fn term_to_rlock_frees_the_lock_when_the_last_process_of_the_tree_has_ended() {
             holder.output.expect("working");
             let next = next(lab);
             holder.signal(Signal::TERM);
-            assert_eq!(next.end().code(), Some(0), "{tree:?}");
-            holder.code();
-            assert!(log(lab).ends_with("next\n") && !log(lab).contains("overlap"), "{tree:?}: {}", log(lab));
-            fs::remove_file(lab.folder().join("log")).expect("the log is there");
+            expect_turns(lab, tree, holder, next);
         }
         lab.assert_idle();
     });
@@ -103,17 +108,14 @@ fn term_to_every_process_frees_the_lock_when_the_last_one_has_ended() {
         for member in holder.members() {
             let _ = kill_process(member, Signal::TERM);
         }
-        assert_eq!(next.end().code(), Some(0), "{tree:?}");
-        holder.code();
-        assert!(log(&lab).ends_with("next\n") && !log(&lab).contains("overlap"), "{tree:?}: {}", log(&lab));
-        fs::remove_file(lab.folder().join("log")).expect("the log is there");
+        expect_turns(&lab, tree, holder, next);
     }
     lab.assert_idle();
 }
 
 /// Ctrl-C reaches the foreground group. "A further INT is passed to the rest as TERM", for jobs that
-/// a shell lets ignore INT. `timeout`, `setsid` and `set -m` take the work out of that group, and the shell
-/// waits for it.
+/// a shell lets ignore INT. `timeout`, `setsid` and `set -m` take the work out of that group, and the
+/// shell waits for it.
 #[test]
 fn ctrl_c_frees_the_lock_when_the_last_process_of_the_tree_has_ended() {
     skip_unless!(needs::programs(&["bash", "setsid", "timeout", "flock", "make"]));
@@ -129,10 +131,7 @@ fn ctrl_c_frees_the_lock_when_the_last_process_of_the_tree_has_ended() {
             holder.output.expect("still run");
             holder.types("\x03");
         }
-        assert_eq!(next.end().code(), Some(0), "{tree:?}");
-        holder.code();
-        assert!(log(&lab).ends_with("next\n") && !log(&lab).contains("overlap"), "{tree:?}: {}", log(&lab));
-        fs::remove_file(lab.folder().join("log")).expect("the log is there");
+        expect_turns(&lab, tree, holder, next);
     }
     lab.assert_idle();
 }
