@@ -108,7 +108,7 @@ pub(crate) struct Run {
     pub(crate) ended: bool,
     /// Whether the nemesis killed or stopped the command or its rlock.
     pub(crate) faulted: bool,
-    /// When the nemesis first killed one of them.
+    /// When the nemesis killed the rlock or the client.
     pub(crate) killed: Option<Instant>,
     /// When the server of the client was killed, so that its hold ended.
     pub(crate) freed: Option<Instant>,

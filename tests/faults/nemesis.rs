@@ -100,7 +100,13 @@ fn pause(stage: &Stage, random: &mut Random, target: Target, least: u64, most: u
 
 fn kill(stage: &Stage, random: &mut Random, target: Target) -> bool {
     let Some(victim) = stage.victim(target, random) else { return false };
-    stage.signal(&victim, Signal::KILL, "killed");
+    // The hold of an rlock lives on without the guardian, and until the command's tree is gone.
+    let fault = match target {
+        Target::Rlock => "killed",
+        Target::Command => "command-killed",
+        Target::Guardian => "guardian-killed",
+    };
+    stage.signal(&victim, Signal::KILL, fault);
     true
 }
 

@@ -98,6 +98,13 @@ mod tests {
         assert_eq!(check(&two(20, "25 1.1 exit 75"), Duration::ZERO), [], "they have met");
     }
 
+    /// The nested rlock outlives the command around it, and the outer rlock holds until it ends.
+    #[test]
+    fn holder_whose_command_was_killed_is_in_the_cycle() {
+        assert_eq!(check(&two(20, "15 1 faulted command-killed"), Duration::ZERO), []);
+        assert_eq!(run_ids(&check(&two(20, "15 1 faulted killed"), Duration::ZERO)), [["2.1"]]);
+    }
+
     #[test]
     fn cycle_that_ended_long_before_the_report_is_a_violation() {
         let mut late = two(20, "25 1.1 exit 75");
