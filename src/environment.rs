@@ -12,7 +12,7 @@
 //! - `acquired`: finds the locks of `rlock acquire`.
 
 pub(crate) mod acquired;
-mod caller;
+pub(crate) mod caller;
 mod ci;
 mod config;
 pub(crate) mod context;

@@ -25,6 +25,6 @@ mod url;
 
 pub use error::Error;
 pub use handle::{AcquireOptions, Grant, Handle, Obstruction, Released, Replicas, Standing};
-pub use operations::{Changed, Elsewhere, Inspection, Notices, Store, Unusable};
+pub use operations::{Breaking, Changed, Elsewhere, Inspection, Notices, Store, Unusable};
 pub use redis::Secrets;
 pub use url::{DEFAULT_NAMESPACE, NAMESPACE_BYTES_MAX, are_same_servers, has_password, open};

@@ -4,7 +4,7 @@
 //! of the crate.
 
 /// The format of the keys on a server.
-pub(crate) const FORMAT: u32 = 3;
+pub(crate) const FORMAT: u32 = 4;
 
 /// See [`RETENTION`](crate::lock::past::RETENTION), in seconds.
 pub(crate) const RETENTION: u64 = 7 * 24 * 60 * 60;

@@ -66,6 +66,7 @@ pub(crate) mod id {
     pub(crate) const WIDE: &str = "wide";
     pub(crate) const DRY_RUN: &str = "dry-run";
     pub(crate) const BREAK: &str = "break";
+    pub(crate) const NOW: &str = "now";
     pub(crate) const MODE: &str = "MODE";
     pub(crate) const RESOURCE: &str = "resource";
     pub(crate) const SHELL: &str = "SHELL";

@@ -1,8 +1,10 @@
-//! `rlock cleanup` and `rlock break`: removes expired and dead sessions and, with `break`, takes
-//! live grants away.
+//! `rlock cleanup` and `rlock break`: removes expired and dead sessions and, with `break`, revokes
+//! live grants.
 
 use std::collections::BTreeSet;
+use std::env;
 use std::fmt::Write;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Arg, ArgMatches, Command};
@@ -13,17 +15,22 @@ use super::{Invocation, stdout};
 use crate::arguments::help::notes;
 use crate::arguments::mistake::Mistake;
 use crate::arguments::options::{StoreOptions, id, keys, option, read_keys, read_store, switch};
+use crate::arguments::request::Whose;
 use crate::arguments::values;
-use crate::environment::{after_all_but, context, say};
+use crate::environment::{after_all_but, caller, context, say};
 use crate::lock::op::HolderListing;
 use crate::lock::records::{ClaimRecord, Phase, Session};
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::show::failure::Failure;
 use crate::show::messages;
-use crate::store::Store;
+use crate::store::{Breaking, Store};
 use crate::system::exit;
-use crate::words::one_line;
+use crate::words::{self, one_line};
+
+mod revoked;
+
+use self::revoked::Revoked;
 
 pub(super) const CLEANUP: Subcommand = Subcommand {
     name: "cleanup",
@@ -41,7 +48,7 @@ pub(super) const BREAK: Subcommand = Subcommand {
     name: "break",
     page: "rlock-break",
     section: 1,
-    about: "Take live locks away, and have their commands stopped",
+    about: "Have the commands of live locks stopped, and their locks freed",
     texts: &[include_str!("pages/break.txt")],
     define: define_break,
     read: read_break,
@@ -54,15 +61,24 @@ pub(super) const BREAK: Subcommand = Subcommand {
 pub(crate) struct Cleanup {
     /// The store to clean.
     pub(super) store: StoreOptions,
-    /// The resources to clean, none twice. If empty, all resources are cleaned; with `break_grants`
-    /// it is never empty.
+    /// The resources to clean, none twice. If empty, all resources are cleaned; with `breaks` it is
+    /// never empty.
     pub(super) resources: Vec<Resource>,
     /// Only report what would be removed.
     pub(super) dry_run: bool,
-    /// Take live grants away too.
-    pub(super) break_grants: bool,
-    /// Take only the grants of this holder away.
+    /// Break live grants too.
+    pub(super) breaks: Option<Breaks>,
+}
+
+/// How live grants are broken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Breaks {
+    /// Only those of this holder.
     pub(super) only: Option<Holder>,
+    /// At once, while their commands may run.
+    pub(super) now: bool,
+    /// How long to wait until they are released.
+    pub(super) wait: Option<Duration>,
 }
 
 /// Selects one of several holders.
@@ -84,30 +100,38 @@ fn define(command: Command) -> Command {
         ))
         .arg(keys("What to clean [default: all]"))
         .arg(dry_run("Only say what would be removed"))
-        .arg(switch(id::BREAK, "Take live locks on KEY away, too, as 'rlock break' does"))
-        .args(holder().map(|arg| arg.requires(id::BREAK)))
+        .arg(switch(id::BREAK, "Break live locks on KEY, too, as 'rlock break' does"))
+        .args(break_options().map(|arg| arg.requires(id::BREAK)))
 }
 
 /// The definition of its words.
 fn define_break(command: Command) -> Command {
     command
-        .override_usage("rlock break KEY... [--session ID | --pid PID] [--dry-run]")
+        .override_usage("rlock break KEY... [-w DUR | --now] [--session ID | --pid PID] [--dry-run]")
         .after_help(notes(
-            "Exit: 0, or 1 if nobody holds any KEY.",
-            &["rlock break --dry-run deploy", "rlock break backup --pid 4711"],
+            "Exit: 0 if the locks are free, 1 if nobody holds any KEY, 75 if one is still held after the wait.",
+            &["rlock break --dry-run deploy", "rlock break -w 1m backup --pid 4711"],
         ))
-        .arg(keys("Whose locks to take away: their commands are stopped").required(true))
-        .arg(dry_run("Only say what would be taken away"))
-        .args(holder())
+        .arg(keys("Whose locks to break: their commands are stopped").required(true))
+        .arg(dry_run("Only say what would be broken"))
+        .args(break_options())
 }
 
 fn dry_run(help: &'static str) -> Arg {
     switch(id::DRY_RUN, help)
 }
 
-/// Selects one holder.
-fn holder() -> [Arg; 2] {
+/// The options of a break.
+fn break_options() -> [Arg; 4] {
     [
+        option(
+            id::WAIT,
+            "DUR",
+            values::duration,
+            "Wait at most DUR until the lock is released [default: the rest of the lease, or 1m]",
+        )
+        .short('w'),
+        switch(id::NOW, "Free the lock at once, while its command may still run").conflicts_with(id::WAIT),
         option(id::HOLDER, "ID", values::session, "Break only the lock of this session").conflicts_with(id::PID),
         option(id::PID, "PID", values::pid, "Break only the lock of the rlock with this process id"),
     ]
@@ -115,10 +139,10 @@ fn holder() -> [Arg; 2] {
 
 /// Reads the matched words.
 fn read(matches: ArgMatches) -> Result<Invocation, Mistake> {
-    let break_grants = matches.get_flag(id::BREAK);
-    let cleanup = cleaned(matches, break_grants);
-    if cleanup.break_grants && cleanup.resources.is_empty() {
-        return Err(Mistake::plain("--break needs a KEY: name the locks to take away"));
+    let breaks = matches.get_flag(id::BREAK);
+    let cleanup = cleaned(matches, breaks);
+    if breaks && cleanup.resources.is_empty() {
+        return Err(Mistake::plain("--break needs a KEY: name the locks to break"));
     }
     Ok(Invocation::Cleanup(cleanup))
 }
@@ -129,13 +153,17 @@ fn read_break(matches: ArgMatches) -> Result<Invocation, Mistake> {
 }
 
 /// What `cleanup` and `break` share.
-fn cleaned(mut matches: ArgMatches, break_grants: bool) -> Cleanup {
+fn cleaned(mut matches: ArgMatches, breaks: bool) -> Cleanup {
     let session = matches.remove_one(id::HOLDER).map(Holder::Session);
+    let breaks = breaks.then(|| Breaks {
+        only: session.or_else(|| matches.remove_one(id::PID).map(Holder::Process)),
+        now: matches.get_flag(id::NOW),
+        wait: matches.remove_one(id::WAIT),
+    });
     Cleanup {
         resources: read_keys(&mut matches),
         dry_run: matches.get_flag(id::DRY_RUN),
-        break_grants,
-        only: session.or_else(|| matches.remove_one(id::PID).map(Holder::Process)),
+        breaks,
         store: read_store(&mut matches),
     }
 }
@@ -146,50 +174,66 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
     let dry = cleanup.dry_run;
     let dead = store.cleanup(&cleanup.resources, dry).map_err(Failure::from)?;
     let removed = if dry { "would remove" } else { "removed" };
-    let removed = Done { to_hold: removed, to_unclaimed: removed, then: "" };
-    tell(removed, dead.iter().map(|(_, session)| session), None)?;
-    if !cleanup.break_grants {
+    let removed = Done { to_hold: removed, to_unclaimed: removed };
+    tell(removed, dead.iter().map(|(_, session)| session), None, |_| String::new())?;
+    let Some(breaks) = cleanup.breaks else {
         let unusable = store.take_unusable();
         if !dry {
             report_live(store.as_mut(), &cleanup.resources);
         }
         return Ok(after_all_but(&unusable));
-    }
+    };
+    let by = caller::process(&Whose::default(), None, &env::args_os().collect::<Vec<_>>());
+    let (how, broke) = match breaks.now {
+        _ if dry => (Breaking::DryRun, Done { to_hold: "would break", to_unclaimed: "would take back" }),
+        true => (Breaking::Now, BROKE),
+        false => (Breaking::Revoke(&by), BROKE),
+    };
     // No command runs under a grant that its rlock has not claimed, so the rlock is not told of a
     // loss: it asks again.
-    let broke = if dry {
-        let then = "; its request would wait again";
-        Done { to_hold: "would break", to_unclaimed: "would take back", then }
-    } else {
-        Done { to_hold: "broke", to_unclaimed: "took back", then: "; its request waits again" }
+    let then = |session: &Session| match (session.phase, how) {
+        (Phase::Granted, Breaking::DryRun) => "; its request would wait again".to_owned(),
+        (Phase::Granted, _) => "; its request waits again".to_owned(),
+        (Phase::Held, Breaking::Now) => "; its command may run on beside that of the next holder".to_owned(),
+        _ => String::new(),
     };
+    let mut revoked = Vec::new();
     // A dry run removes nothing, so the store still lists the dead sessions. It also lists a
     // session again that holds several of the resources.
     let mut told: BTreeSet<_> = dead.iter().map(|(id, _)| *id).collect();
     let mut held: BTreeSet<_> = dead.iter().flat_map(|(_, session)| context::held_by(session)).collect();
     for resource in &cleanup.resources {
-        let only = cleanup.only.map(|only| find(store.as_mut(), resource, only)).transpose()?;
+        let only = breaks.only.map(|only| find(store.as_mut(), resource, only)).transpose()?;
         if only == Some(None) {
             continue;
         }
-        let broken = store.break_grants(resource, only.flatten(), dry).map_err(Failure::from)?;
+        let broken = store.break_grants(resource, only.flatten(), how).map_err(Failure::from)?;
         held.extend(broken.iter().flat_map(|(_, session)| context::held_by(session)));
-        let live = broken.iter().filter(|(id, _)| told.insert(*id)).map(|(_, session)| session);
-        tell(broke, live, Some((resource, &cleanup.resources)))?;
+        let live = broken.into_iter().filter(|(id, _)| told.insert(*id));
+        let stays = |session: &Session| session.phase == Phase::Held && matches!(how, Breaking::Revoke(_));
+        let (staying, gone): (Vec<_>, Vec<_>) = live.partition(|(_, session)| stays(session));
+        tell(broke, gone.iter().map(|(_, session)| session), Some((resource, &cleanup.resources)), then)?;
+        revoked.extend(staying.into_iter().map(|(id, session)| Revoked { id, session, resource: resource.clone() }));
     }
+    let left = revoked::wait(store.as_mut(), revoked, breaks.wait, |done, after| {
+        let after = format!("; it was released after {}", words::duration(after));
+        tell(BROKE, [&done.session].into_iter(), Some((&done.resource, &cleanup.resources)), |_| after.clone())
+    })?;
     let free: Vec<_> = cleanup.resources.iter().filter(|resource| !held.contains(resource)).collect();
     let unusable = store.take_unusable();
     // `after_all_but` reports the unusable resources below; their holders are unknown.
     let is_usable = |name: &Resource| !unusable.iter().any(|found| found.resource.as_ref() == Some(name));
     for resource in free.iter().filter(|name| is_usable(name)) {
-        let who = match cleanup.only {
+        let who = match breaks.only {
             None => "nobody holds".to_owned(),
             Some(Holder::Session(id)) => format!("session {id} does not hold"),
             Some(Holder::Process(pid)) => format!("process {} does not hold", pid.as_raw_nonzero()),
         };
         say(&format!("{who} '{resource}': nothing to break; 'rlock inspect' shows what is held"));
     }
+    left.iter().for_each(|revoked| say(&revoked.is_still_held()));
     match after_all_but(&unusable) {
+        0 if !left.is_empty() => Ok(exit::BUSY),
         0 if free.len() == cleanup.resources.len() => Ok(exit::NOT_HELD),
         code => Ok(code),
     }
@@ -207,7 +251,8 @@ fn report_live(store: &mut dyn Store, resources: &[Resource]) {
     for listing in seen.resources {
         let Some(holder) = listing.holders.iter().find(|holder| !holder.is_over(seen.now)) else { continue };
         let what = messages::held(&listing.name, &holder.span, holder.mode, holder.slots, holder.count);
-        let line = format!("{what} is a live lock: 'rlock break' takes it away, 'rlock inspect' shows who holds it");
+        let line =
+            format!("{what} is a live lock: 'rlock break' has its command stopped, 'rlock inspect' shows who holds it");
         say(&line);
     }
 }
@@ -237,19 +282,20 @@ struct Done {
     to_hold: &'static str,
     /// To a grant from the queue that the session has not claimed.
     to_unclaimed: &'static str,
-    /// What happens to the request of such a grant.
-    then: &'static str,
 }
+
+const BROKE: Done = Done { to_hold: "broke", to_unclaimed: "took back" };
 
 /// Prints a line for each claim: what was done, to which claim, of which session. Each call prints
 /// at once, so that a later failure leaves no change unreported.
 ///
 /// `broken` is the resource that was broken, and all resources to break. A claim on any other
-/// resource was removed with its session.
+/// resource was removed with its session. `then` says what follows for the session.
 fn tell<'a>(
     done: Done,
     sessions: impl Iterator<Item = &'a Session>,
     broken: Option<(&Resource, &[Resource])>,
+    then: impl Fn(&Session) -> String,
 ) -> anyhow::Result<()> {
     let mut report = String::new();
     for session in sessions {
@@ -259,9 +305,8 @@ fn tell<'a>(
             let line = line(done, session, record);
             let with = broken.filter(|_| !is_named(record));
             let with = with.map(|(resource, _)| format!(", held together with '{resource}'")).unwrap_or_default();
-            let then = if session.phase == Phase::Granted { done.then } else { "" };
             // Writing to a String cannot fail.
-            let _ = writeln!(report, "{}", one_line(&(line + &with + then)));
+            let _ = writeln!(report, "{}", one_line(&(line + &with + &then(session))));
         }
     }
     stdout::print(report.as_bytes()).context("can't write to standard output")

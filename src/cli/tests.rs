@@ -15,7 +15,7 @@ use clap_complete::Shell;
 use rustix::process::Pid;
 
 use super::acquire::Until;
-use super::cleanup::{Cleanup, Holder};
+use super::cleanup::{Breaks, Cleanup, Holder};
 use super::downgrade::Downgrade;
 use super::exec::Exec;
 use super::held::HeldBy;
@@ -237,16 +237,26 @@ fn other_subcommands_are_parsed() {
     assert_eq!(parsed("history k -n 3 --failed --json").unwrap(), Invocation::History(history));
     let history = History { since: Some(secs(60)), stats: true, ..History::default() };
     assert_eq!(parsed("history --since 1m --stats").unwrap(), Invocation::History(history));
-    let cleanup = |resources, dry_run, break_grants| {
-        let (store, only) = (StoreOptions::default(), None);
-        Invocation::Cleanup(Cleanup { store, resources, dry_run, break_grants, only })
+    let cleanup = |resources, dry_run, breaks| {
+        let store = StoreOptions::default();
+        Invocation::Cleanup(Cleanup { store, resources, dry_run, breaks })
     };
-    assert_eq!(parsed("cleanup").unwrap(), cleanup(vec![], false, false));
-    assert_eq!(parsed("cleanup --break a b --dry-run").unwrap(), cleanup(names(&["a", "b"]), true, true));
-    assert_eq!(parsed("break a b --dry-run").unwrap(), cleanup(names(&["a", "b"]), true, true));
+    let plain = Some(Breaks::default());
+    assert_eq!(parsed("cleanup").unwrap(), cleanup(vec![], false, None));
+    assert_eq!(parsed("cleanup --break a b --dry-run").unwrap(), cleanup(names(&["a", "b"]), true, plain));
+    assert_eq!(parsed("break a b --dry-run").unwrap(), cleanup(names(&["a", "b"]), true, plain));
+    for line in ["cleanup --break k", "break k"] {
+        let now = Some(Breaks { now: true, ..Breaks::default() });
+        assert_eq!(parsed(&format!("{line} --now")).unwrap(), cleanup(names(&["k"]), false, now));
+        let limited = Some(Breaks { wait: Some(secs(3)), ..Breaks::default() });
+        assert_eq!(parsed(&format!("{line} -w 3s")).unwrap(), cleanup(names(&["k"]), false, limited));
+        assert!(mistake(&format!("{line} -w 3s --now")).contains(" exclude each other"));
+    }
+    assert!(mistake("cleanup k --now").contains("--break"), "{}", mistake("cleanup k --now"));
     for line in ["cleanup --break k --pid 7", "break k --pid 7"] {
         let Ok(Invocation::Cleanup(one)) = parsed(line) else { panic!("--pid is an option of {line}") };
-        assert!(matches!(one.only, Some(Holder::Process(pid)) if pid.as_raw_nonzero().get() == 7));
+        let only = one.breaks.and_then(|breaks| breaks.only);
+        assert!(matches!(only, Some(Holder::Process(pid)) if pid.as_raw_nonzero().get() == 7));
     }
     assert_eq!(mistake("break"), "KEY is missing; see 'rlock break --help'");
     assert!(mistake("cleanup k --pid 7").contains("--break"), "{}", mistake("cleanup k --pid 7"));

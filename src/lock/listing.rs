@@ -72,6 +72,7 @@ impl ResourceListing {
                     since: session.since,
                     expiry: session.expiry.filter(|expiry| *expiry < StoreTime::NEVER),
                     kept: session.is_kept(),
+                    revoked: session.revoked.clone(),
                     ancestors: session.ancestors.clone(),
                     process: session.process.clone(),
                 });

@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use super::mode::Mode;
 use super::past::{End, Ending, JOBS_MAX, Streak};
+use super::records::Revocation;
 use super::request::{Place, Process, Request, SessionId};
 use super::resource::Resource;
 use super::span::Span;
@@ -54,13 +55,16 @@ pub enum Op {
         /// The instant of the end of its process tree, if it is known.
         ended: Option<StoreTime>,
     },
-    /// Removes every holder of a resource, or only one, together with the other claims of these
-    /// holders.
+    /// Revokes every grant on a resource, or only one. A session whose command may run gives its
+    /// grant back itself, and holds all of its claims until then; any other session leaves at once.
     Break {
         /// The resource.
         resource: Resource,
-        /// The one holder to remove, if not all are meant.
+        /// The one holder to break, if not all are meant.
         only: Option<SessionId>,
+        /// The process that revokes the grants; `None` if all of these sessions leave at once,
+        /// whether or not their commands run.
+        by: Option<Process>,
     },
     /// Removes what an unused resource remembers. A resource that is held or waited for keeps all.
     Forget(Resource),
@@ -129,6 +133,8 @@ pub enum Reply {
         slots: Vec<u32>,
         /// How the last hold of the first resource had ended at the grant, if that is known.
         last: Option<Ending>,
+        /// Whether the grant is revoked, so that the session has to give it back.
+        is_revoked: bool,
     },
     /// The session is a waiter.
     Waiting,
@@ -160,7 +166,7 @@ pub enum Reply {
     KeptUntil(StoreTime),
     /// The session is unknown: it never held or waited, or it no longer does.
     Unknown,
-    /// The holders whose grants were revoked.
+    /// The holders whose grants are revoked or were taken away.
     Broken(Vec<SessionId>),
     /// The holders and waiters of each listed resource.
     Listing(Vec<ResourceListing>),
@@ -296,6 +302,8 @@ pub struct HolderListing {
     pub expiry: Option<StoreTime>,
     /// Whether the claim is held without a process, until the expiry.
     pub kept: bool,
+    /// Who has revoked the grant, if it is revoked.
+    pub revoked: Option<Revocation>,
     /// The sessions whose commands this session runs below, innermost first.
     pub ancestors: Vec<SessionId>,
     /// The rlock process of the session.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::records::Later;
 use super::request::{Claim, Job, Process};
 use super::resource::Resource;
 use crate::system::clock::StoreTime;
@@ -100,6 +101,11 @@ pub struct End {
 impl End {
     /// The end of a hold without a command.
     pub const KEPT: Self = Self { ending: Ending::Kept, is_success: false };
+
+    /// The end of a hold that was revoked: without a command, it ended because of that.
+    pub(super) fn of_revoked(self) -> Self {
+        if self.ending == Ending::Kept { Self { ending: Ending::Broken, ..self } } else { self }
+    }
 }
 
 /// What an entry of a ring reports.
@@ -165,6 +171,9 @@ pub struct Entry {
     pub ended: Ended,
     /// The highest token of the claims. A skipped request had none.
     pub token: Option<u64>,
+    /// What later versions have added to the entry.
+    #[serde(skip)]
+    pub later: Later,
 }
 
 /// Counts since the resource got its past.
@@ -289,6 +298,9 @@ pub struct Past {
     /// The instant at which the table checks whether the past can go. The records find the past by
     /// this instant. It is late rather than exact, so that a change need not move it.
     pub check_at: StoreTime,
+    /// What later versions have added to the past.
+    #[serde(skip)]
+    pub later: Later,
 }
 
 /// What a resource remembers, for people.

@@ -47,6 +47,15 @@ pub enum Phase {
     Kept,
 }
 
+/// The demand of an operator that a session gives its grant back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revocation {
+    /// The instant of the first demand.
+    pub at: StoreTime,
+    /// The process that made it.
+    pub by: Process,
+}
+
 /// A session: a holder if its claims are held, otherwise a waiter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
@@ -70,7 +79,17 @@ pub struct Session {
     pub last: Option<Ending>,
     /// The rlock process of the session.
     pub process: Process,
+    /// Who has revoked the grant, if it is revoked. The session holds until it gives the grant back.
+    #[serde(skip)]
+    pub revoked: Option<Revocation>,
+    /// What later versions have added to the session.
+    #[serde(skip)]
+    pub later: Later,
 }
+
+/// Optional fields of a record that this version does not know, each with its number and its bytes.
+/// They stay with the record.
+pub type Later = Vec<(u8, Vec<u8>)>;
 
 impl Session {
     /// Whether the request of the session is granted.

@@ -189,6 +189,7 @@ fn entry_of(name: &Resource, session: &Session, ending: Ending, ended: Ended) ->
         granted: Some(session.since),
         ended,
         token: own().map(|record| record.token).max(),
+        later: Vec::new(),
     }
 }
 
@@ -343,6 +344,7 @@ fn skip<R: Records>(
         granted: None,
         ended: Ended::At(now),
         token: None,
+        later: Vec::new(),
     };
     let entry = change.enter_again(records, job.history, entry, entered)?;
     let streak = Streak { count, since, last: now, command: process.command.clone(), entry };
@@ -415,6 +417,7 @@ pub(super) fn is_spared<R: Records>(
         granted: None,
         ended: Ended::At(now),
         token: None,
+        later: Vec::new(),
     };
     let entry = change.enter_again(records, job.history, entry, known.and_then(|known| known.entry))?;
     if let Some(job) = change.past.jobs.get_mut(&by) {

@@ -19,9 +19,9 @@ use super::nesting::{self, Standing};
 use super::op::{Change, Op, Outcome, Refusal, Reply};
 use super::overtaking;
 use super::past::Remembered;
-use super::records::{ClaimRecord, Memory, Phase, Records, ResourceState, Session};
+use super::records::{ClaimRecord, Memory, Phase, Records, ResourceState, Revocation, Session};
 use super::remember::{self, Leaving};
-use super::request::{self, Claim, Place, Request, SessionId};
+use super::request::{self, Claim, Place, Process, Request, SessionId};
 use super::resource::Resource;
 use super::slots;
 use super::span::Span;
@@ -95,7 +95,7 @@ impl<R: Records> LockTable<R> {
             Op::Reap { session, ended } => self.reap(now, session, ended, &mut granted)?,
             Op::Change { session, change } => self.change(now, session, change, &mut granted)?,
             Op::Expire => Reply::Done,
-            Op::Break { resource, only } => self.take_away(now, &resource, only, &mut granted)?,
+            Op::Break { resource, only, by } => self.take_away(now, &resource, only, by, &mut granted)?,
             Op::Forget(resource) => {
                 remember::forget(&mut self.records, &resource)?;
                 Reply::Done
@@ -491,7 +491,8 @@ impl ResourceState {
 fn standing(now: StoreTime, session: &Session) -> Reply {
     if session.is_holder() {
         let lease = session.expiry.map(|expiry| expiry - now);
-        Reply::Granted { lease, tokens: session.tokens(), slots: session.slots(), last: session.last }
+        let (tokens, slots, is_revoked) = (session.tokens(), session.slots(), session.revoked.is_some());
+        Reply::Granted { lease, tokens, slots, last: session.last, is_revoked }
     } else {
         Reply::Waiting
     }
@@ -512,6 +513,8 @@ fn session_of(request: Request, standings: &[Standing], rank: Rank, asked: Store
         job: request.job,
         last: None,
         process: request.process,
+        revoked: None,
+        later: Vec::new(),
     }
 }
 

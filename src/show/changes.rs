@@ -7,6 +7,7 @@ use super::listing::command;
 use super::tree::claim;
 use crate::lock::op::ResourceListing;
 use crate::lock::past::{self, Ending, Entry, Remembered};
+use crate::lock::records::Revocation;
 use crate::lock::request::{self, Claim, Process, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
@@ -45,7 +46,9 @@ pub(crate) enum What {
     Granted,
     /// The grant, or the place in the queue, was released.
     Released,
-    /// The grant was revoked, or the holder lost it.
+    /// An operator demands that the holder gives the grant back.
+    Revoked,
+    /// The grant was broken, or the holder lost it.
     Lost,
     /// The lease ended, or the process died, without a release.
     Expired,
@@ -61,6 +64,7 @@ impl What {
             Self::Queued => "queued",
             Self::Granted => "granted",
             Self::Released => "released",
+            Self::Revoked => "revoked",
             Self::Lost => "lost",
             Self::Expired => "expired",
             Self::Busy => "busy",
@@ -79,6 +83,8 @@ pub(crate) struct Change {
     pub(crate) request: Option<Request>,
     /// How the command ended.
     pub(crate) ending: Option<Ending>,
+    /// The process that has revoked the grant.
+    pub(crate) by: Option<Process>,
 }
 
 /// A request as a listing or the history shows it.
@@ -95,7 +101,7 @@ pub(crate) struct Request {
 impl Change {
     /// The change as a line for people.
     pub(crate) fn line(&self) -> String {
-        let Self { what, at, resource, request, ending } = self;
+        let Self { what, at, resource, request, ending, by } = self;
         let mut text = format!("{} {} '{resource}'", messages::time(*at), what.as_str());
         if let Some(Request { claims, process, .. }) = request {
             let claims = claims.iter().map(|(its, count)| claim(its.mode, its.slots, *count, &its.span));
@@ -109,6 +115,9 @@ impl Change {
         }
         if let Some(ending) = ending.map(|ending| ending.to_string()).filter(|ending| ending != what.as_str()) {
             text.push_str(&format!("; {ending}"));
+        }
+        if let Some(by) = by {
+            text.push_str(&format!("; by {}", messages::process(by)));
         }
         escaped(&text)
     }
@@ -144,6 +153,7 @@ struct Member {
     is_kept: bool,
     since: StoreTime,
     expiry: Option<StoreTime>,
+    revoked: Option<Revocation>,
 }
 
 /// What is known of one resource at two instants.
@@ -202,6 +212,13 @@ impl<'s> Comparison<'s> {
                 _ => continue,
             };
             changes.push(self.change(what, member.since, Some(member.request.clone()), None));
+        }
+        for (id, member) in &self.after {
+            let is_known = self.before.get(id).is_some_and(|before| before.revoked.is_some());
+            if let Some(Revocation { at, by }) = member.revoked.as_ref().filter(|_| !is_known) {
+                let change = self.change(What::Revoked, *at, Some(member.request.clone()), None);
+                changes.push(Change { by: Some(by.clone()), ..change });
+            }
         }
         let mut told = BTreeSet::new();
         let mut left = 0;
@@ -300,7 +317,7 @@ impl<'s> Comparison<'s> {
     }
 
     fn change(&self, what: What, at: StoreTime, request: Option<Request>, ending: Option<Ending>) -> Change {
-        Change { what, at, resource: self.name.clone(), request, ending }
+        Change { what, at, resource: self.name.clone(), request, ending, by: None }
     }
 }
 
@@ -325,6 +342,7 @@ fn members(listing: &ResourceListing, now: StoreTime) -> BTreeMap<SessionId, Mem
             is_kept,
             since,
             expiry,
+            revoked: None,
         });
         member.request.claims.push(claim);
         member.request.token = member.request.token.max(token);
@@ -337,6 +355,11 @@ fn members(listing: &ResourceListing, now: StoreTime) -> BTreeMap<SessionId, Mem
     for it in &listing.waiters {
         let claim = claim(it.mode, &it.span, it.slots);
         add(it.session, (claim, it.count), &it.process, it.since, None, None, false);
+    }
+    for it in &listing.holders {
+        if let Some(member) = members.get_mut(&it.session) {
+            member.revoked = it.revoked.clone();
+        }
     }
     members
 }
@@ -375,7 +398,8 @@ mod tests {
     fn entry(process: &Process, token: Option<u64>, event: Event) -> Entry {
         let claims = vec![Claim { resource: name(), mode: Mode::Write, span: Span::Whole, slots: None }];
         let granted = token.map(|_| ago(3));
-        Entry { event, process: process.clone(), claims, asked: ago(9), granted, ended: Ended::At(ago(2)), token }
+        let (ended, later) = (Ended::At(ago(2)), Vec::new());
+        Entry { event, process: process.clone(), claims, asked: ago(9), granted, ended, token, later }
     }
 
     fn told(before: &Seen, after: &Seen) -> Vec<(What, u64, Option<u32>)> {

@@ -120,6 +120,7 @@ pub(super) mod tests {
             granted: Some(at(granted)),
             ended: Ended::At(at(ended)),
             token: Some(1),
+            later: Vec::new(),
         }
     }
 

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::lock::mode::Mode;
 use crate::lock::op::{HolderListing, ResourceListing, WaiterListing};
 use crate::lock::past::{Remembered, Streak};
+use crate::lock::records::Revocation;
 use crate::lock::request::Process;
 use crate::lock::span::Span;
 use crate::show::changes::{Change, What};
@@ -32,6 +33,11 @@ pub(crate) fn as_text(store: &str, inspection: &Inspection, remembered: &[Rememb
         value["expires_in_ms"] =
             json!(holder.expiry.map(|expiry| u64::try_from((expiry - *now).as_millis()).unwrap_or(u64::MAX)));
         value["kept"] = json!(holder.kept);
+        value["revoked"] = holder.revoked.as_ref().map_or(Value::Null, |Revocation { at, by }| {
+            let mut revoked = json!({});
+            add_process(&mut revoked, by, *at);
+            revoked
+        });
         if holder.kept {
             value["kept_until"] = json!(messages::kept_until(holder).map(messages::time));
         }
@@ -98,6 +104,7 @@ pub(crate) fn change_as_json(change: &Change) -> Value {
         "command": process.map(|process| &process.command),
         "owner": process.map(|process| &process.owner),
         "reason": process.map(|process| &process.reason),
+        "by": change.by.as_ref().map(process_as_json),
     })
 }
 
@@ -139,6 +146,11 @@ pub(crate) fn span(span: &Span) -> Value {
 /// A claim, which takes so many of the slots if it is on slots.
 pub(crate) fn claim(mode: Mode, span: &Span, slots: Option<u32>, count: usize) -> Value {
     json!({ "mode": mode.as_str(), "span": self::span(span), "slots": slots, "count": slots.map(|_| count) })
+}
+
+fn process_as_json(process: &Process) -> Value {
+    let Process { host, pid, user, command, owner, reason } = process;
+    json!({ "host": host, "pid": pid, "user": user, "command": command, "owner": owner, "reason": reason })
 }
 
 fn add_process(value: &mut Value, process: &Process, since: StoreTime) {

@@ -8,6 +8,7 @@ use super::columns::{Cell, Column, lines};
 use super::{Look, Palette};
 use crate::lock::mode::Mode;
 use crate::lock::op::{HolderListing, ResourceListing, WaiterListing};
+use crate::lock::records::Revocation;
 use crate::lock::request::{Process, SessionId};
 use crate::lock::span::Span;
 use crate::lock::text::shortened;
@@ -51,7 +52,19 @@ pub(crate) fn table(
     }
     let mut table = Table { now, look, is_stopped, rows: Vec::new() };
     listings.iter().for_each(|listing| table.add(listing));
-    lines(&columns, look.palette.heading, &table.rows, look.width.filter(|_| !look.wide))
+    let mut text = lines(&columns, look.palette.heading, &table.rows, look.width.filter(|_| !look.wide));
+    text.extend(listings.iter().flat_map(|listing| revocations(listing, now)));
+    text
+}
+
+/// Who has revoked which holds of a resource.
+fn revocations(listing: &ResourceListing, now: StoreTime) -> impl Iterator<Item = String> {
+    listing.holders.iter().filter_map(move |holder| {
+        let Revocation { at, by } = holder.revoked.as_ref().filter(|_| !holder.is_over(now))?;
+        let (name, pid, ago) = (&listing.name, holder.process.pid, messages::duration(now - *at));
+        let text = format!("'{name}' of pid {pid} was revoked {ago} ago by {}", messages::process(by));
+        Some(super::columns::escaped(&text))
+    })
 }
 
 /// Where a listing comes from, of which names nothing is known there, and where else on this
@@ -106,6 +119,9 @@ pub(super) fn holder_state(
     let is_stopped = !holder.kept && is_stopped(&holder.process);
     match (is_over, messages::kept_until(holder), is_stopped) {
         (true, _, _) => ("expired".to_owned(), palette.alarm),
+        _ if holder.revoked.is_some() => {
+            (format!("revoked{}", if is_stopped { ", stopped" } else { "" }), palette.alarm)
+        }
         (_, Some(end), _) => (format!("kept until {}", short_time(end, now)), palette.holder),
         (_, None, _) if holder.kept => ("kept, no end".to_owned(), palette.holder),
         (_, _, true) => ("holds, stopped".to_owned(), palette.alarm),
@@ -281,6 +297,7 @@ pub(crate) mod tests {
             since: ago(192),
             expiry: None,
             kept: false,
+            revoked: None,
             ancestors: Vec::new(),
             process: process(4000 + u32::from(number), "./deploy.sh --to web1"),
         }
@@ -322,6 +339,8 @@ pub(crate) mod tests {
                         job: Job::default(),
                         last: None,
                         process: process.clone(),
+                        revoked: None,
+                        later: Vec::new(),
                     };
                     let is_slot =
                         |holder: &HolderListing| holder.mode == Mode::Slot && ancestors.contains(&holder.session);

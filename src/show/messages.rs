@@ -177,11 +177,18 @@ impl Messages {
 
     pub(crate) fn taken_away(&self) -> String {
         let by = match self.has_leases {
-            true => "by 'rlock break', a failover, lost data or a step of the server's clock",
-            false => "as 'rlock break' does",
+            true => "by 'rlock break --now', a failover, lost data or a step of the server's clock",
+            false => "as 'rlock break --now' does",
         };
-        let were = if resources(&self.claims).len() == 1 { "was" } else { "were" };
-        format!("{} {were} taken away, {by}", self.names())
+        format!("{} taken away, {by}", self.they_were())
+    }
+
+    pub(crate) fn revoked(&self) -> String {
+        format!("{} revoked by 'rlock break'", self.they_were())
+    }
+
+    fn they_were(&self) -> String {
+        format!("{} {}", self.names(), if resources(&self.claims).len() == 1 { "was" } else { "were" })
     }
 
     pub(crate) fn overdue(&self, trouble: Option<&str>, outcome: &str) -> String {

@@ -89,8 +89,10 @@ pub(super) struct Run {
     /// Whether the server did not answer the release at once. rlock then can't tell a loss from a
     /// release whose reply was lost.
     pub(super) release_failed: bool,
-    /// Whether a failover lost the grant or shortened its lease, or `cleanup --break` revoked it.
+    /// Whether a failover lost the grant or shortened its lease, or `rlock break --now` ended it.
     is_lost: bool,
+    /// Whether `rlock break` has revoked the grant.
+    is_revoked: bool,
     /// Whether a primary that was replaced served the session, which nobody could tell of a loss.
     is_misled: bool,
     exit: Option<u8>,
@@ -200,6 +202,7 @@ impl Checkers {
             release_failed: false,
             is_lost: false,
             is_misled: false,
+            is_revoked: false,
             exit: None,
         });
         self.by_session.insert(request.session, run);
@@ -430,7 +433,7 @@ impl Checkers {
 
     /// A session reports the loss of its lock, in these words.
     pub(super) fn check_loss(&mut self, run: usize, words: &str) {
-        if self.is_gentle && !self.runs[run].is_lost {
+        if self.is_gentle && !self.runs[run].is_lost && !self.runs[run].is_revoked {
             self.violations.push(format!("run {run} lost its lock, though nothing kept it from renewing: {words}"));
         }
     }
@@ -591,7 +594,14 @@ impl Checkers {
         uncovered.retain(|runs| !runs.iter().any(is_back) || runs.iter().any(is_told));
     }
 
-    /// `cleanup --break` revokes the grant of a session.
+    /// `rlock break` revokes the grant of a session, which holds until it gives the grant back.
+    pub(super) fn revoke(&mut self, session: SessionId) {
+        if let Some(run) = self.by_session.get(&session) {
+            self.runs[*run].is_revoked = true;
+        }
+    }
+
+    /// `rlock break --now` ends the grant of a session.
     pub(super) fn break_grant(&mut self, session: SessionId) {
         if let Some(run) = self.by_session.get(&session).copied() {
             self.lose(run);

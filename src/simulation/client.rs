@@ -213,11 +213,11 @@ impl<'s> Supervision<'s> {
                 let has_trouble = self.conversation.exchange.outage().is_some();
                 if has_trouble { Event::OutOfReach } else { Event::Queued }
             }
-            Ok(Standing::Granted(Grant { tokens, deadline, .. })) => {
+            Ok(Standing::Granted(Grant { tokens, deadline, is_revoked, .. })) => {
                 self.deadline = deadline.expect("a grant of a server is a lease");
                 self.site.world().granted(self.site.task, self.run, &tokens, self.deadline);
                 self.tokens = tokens;
-                Event::Granted { deadline }
+                if is_revoked { Event::Revoked { deadline } } else { Event::Granted { deadline } }
             }
             Ok(Standing::Busy { streak, .. } | Standing::Superseded { streak, .. }) => {
                 self.skipped_for = streak.map(|streak| streak.last - streak.since);

@@ -143,6 +143,7 @@ impl Coverage {
             Supervised::Queued => "queued",
             Supervised::OutOfReach => "out of reach",
             Supervised::Granted { .. } => "granted",
+            Supervised::Revoked { .. } => "revoked",
             Supervised::Denied(_) => "denied",
             Supervised::Deadlock => "deadlock",
             Supervised::NotNested => unreachable!("only nested requests of the simulation look"),

@@ -82,6 +82,8 @@ fn waiter(request: &Request, name: &Resource, seq: u64, expiry: Option<StoreTime
         job: request.job.clone(),
         last: None,
         process: Process::default(),
+        revoked: None,
+        later: Vec::new(),
     }
 }
 
@@ -122,6 +124,7 @@ impl Data {
         let records = self.table.records();
         let has_left = |id: &&SessionId| records.get(**id).is_none();
         let broken = if let Reply::Broken(broken) = &outcome.reply { broken.as_slice() } else { &[] };
+        let broken = broken.iter().filter(has_left);
         for id in outcome.expired.iter().chain(broken).chain(subject.as_ref().filter(has_left)) {
             self.channels.remove(id);
             self.parts.remove(id);

@@ -156,7 +156,8 @@ impl World {
         self.replicate(node, Some(id));
         self.check_call(id, call, &reply);
         if self.is_stale(node) {
-            call.operation.session().into_iter().chain(also.broken).for_each(|session| self.checkers.mislead(session));
+            let concerned = call.operation.session().into_iter().chain(also.broken).chain(also.revoked);
+            concerned.for_each(|session| self.checkers.mislead(session));
         } else {
             self.check(&also);
             self.check_result(call, &reply, &also);

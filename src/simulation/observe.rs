@@ -18,6 +18,7 @@ impl World {
             self.checkers.break_grant(*session);
             self.checkers.end_hold(*session, false, also.now, self.now);
         }
+        also.revoked.iter().for_each(|session| self.checkers.revoke(*session));
         let server = &self.nodes[self.primary].server;
         for (number, granted) in also.granted.iter().enumerate() {
             let has_joined = |other| also.joined.is_none_or(|(session, before)| session != other || before <= number);

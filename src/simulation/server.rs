@@ -76,6 +76,8 @@ pub(super) struct Consequences {
     pub(super) displaced: Option<SessionId>,
     /// The sessions whose grants the call revokes.
     pub(super) broken: Vec<SessionId>,
+    /// The sessions whose grants are revoked, and which still hold.
+    pub(super) revoked: Vec<SessionId>,
     /// The session that calls, if the server carries out its call.
     pub(super) session: Option<SessionId>,
     /// The waiters that have left the queue in a way that a database does not tell: passed over, or
@@ -182,7 +184,7 @@ impl Server {
             Operation::Release { session, .. } | Operation::GiveUp(session) | Operation::Change { session, .. } => {
                 self.session(*session).is_some()
             }
-            Operation::Break => !self.holders(&call.resources[0]).is_empty(),
+            Operation::Break { .. } => !self.holders(&call.resources[0]).is_empty(),
             _ => false,
         };
         if !is_due && !is_release {
@@ -236,7 +238,9 @@ impl Server {
             }
         };
         Ok(match (reply, caller) {
-            (Reply::Granted { lease, tokens, slots, last }, _) => ScriptReply::Granted { lease, tokens, slots, last },
+            (Reply::Granted { lease, tokens, slots, last, is_revoked }, _) => {
+                ScriptReply::Granted { lease, tokens, slots, last, is_revoked }
+            }
             (Reply::Waiting, Some(caller)) => self.place(caller, &call.resources, now),
             // The reply to a give-up lists nobody.
             (Reply::Busy { streak, .. }, _) if call.script == Script::GiveUp => {
@@ -305,7 +309,7 @@ impl Server {
             Operation::Change { session, change } => {
                 self.apply(Op::Change { session: *session, change: change.clone() }, caller, now, also)
             }
-            Operation::Break => self.break_grants(&call.resources[0], now, also),
+            Operation::Break { revokes } => self.break_grants(&call.resources[0], *revokes, now, also),
             Operation::Inspect { .. } | Operation::RenewAlone { .. } => unreachable!("these calls are answered before"),
         }
     }
@@ -355,11 +359,13 @@ impl Server {
         reply
     }
 
-    /// Takes away all grants on a resource, and tells the holders.
-    fn break_grants(&mut self, name: &Resource, now: StoreTime, also: &mut Consequences) -> Reply {
-        also.broken = self.holders(name);
-        let channels: Vec<_> = also.broken.iter().filter_map(|id| self.data.channels.get(id).cloned()).collect();
-        let reply = self.apply(Op::Break { resource: name.clone(), only: None }, None, now, also);
+    /// Breaks all grants on a resource, and tells the holders.
+    fn break_grants(&mut self, name: &Resource, revokes: bool, now: StoreTime, also: &mut Consequences) -> Reply {
+        let holders = self.holders(name);
+        let channels: Vec<_> = holders.iter().filter_map(|id| self.data.channels.get(id).cloned()).collect();
+        let by = revokes.then(request::Process::default);
+        let reply = self.apply(Op::Break { resource: name.clone(), only: None, by }, None, now, also);
+        (also.revoked, also.broken) = holders.into_iter().partition(|id| self.session(*id).is_some());
         for channel in channels {
             self.publish(&channel.name, &mut also.messages);
         }

@@ -12,6 +12,7 @@ use super::script;
 use super::serve;
 use super::tree::Job;
 use super::world::{Shared, World};
+use crate::lock::request::Process;
 use crate::store::redis::codec::Call;
 use crate::system::clock::Boottime;
 
@@ -35,7 +36,9 @@ pub(super) async fn run(world: Shared, task: usize) {
         }
         let broken = site.world().next_to_break();
         if let Some(resource) = broken {
-            drop(change::run(&site, Call::break_grants(resource, None, Vec::new())).await);
+            let revokes = site.world().random.once_in(2);
+            let by = revokes.then(Process::default);
+            drop(change::run(&site, Call::break_grants(resource, None, Vec::new(), by.as_ref())).await);
         } else if task < SERVING && site.world().random.once_in(4) {
             serve::run(&site).await;
         } else if site.world().random.once_in(8) {

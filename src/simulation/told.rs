@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::data::{Data, sure};
 use super::server::{Consequences, Replied};
 use super::wire::{Call, Operation};
-use crate::lock::records::Session;
+use crate::lock::records::{Phase, Session};
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::store::redis::codec::ScriptReply;
@@ -71,8 +71,11 @@ impl Before {
                 also.displaced = caller.filter(|_| is_moved);
             }
             (Operation::Renew { .. } | Operation::Release { .. } | Operation::GiveUp(_), _) => also.session = caller,
-            (Operation::Break, ScriptReply::Broken { sessions, .. }) => {
-                also.broken = sessions.iter().map(|(id, _)| *id).collect();
+            (Operation::Break { revokes }, ScriptReply::Broken { sessions, .. }) => {
+                let stays = |session: &Session| *revokes && session.phase == Phase::Held;
+                let (revoked, broken): (Vec<_>, Vec<_>) = sessions.iter().partition(|(_, session)| stays(session));
+                also.revoked = revoked.into_iter().map(|(id, _)| *id).collect();
+                also.broken = broken.into_iter().map(|(id, _)| *id).collect();
             }
             _ => {}
         }

@@ -82,7 +82,10 @@ pub(super) enum Operation {
     Inspect {
         is_live: bool,
     },
-    Break,
+    Break {
+        /// Whether a session whose command may run gives its grant back itself.
+        revokes: bool,
+    },
     RenewAlone {
         session: SessionId,
         ttl: Duration,
@@ -100,7 +103,7 @@ impl Operation {
             | Self::GiveUp(session)
             | Self::Change { session, .. }
             | Self::RenewAlone { session, .. } => Some(*session),
-            Self::Inspect { .. } | Self::Break => None,
+            Self::Inspect { .. } | Self::Break { .. } => None,
         }
     }
 }
@@ -185,7 +188,7 @@ fn operation(script: Script, words: &[&[u8]]) -> (Vec<Resource>, Operation) {
             Operation::Change { session: session(own[0]), change }
         }
         Script::Inspect => Operation::Inspect { is_live: own[1] == b"live" },
-        Script::Break => Operation::Break,
+        Script::Break => Operation::Break { revokes: !own[3].is_empty() },
         Script::RenewAlone => unreachable!("it names one key and no resources"),
     };
     (resources, operation)
@@ -309,8 +312,9 @@ pub(super) fn value(reply: &ScriptReply) -> Value {
     let number = |number: u64| Value::Int(number as i64);
     let mut words = Vec::new();
     match reply {
-        ScriptReply::Granted { lease, tokens, slots, last } => {
-            words.extend([word("granted"), number(micros(lease.unwrap_or_default()))]);
+        ScriptReply::Granted { lease, tokens, slots, last, is_revoked } => {
+            let granted = if *is_revoked { "revoked" } else { "granted" };
+            words.extend([word(granted), number(micros(lease.unwrap_or_default()))]);
             words.extend(tokens.iter().copied().map(number));
             if !slots.is_empty() {
                 words.push(Value::Array(slots.iter().map(|slot| number((*slot).into())).collect()));

@@ -85,7 +85,7 @@ use self::transaction::Work;
 use super::error::Error;
 use super::facts::Facts;
 use super::handle::{AcquireOptions, Handle, Released, Replicas};
-use super::operations::{Changed, Elsewhere, Inspection, Notices, Store};
+use super::operations::{Breaking, Changed, Elsewhere, Inspection, Notices, Store};
 use super::percent::encode;
 use super::sessions::Sessions;
 use crate::lock::deadlock::Reading;
@@ -293,8 +293,12 @@ impl Store for Embedded {
         &mut self,
         resource: &Resource,
         only: Option<SessionId>,
-        dry_run: bool,
+        how: Breaking<'_>,
     ) -> Result<Vec<(SessionId, Session)>, Error> {
+        let by = match how {
+            Breaking::Revoke(by) => Some(by.clone()),
+            Breaking::DryRun | Breaking::Now => None,
+        };
         self.transact(None, |work| {
             let mut holders = work.sessions_of(resource, Rank::is_held)?;
             holders.retain(|holder| only.is_none_or(|only| *holder == only));
@@ -302,12 +306,18 @@ impl Store for Embedded {
             for id in &holders {
                 broken.extend(work.records().session(*id)?.map(|session| (*id, session)));
             }
-            if !dry_run {
+            if !matches!(how, Breaking::DryRun) {
                 work.wake_later(&holders)?;
-                work.apply(Op::Break { resource: resource.clone(), only })?;
+                work.apply(Op::Break { resource: resource.clone(), only, by: by.clone() })?;
                 let freed: BTreeSet<_> = broken.iter().flat_map(|(_, session)| session.resources()).collect();
                 work.call_waiters_of(freed)?;
                 work.wake_now()?;
+            }
+            // A process that is stopped at a terminal could not end its command.
+            for id in holders.iter().filter(|_| by.is_some()) {
+                if let Some(identity) = work.records().beacon(*id)? {
+                    identity.continue_if_stopped();
+                }
             }
             Ok(broken)
         })

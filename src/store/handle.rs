@@ -84,6 +84,8 @@ pub struct Grant {
     /// The instant by which the command must be gone unless the holder renews the lease. Each
     /// renewal moves the deadline. `None` in a store where a grant lives as long as its process.
     pub deadline: Option<Boottime>,
+    /// Whether the grant is revoked: its command has to end, and then the holder gives it back.
+    pub is_revoked: bool,
 }
 
 /// The holders and waiters of one resource of a request: all of them, or enough to explain why the

@@ -10,7 +10,7 @@ use crate::lock::deadlock::Reading;
 use crate::lock::op::{Change, Refusal, ResourceListing};
 use crate::lock::past::{End, Ended, Remembered};
 use crate::lock::records::Session;
-use crate::lock::request::{Request, SessionId};
+use crate::lock::request::{Process, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::system::clock::StoreTime;
 use crate::words::Explained;
@@ -66,6 +66,18 @@ pub enum Changed {
     Lost,
 }
 
+/// What a break does with the grants that it finds.
+#[derive(Clone, Copy, Debug)]
+pub enum Breaking<'a> {
+    /// Nothing: the store only reports their sessions.
+    DryRun,
+    /// This process revokes them. A session whose command may run is told, and holds until it gives
+    /// its grant back; any other session loses its grant at once.
+    Revoke(&'a Process),
+    /// All of these sessions lose their grants at once, while their commands may run.
+    Now,
+}
+
 /// A place that keeps the lock table.
 pub trait Store {
     /// The URL that leads another process to the same store, without a password.
@@ -117,13 +129,13 @@ pub trait Store {
     /// resource if none is named. With `dry_run`, the store only reports these sessions.
     fn cleanup(&mut self, resources: &[Resource], dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error>;
 
-    /// Takes away all grants on a resource, or only that of one session, and tells the holders.
-    /// With `dry_run`, the store only reports the holders.
+    /// Breaks all grants on a resource, or only that of one session, and tells the holders. Returns
+    /// the holders as they were before.
     fn break_grants(
         &mut self,
         resource: &Resource,
         only: Option<SessionId>,
-        dry_run: bool,
+        how: Breaking<'_>,
     ) -> Result<Vec<(SessionId, Session)>, Error>;
 
     /// Ends the grant of a session of another process, such as a kept hold.

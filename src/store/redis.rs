@@ -58,7 +58,7 @@ pub(super) use target::{SCHEMES, Target};
 use super::error::Error;
 use super::facts::Facts;
 use super::handle::{AcquireOptions, Handle, Released};
-use super::operations::{Changed, Inspection, Store, Unusable};
+use super::operations::{Breaking, Changed, Inspection, Store, Unusable};
 use super::sessions::Sessions;
 use crate::lock::deadlock::Reading;
 use crate::lock::op::Change;
@@ -156,23 +156,26 @@ impl Redis {
         Ok(())
     }
 
-    /// Takes grants on a resource away, or only reports them. `broken` gets the holders, also if a
-    /// later call fails.
+    /// Breaks grants on a resource. `broken` gets the holders, also if a later call fails.
     fn break_all(
         &mut self,
         resource: &Resource,
         only: Option<SessionId>,
-        dry_run: bool,
+        how: Breaking<'_>,
         broken: &mut Vec<(SessionId, Session)>,
     ) -> Result<(), Failure> {
-        let call = if dry_run { Call::breakable } else { Call::break_grants };
+        let call = |from| match how {
+            Breaking::DryRun => Call::breakable(resource.clone(), only, from),
+            Breaking::Revoke(by) => Call::break_grants(resource.clone(), only, from, Some(by)),
+            Breaking::Now => Call::break_grants(resource.clone(), only, from, None),
+        };
         let mut client = self.client();
         let (mut told, mut from) = (BTreeSet::new(), Vec::new());
         loop {
-            match self.call(&mut client, resource, call(resource.clone(), only, from.clone()))? {
+            match self.call(&mut client, resource, call(from.clone()))? {
                 None => return Ok(()),
                 Some(ScriptReply::Broken { next, sessions }) if next.is_empty() || next != from => {
-                    // A dry run lists a session twice that lowers its mode between two calls.
+                    // A session that stays, and lowers its mode between two calls, is listed twice.
                     broken.extend(sessions.into_iter().filter(|(id, _)| told.insert(*id)));
                     if next.is_empty() {
                         return Ok(());
@@ -273,10 +276,10 @@ impl Store for Redis {
         &mut self,
         resource: &Resource,
         only: Option<SessionId>,
-        dry_run: bool,
+        how: Breaking<'_>,
     ) -> Result<Vec<(SessionId, Session)>, Error> {
         let mut broken = Vec::new();
-        match self.break_all(resource, only, dry_run, &mut broken) {
+        match self.break_all(resource, only, how, &mut broken) {
             // The grants that are gone have to be reported too.
             Err(failure) if !broken.is_empty() => self.unusable.push(unusable_resource(resource, &failure)),
             result => result?,

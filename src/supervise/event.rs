@@ -171,6 +171,12 @@ pub(crate) enum Event {
         /// lease.
         deadline: Option<Boottime>,
     },
+    /// The store reports that the grant is revoked, with each renewal: it is held until it is
+    /// released.
+    Revoked {
+        /// The same as for [`Event::Granted`].
+        deadline: Option<Boottime>,
+    },
     /// The store reports that the request is neither granted nor queued, and never will be. The
     /// exit code says why.
     Denied(u8),
@@ -221,7 +227,7 @@ pub(crate) enum Event {
     Tick,
 }
 
-/// What happens to the command when the grant or the place in the queue is lost.
+/// What happens to the command when the grant or the place in the queue is lost or revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Consequence {
     /// The command was not started.
@@ -314,8 +320,10 @@ pub(crate) enum Action {
     Warn,
     /// Print the failure as a warning: the wait goes on.
     WarnWaiting,
-    /// Print that the store revoked the grant.
+    /// Print that the store has taken the grant away.
     ReportLost(Consequence),
+    /// Print that the grant is revoked.
+    ReportRevoked(Consequence),
     /// Print that the command exceeded its maximum run time.
     ReportTimeout,
     /// Print that the lease could not be renewed in time.

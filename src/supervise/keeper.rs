@@ -22,13 +22,14 @@ use rustix::io::Errno;
 
 use self::machine::{Action, Event, Machine};
 use self::process::Watched;
+
 use crate::lock::past::End;
 use crate::store::{Grant, Handle, Standing};
 use crate::system::alarm::Alarm;
 use crate::system::clock::Boottime;
 
 /// Keeps the grant of `handle` until the process ends or the grant is released or lost. A process
-/// whose grant is lost is told, on a store with leases `grace` before the end of the lease.
+/// whose grant is lost or revoked is told, on a store with leases `grace` before the end of the lease.
 /// `was_released` tells whether a grant that is gone was released.
 ///
 /// # Errors
@@ -39,7 +40,7 @@ pub(crate) fn keep(
     grace: Duration,
     was_released: impl FnMut() -> bool,
 ) -> Result<(), Errno> {
-    let (alarm, machine) = (Alarm::default(), Machine::new(grace));
+    let (alarm, machine) = (Alarm::default(), Machine::new(grace, process.hears()));
     let mut keeper = Keeper { handle, process, was_released, alarm, machine, asks: true, is_over: false };
     keeper.ask();
     while !keeper.is_over {
@@ -91,6 +92,7 @@ impl<R: FnMut() -> bool> Keeper<'_, R> {
     /// Asks the store for the state of the grant.
     fn ask(&mut self) {
         let event = match self.handle.check() {
+            Ok(Standing::Granted(Grant { deadline, is_revoked: true, .. })) => Event::Revoked { deadline },
             Ok(Standing::Granted(Grant { deadline, .. })) => Event::Granted { deadline },
             Ok(Standing::Asking | Standing::Waiting) => return,
             Ok(_) if (self.was_released)() => Event::Released,

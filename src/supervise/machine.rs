@@ -96,7 +96,7 @@ enum State {
     Running(Running),
     /// The command was ended, and the grant is held until the command's tree is gone.
     Draining(Draining),
-    /// The command's tree was sent SIGTERM because the grant is lost or the time is over.
+    /// The command's tree was sent SIGTERM because the grant is lost or revoked, or the time is over.
     Stopping(Stopping),
     /// The stopped command has ended; the processes that it started have the rest of its time.
     Clearing(LastTime),
@@ -149,11 +149,11 @@ impl Next {
 /// The life of one supervised command.
 ///
 /// ```text
-///               Queued            Granted             Started            Lost, overdue            time over
+///               Queued            Granted             Started    Lost, Revoked, overdue            time over
 ///   Requesting ────────▶ Waiting ─────────▶ Starting ─────────▶ Running ───────────────▶ Stopping ─────────▶ Killed
 ///       │                   │                   │                  │                        │                  │
 ///       │ Granted:          │ signal, Denied,   │ signal, Lost,    │ Ended: Draining if     │ Ended            │ Ended
-///       │ Starting, else    │ Lost, wait over,  │ overdue,         │ it was ended           ▼                  │
+///       │ Starting, else    │ Lost, wait over,  │ Revoked, overdue,│ it was ended           ▼                  │
 ///       │ as Waiting        │ StoreFailed       │ StartFailed      │   Lost, overdue, ─▶ Clearing             │
 ///       │                   │                   │                  │   time over            │ RestEnded,       │
 ///       ▼                   ▼                   ▼                  ▼ RestEnded              ▼ time over        ▼
@@ -184,6 +184,10 @@ impl Next {
 /// command at once. It compares the time before it passes a signal on, so it continues no command
 /// without a lease. In a shared group, the sender of SIGCONT continues the command together with
 /// rlock, and nothing can be earlier than that.
+///
+/// **Revoked**: an operator demands the grant. The machine ends the command as it ends one whose
+/// grant is lost. But the grant is held, and renewed, until the tree is gone, and may be lost
+/// meanwhile.
 ///
 /// **Timeout**: the command has exceeded its maximum run time. The machine ends the command as it
 /// ends one whose grant is lost. But the grant is held, and renewed, until the tree is gone, and

@@ -25,6 +25,8 @@ pub(crate) enum Outcome {
     Deadlock,
     Unavailable,
     Lost,
+    /// An operator has revoked the grant.
+    Broken,
     /// The command exceeded its maximum run time.
     Timeout,
     /// The command could not be started.
@@ -45,6 +47,7 @@ impl Outcome {
             Self::Deadlock => "deadlock",
             Self::Unavailable => "unavailable",
             Self::Lost => "lost",
+            Self::Broken => "broken",
             Self::Timeout => "timeout",
             Self::NotStarted => "not-started",
             Self::Cancelled => "cancelled",
@@ -82,7 +85,7 @@ impl Report {
     /// Takes in an event that the machine is told.
     pub(crate) fn on(&mut self, event: Event, now: Boottime) {
         match event {
-            Event::Granted { .. } => {
+            Event::Granted { .. } | Event::Revoked { .. } => {
                 self.answered.get_or_insert(now);
                 self.is_granted = true;
             }
@@ -125,6 +128,7 @@ impl Report {
         match action {
             Action::ReportBusy | Action::RunElse => self.outcome = Outcome::Busy,
             Action::ReportTimeout => self.outcome = Outcome::Timeout,
+            Action::ReportRevoked(_) => self.outcome = Outcome::Broken,
             Action::ReportLost(_) | Action::ReportOverdue(_) if self.is_granted => self.outcome = Outcome::Lost,
             Action::Exit(exit::UNAVAILABLE) if self.is_open() => self.answer(Outcome::Unavailable, now),
             _ => {}
@@ -145,6 +149,7 @@ impl Report {
         let failed = |ending| Some(End { ending, is_success: false });
         match (self.outcome, self.ended) {
             (Outcome::Lost, _) => failed(Ending::Lost),
+            (Outcome::Broken, _) => failed(Ending::Broken),
             (Outcome::Timeout, _) => failed(Ending::Timeout),
             (_, Some((Ended::Signal(number), _))) => failed(Ending::Signal(u8::try_from(number).unwrap_or(u8::MAX))),
             (_, Some((Ended::Code(code), _))) => {

@@ -346,6 +346,7 @@ where
             Action::Warn => self.voice.warn(),
             Action::WarnWaiting => self.voice.warn_waiting(),
             Action::ReportLost(consequence) => self.voice.report_lost(consequence),
+            Action::ReportRevoked(consequence) => self.voice.report_revoked(consequence),
             Action::ReportTimeout => self.voice.report_timeout(),
             Action::ReportOverdue(consequence) => {
                 self.voice.report_overdue(self.request.trouble().as_deref(), consequence);

@@ -151,7 +151,11 @@ pub(crate) fn walk(client: &mut Client<'_>, size: u32, finale: Finale) {
             client.call(Call::acquire(&for_names(WAITERS, Write, "n", size), 0, false));
             release(client);
         }
-        Finale::Break => walk_of_break(client, "break", Call::break_grants),
+        Finale::Break => {
+            let by = rlock::lock::request::Process::default();
+            walk_of_break(client, "revocation", |name, only, from| Call::break_grants(name, only, from, Some(&by)));
+            walk_of_break(client, "break", |name, only, from| Call::break_grants(name, only, from, None));
+        }
         Finale::Supersede => {
             client.step("request that supersedes nobody", Call::acquire(&superseding(OTHERS, "other"), 0, false));
             client.step("request that supersedes", Call::acquire(&superseding(OTHERS + 1, ""), 0, false));
@@ -171,7 +175,11 @@ pub(crate) fn walk(client: &mut Client<'_>, size: u32, finale: Finale) {
 }
 
 /// Calls a script of which each reply says where the next call goes on.
-fn walk_of_break(client: &mut Client<'_>, what: &'static str, call: fn(Resource, Option<SessionId>, Vec<u8>) -> Call) {
+fn walk_of_break(
+    client: &mut Client<'_>,
+    what: &'static str,
+    call: impl Fn(Resource, Option<SessionId>, Vec<u8>) -> Call,
+) {
     let mut from = Vec::new();
     loop {
         let reply = client.step(what, call(resource(), None, from.clone()));

@@ -96,7 +96,7 @@ impl Both {
             Op::GiveUp(session) => Call::give_up(*session, own.to_vec()),
             Op::Change { session, change } => Call::change(*session, own, change),
             Op::Expire => Call::expire(own.to_vec()),
-            Op::Break { resource, only } => Call::break_grants(resource.clone(), *only, Vec::new()),
+            Op::Break { resource, only, by } => Call::break_grants(resource.clone(), *only, Vec::new(), by.as_ref()),
             Op::Forget(resource) => Call::forget(resource.clone()),
             Op::Inspect(resources) => Call::inspect(resources.clone(), 0),
         };
@@ -104,7 +104,7 @@ impl Both {
             call.extend(self.resources.iter().cloned());
         }
         let broken = match &op {
-            Op::Break { resource, only } => {
+            Op::Break { resource, only, .. } => {
                 let mut holders = self.sessions_holding(resource);
                 holders.retain(|(id, ..)| only.is_none_or(|only| only == *id));
                 holders
@@ -119,12 +119,12 @@ impl Both {
         };
         let same = match (&outcome.reply, &answer) {
             (
-                Reply::Granted { lease, tokens, slots, last },
-                ScriptReply::Granted { lease: left, tokens: actual, slots: numbers, last: ending },
+                Reply::Granted { lease, tokens, slots, last, is_revoked },
+                ScriptReply::Granted { lease: left, tokens: actual, slots: numbers, last: ending, is_revoked: told },
             ) => {
                 // A renewal of a sole holder leaves out what the holder knows.
                 let is_known = matches!(op, Op::Renew(_)) && numbers.is_empty() && ending.is_none();
-                (lease, tokens) == (left, actual) && (is_known || (slots, last) == (numbers, ending))
+                (lease, tokens, is_revoked) == (left, actual, told) && (is_known || (slots, last) == (numbers, ending))
             }
             (Reply::Released(tokens), ScriptReply::Released(actual)) => tokens == actual,
             (Reply::Waiting, ScriptReply::Waiting { seq, position, next }) => {
@@ -345,11 +345,15 @@ fn ids(sessions: &[(SessionId, Session)]) -> Vec<SessionId> {
 /// The record of a session without its ranks. The model counts ranks over all resources, the server
 /// for each resource.
 fn plain(session: &Session) -> String {
-    let Session { ancestors, claims, phase: _, asked, since, expiry, terms, job, last, process } = session;
+    let Session { ancestors, claims, phase: _, asked, since, expiry, terms, job, last, process, revoked, later: _ } =
+        session;
     let claims: Vec<_> = claims.iter().map(|it| (&it.claim, it.rank.is_held(), it.token, it.shares, it.slot)).collect();
     let is_kept = session.is_kept();
     let job = Job { max_waiting: None, supersedes: false, ..job.clone() };
-    format!("{ancestors:?} {claims:?} {is_kept} {asked:?} {since:?} {expiry:?} {terms:?} {job:?} {last:?} {process:?}")
+    format!(
+        "{ancestors:?} {claims:?} {is_kept} {asked:?} {since:?} {expiry:?} {terms:?} {job:?} {last:?} {process:?} \
+         {revoked:?}"
+    )
 }
 
 /// The skips of a job without the number of their entry, which only the model has.

@@ -12,6 +12,7 @@ use rlock::lock::kept::EVER;
 use rlock::lock::mode::Mode;
 use rlock::lock::op::{Change, HolderListing, Op, Outcome, Refusal, Reply, ResourceListing, WaiterListing};
 use rlock::lock::past::{End, Ended, Ending, Streak};
+use rlock::lock::records::Revocation;
 use rlock::lock::request::{Claim, Place, Request, SessionId};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
@@ -36,6 +37,8 @@ pub(crate) struct Member {
     is_claimed: bool,
     /// Whether the hold lasts without a process.
     is_kept: bool,
+    /// Who has revoked the grant.
+    revoked: Option<Revocation>,
     last: Option<Ending>,
     asked: StoreTime,
     since: StoreTime,
@@ -68,7 +71,8 @@ impl Member {
     fn reply(&self, now: StoreTime) -> Reply {
         let lease = self.expiry.map(|expiry| expiry - now);
         let (slots, last) = (self.slots.iter().flatten().copied().collect(), self.last);
-        self.tokens.clone().map_or(Reply::Waiting, |tokens| Reply::Granted { lease, tokens, slots, last })
+        let is_revoked = self.revoked.is_some();
+        self.tokens.clone().map_or(Reply::Waiting, |tokens| Reply::Granted { lease, tokens, slots, last, is_revoked })
     }
 
     pub(crate) fn holds(&self) -> bool {
@@ -169,12 +173,21 @@ impl Oracle {
                 Change::Extend { by } => self.extend(now, session, by),
             },
             Op::Expire => Reply::Done,
-            Op::Break { resource, only } => {
+            Op::Break { resource, only, by } => {
                 let claims = |m: &Member| m.request.claims.iter().any(|claim| claim.resource == resource);
                 let is_it = |m: &&Member| m.holds() && claims(m) && only.is_none_or(|only| only == m.id());
                 let mut holders: Vec<_> = self.members.iter().filter(is_it).map(Member::id).collect();
                 holders.sort();
-                self.leave(now, &holders, Why::Broken, &mut granted);
+                let mut leaving = holders.clone();
+                if let Some(by) = by {
+                    leaving.retain(|id| self.member(*id).is_some_and(|member| member.is_kept || !member.is_claimed));
+                    for id in holders.iter().filter(|id| !leaving.contains(id)) {
+                        let member = self.member_mut(*id);
+                        let at = member.revoked.as_ref().map_or(now, |revoked| revoked.at);
+                        member.revoked = Some(Revocation { at, by: by.clone() });
+                    }
+                }
+                self.leave(now, &leaving, Why::Broken, &mut granted);
                 Reply::Broken(holders)
             }
             Op::Forget(name) => {
@@ -230,9 +243,14 @@ impl Oracle {
     fn release(&mut self, now: StoreTime, id: SessionId, why: Why, granted: &mut Vec<SessionId>) -> Reply {
         let Some(member) = self.member(id).cloned() else { return Reply::Unknown };
         let job = &member.request.job;
-        if let (Why::Released(Some(end)), true, None, Some(least)) =
-            (why, member.holds(), job.keep_for, job.hold_at_least)
-        {
+        let why = match why {
+            Why::Released(Some(End { ending: Ending::Kept, is_success })) if member.revoked.is_some() => {
+                Why::Released(Some(End { ending: Ending::Broken, is_success }))
+            }
+            why => why,
+        };
+        let least = job.hold_at_least.filter(|_| member.revoked.is_none());
+        if let (Why::Released(Some(end)), true, None, Some(least)) = (why, member.holds(), job.keep_for, least) {
             let until = member.since + least.min(WEEK);
             if until > now {
                 if !member.is_kept {
@@ -379,6 +397,7 @@ impl Oracle {
             slots,
             is_claimed: false,
             is_kept: false,
+            revoked: None,
             last: None,
             asked,
             since: now,
@@ -782,9 +801,9 @@ impl Oracle {
         let is_held = member.holds() && !member.is_kept;
         let ttl = member.request.terms.map(|terms| terms.ttl).filter(|_| is_held);
         match member.reply(now) {
-            Reply::Granted { lease, tokens, slots, last } => {
+            Reply::Granted { lease, tokens, slots, last, is_revoked } => {
                 let lease = lease.map(|lease| ttl.map_or(lease, |ttl| lease.min(ttl)));
-                Reply::Granted { lease, tokens, slots, last }
+                Reply::Granted { lease, tokens, slots, last, is_revoked }
             }
             reply => reply,
         }
@@ -953,7 +972,7 @@ impl Oracle {
                 let ancestors = member.request.ancestors.clone();
                 if member.holds() {
                     let expiry = member.expiry.filter(|expiry| *expiry < StoreTime::NEVER);
-                    let kept = member.is_kept;
+                    let (kept, revoked) = (member.is_kept, member.revoked.clone());
                     let holder = HolderListing {
                         session,
                         mode,
@@ -964,6 +983,7 @@ impl Oracle {
                         since,
                         expiry,
                         kept,
+                        revoked,
                         ancestors,
                         process,
                     };

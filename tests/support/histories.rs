@@ -275,8 +275,11 @@ impl Generator {
                 let mode = if random.chance(50) { Mode::Read } else { *random.pick(&Mode::ALL) };
                 Op::Change { session, change: Change::Downgrade { resource, mode } }
             }
-            48..51 => Op::Break { resource: random.pick(resources).clone(), only: None },
-            51..53 => Op::Break { only: Some(holder(random)), resource: random.pick(resources).clone() },
+            48..53 => {
+                let only = random.chance(40).then(|| holder(random));
+                let by = random.chance(60).then(|| Process { pid: random.below(3) as u32, ..Process::default() });
+                Op::Break { resource: random.pick(resources).clone(), only, by }
+            }
             53..56 => Op::Inspect(vec![resources[0].clone(), random.pick(resources).clone(), resources[0].clone()]),
             56..59 => Op::Expire,
             59 => Op::Forget(random.pick(resources).clone()),

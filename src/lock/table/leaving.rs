@@ -27,16 +27,30 @@ impl<R: Records> LockTable<R> {
         now: StoreTime,
         resource: &Resource,
         only: Option<SessionId>,
+        by: Option<Process>,
         granted: &mut Vec<SessionId>,
     ) -> Result<Reply, R::Error> {
         let mut holders = self.sessions_of(resource, Rank::is_held)?;
         holders.retain(|holder| only.is_none_or(|only| *holder == only));
-        self.leave(now, &holders, Leaving::Broken, granted)?;
+        let mut leaving = holders.clone();
+        if let Some(by) = by {
+            leaving.clear();
+            for id in &holders {
+                let Some(mut session) = self.records.session(*id)? else { continue };
+                if session.phase != Phase::Held {
+                    leaving.push(*id);
+                } else if session.revoked.is_none() {
+                    session.revoked = Some(Revocation { at: now, by: by.clone() });
+                    self.records.put_session(*id, session)?;
+                }
+            }
+        }
+        self.leave(now, &leaving, Leaving::Broken, granted)?;
         Ok(Reply::Broken(holders))
     }
 
-    /// Ends a grant or a wait. The end of a run leaves a kept hold if the hold has to stay. A
-    /// release that says how the run ended does not end that kept hold, because it may be a
+    /// Ends a grant or a wait. The end of a run leaves a kept hold if the hold has to stay and nobody
+    /// has revoked it. A release that says how the run ended does not end that kept hold, because it may be a
     /// repetition.
     pub(super) fn release(
         &mut self,
@@ -46,6 +60,7 @@ impl<R: Records> LockTable<R> {
         granted: &mut Vec<SessionId>,
     ) -> Result<Reply, R::Error> {
         let Some(mut session) = self.records.session(id)? else { return Ok(Reply::Unknown) };
+        let end = end.map(|end| if session.revoked.is_some() { end.of_revoked() } else { end });
         if let (Some(end), None) = (end, session.job.keep_for) {
             let was_kept = session.is_kept();
             if let Some(until) = session.keep_after_run(now) {

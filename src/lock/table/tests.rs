@@ -356,7 +356,7 @@ mod past {
         at(&mut table, NOW, release(3));
         assert_eq!(at(&mut table, NOW, returning(3, 2)).reply, Reply::Waiting, "it comes after itself");
         let over = NOW + RETENTION;
-        at(&mut table, over, Op::Break { resource: name("r"), only: None });
+        at(&mut table, over, Op::Break { resource: name("r"), only: None, by: None });
         at(&mut table, over, release(3));
         assert_eq!(at(&mut table, over + RETENTION, Op::Expire).reply, Reply::Done);
         assert!(table.into_records().is_forgotten());
@@ -416,7 +416,7 @@ mod past {
         assert_eq!(last(at(&mut table, NOW, Op::Renew(id(2))).reply), Some(Ending::Exit(3)));
         at(&mut table, NOW, release(2));
         assert_eq!(last(at(&mut table, NOW, job(Job::default(), 3)).reply), Some(Ending::Exit(3)));
-        at(&mut table, NOW, Op::Break { resource: name("r"), only: None });
+        at(&mut table, NOW, Op::Break { resource: name("r"), only: None, by: None });
         assert_eq!(last(at(&mut table, NOW, job(Job::default(), 4)).reply), Some(Ending::Broken));
     }
 

@@ -83,12 +83,20 @@ impl Turn<'_> {
 
     fn on_hold(&mut self, session: SessionId, standing: Result<Standing, store::Error>) {
         let Some(at) = self.client.holds.iter().position(|hold| hold.session == session) else { return };
+        let is_lingering = matches!(self.client.state, State::Lingering { .. });
         if let Ok(Standing::Granted(grant)) = standing {
-            self.client.holds[at].deadline = grant.deadline;
+            let hold = &mut self.client.holds[at];
+            hold.deadline = grant.deadline;
+            if grant.is_revoked && !is_lingering {
+                let claims = hold.claims.clone();
+                let text = self.messages(&claims, session).revoked();
+                self.report_lost(&text);
+                self.linger();
+            }
             return;
         }
         let hold = self.client.holds.remove(at);
-        if !matches!(self.client.state, State::Lingering { .. }) {
+        if !is_lingering {
             let messages = self.messages(&hold.claims, session);
             self.report_lost(&match standing {
                 Err(error) => messages.not_renewed(Some(&error.to_string())),

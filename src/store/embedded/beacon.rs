@@ -25,7 +25,7 @@ use std::sync::OnceLock;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat};
 use rustix::io::Errno;
 use rustix::pipe::fcntl_getpipe_size;
-use rustix::process::Pid;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
 use super::directory::Directory;
@@ -192,6 +192,17 @@ impl Identity {
             && self.times == time_namespace()
             && processes::are_visible()
             && processes::stat(pid).is_ok_and(|stat| stat.process.started != self.started)
+    }
+
+    /// Continues the process if it is stopped and can be seen.
+    pub(super) fn continue_if_stopped(&self) {
+        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw).filter(|_| self.is_near()) else { return };
+        let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+        // The number was not used again if the descriptor is older than this look.
+        let is_it = |stat: &processes::Stat| stat.stopped && self.started != 0 && stat.process.started == self.started;
+        if processes::stat(pid).is_ok_and(|stat| is_it(&stat)) {
+            let _ = pidfd_send_signal(&process, Signal::CONT);
+        }
     }
 
     /// The number that the owner has among the users of this process. A beacon from other users has

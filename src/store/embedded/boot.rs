@@ -20,6 +20,10 @@ use crate::words::Explained;
 /// The formats that were never released. A state of them is replaced as soon as no session uses it.
 const UNRELEASED: [&[u8]; 2] = [b"1", b"2"];
 
+/// The format before this one. Its records are records of this format without optional fields, so a
+/// state of it becomes one of this format as soon as no session uses it.
+const PREVIOUS: &[u8] = b"3";
+
 /// When the state was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Age {
@@ -42,7 +46,7 @@ pub(super) fn open(locked: &Locked<'_>) -> Result<TableFile, Error> {
 }
 
 /// Makes sure that the state has this format. Returns [`Age::EarlierBoot`] for the state of an
-/// earlier boot: none of its processes lives, and its table was written without waiting for the
+/// earlier boot or of the previous format: none of its processes lives, and its table was written without waiting for the
 /// disk. So its table loses its seal, and is read whole before it is used. The same holds for a
 /// table beside a lock file that somebody has emptied or overwritten.
 fn prepare(locked: &Locked<'_>) -> io::Result<Age> {
@@ -53,8 +57,10 @@ fn prepare(locked: &Locked<'_>) -> io::Result<Age> {
         return Ok(Age::ThisBoot);
     }
     let format = found.format();
+    let is_previous = format == Some(PREVIOUS);
     let is_new = match format {
         Some(format) if format == FORMAT.as_bytes() => false,
+        Some(_) if is_previous && !beacon::anybody_lives(directory)? => false,
         Some(format) if UNRELEASED.contains(&format) && !beacon::anybody_lives(directory)? => true,
         Some(format) => {
             let format = String::from_utf8_lossy(format);
@@ -67,7 +73,7 @@ fn prepare(locked: &Locked<'_>) -> io::Result<Age> {
     };
     // A container may show another boot id than its host, so a different id alone proves nothing.
     // If a machine shows no boot id, a reboot cannot be noticed.
-    let same_for_all_we_know = boot.is_empty() && format.is_some();
+    let same_for_all_we_know = boot.is_empty() && format.is_some() && !is_previous;
     if !is_new && (same_for_all_we_know || beacon::anybody_lives(directory)?) {
         if format.is_none() {
             put_boot(locked)?;

@@ -1,10 +1,17 @@
-//! Writes and reads the bytes of the table's records, format 3, in the encoding of postcard.
+//! Writes and reads the bytes of the table's records, format 4, in the encoding of postcard.
 //!
 //! The table writes the keys itself, because their order counts. A record is read whole or not at
 //! all: input that is too short, too long or invalid is [`Damaged`].
+//!
+//! An [`Open`] record may end with optional fields: for each a byte with its number, its length and
+//! its bytes. A version keeps the fields that it does not know, so a later version may add one
+//! without a new format.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+use crate::lock::past::{Entry, Past};
+use crate::lock::records::{Later, Session};
 
 /// Bytes that are not a record of this format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,15 +34,92 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Damaged> {
     }
 }
 
+/// A record that may have optional fields.
+pub(super) trait Open: Serialize + DeserializeOwned {
+    /// The optional fields that the record has.
+    fn fields(&self) -> Later;
+
+    /// Sets an optional field, or keeps it with the record if this version does not know it.
+    fn set(&mut self, field: (u8, Vec<u8>)) -> Result<(), Damaged>;
+}
+
+/// The number of the field [`Session::revoked`].
+const REVOKED: u8 = 0;
+
+impl Open for Session {
+    fn fields(&self) -> Later {
+        let revoked = self.revoked.iter().map(|revoked| (REVOKED, encode(revoked)));
+        revoked.chain(self.later.iter().cloned()).collect()
+    }
+
+    fn set(&mut self, (number, bytes): (u8, Vec<u8>)) -> Result<(), Damaged> {
+        match number {
+            REVOKED => self.revoked = Some(decode(&bytes)?),
+            _ => self.later.push((number, bytes)),
+        }
+        Ok(())
+    }
+}
+
+impl Open for Past {
+    fn fields(&self) -> Later {
+        self.later.clone()
+    }
+
+    fn set(&mut self, field: (u8, Vec<u8>)) -> Result<(), Damaged> {
+        self.later.push(field);
+        Ok(())
+    }
+}
+
+impl Open for Entry {
+    fn fields(&self) -> Later {
+        self.later.clone()
+    }
+
+    fn set(&mut self, field: (u8, Vec<u8>)) -> Result<(), Damaged> {
+        self.later.push(field);
+        Ok(())
+    }
+}
+
+/// Encodes a record with its optional fields.
+pub(super) fn encode_open(record: &impl Open) -> Vec<u8> {
+    let append = |bytes, field: &(u8, Vec<u8>)| postcard::to_extend(field, bytes).expect("every field has an encoding");
+    record.fields().iter().fold(encode(record), append)
+}
+
+/// Decodes a record with its optional fields.
+pub(super) fn decode_open<T: Open>(bytes: &[u8]) -> Result<T, Damaged> {
+    let (mut record, mut rest): (T, _) = postcard::take_from_bytes(bytes).map_err(|_| Damaged)?;
+    while !rest.is_empty() {
+        let field;
+        (field, rest) = postcard::take_from_bytes(rest).map_err(|_| Damaged)?;
+        record.set(field)?;
+    }
+    Ok(record)
+}
+
+/// The number of kinds of [`Event`](crate::lock::past::Event) that this version knows.
+const EVENTS: u8 = 3;
+
+/// Decodes an entry of a history; `None` if a later version has written it about something else.
+pub(super) fn decode_entry(bytes: &[u8]) -> Result<Option<Entry>, Damaged> {
+    match bytes {
+        [EVENTS..0x80, ..] => Ok(None),
+        _ => decode_open(bytes).map(Some),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::lock::index::{Child, Entry, Node, Rank, Tree};
+    use crate::lock::index::{Child, Entry as Claimed, Node, Rank, Tree};
     use crate::lock::mode::{Mode, Modes};
-    use crate::lock::past::Ending;
-    use crate::lock::records::{ClaimRecord, Phase, ResourceState, Session};
+    use crate::lock::past::{Ended, Ending, Event};
+    use crate::lock::records::{ClaimRecord, Phase, ResourceState, Revocation};
     use crate::lock::request::{Claim, Job, Process, SessionId, Terms};
     use crate::lock::resource::Resource;
     use crate::lock::span::Span;
@@ -63,22 +147,53 @@ mod tests {
                 owner: Some("owner".into()),
                 reason: None,
             },
+            revoked: None,
+            later: Vec::new(),
         }
     }
 
     #[test]
     fn session_record_round_trips() {
-        let session = session();
-        assert_eq!(decode(&encode(&session)), Ok(session));
+        let mut session = session();
+        assert_eq!(decode_open(&encode_open(&session)), Ok(session.clone()));
+        session.revoked = Some(Revocation { at: StoreTime::from_micros(7), by: session.process.clone() });
+        assert_eq!(decode_open(&encode_open(&session)), Ok(session));
+    }
+
+    #[test]
+    fn field_of_a_later_version_stays_with_its_record() {
+        let later = vec![(200, vec![1, 2, 3]), (201, Vec::new())];
+        let session = Session { later: later.clone(), ..session() };
+        assert_eq!(decode_open(&encode_open(&session)), Ok(session));
+        let past = Past { later, ..Past::default() };
+        assert_eq!(decode_open(&encode_open(&past)), Ok(past));
+    }
+
+    #[test]
+    fn entry_of_a_later_version_is_skipped() {
+        let entry = Entry {
+            event: Event::Done(1),
+            process: session().process,
+            claims: Vec::new(),
+            asked: StoreTime::default(),
+            granted: None,
+            ended: Ended::At(StoreTime::default()),
+            token: None,
+            later: vec![(9, vec![9])],
+        };
+        let mut bytes = encode_open(&entry);
+        assert_eq!(decode_entry(&bytes), Ok(Some(entry)));
+        bytes[0] = EVENTS;
+        assert_eq!(decode_entry(&bytes), Ok(None));
     }
 
     #[test]
     fn record_with_missing_or_extra_bytes_is_damaged() {
         let bytes = encode(&session());
         for len in 0..bytes.len() {
-            assert_eq!(decode::<Session>(&bytes[..len]), Err(Damaged), "{len} of {} bytes", bytes.len());
+            assert_eq!(decode_open::<Session>(&bytes[..len]), Err(Damaged), "{len} of {} bytes", bytes.len());
         }
-        assert_eq!(decode::<Session>(&[&bytes[..], &[0]].concat()), Err(Damaged));
+        assert_eq!(decode_open::<Session>(&[&bytes[..], &[0]].concat()), Err(Damaged));
     }
 
     #[test]
@@ -88,19 +203,19 @@ mod tests {
             for value in [0, 1, 0x7F, 0x80, 0xFF] {
                 let mut bytes = bytes.clone();
                 bytes[at] = value;
-                let _ = decode::<Session>(&bytes);
+                let _ = decode_open::<Session>(&bytes);
                 let _ = decode::<Node>(&bytes);
                 let _ = decode::<ResourceState>(&bytes);
                 // An excessive length is refused before memory of that size is allocated.
                 bytes.splice(at..at, [0xFF; 4]);
-                let _ = decode::<Session>(&bytes);
+                let _ = decode_open::<Session>(&bytes);
             }
         }
     }
 
     #[test]
     fn both_kinds_of_node_round_trip() {
-        let entry = Entry {
+        let entry = Claimed {
             lower: Span::Whole.lower().clone(),
             upper: Span::Whole.upper().clone(),
             mode: Mode::Slot,

@@ -1,7 +1,7 @@
 //! The text of the lock file: the format and the boot of the state, and the seal of the table.
 //!
 //! ```text
-//! rlock store, format 3
+//! rlock store, format 4
 //! boot 3f0a…
 //! transaction NUMBER
 //! table INODE SIZE SECONDS.NANOSECONDS
@@ -22,7 +22,7 @@ use rustix::fs::{OFlags, Stat};
 /// The start of every lock file, whatever its format.
 const TITLE: &str = "rlock store, format ";
 /// The format of the lock file, the table and the beacons that this version reads and writes.
-pub(super) const FORMAT: &str = "3";
+pub(super) const FORMAT: &str = "4";
 /// The number of lines before the seal.
 const HEADING_LINES: usize = 2;
 /// The maximum length of a lock file in bytes.

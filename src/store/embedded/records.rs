@@ -15,6 +15,7 @@
 //! | `q` | the last number of a queued request |
 //! | `r` namespace 0 resource | the state of a resource |
 //! | `s` namespace 0 session id | a session |
+//! | `x` anything | what later versions keep |
 //!
 //! Names contain no control characters, so the zero bytes end them.
 
@@ -26,7 +27,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::beacon::{Identity, time_namespace};
-use super::codec::{decode, encode};
+use super::codec::{Open, decode, decode_entry, decode_open, encode, encode_open};
 use super::failure::Error;
 use super::lmdb::Txn;
 use super::size::pages_needed;
@@ -218,7 +219,7 @@ impl<'t> Transaction<'t> {
         let prefix = self.key(b"s", &[]);
         let mut sessions = Vec::new();
         for (key, value) in self.txn.scan(&prefix)? {
-            sessions.push((decode(&key[prefix.len()..])?, decode(value)?));
+            sessions.push((decode(&key[prefix.len()..])?, decode_open(value)?));
         }
         Ok(sessions)
     }
@@ -267,8 +268,16 @@ impl<'t> Transaction<'t> {
         Ok(self.txn.get(key)?.map(decode).transpose()?)
     }
 
+    fn get_open<T: Open>(&self, key: &[u8]) -> Result<Option<T>, Error> {
+        Ok(self.txn.get(key)?.map(decode_open).transpose()?)
+    }
+
     fn put(&mut self, key: &[u8], record: &impl Serialize) -> Result<(), Error> {
         self.txn.put(key, &encode(record))
+    }
+
+    fn put_open(&mut self, key: &[u8], record: &impl Open) -> Result<(), Error> {
+        self.txn.put(key, &encode_open(record))
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<(), Error> {
@@ -326,7 +335,7 @@ impl Records for Transaction<'_> {
     type Error = Error;
 
     fn session(&self, id: SessionId) -> Result<Option<Session>, Error> {
-        self.get(&self.session_key(id))
+        self.get_open(&self.session_key(id))
     }
 
     fn put_session(&mut self, id: SessionId, session: Session) -> Result<(), Error> {
@@ -336,7 +345,7 @@ impl Records for Transaction<'_> {
             self.txn.put(&key, &[])?;
         }
         let key = self.session_key(id);
-        self.put(&key, &session)
+        self.put_open(&key, &session)
     }
 
     fn remove_session(&mut self, id: SessionId) -> Result<(), Error> {
@@ -418,7 +427,7 @@ impl Records for Transaction<'_> {
     }
 
     fn past(&self, name: &Resource) -> Result<Option<Past>, Error> {
-        self.get(&self.past_key(name))
+        self.get_open(&self.past_key(name))
     }
 
     fn put_past(&mut self, name: &Resource, past: Past, known: Option<StoreTime>) -> Result<(), Error> {
@@ -429,7 +438,7 @@ impl Records for Transaction<'_> {
             let key = self.check_key(past.check_at, name);
             self.txn.put(&key, &[])?;
         }
-        self.put(&self.past_key(name), &past)
+        self.put_open(&self.past_key(name), &past)
     }
 
     fn remove_past(&mut self, name: &Resource, check_at: StoreTime) -> Result<(), Error> {
@@ -445,11 +454,11 @@ impl Records for Transaction<'_> {
     }
 
     fn entry(&self, name: &Resource, number: u64) -> Result<Option<Entry>, Error> {
-        self.get(&self.history_key(name, number))
+        Ok(self.txn.get(&self.history_key(name, number))?.map(decode_entry).transpose()?.flatten())
     }
 
     fn put_entry(&mut self, name: &Resource, number: u64, entry: Entry) -> Result<(), Error> {
-        self.put(&self.history_key(name, number), &entry)
+        self.put_open(&self.history_key(name, number), &entry)
     }
 
     fn remove_entry(&mut self, name: &Resource, number: u64) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::beacon::{self, Identity, Peer, Watched};
-use super::codec::decode;
+use super::codec::{decode, decode_open};
 use super::directory::Directory;
 use super::failure::Error;
 use super::records::Raw;
@@ -71,7 +71,7 @@ pub(super) fn listings(
     let mut kept = HashMap::new();
     let mut sessions = Reading::new();
     for (id, bytes) in &raw.sessions {
-        let session: Session = decode(bytes)?;
+        let session: Session = decode_open(bytes)?;
         holders.insert(*id, session.is_holder());
         kept.extend(session.expiry.filter(|_| session.is_kept()).map(|expiry| (*id, expiry)));
         sessions.insert(*id, session.clone());

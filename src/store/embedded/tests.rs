@@ -528,7 +528,7 @@ fn waiter_looks_again_when_a_grant_of_several_resources_is_broken() {
     let (_, _both) = site.ask_for(both);
     let (standing, waiter) = site.ask(3);
     assert_eq!(standing, Standing::Waiting);
-    site.0.break_grants(&Resource::new("s").unwrap(), None, false).unwrap();
+    site.0.break_grants(&Resource::new("s").unwrap(), None, crate::store::Breaking::Now).unwrap();
     let mut woken = [0; 8];
     assert!(
         rustix::io::read(&waiter, &mut woken).is_ok_and(|read| read > 0),

@@ -242,19 +242,21 @@ impl Call {
         Self::new(&scripts::EXPIRE, resources, vec![Argument::Word(""); 2])
     }
 
-    /// Takes a resource away from its holders, a limited number in one call. `from` is where an
-    /// earlier reply says that the call goes on, or empty.
+    /// Revokes the grants on a resource, a limited number in one call. `from` is where an earlier
+    /// reply says that the call goes on, or empty. With `by`, the process that revokes them, a
+    /// session whose command may run holds until it gives its grant back.
     ///
     /// With `only`, the call revokes no grant but that of this session.
-    pub fn break_grants(resource: Resource, only: Option<SessionId>, from: Vec<u8>) -> Self {
+    pub fn break_grants(resource: Resource, only: Option<SessionId>, from: Vec<u8>, by: Option<&Process>) -> Self {
         let only = only.map_or(Argument::Word(""), Argument::Session);
-        Self::new(&scripts::BREAK, vec![resource], vec![Argument::Word(""), only, Argument::Bytes(from)])
+        let by = Argument::Text(by.map(process).unwrap_or_default());
+        Self::new(&scripts::BREAK, vec![resource], vec![Argument::Word(""), only, Argument::Bytes(from), by])
     }
 
     /// Reports the sessions that [`break_grants`](Self::break_grants) would break, and changes
     /// nothing.
     pub fn breakable(resource: Resource, only: Option<SessionId>, from: Vec<u8>) -> Self {
-        let mut call = Self::break_grants(resource, only, from);
+        let mut call = Self::break_grants(resource, only, from, None);
         call.arguments[0] = Argument::Word("dry");
         call
     }

@@ -13,6 +13,12 @@ pub(super) enum Event {
         /// When the lease counts as over; `None` if the grant has no lease.
         deadline: Option<Boottime>,
     },
+    /// The store reports that the grant is revoked, with each renewal: it is held until it is
+    /// released.
+    Revoked {
+        /// The same as for [`Event::Granted`].
+        deadline: Option<Boottime>,
+    },
     /// The grant is gone, and nobody has released it.
     Lost,
     /// Another process has released the grant.
@@ -42,7 +48,7 @@ enum State {
     /// The process was told that the grant is about to end. It has the rest of the lease, and of
     /// each renewal that still succeeds.
     Told {
-        deadline: Boottime,
+        deadline: Option<Boottime>,
     },
     Done,
 }
@@ -50,23 +56,25 @@ enum State {
 /// The life of one keeper.
 ///
 /// ```text
-///             a grace before          Ended, Lost, Released,
-///             the deadline            the deadline
+///             Revoked, a grace        Ended, Lost, Released,
+///             before the deadline     the deadline
 ///   Keeping ────────────────▶ Told ──────────────────────────▶ Done
 ///      │                                                        ▲
-///      └──── Ended, Released, Lost ─────────────────────────────┘
+///      └──── Ended, Released, Lost, Revoked if nobody is told ──┘
 /// ```
 #[derive(Debug)]
 pub(super) struct Machine {
     /// How long before a deadline the process is told.
     grace: Duration,
+    /// Whether a signal tells the process.
+    hears: bool,
     state: State,
 }
 
 impl Machine {
     /// A machine of a keeper that has a grant.
-    pub(super) fn new(grace: Duration) -> Self {
-        Self { grace, state: State::Keeping { deadline: None } }
+    pub(super) fn new(grace: Duration, hears: bool) -> Self {
+        Self { grace, hears, state: State::Keeping { deadline: None } }
     }
 
     /// Takes in an event and returns what follows from it.
@@ -74,16 +82,21 @@ impl Machine {
         let (state, actions) = match (&self.state, event) {
             (State::Done, _) => return Vec::new(),
             (State::Keeping { .. }, Event::Granted { deadline }) => (State::Keeping { deadline }, vec![]),
-            (State::Told { .. }, Event::Granted { deadline: Some(deadline) }) => (State::Told { deadline }, vec![]),
-            (State::Told { .. }, Event::Granted { deadline: None }) => return Vec::new(),
+            (State::Keeping { .. }, Event::Revoked { deadline }) if self.hears => {
+                (State::Told { deadline }, vec![Action::Tell])
+            }
+            (State::Keeping { .. }, Event::Revoked { .. }) => (State::Done, vec![Action::Release, Action::Exit]),
+            (State::Told { .. }, Event::Granted { deadline } | Event::Revoked { deadline }) => {
+                (State::Told { deadline }, vec![])
+            }
             // The release frees what else the store keeps for a lost grant.
             (State::Keeping { .. }, Event::Lost) => (State::Done, vec![Action::Tell, Action::Release, Action::Exit]),
             (_, Event::Released) => (State::Done, vec![Action::Exit]),
             (_, Event::Ended) | (State::Told { .. }, Event::Lost) => (State::Done, vec![Action::Release, Action::Exit]),
             (State::Keeping { deadline: Some(deadline) }, Event::Tick) if self.tell_at(*deadline) <= now => {
-                (State::Told { deadline: *deadline }, vec![Action::Tell])
+                (State::Told { deadline: Some(*deadline) }, vec![Action::Tell])
             }
-            (State::Told { deadline }, Event::Tick) if *deadline <= now => {
+            (State::Told { deadline: Some(deadline) }, Event::Tick) if *deadline <= now => {
                 (State::Done, vec![Action::Release, Action::Exit])
             }
             (_, Event::Tick) => return Vec::new(),
@@ -96,7 +109,7 @@ impl Machine {
     pub(super) fn next_timeout(&self) -> Option<Boottime> {
         match self.state {
             State::Keeping { deadline } => deadline.map(|deadline| self.tell_at(deadline)),
-            State::Told { deadline } => Some(deadline),
+            State::Told { deadline } => deadline,
             State::Done => None,
         }
     }
@@ -116,7 +129,7 @@ mod tests {
     const LATE: Boottime = Boottime::since_boot(Duration::from_secs(2_060));
 
     fn machine(events: &[(Event, Boottime)]) -> Machine {
-        let mut machine = Machine::new(GRACE);
+        let mut machine = Machine::new(GRACE, true);
         for (event, now) in events {
             machine.on(*event, *now);
         }
@@ -140,11 +153,14 @@ mod tests {
         let (lost, end, quiet): (&[Action], &[Action], &[Action]) = (&[Tell, Release, Exit], &[Release, Exit], &[Exit]);
         let none: &[Action] = &[];
         let tell: &[Action] = &[Tell];
+        let revoked = |deadline| Event::Revoked { deadline };
         #[rustfmt::skip]
-        let table: [(Event, Boottime, [&[Action]; 4]); 8] = [
+        let table: [(Event, Boottime, [&[Action]; 4]); 10] = [
             //                                      no lease  leased  told   done
             (granted(LATE),               overdue,  [none,    none,   none,  none]),
             (Event::Granted { deadline: None }, START, [none, none,   none,  none]),
+            (revoked(None),               START,    [tell,    tell,   none,  none]),
+            (revoked(Some(LATE)),         overdue,  [tell,    tell,   none,  none]),
             (Event::Lost,                 START,    [lost,    lost,   end,   none]),
             (Event::Released,             START,    [quiet,   quiet,  quiet, none]),
             (Event::Ended,                START,    [end,     end,    end,   none]),
@@ -170,6 +186,24 @@ mod tests {
         assert_eq!(machine.on(Event::Tick, LATE - GRACE), []);
         assert_eq!(machine.on(Event::Tick, LATE), [Action::Release, Action::Exit]);
         assert_eq!(machine.next_timeout(), None);
+    }
+
+    /// The process goes on with its work until it ends, and the lock is held until then.
+    #[test]
+    fn revoked_grant_is_renewed_until_the_process_ends() {
+        let mut machine = machine(&[(granted(DEADLINE), START)]);
+        assert_eq!(machine.on(Event::Revoked { deadline: Some(DEADLINE) }, START), [Action::Tell]);
+        assert_eq!(machine.on(Event::Revoked { deadline: Some(LATE) }, START), []);
+        assert_eq!(machine.on(Event::Tick, DEADLINE), []);
+        assert_eq!(machine.on(Event::Ended, DEADLINE), [Action::Release, Action::Exit]);
+    }
+
+    #[test]
+    fn revoked_grant_of_a_process_that_no_signal_tells_is_released_at_once() {
+        let mut machine = Machine::new(GRACE, false);
+        machine.on(granted(DEADLINE), START);
+        let end = [Action::Release, Action::Exit];
+        assert_eq!(machine.on(Event::Revoked { deadline: Some(DEADLINE) }, START), end);
     }
 
     #[test]

@@ -80,6 +80,11 @@ impl Watched {
         poll(&mut [PollFd::new(&self.life, PollFlags::IN)], now.as_ref()).is_ok_and(|ready| ready > 0)
     }
 
+    /// Whether a signal tells the process of a loss.
+    pub(super) fn hears(&self) -> bool {
+        self.signal.is_some()
+    }
+
     /// Tells the process that the lock is lost.
     pub(super) fn tell(&self) {
         if let Some(signal) = self.signal {

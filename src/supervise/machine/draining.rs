@@ -118,6 +118,10 @@ impl Draining {
                 self.deadline = deadline;
                 Next::nothing()
             }
+            Event::Revoked { deadline } => {
+                self.deadline = deadline;
+                self.end(Cause::Broken, Action::ReportRevoked(Consequence::Stopped), now, settings)
+            }
             Event::Lost => self.end(Cause::Lost, Action::ReportLost(Consequence::Stopped), now, settings),
             Event::StoreFailed => Next::Stay(vec![Action::Warn]),
             Event::RestEnded => Next::Enter(State::Leaving(self.exit), vec![Action::Release]),

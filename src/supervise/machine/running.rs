@@ -23,6 +23,7 @@ impl Starting {
                 self.deadline = deadline;
                 Next::nothing()
             }
+            Event::Revoked { .. } => Self::lost(Action::ReportRevoked(Consequence::NotStarted)),
             Event::Lost => Self::lost(Action::ReportLost(Consequence::NotStarted)),
             Event::Tick if is_over(terminate_at(self.deadline, settings), now) => {
                 Self::lost(Action::ReportOverdue(Consequence::NotStarted))
@@ -44,7 +45,7 @@ impl Starting {
         }
     }
 
-    fn lost(report: Action) -> Next {
+    pub(super) fn lost(report: Action) -> Next {
         Next::finish([report, Action::Release], Action::Exit(exit::LOST))
     }
 }
@@ -87,10 +88,18 @@ impl Running {
 
     pub(super) fn on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
         match event {
-            Event::Granted { .. } | Event::Lost | Event::Ready if self.is_released => Next::nothing(),
+            Event::Granted { .. } | Event::Revoked { .. } | Event::Lost | Event::Ready if self.is_released => {
+                Next::nothing()
+            }
             Event::Granted { deadline } => {
                 self.deadline = deadline;
                 Next::nothing()
+            }
+            Event::Revoked { deadline } => {
+                self.deadline = deadline;
+                let report = Action::ReportRevoked(Consequence::Stopped);
+                let (state, actions) = self.end(Cause::Broken, report, now, settings);
+                Next::Enter(state, actions)
             }
             // The release of a command that is ready finds out, too, that the grant was lost.
             Event::Lost => {
@@ -212,6 +221,8 @@ impl Running {
 pub(super) enum Cause {
     /// The grant is lost.
     Lost,
+    /// The grant is revoked. It is still held.
+    Broken,
     /// The maximum run time is over. The grant is still held.
     Timeout,
     /// The maximum run time is over. The grant was released when the command was ready.
@@ -238,7 +249,7 @@ impl LastTime {
     fn note_loss(&mut self, event: Event, now: Boottime, settings: &Settings) -> Option<Action> {
         let is_overdue = is_over(terminate_at(self.deadline, settings), now);
         let report = match event {
-            _ if self.cause != Cause::Timeout => return None,
+            _ if !matches!(self.cause, Cause::Broken | Cause::Timeout) => return None,
             Event::Lost => Action::ReportLost(Consequence::Stopped),
             Event::Signal { .. } | Event::Tick if is_overdue => Action::ReportOverdue(Consequence::Stopped),
             _ => return None,
@@ -265,7 +276,7 @@ impl Stopping {
         match event {
             // The grant stays lost, since the command was told to end. But the command gets its
             // whole grace if the old deadline cut it short.
-            Event::Granted { deadline } => {
+            Event::Granted { deadline } | Event::Revoked { deadline } => {
                 self.last_time.deadline = deadline;
                 Next::nothing()
             }
@@ -293,7 +304,7 @@ impl LastTime {
     pub(super) fn on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
         let report = self.note_loss(event, now, settings);
         let next = match event {
-            Event::Granted { deadline } => {
+            Event::Granted { deadline } | Event::Revoked { deadline } => {
                 self.deadline = deadline;
                 Next::nothing()
             }
@@ -309,7 +320,7 @@ impl LastTime {
     pub(super) fn killed_on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
         let report = self.note_loss(event, now, settings);
         let next = match event {
-            Event::Granted { deadline } => {
+            Event::Granted { deadline } | Event::Revoked { deadline } => {
                 self.deadline = deadline;
                 Next::nothing()
             }
@@ -333,6 +344,7 @@ fn gone(cause: Cause, mut actions: Vec<Action>) -> Next {
     actions.push(if cause == Cause::TimeoutReleased { Action::Dismiss } else { Action::Release });
     match cause {
         Cause::Lost => Next::finish(actions, Action::Exit(exit::LOST)),
+        Cause::Broken => Next::Enter(State::Leaving(Action::Exit(exit::LOST)), actions),
         Cause::Timeout => Next::Enter(State::Leaving(Action::Exit(exit::TIMEOUT)), actions),
         Cause::TimeoutReleased => Next::finish(actions, Action::Exit(exit::TIMEOUT)),
     }

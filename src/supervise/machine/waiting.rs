@@ -21,6 +21,7 @@ pub(super) fn requesting(event: Event, now: Boottime, settings: &Settings) -> Ne
 fn before_grant(event: Event, settings: &Settings) -> Next {
     match event {
         Event::Granted { deadline } => Next::Enter(State::Starting(Starting { deadline }), vec![Action::Start]),
+        Event::Revoked { .. } => Starting::lost(Action::ReportRevoked(Consequence::NotStarted)),
         // The store keeps nothing of this request, so there is nothing to release.
         Event::Busy { skipped_for } => busy(skipped_for, settings),
         Event::AlreadyDone => Next::finish(settings.verbose.then_some(Action::ReportDone), Action::Exit(0)),
@@ -190,7 +191,7 @@ impl Wait {
 pub(super) fn giving_up(event: Event, settings: &Settings) -> Next {
     match event {
         Event::Busy { .. } | Event::AlreadyDone | Event::Granted { .. } => before_grant(event, settings),
-        Event::Denied(_) | Event::Lost | Event::StoreFailed => before_grant(event, settings),
+        Event::Revoked { .. } | Event::Denied(_) | Event::Lost | Event::StoreFailed => before_grant(event, settings),
         _ => Next::nothing(),
     }
 }

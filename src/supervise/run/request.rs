@@ -90,9 +90,9 @@ impl<'a> Request<'a> {
             Ok(Standing::Asking) => return None,
             Ok(Standing::Waiting) => self.waiting(voice),
             Ok(Standing::Granted(grant)) => {
-                let deadline = grant.deadline;
+                let Grant { deadline, is_revoked, .. } = grant;
                 self.grant = Some(grant);
-                Event::Granted { deadline }
+                if is_revoked { Event::Revoked { deadline } } else { Event::Granted { deadline } }
             }
             Ok(Standing::Busy { obstructions, streak }) => {
                 let event = busy(streak.as_ref());

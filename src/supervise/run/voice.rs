@@ -229,6 +229,10 @@ impl<'a> Voice<'a> {
         self.say(&self.messages.lost(self.outcome(consequence)));
     }
 
+    pub(super) fn report_revoked(&mut self, consequence: Consequence) {
+        self.say(&format!("revoked: {}{}", self.messages.revoked(), self.outcome(consequence)));
+    }
+
     /// Prints that the lease was not renewed in time, because the store has this `trouble`.
     pub(super) fn report_overdue(&mut self, trouble: Option<&str>, consequence: Consequence) {
         self.say(&self.messages.overdue(trouble, self.outcome(consequence)));

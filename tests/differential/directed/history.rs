@@ -76,7 +76,7 @@ fn each_end_of_a_hold_is_an_entry_of_the_history(kind: Kind) {
     clients.end(3, "exit 7", 32);
     clients.end(9, "exit 0", 32);
     assert!(is_granted(&clients.renew(4, false)));
-    clients.side.call(Call::break_grants(resource(), None, Vec::new()));
+    clients.side.call(Call::break_grants(resource(), None, Vec::new(), None));
     clients.acquire(5, Write, "");
     clients.advance(TERMS.ttl);
     clients.side.call(Call::expire(vec![resource()]));

@@ -75,7 +75,7 @@ fn check_recovery(clients: &mut Clients, subscribers: &mut [Connection], trigger
         }
         Trigger::Break => {
             assert_eq!(
-                clients.side.call(Call::break_grants(resource(), None, Vec::new())),
+                clients.side.call(Call::break_grants(resource(), None, Vec::new(), None)),
                 ScriptReply::Broken { next: vec![], sessions: vec![] },
                 "{context}"
             )

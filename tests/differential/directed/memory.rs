@@ -31,7 +31,7 @@ fn full_server_accepts_renewals_and_releases(kind: Kind) {
         clients.side.call(downgrade(1, Read));
         clients.release(1);
         clients.side.call(Call::expire(vec![resource()]));
-        clients.side.call(Call::break_grants(resource(), None, Vec::new()));
+        clients.side.call(Call::break_grants(resource(), None, Vec::new(), None));
         clients.side.call(Call::renew_alone(id(1), resource(), us(1), Lease::Shared));
 
         clients.acquire(1, Write, "[0,9]");
@@ -52,7 +52,7 @@ fn full_server_accepts_renewals_and_releases(kind: Kind) {
     assert!(is_released(&clients.release(2)));
     assert_eq!(clients.holders_and_waiters(), (vec![3], vec![4, 5, 6]), "the release lets the writer in");
     assert!(
-        matches!(clients.side.call(Call::break_grants(resource(), None, Vec::new())), ScriptReply::Broken { sessions, .. } if sessions.len() == 1)
+        matches!(clients.side.call(Call::break_grants(resource(), None, Vec::new(), None)), ScriptReply::Broken { sessions, .. } if sessions.len() == 1)
     );
     assert_eq!(clients.holders_and_waiters().0, [4, 5, 6], "the break lets the readers in");
     clients.advance(TERMS.ttl);

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use rlock::lock::mode::Mode::{Read, Write};
-use rlock::lock::request::{Claim, Request};
+use rlock::lock::request::{Claim, Process, Request};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::store::redis::codec::{Call, ScriptReply, Wake};
@@ -198,12 +198,17 @@ fn crowd_is_broken_in_steps_that_spare_newcomers(kind: Kind) {
         clients.acquire(number, mode, &format!("[{0},{0}]", number % CROWD));
     }
     let mut broken = Vec::new();
-    for is_dry in [true, false] {
+    let by = Process::default();
+    let calls: [(&str, &dyn Fn(Vec<u8>) -> Call); 3] = [
+        ("dry", &|from| Call::breakable(resource(), None, from)),
+        ("revoked", &|from| Call::break_grants(resource(), None, from, Some(&by))),
+        ("at once", &|from| Call::break_grants(resource(), None, from, None)),
+    ];
+    for (how, call) in calls {
         let mut from = Vec::new();
         loop {
             commands(&server);
-            let call = if is_dry { Call::breakable } else { Call::break_grants };
-            let reply = clients.side.call(call(resource(), None, from));
+            let reply = clients.side.call(call(from));
             let executed = commands(&server);
             assert!(executed < 4 * COMMANDS_MAX, "a step takes {executed} commands");
             let ScriptReply::Broken { next, sessions } = reply else { panic!("break replies {reply:?}") };
@@ -215,7 +220,7 @@ fn crowd_is_broken_in_steps_that_spare_newcomers(kind: Kind) {
             from = next;
         }
         broken.sort_unstable();
-        assert!(broken.iter().copied().eq(1..=CROWD), "dry: {is_dry}, {broken:?}");
+        assert!(broken.iter().copied().eq(1..=CROWD), "{how}: {broken:?}");
         broken.clear();
     }
     let (mut holders, _) = clients.holders_and_waiters();
@@ -231,7 +236,7 @@ fn holders_of_many_resources_are_broken_in_smaller_steps(kind: Kind) {
     }
     let (mut broken, mut from) = (0, Vec::new());
     loop {
-        let reply = clients.side.call(Call::break_grants(resource(), None, from));
+        let reply = clients.side.call(Call::break_grants(resource(), None, from, None));
         let ScriptReply::Broken { next, sessions } = reply else { panic!("break replies {reply:?}") };
         assert!(sessions.len() <= LARGE_MAX, "one call breaks {} sessions", sessions.len());
         broken += sessions.len();
@@ -248,7 +253,7 @@ fn holders_of_many_resources_are_broken_in_smaller_steps(kind: Kind) {
 fn break_from(clients: &mut Clients, mut from: Vec<u8>) -> Vec<(u32, usize)> {
     let mut broken = Vec::new();
     loop {
-        let reply = clients.side.call(Call::break_grants(resource(), None, from));
+        let reply = clients.side.call(Call::break_grants(resource(), None, from, None));
         let ScriptReply::Broken { next, sessions } = reply else { panic!("break replies {reply:?}") };
         broken.extend(sessions.iter().map(|(_, session)| (session.process.pid, session.claims.len())));
         if next.is_empty() {
@@ -264,7 +269,7 @@ fn broken_once(server: &Server, namespace: &str) -> (Clients, Vec<u8>) {
     for number in 1..=MORE {
         clients.acquire(number, Write, &format!("[{0},{0}]", 100 + number));
     }
-    let reply = clients.side.call(Call::break_grants(resource(), None, Vec::new()));
+    let reply = clients.side.call(Call::break_grants(resource(), None, Vec::new(), None));
     let ScriptReply::Broken { next, sessions } = reply else { panic!("break replies {reply:?}") };
     assert!(sessions.len() < MORE as usize && !next.is_empty());
     (clients, next)

@@ -375,7 +375,7 @@ fn broken_holder_is_notified(kind: Kind) {
     clients.acquire(2, Write, "");
     let mut subscribers = [subscribe(&server, &clients, id(1)), subscribe(&server, &clients, id(2))];
     clients.renew(2, true);
-    let broken = clients.side.call(Call::break_grants(resource(), None, Vec::new()));
+    let broken = clients.side.call(Call::break_grants(resource(), None, Vec::new(), None));
     assert!(matches!(broken, ScriptReply::Broken { sessions, .. } if sessions.len() == 1 && sessions[0].0 == id(1)));
     assert_eq!(subscribers.each_mut().map(next_message), ["broken", "granted"]);
     assert_eq!(clients.holders_and_waiters(), (vec![2], vec![]));

@@ -68,7 +68,7 @@ fn operations() -> Vec<(&'static str, Call)> {
         ("acquire", Call::acquire(&request(6, Write, "[20,21]"), 0, false)),
         ("acquire and wait", Call::acquire(&request(6, Write, "[0,1]"), 0, false)),
         ("expire", Call::expire(one())),
-        ("break", Call::break_grants(resource(), None, Vec::new())),
+        ("break", Call::break_grants(resource(), None, Vec::new(), None)),
         ("shrink", shrink(1, "[0,1]")),
         ("downgrade", downgrade(2, Read)),
         ("release", Call::release(id(1), one())),

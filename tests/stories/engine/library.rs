@@ -10,7 +10,7 @@ use rlock::lock::op::Change;
 use rlock::lock::past::{End, HISTORY_MAX};
 use rlock::lock::request::{self, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
-use rlock::store::{self, AcquireOptions, Changed, Handle, Released, Secrets, Standing, Store};
+use rlock::store::{self, AcquireOptions, Breaking, Changed, Handle, Released, Secrets, Standing, Store};
 use rlock::system::clock::StoreTime;
 
 use super::dump::{self, Row};
@@ -78,7 +78,7 @@ impl Engine for Library {
                 Ok("done".to_owned())
             }
             Step::Break(resource) => {
-                let broken = self.store().break_grants(resource, None, false).expect("the store can be used");
+                let broken = self.store().break_grants(resource, None, Breaking::Now).expect("the store can be used");
                 let labels = broken.iter().filter_map(|(_, session)| session.process.command.last());
                 Ok(break_reply(&labels.map(String::as_str).collect::<Vec<_>>()))
             }

@@ -75,7 +75,7 @@ impl Engine for Model {
             Step::Cancel(label) => Op::Release { session: self.id(label), end: None },
             Step::Kill(label) => Op::Reap { session: self.id(label), ended: None },
             Step::Change(label, change) => Op::Change { session: self.id(label), change: change.clone() },
-            Step::Break(resource) => Op::Break { resource: resource.clone(), only: None },
+            Step::Break(resource) => Op::Break { resource: resource.clone(), only: None, by: None },
             Step::Store(step) => match self.store_op(step) {
                 Ok(op) => op,
                 Err(reply) => {

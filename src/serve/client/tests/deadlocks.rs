@@ -30,6 +30,8 @@ fn session(above: Option<u8>, claims: &[(Mode, &str, Option<u64>)]) -> Session {
         job: Job::default(),
         last: None,
         process: Process::default(),
+        revoked: None,
+        later: Vec::new(),
     }
 }
 

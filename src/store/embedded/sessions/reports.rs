@@ -82,7 +82,7 @@ impl EmbeddedSessions {
         let (stage, is_news) = match (&standing, mem::replace(&mut session.stage, Stage::LeavingQueue)) {
             (Standing::Waiting, Stage::Asking(request)) => (Some(Stage::Waiting(request)), true),
             (Standing::Waiting, Stage::Waiting(request)) => (Some(Stage::Waiting(request)), false),
-            (Standing::Granted(_), Stage::Granted) => (Some(Stage::Granted), false),
+            (Standing::Granted(grant), Stage::Granted) => (Some(Stage::Granted), grant.is_revoked),
             (Standing::Granted(_), stage) => {
                 if let Stage::Asking(request) | Stage::Waiting(request) = stage
                     && request.job.keep_for.is_some()

@@ -17,7 +17,7 @@ use crate::lock::request::{Claim, Job, Process};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::store::handle::{AcquireOptions, Grant, Handle};
-use crate::store::operations::Store;
+use crate::store::operations::{Breaking, Store};
 
 /// A temporary directory for a store.
 struct Lab(TempDir);
@@ -430,7 +430,7 @@ fn break_reports_the_loss_to_its_session_only() {
     elsewhere.claims[0].resource = Resource::new("other").unwrap();
     server.0.acquire(elsewhere);
     assert!(is_granted(&server.standing(id(3))));
-    lab.open().break_grants(&Resource::new("k").unwrap(), None, false).unwrap();
+    lab.open().break_grants(&Resource::new("k").unwrap(), None, Breaking::Now).unwrap();
     let mut standings = [server.event().unwrap(), server.event().unwrap()];
     standings.sort_by_key(|(id, _)| *id);
     assert!(matches!(standings[0], (session, Report::Standing(Ok(Standing::Lost))) if session == id(1)));
@@ -445,7 +445,7 @@ fn grant_that_was_taken_away_is_lost_for_the_release() {
     let lab = Lab::new();
     let mut server = lab.server();
     server.ask(1);
-    lab.open().break_grants(&Resource::new("k").unwrap(), None, false).unwrap();
+    lab.open().break_grants(&Resource::new("k").unwrap(), None, Breaking::Now).unwrap();
     assert_eq!(server.release(1), Released::Lost);
     assert!(server.is_empty());
 }

@@ -98,7 +98,7 @@ impl Crowd {
         self.time_request("request without a wait", &busy);
         self.time_request("request that waits", &whole(1_000_001, Write));
         self.step("give up", |crowd| crowd.site.transact(|work| work.apply(Op::GiveUp(number(1_000_001)))).unwrap());
-        self.step("break", |crowd| crowd.site.0.break_grants(&name, None, false).unwrap());
+        self.step("break", |crowd| crowd.site.0.break_grants(&name, None, crate::store::Breaking::Now).unwrap());
     }
 }
 

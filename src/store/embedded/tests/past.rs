@@ -90,7 +90,7 @@ fn break_takes_a_kept_hold() {
     drop(lab.handle(keeps(1, Duration::from_secs(60))));
     let mut waiter = lab.handle(request(2, Mode::Write, None));
     assert_eq!(waiter.check().unwrap(), Standing::Waiting);
-    let broken = lab.open().0.break_grants(&Resource::new("k").unwrap(), None, false).unwrap();
+    let broken = lab.open().0.break_grants(&Resource::new("k").unwrap(), None, crate::store::Breaking::Now).unwrap();
     assert_eq!(broken.iter().map(|(id, session)| (*id, session.phase)).collect::<Vec<_>>(), [(id(1), Phase::Kept)]);
     assert!(is_granted(&waiter.check().unwrap()));
 }

@@ -125,8 +125,8 @@ impl Work<'_> {
                     continue;
                 }
                 Some(session) if session.is_holder() => {
-                    let (tokens, slots) = (session.tokens(), session.slots());
-                    let grant = Grant { tokens, slots, last: session.last, deadline: None };
+                    let (tokens, slots, is_revoked) = (session.tokens(), session.slots(), session.revoked.is_some());
+                    let grant = Grant { tokens, slots, last: session.last, deadline: None, is_revoked };
                     return Ok(View::settled(Standing::Granted(grant)));
                 }
                 Some(session) => Place { number: session.place(), asked: session.asked },

@@ -4,12 +4,12 @@
 use std::collections::{HashMap, HashSet};
 
 use super::super::beacon::Identity;
-use super::super::codec::{Damaged, decode, ensure};
+use super::super::codec::{Damaged, decode, decode_entry, decode_open, ensure};
 use super::super::lmdb::Item;
 use super::super::records::Clock;
 use crate::lock::index::{Entry, Node, Rank};
 use crate::lock::mode::Mode;
-use crate::lock::past::{self, HISTORY_MAX, Past};
+use crate::lock::past::{HISTORY_MAX, Past};
 use crate::lock::records::{ClaimRecord, Phase, ResourceState, Session};
 use crate::lock::resource::Resource;
 use crate::system::clock::StoreTime;
@@ -75,14 +75,16 @@ impl<'b> Table<'b> {
             b'e' => drop(self.expiries.insert(name)),
             b'f' => drop(self.checks.insert(name)),
             b'h' => {
-                decode::<past::Entry>(value)?;
+                decode_entry(value)?;
                 self.entries.insert(name);
             }
-            b'p' => drop(self.pasts.insert(name, decode(value)?)),
+            b'p' => drop(self.pasts.insert(name, decode_open(value)?)),
             b'b' => drop(decode::<Identity>(value)?),
-            b's' => drop(self.sessions.insert(name, decode(value)?)),
+            b's' => drop(self.sessions.insert(name, decode_open(value)?)),
             b'r' => drop(self.resources.insert(name, decode(value)?)),
             b'n' => drop(self.nodes.insert(name, decode(value)?)),
+            // Later versions keep here what this one does not know.
+            b'x' => {}
             _ => return Err(Damaged),
         }
         Ok(())

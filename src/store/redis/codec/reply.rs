@@ -13,7 +13,7 @@ use crate::lock::index::Rank;
 use crate::lock::mode::Mode;
 use crate::lock::op::{Refusal, ResourceListing};
 use crate::lock::past::{Ending, Remembered};
-use crate::lock::records::{ClaimRecord, Phase, Session};
+use crate::lock::records::{ClaimRecord, Phase, Revocation, Session};
 use crate::lock::request::{Calendar, Claim, Job, OncePer, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::store::handle::{Obstruction, Standing};
@@ -33,6 +33,8 @@ pub enum ScriptReply {
         /// How the last hold of its first resource had ended at the grant, if that is known. A
         /// repeated renewal may leave it out.
         last: Option<Ending>,
+        /// Whether the grant is revoked, so that the session has to give it back.
+        is_revoked: bool,
     },
     /// The session waits.
     Waiting {
@@ -98,7 +100,7 @@ impl ScriptReply {
     pub fn read(value: &Value) -> Option<Self> {
         let (word, rest) = list(value)?.split_first()?;
         Some(match (text(word)?, rest) {
-            ("granted", [lease, grant @ ..]) => {
+            (word @ ("granted" | "revoked"), [lease, grant @ ..]) => {
                 let is_token = |value: &&Value| matches!(value, Value::Int(_));
                 let tokens: Vec<u64> = grant.iter().take_while(is_token).map(number).collect::<Option<_>>()?;
                 let (slots, last) = match &grant[tokens.len()..] {
@@ -107,7 +109,8 @@ impl ScriptReply {
                     [slots, last] => (list(slots)?.iter().map(small).collect::<Option<_>>()?, ending(last)?),
                     _ => return None,
                 };
-                Self::Granted { lease: Some(length(lease)?).filter(|lease| !lease.is_zero()), tokens, slots, last }
+                let lease = Some(length(lease)?).filter(|lease| !lease.is_zero());
+                Self::Granted { lease, tokens, slots, last, is_revoked: word == "revoked" }
             }
             ("waiting", [seq, position, next]) => Self::Waiting {
                 seq: number(seq)?,
@@ -236,6 +239,7 @@ fn session(value: &Value) -> Option<(SessionId, Session, Vec<Line>)> {
     let ancestors = ancestors.map(|id| std::str::from_utf8(id).ok()?.parse().ok()).collect::<Option<_>>()?;
     let mut lines = claims.iter().map(|claim| line(claim, held, seq)).collect::<Option<Vec<_>>>()?;
     lines.sort_by_key(|line| line.index);
+    let (job, revoked) = self::job(job)?;
     let session = Session {
         ancestors,
         claims: lines.iter().map(|line| line.record.clone()).collect(),
@@ -244,9 +248,11 @@ fn session(value: &Value) -> Option<(SessionId, Session, Vec<Line>)> {
         since: instant(since)?,
         expiry: Some(instant(expiry)?).filter(|expiry| *expiry > StoreTime::default()),
         terms: Some(terms).filter(|terms| !terms.ttl.is_zero()),
-        job: self::job(job)?,
+        job,
         last: ending(last)?,
         process: self::process(process)?,
+        revoked,
+        later: Vec::new(),
     };
     Some((text(id)?.parse().ok()?, session, lines))
 }
@@ -267,11 +273,20 @@ fn line(value: &Value, held: bool, seq: u64) -> Option<Line> {
     Some(Line { index: number(index)?.try_into().ok()?, record, position: number(position)?.try_into().ok()? })
 }
 
-fn job(value: &Value) -> Option<Job> {
-    let [history, job, once_per, calendar, is_named, skips, hold_at_least, keep_for, is_acquire, held_above] =
-        list(value)?
+/// The job of a session, and who has revoked its grant.
+fn job(value: &Value) -> Option<(Job, Option<Revocation>)> {
+    let (words, revoked) = list(value)?.split_at_checked(10)?;
+    let [history, job, once_per, calendar, is_named, skips, hold_at_least, keep_for, is_acquire, held_above] = words
     else {
         return None;
+    };
+    let revoked = match revoked {
+        [] => None,
+        [revoked] => match list(revoked)? {
+            [at, by] => Some(Revocation { at: instant(at)?, by: process(by)? }),
+            _ => return None,
+        },
+        _ => return None,
     };
     let flag = |value| number(value).map(|number| number == 1);
     let optional = |value| length(value).map(|length| Some(length).filter(|length| !length.is_zero()));
@@ -280,7 +295,7 @@ fn job(value: &Value) -> Option<Job> {
         [start, next] => Some(Calendar { start: instant(start)?, next: instant(next)? }),
         _ => return None,
     };
-    Some(Job {
+    let job = Job {
         name: text(job)?.to_owned(),
         is_named: flag(is_named)?,
         once_per: optional(once_per)?.map(|period| OncePer { period, calendar }),
@@ -291,5 +306,6 @@ fn job(value: &Value) -> Option<Job> {
         history: small(history)?,
         held_above: list(held_above)?.iter().map(name).collect::<Option<_>>()?,
         ..Job::default()
-    })
+    };
+    Some((job, revoked))
 }

@@ -219,8 +219,8 @@ impl HoldConversation {
         }
         match (piecemeal.next(), self.session.negotiation.held()) {
             (Next::Renewed { since, lease }, Some(grant)) => {
-                let Grant { tokens, slots, last, .. } = grant.clone();
-                let granted = ScriptReply::Granted { lease: Some(lease), tokens, slots, last };
+                let Grant { tokens, slots, last, is_revoked, .. } = grant.clone();
+                let granted = ScriptReply::Granted { lease: Some(lease), tokens, slots, last, is_revoked };
                 self.on_answer(Command::Renew { subscribed: false }, granted, since, now)
             }
             (Next::Redirect(redirect), _) => self.exchange.follow(redirect),

@@ -17,7 +17,7 @@ use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::target::Target;
 use crate::system::clock::Boottime;
 
-/// How long a lock is held before its holder subscribes to its own channel. A break reaches a
+/// How long a lock is held before its holder subscribes to its own channel. A revocation reaches a
 /// subscriber at once and others at the next renewal; most commands have ended before either.
 const SUBSCRIBE_AFTER: Duration = Duration::from_secs(1);
 
@@ -265,11 +265,11 @@ impl Negotiation {
         self.state = State::Failed { failure, may_be_kept };
     }
 
-    /// A message came on the session's channel: the request was granted, or its grant broken.
+    /// A message came on the session's channel: the request was granted, or its grant was revoked.
     pub(super) fn on_message(&mut self) -> Vec<Command> {
         match self.state {
             State::Waiting { .. } | State::Held { .. } => vec![self.renew()],
-            // The grant may be broken. The renewal follows the answer of the replicas.
+            // The grant may be revoked. The renewal follows the answer of the replicas.
             State::Replicating { ref mut due, .. } => {
                 *due = Boottime::default();
                 vec![]
@@ -333,17 +333,17 @@ impl Negotiation {
             }
             // A lease shorter than the requested one belongs to an older grant, or to one that has
             // to be claimed.
-            (Command::Acquire { .. }, ScriptReply::Granted { lease: Some(lease), tokens, slots, last })
+            (Command::Acquire { .. }, ScriptReply::Granted { lease: Some(lease), tokens, slots, last, is_revoked })
                 if lease < self.ttl =>
             {
-                self.told = Some(Grant { tokens, slots, last, deadline: None });
+                self.told = Some(Grant { tokens, slots, last, deadline: None, is_revoked });
                 vec![self.renew()]
             }
             (
                 Command::Acquire { .. } | Command::Renew { .. },
-                ScriptReply::Granted { lease: Some(lease), tokens, slots, last },
+                ScriptReply::Granted { lease: Some(lease), tokens, slots, last, is_revoked },
             ) => {
-                let grant = Grant { tokens, slots, last, deadline: None };
+                let grant = Grant { tokens, slots, last, deadline: None, is_revoked };
                 self.granted(Lease::new(lease), grant, sent, now)
             }
             (Command::Acquire { .. } | Command::Renew { .. }, ScriptReply::Waiting { seq, position, next }) => {
@@ -394,8 +394,9 @@ impl Negotiation {
         self.lease = lease;
         // The slots and the end of the last hold stay as the first reply told them.
         let first = self.told.take().filter(|first| first.tokens == told.tokens);
+        let is_revoked = told.is_revoked;
         let grant = self.grant().cloned().or(first).unwrap_or(told);
-        let grant = Grant { deadline: Some(self.lease.deadline(sent)), ..grant };
+        let grant = Grant { deadline: Some(self.lease.deadline(sent)), is_revoked, ..grant };
         let renew_at = self.lease.renew_at(sent);
         let due = if self.subscribed { renew_at } else { renew_at.min(now + SUBSCRIBE_AFTER) };
         if self.replicas == Replicas::default() || self.held().is_some() {

@@ -131,13 +131,16 @@ pub(super) fn module() -> String {
 fn shared() -> Vec<(&'static str, String)> {
     let micros = |seconds: u64| (seconds * 1_000_000).to_string();
     let millis = |seconds: u64| format!("'{}'", seconds * 1_000);
-    let format = |kind: char| format!("'\\162R{}{kind}'", tables::FORMAT);
+    let of = |format: u32, kind: char| format!("'\\162R{format}{kind}'");
+    let format = |kind| of(tables::FORMAT, kind);
     vec![
         // How s begins: with the format of the keys, and the kind of the state. No session uses the
         // resource, one is its sole holder, or it is not quiet.
         ("NOBODY", format('0')),
         ("SOLE", format('1')),
         ("SEVERAL", format('+')),
+        ("NOBODY_BEFORE", of(tables::FORMAT - 1, '0')),
+        ("SOLE_BEFORE", of(tables::FORMAT - 1, '1')),
         // The time for which the state of an unused resource is kept, in microseconds, and as a
         // text in milliseconds for a command, because servers take longer for a number. Tokens
         // follow the clock, so nothing needs the state for longer.

@@ -1,14 +1,15 @@
 -- break: 'dry' or an empty text | the only session to break, or an empty text | where to go on, or
---   an empty text
+--   an empty text | the process that revokes the grants, or an empty text
 --
--- Takes away the grants on the first resource, or that of one session, with everything else that
--- the holders hold, and tells the holders. A call does this for a limited number of sessions. The
+-- Revokes the grants on the first resource, or that of one session, and tells the holders. With a
+-- process, the session of a grant whose command may run holds until it gives the grant back; all
+-- others lose everything that they hold. A call does this for a limited number of sessions. The
 -- reply begins with the place where the next call goes on, which is empty if these are all. The
 -- next call leaves the grants whose tokens are higher than those of the first call. A dry run only
 -- reports the holders, including those whose leases are over.
 
 local dry = ARGV[3] == 'dry'
-local only, from = ARGV[4], ARGV[5]
+local only, from, by = ARGV[4], ARGV[5], ARGV[6]
 begin()
 look_for_expired()
 local r = resources[1]
@@ -29,14 +30,19 @@ local function holders()
   end
   local found, seen, looked, left = {}, {}, 0, LOAD
   local highest = newest or r.token
-  -- A dry run reports a session at the member of its first claim, as it leaves the others in place.
+  -- Sessions that stay in place are reported at the member of their first claim.
   local function counts(member)
-    return not dry or first_index(r, owner(member)) == tonumber(sub(member, -4), 16)
+    return not dry and by == '' or first_index(r, owner(member)) == tonumber(sub(member, -4), 16)
+  end
+  -- Whether an earlier call of this break has revoked the grant.
+  local function is_reported(known)
+    local revoked = from ~= '' and revocation(known)
+    return revoked and revoked[2] == by
   end
   -- Returns whether this call has no room for the session.
   local function look(id)
     local known = not seen[id] and record(r, id)
-    if known and known[CLAIMS][1][TOKEN] <= highest then
+    if known and known[CLAIMS][1][TOKEN] <= highest and not is_reported(known) then
       local cost = load_of(id, r)
       if #found == CROWD or #found > 0 and cost > left then
         return true
@@ -91,12 +97,30 @@ if more then
 end
 held, rest = holders()
 local reply = told_all(held)
-local channels = {}
+
+local function revoke(id)
+  local at = places(id, r)
+  for i = 1, #at do
+    local known = at[i].records[id]
+    local revoked = revocation(known)
+    known[MORE] = known[MORE] or {}
+    known[MORE].revoked = { revoked and revoked[1] or at[i].now, by }
+    put(at[i], id, known)
+  end
+end
+
+local channels, leaving = {}, {}
 for i = 1, #held do
-  channels[i] = record(r, held[i])[CHANNEL]
+  local known = record(r, held[i])
+  channels[i] = known[CHANNEL]
+  if by == '' or known[HELD] ~= HOLDS or is_unclaimed(r, held[i], known) then
+    leaving[#leaving + 1] = held[i]
+  else
+    revoke(held[i])
+  end
 end
 local freed = {}
-leave(held, r, freed, 'broken')
+leave(leaving, r, freed, 'broken')
 settle(freed)
 for i = 1, publish ~= '' and #channels or 0 do
   call(publish, channels[i], 'broken')

@@ -91,14 +91,15 @@ end
 -- the sessions      one holder beside the waiters (sessions), none with ancestors (nested), and a
 --                   write among the waiters (w)
 -- the keys          each has the epoch, and d has a record for each session (agrees)
--- the caller        holds, and not as a kept hold; one claim, no slot, and no other resource
+-- the caller        holds, and not as a kept hold; one claim, no slot, no other resource, and nobody
+--                   has revoked its grant (MORE)
 -- the first waiter  waits, with a lease; one claim, a write on the whole resource or on exactly
 --                   the span that is freed, and no other resource; it hears its channel, if it said
 --                   that it listens
-local clock, token, seq, past, slots, epoch, counters, walks, rest
+local clock, token, seq, past, slots, epoch, counters, walks, more, rest
 if kind == SEVERAL then
   clock, token, seq, past, rest = struct.unpack(STATE_OF_SEVERAL, raw, FIELDS)
-  slots, epoch, counters, walks = unpacked(sub(raw, rest))
+  slots, epoch, counters, walks, more = unpacked(sub(raw, rest))
 end
 if counters and not walks and counters.w and not counters.nested and counters.sessions == counters.waiters + 1
   and outcome ~= '' and limit > 0 then
@@ -106,7 +107,7 @@ if counters and not walks and counters.w and not counters.nested and counters.se
   local r = {
     s = KEYS[1], d = KEYS[2], e = KEYS[3], q = KEYS[4], l = KEYS[5], u = KEYS[6],
     token = next_token(token), seq = seq, parsed_past = read_past(past), slots = slots, epoch = epoch,
-    count = counters, now = now,
+    count = counters, more = more, now = now,
   }
   -- The epoch comes before all expiries and all places.
   local over, first = call('ZRANGE', r.e, '-inf', now, 'BYSCORE', 'LIMIT', 0, 2), call('ZRANGE', r.q, 0, 1)
@@ -118,7 +119,7 @@ if counters and not walks and counters.w and not counters.nested and counters.se
   local its = read_record(fields[3])
   local freed, taken = own and own[CLAIMS][1], its and its[CLAIMS][1]
   if agrees and #over == 1 and r.parsed_past[JOBS] == ''
-    and own and own[HELD] == HOLDS and not own[NAMES] and #own[CLAIMS] == 1 and find('rpw', freed[MODE], 1, true)
+    and own and own[HELD] == HOLDS and not own[NAMES] and not own[MORE] and #own[CLAIMS] == 1 and find('rpw', freed[MODE], 1, true)
     and its and its[HELD] == WAITS and not its[NAMES] and its[TTL] > 0 and its[ANCESTORS] == ''
     and #its[CLAIMS] == 1 and taken[MODE] == 'w'
     and (taken[TEXT] == '' or taken[LO] == freed[LO] and taken[HI] == freed[HI])
@@ -187,13 +188,14 @@ if #at == 0 then
 end
 local claims = claims_of(session, at)
 local own = at[1].records[session]
+outcome = outcome == 'kept' and revocation(own) and 'broken' or outcome
 local run = outcome ~= '' and { outcome = outcome, success = success, limit = limit }
 
--- The end of a run leaves a kept hold if the hold has to stay. A release that tells how the run
--- ended does not end that kept hold, because it may be a repetition.
+-- The end of a run leaves a kept hold if the hold has to stay and nobody has revoked it. A release
+-- that tells how the run ended does not end that kept hold, because it may be a repetition.
 local least = math.min(own[HOLD_AT_LEAST], KEPT_MAX)
 local stays_until = own[SINCE] + least
-if run and own[KEEP_FOR] == 0 and own[HELD] > WAITS and stays_until > at[1].now then
+if run and own[KEEP_FOR] == 0 and own[HELD] > WAITS and stays_until > at[1].now and not revocation(own) then
   for i = 1, own[HELD] ~= KEPT and #at or 0 do
     local r = at[i]
     local its = r.records[session]

@@ -25,7 +25,7 @@ if n == 1 then
     -- sessions notice a key that was replaced.
     local record = call('HMGET', KEYS[2], session)[1]
     local held = record and select(2, cmsgpack.unpack_one(record))
-    if held and held[HELD] == HOLDS and not held[NAMES] and held[TTL] > 0 then
+    if held and held[HELD] == HOLDS and not held[NAMES] and held[TTL] > 0 and not held[MORE] then
       local clock, _, _, _, rest = struct.unpack(STATE_OF_SEVERAL, raw, FIELDS)
       local _, epoch, counters, walks = unpacked(string.sub(raw, rest))
       local e, q = KEYS[3], KEYS[4]

@@ -26,7 +26,7 @@ const FOREIGN: Signal = Signal::Foreign(14);
 pub(super) fn every_event() -> Vec<Event> {
     let mut events =
         vec![Event::Queued, Event::OutOfReach, granted(None), granted(Some(LATE)), Event::Denied(75), Event::Lost];
-    events.extend([Event::Deadlock, Event::NotNested]);
+    events.extend([Event::Deadlock, Event::NotNested, Event::Revoked { deadline: Some(LATE) }]);
     events.extend([
         Event::StoreFailed,
         Event::Started,
@@ -87,6 +87,13 @@ fn expected(event: Event, leased: bool) -> [String; 14] {
                 lost, lost, &format!("HideWaiting, {lost}"), lost, lost, "ReportLost(NotStarted), Release, Exit(76)",
                 "ReportLost(Stopped), Terminate", "ReportLost(Stopped), Terminate",
                 "", "", "", "", "ReportLost(EndedLate), Exit(76)", "",
+            ])
+        }
+        Event::Revoked { .. } => {
+            let early = "ReportRevoked(NotStarted), Release, Exit(76)";
+            let stop = "ReportRevoked(Stopped), Terminate";
+            row([
+                early, early, &format!("HideWaiting, {early}"), early, early, early, stop, stop, "", "", "", "", "", "",
             ])
         }
         Event::StoreFailed => {
@@ -153,6 +160,7 @@ fn joined(actions: &[&str]) -> String {
 fn draining(event: Event) -> &'static str {
     match event {
         Event::Lost             => "ReportLost(Stopped), Terminate",
+        Event::Revoked { .. }   => "ReportRevoked(Stopped), Terminate",
         Event::StoreFailed      => "Warn",
         Event::RestEnded        => "Release",
         Event::Queued | Event::OutOfReach | Event::Granted { .. } | Event::Denied(_) | Event::Deadlock | Event::NotNested => "",
@@ -219,6 +227,11 @@ fn expected_late(event: Event) -> [String; 7] {
         Event::Lost => {
             let (stop, kill) = ("ReportLost(Stopped), Terminate", "ReportLost(Stopped), Kill");
             row(["ReportLost(NotStarted), Release, Exit(76)", stop, stop, kill, kill, "", ""])
+        }
+        // A revoked grant is renewed, and the renewal may have come in time.
+        Event::Revoked { .. } => {
+            let stop = "ReportRevoked(Stopped), Terminate";
+            row(["ReportRevoked(NotStarted), Release, Exit(76)", stop, stop, stop, stop, "", ""])
         }
         Event::Ended(ended) => {
             let end = if let Ended::Signal(_) = ended { "Reap, AwaitRest" } else { "Reap, Release" };

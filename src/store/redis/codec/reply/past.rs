@@ -4,7 +4,7 @@ use redis::Value;
 
 use super::value::{self, ending, instant, length, list, mode, name, number, process, small, span, streak, text};
 use crate::lock::mode::Mode;
-use crate::lock::past::{Ended, Entry, Event, JobPast, Past, Remembered, Spared, Superseded, Totals};
+use crate::lock::past::{Ended, EndingError, Entry, Event, JobPast, Past, Remembered, Spared, Superseded, Totals};
 use crate::lock::request::Claim;
 use crate::lock::resource::Resource;
 use crate::system::clock::StoreTime;
@@ -15,9 +15,9 @@ pub(super) fn remembered(value: &Value) -> Option<Remembered> {
     let [outcome, jobs, ended, entered, success, ends, held, waited, busy, lost, expired] = list(past)? else {
         return None;
     };
-    let mut entries = list(entries)?.iter().map(|value| entry(value, &resource)).collect::<Option<Vec<_>>>()?;
+    let listed = list(entries)?;
     // The script lists the newest first.
-    entries.reverse();
+    let entries = listed.iter().rev().map(|value| entry(value, &resource)).collect::<Option<Vec<_>>>()?;
     let entered = number(entered)?;
     let past = Past {
         last: ending(outcome)?.zip(instant(ended)),
@@ -31,10 +31,10 @@ pub(super) fn remembered(value: &Value) -> Option<Remembered> {
             waited: length(waited)?,
             held: length(held)?,
         },
-        ring: entered.saturating_sub(entries.len() as u64)..entered,
+        ring: entered.saturating_sub(listed.len() as u64)..entered,
         ..Past::default()
     };
-    Some(Remembered { name: resource, past, entries })
+    Some(Remembered { name: resource, past, entries: entries.into_iter().flatten().collect() })
 }
 
 /// An instant, or `None` for 0.
@@ -64,14 +64,18 @@ fn job(value: &Value) -> Option<(String, JobPast)> {
     Some((text(name)?.to_owned(), JobPast { success, period: length(period)?, spared, ended, streak, superseded }))
 }
 
-fn entry(value: &Value, resource: &Resource) -> Option<Entry> {
+/// An entry; `None` inside if a later version has written it about something else.
+fn entry(value: &Value, resource: &Resource) -> Option<Option<Entry>> {
     let [outcome, times, asked, granted, ended, token, claims, fixed] = list(value)? else { return None };
     let event = match text(outcome)? {
         "skipped" => Event::Skipped(small(times)?),
         "done" => Event::Done(small(times)?),
-        _ => Event::Ended(ending(outcome)??),
+        words => match words.parse() {
+            Ok(ending) => Event::Ended(ending),
+            Err(EndingError) => return Some(None),
+        },
     };
-    Some(Entry {
+    Some(Some(Entry {
         event,
         process: process(list(fixed)?.get(4)?)?,
         claims: list(claims)?.iter().map(|value| claim(value, resource)).collect::<Option<_>>()?,
@@ -79,7 +83,8 @@ fn entry(value: &Value, resource: &Resource) -> Option<Entry> {
         granted: optional(granted)?,
         ended: Ended::At(instant(ended)?),
         token: Some(number(token)?).filter(|token| *token > 0),
-    })
+        later: Vec::new(),
+    }))
 }
 
 fn claim(value: &Value, resource: &Resource) -> Option<Claim> {

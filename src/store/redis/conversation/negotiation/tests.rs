@@ -43,7 +43,7 @@ fn granted_for(lease: Duration) -> ScriptReply {
 }
 
 fn granted_with(lease: Duration, tokens: Vec<u64>) -> ScriptReply {
-    ScriptReply::Granted { lease: Some(lease), tokens, slots: Vec::new(), last: None }
+    ScriptReply::Granted { lease: Some(lease), tokens, slots: Vec::new(), last: None, is_revoked: false }
 }
 
 fn busy() -> ScriptReply {
@@ -159,8 +159,13 @@ fn acquire_that_states_less_than_the_ttl_is_claimed_before_it_counts() {
 /// The renewal of a sole holder leaves out the slots and the end of the last hold.
 #[test]
 fn slots_and_last_hold_are_those_of_the_reply_that_told_them() {
-    let first =
-        ScriptReply::Granted { lease: Some(secs(3)), tokens: vec![7], slots: vec![4], last: Some(Ending::Exit(3)) };
+    let first = ScriptReply::Granted {
+        lease: Some(secs(3)),
+        tokens: vec![7],
+        slots: vec![4],
+        last: Some(Ending::Exit(3)),
+        is_revoked: false,
+    };
     for (token, slots, last) in [(7, vec![4], Some(Ending::Exit(3))), (8, vec![], None)] {
         let mut negotiation = negotiation(0);
         negotiation.on_connect();

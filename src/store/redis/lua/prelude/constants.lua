@@ -5,6 +5,8 @@
 
 -- A record. Each resource that is not quiet keeps one for every session that has claims on it. The
 -- fields from LEASE on never change; FIXED is their packed form, with which a record in d ends.
+-- A later version may add to MORE and to the fields that never change, and to the values in s.
+-- Every version keeps what it does not know.
 -- Instants and lengths of time are in µs.
 --
 -- HELD          what the session has, see below
@@ -16,6 +18,8 @@
 -- TTL           how long a grant lasts without a renewal
 -- LAST          how the hold before this one had ended at the grant
 -- CLAIMS        the claims on this resource
+-- MORE          nil, or what few records have, by name: `revoked` has the instant of the first demand
+--               that the session gives its grant back, and the process of the last one
 -- LEASE         how long a grant from the queue lives until it is claimed
 -- HEARTBEAT     how long a waiter keeps its place without a sign of life
 -- CHANNEL       the channel on which the session hears of its grant
@@ -30,10 +34,10 @@
 -- KEEP_FOR      how long a kept hold lasts; 0 for a hold that has a process
 -- IS_ACQUIRE    1 if `rlock acquire` made the request
 -- HELD_ABOVE    the names of the resources that the ancestors hold, as far as the request knows
-local HELD, SINCE, SEQ, LISTENING, ASKED, NAMES, TTL, LAST, CLAIMS, FIXED = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
-local LEASE, HEARTBEAT, CHANNEL, ANCESTORS, PROCESS, HISTORY = 11, 12, 13, 14, 15, 16
-local JOB, ONCE_PER, CALENDAR, IS_NAMED, SKIPS, HOLD_AT_LEAST, KEEP_FOR = 17, 18, 19, 20, 21, 22, 23
-local IS_ACQUIRE, HELD_ABOVE = 24, 25
+local HELD, SINCE, SEQ, LISTENING, ASKED, NAMES, TTL, LAST, CLAIMS, MORE, FIXED = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+local LEASE, HEARTBEAT, CHANNEL, ANCESTORS, PROCESS, HISTORY = 12, 13, 14, 15, 16, 17
+local JOB, ONCE_PER, CALENDAR, IS_NAMED, SKIPS, HOLD_AT_LEAST, KEEP_FOR = 18, 19, 20, 21, 22, 23, 24
+local IS_ACQUIRE, HELD_ABOVE = 25, 26
 -- What HELD says: the session waits, holds, has a kept hold, or has a grant that becomes a kept
 -- hold when it is claimed.
 local WAITS, HOLDS, KEPT, TO_KEEP = 0, 1, 2, 3
@@ -61,9 +65,9 @@ local OUTCOME, JOBS, ENDED, ENTERED, FIRST, SUCCEEDED, ENDS, HELD_FOR, BOUND, CO
 -- A past as struct writes it, its first two fields, and its length without texts.
 local PAST, OUTCOME_AND_JOBS, PAST_LENGTH = '>I1c0I4c0dI4I4dI4ddI1c0', '>I1c0I4c0', 50
 -- The other counters: the time for which holds had waited, and the numbers of busy requests and of
--- lost and expired holds. How struct writes them.
+-- lost and expired holds. How struct writes them, and where a later version adds more.
 local WAITED, BUSY, LOST, EXPIRED = 1, 2, 3, 4
-local COUNTERS = '>dI4I4I4'
+local COUNTERS, AFTER_COUNTERS = '>dI4I4I4', 21
 
 -- The beginning of an entry of the history as struct writes it: the outcome, the number of skips,
 -- the instants of the request, the grant and the end, and the token.

@@ -407,8 +407,9 @@ end
 
 -- Returns the reply that a request is granted: with the rest of the lease, the token of each claim,
 -- the numbers of the slots, if it has any, and how the last hold of the first resource had ended.
-local function granted(left, claims, last)
-  local reply, slots = { 'granted', left }, {}
+-- The session of a revoked grant has to give it back.
+local function granted(left, claims, last, is_revoked)
+  local reply, slots = { is_revoked and 'revoked' or 'granted', left }, {}
   for i = 1, #claims do
     reply[i + 2] = claims[i][TOKEN]
     slots[#slots + 1] = claims[i][SLOT]
@@ -438,7 +439,7 @@ local function stands(id, left)
       local its = expiry - at[i].now
       left = (not left or its < left) and its or left
     end
-    return granted(left or 0, claims, known[LAST])
+    return granted(left or 0, claims, known[LAST], revocation(known))
   end
   local soonest
   for i = 1, n do

@@ -27,11 +27,23 @@ local function open(r, epoch)
 end
 
 -- Refuses the state of another format, and a value that is not rlock's, before anything is read
--- from it. Returns the format and the kind of the state.
+-- from it. Returns the kind of the state. Of the previous format, which has the same fields, a state
+-- serves if no process relies on it: without a session, with a kept hold, or with a lease that is
+-- over.
 local function kind_of(raw)
   local kind = sub(raw, 1, FIELDS - 1)
+  if kind == NOBODY_BEFORE then
+    return NOBODY
+  end
+  if kind == SOLE_BEFORE then
+    local clock, expiry, _, _, _, _, _, _, more = struct.unpack(STATE_OF_SOLE, raw, FIELDS)
+    read_clock(clock)
+    if more ~= '' and unpacked(more) or expiry > 0 and expiry <= now then
+      return SOLE
+    end
+  end
   if kind ~= NOBODY and kind ~= SOLE and kind ~= SEVERAL then
-    local other = string.match(raw, '^\162R([^3])')
+    local other = string.match(raw, '^\162R([^4])')
     error(other and 'RLOCKFORMAT ' .. other or 'a value that rlock did not write', other and 0 or 1)
   end
   return kind
@@ -44,7 +56,7 @@ local function read_state(r, raw)
     r.clock, r.expiry, r.token, r.seq, r.past, r.since, r.ttl, r.holder, more, rest = struct.unpack(STATE_OF_SOLE, raw, FIELDS)
     r.request = sub(raw, rest)
     if more ~= '' then
-      r.kept, r.names, r.last = unpacked(more)
+      r.kept, r.names, r.last, r.more = unpacked(more)
     end
     local claims, fixed = split_record(r.request)
     local claim = claims[1]
@@ -54,10 +66,12 @@ local function read_state(r, raw)
     r.slots, r.count = claim[SLOTS], { [capital(claim[MODE])] = 1, leases = r.expiry > 0 and 1 or nil }
     r.records[r.holder] = with_fixed({
       r.kept and KEPT or HOLDS, r.since, 0, 0, r.since, r.names or false, r.ttl, r.last or r.kept or last_outcome(r.past), { claim },
+      r.more,
     }, fixed)
+    r.more = nil
   elseif kind == SEVERAL then
     r.clock, r.token, r.seq, r.past, rest = struct.unpack(STATE_OF_SEVERAL, raw, FIELDS)
-    r.slots, r.epoch, r.count, r.walks = unpacked(sub(raw, rest))
+    r.slots, r.epoch, r.count, r.walks, r.more = unpacked(sub(raw, rest))
   else
     r.clock, r.token, r.seq = struct.unpack(STATE_OF_NOBODY, raw, FIELDS)
     r.past = sub(raw, PAST_OF_NOBODY)

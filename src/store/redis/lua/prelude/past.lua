@@ -44,7 +44,7 @@ local function add_to(past, counter, by)
   if by > 0 then
     local counters = counters_of(past)
     counters[counter] = counters[counter] + by
-    past[COUNTS] = struct.pack(COUNTERS, unpack(counters, 1, 4))
+    past[COUNTS] = struct.pack(COUNTERS, unpack(counters, 1, 4)) .. string.sub(past[COUNTS], AFTER_COUNTERS)
   end
 end
 

@@ -28,6 +28,11 @@ local function read_record(raw)
   return known and with_fixed(known, fixed)
 end
 
+-- Returns who has revoked the grant of a session, or a false value.
+local function revocation(known)
+  return known[MORE] and known[MORE].revoked
+end
+
 -- Whether a session leaves at an instant that e has.
 local function expires(known)
   return known[TTL] > 0 or known[HELD] == KEPT
@@ -81,14 +86,15 @@ end
 -- the sets and the counters do not agree, and the next script notices it.
 local function put(r, id, known)
   r.is_changed = true
-  call('HSET', r.d, id, pack({ unpack(known, 1, CLAIMS) }) .. known[FIXED])
+  call('HSET', r.d, id, pack({ unpack(known, 1, MORE) }) .. known[FIXED])
 end
 
 -- Writes the counters of a resource that is not quiet.
 local function put_state(r)
   r.past = r.parsed_past and packed_past(r.parsed_past) or r.past
   local state = struct.pack(STATE_OF_SEVERAL, r.now, r.token, r.seq, #r.past, r.past)
-  call('SET', r.s, SEVERAL .. state .. pack(r.slots, r.epoch, r.count, r.walks))
+  local rest = r.more and pack(r.slots, r.epoch, r.count, r.walks, r.more) or pack(r.slots, r.epoch, r.count, r.walks)
+  call('SET', r.s, SEVERAL .. state .. rest)
 end
 
 -- Returns the instant at which a kept hold ends that lasts for `length` from an instant.

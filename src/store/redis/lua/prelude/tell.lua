@@ -22,10 +22,12 @@ end
 -- queue if these are known. Its instants are those of the latest clock.
 local function told(id, at, expiry, place)
   local known, later = at[1].records[id], latest - at[1].now
+  local revoked = revocation(known)
   local reply = {
     id, expiry and expiry > 0 and math.min(expiry + later, NEVER) or 0, known[HELD], known[SEQ], known[ASKED] + later, known[SINCE] + later, known[TTL], known[LEASE], known[HEARTBEAT],
     known[ANCESTORS], known[PROCESS], known[LAST],
-    { known[HISTORY], known[JOB], known[ONCE_PER], known[CALENDAR], known[IS_NAMED], known[SKIPS], known[HOLD_AT_LEAST], known[KEEP_FOR], known[IS_ACQUIRE], known[HELD_ABOVE] },
+    { known[HISTORY], known[JOB], known[ONCE_PER], known[CALENDAR], known[IS_NAMED], known[SKIPS], known[HOLD_AT_LEAST], known[KEEP_FOR], known[IS_ACQUIRE], known[HELD_ABOVE],
+      revoked and { revoked[1] + later, revoked[2] } or nil },
   }
   for i = 1, #at do
     for j = 1, #at[i].records[id][CLAIMS] do
