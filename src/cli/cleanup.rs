@@ -107,7 +107,7 @@ fn define(command: Command) -> Command {
 /// The definition of its words.
 fn define_break(command: Command) -> Command {
     command
-        .override_usage("rlock break KEY... [-w DUR | --now] [--session ID | --pid PID] [--dry-run]")
+        .override_usage("rlock break KEY... [-w DUR | --now] [--session ID | --pid PID]")
         .after_help(notes(
             "Exit: 0 if the locks are free, 1 if nobody holds any KEY, 75 if one is still held after the wait.",
             &["rlock break --dry-run deploy", "rlock break -w 1m backup --pid 4711"],

@@ -403,7 +403,7 @@ fn violated_rule_is_named_in_the_message() {
     for (line, text) in [
         ("exec k", "no command: write -- COMMAND, or -c STRING"),
         ("range-read k 1 2", "no command: write -- COMMAND, or -c STRING"),
-        ("cleanup --break", "--break needs a KEY: name the locks to take away"),
+        ("cleanup --break", "--break needs a KEY: name the locks to break"),
         ("shrink 1", "the interval from '1' lacks its end: write LO HI or '[LO,HI)'"),
     ] {
         assert_eq!(mistake(line), text, "{line}");

@@ -67,10 +67,11 @@ const MACHINE: [&str; 12] = [
     "sparing",
     "done",
 ];
-const SUPERVISED: [&str; 19] = [
+const SUPERVISED: [&str; 20] = [
     "queued",
     "out of reach",
     "granted",
+    "revoked",
     "denied",
     "deadlock",
     "lost",

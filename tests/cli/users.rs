@@ -336,7 +336,7 @@ fn holder_whose_pipe_another_user_removed_still_excludes_others() {
         let [mut ann, mut bob] = sharing.both(&lab, &["exec", "k"]);
         let mut holder = Running::waiter(&mut ann);
         holder.expect_held();
-        let attack = "cd \"$1/state\" && rm -f ????????????????????????????????; printf 'rlock store, format 3\\nboot 1-2\\n' >lock";
+        let attack = "cd \"$1/state\" && rm -f ????????????????????????????????; printf 'rlock store, format 4\\nboot 1-2\\n' >lock";
         let mut attacker = sharing.bob.program(&lab, Path::new("sh"));
         Ran::of(attacker.args(["-c", attack, "sh"]).arg(lab.directory())).silently(0);
         assert_eq!(lab.files(), ["lock", "table"]);

@@ -167,6 +167,7 @@ impl Kept {
             granted: Some(hold.since),
             ended,
             token: hold.token,
+            later: Vec::new(),
         };
         self.enter(hold.job.history, entry, None);
         self.clear_up(now);
@@ -191,6 +192,7 @@ impl Kept {
                 granted: None,
                 ended: Ended::At(now),
                 token: None,
+                later: Vec::new(),
             };
             self.report(job.history, entry, Report::Skips(job.name.clone()), known.is_some());
             self.diary.skips.insert(job.name.clone(), skips.clone());
@@ -251,6 +253,7 @@ impl Kept {
             granted: None,
             ended: Ended::At(now),
             token: None,
+            later: Vec::new(),
         };
         self.report(job.history, entry, Report::Spared(by.clone()), known.is_some());
         self.write(now).spared.insert(by, (count, since));

@@ -248,7 +248,7 @@ fn beacon_without_a_session_is_removed_when_its_process_is_dead() {
 fn state_of_another_boot_is_cleared_unless_a_session_lives() {
     let lab = Lab::new();
     let (_, beacon) = lab.open().ask(1);
-    let of_another_boot = || fs::write(lab.file("lock"), "rlock store, format 3\nboot another\n").unwrap();
+    let of_another_boot = || fs::write(lab.file("lock"), "rlock store, format 4\nboot another\n").unwrap();
     of_another_boot();
     assert_eq!(lab.open().counts(), (1, 0), "a container may see another boot id than its host");
     drop(beacon);
@@ -264,7 +264,7 @@ fn holder_lives_without_its_pipe_in_whatever_boot_the_lock_file_says() {
     let lab = Lab::new();
     let (_, _beacon) = lab.open().ask(1);
     lab.beacons().iter().for_each(|name| fs::remove_file(lab.file(name)).unwrap());
-    fs::write(lab.file("lock"), "rlock store, format 3\nboot another\n").unwrap();
+    fs::write(lab.file("lock"), "rlock store, format 4\nboot another\n").unwrap();
     assert_eq!(lab.open().ask(2).0, Standing::Waiting);
 }
 
@@ -358,13 +358,13 @@ fn state_of_an_unreleased_format_is_cleared_unless_a_session_lives() {
     for unreleased in ["format 1", "format 2"] {
         let lab = Lab::new();
         let (_, beacon) = lab.open().ask(1);
-        let text = fs::read_to_string(lab.file("lock")).unwrap().replace("format 3", unreleased);
+        let text = fs::read_to_string(lab.file("lock")).unwrap().replace("format 4", unreleased);
         fs::write(lab.file("lock"), &text).unwrap();
-        let refused = format!("it has {unreleased} and this rlock knows format 3");
+        let refused = format!("it has {unreleased} and this rlock knows format 4");
         assert!(lab.open().failure().contains(&refused));
         drop(beacon);
         assert_eq!(lab.open().transact(|work| work.records().sessions()).unwrap(), []);
-        assert!(fs::read_to_string(lab.file("lock")).unwrap().contains("format 3"));
+        assert!(fs::read_to_string(lab.file("lock")).unwrap().contains("format 4"));
     }
 }
 
@@ -396,7 +396,7 @@ fn damaged_table_is_replaced_unless_a_session_lives() {
 fn emptied_files_are_repaired_and_an_emptied_table_is_put_aside_with_a_warning() {
     let zeros = [0; 180];
     for (what, lock) in
-        [("same", None), ("zeroed", Some(&zeros[..])), ("old", Some(b"rlock store, format 3\nboot x\n"))]
+        [("same", None), ("zeroed", Some(&zeros[..])), ("old", Some(b"rlock store, format 4\nboot x\n"))]
     {
         for is_emptied in [true, false] {
             let lab = Lab::new();
@@ -407,7 +407,7 @@ fn emptied_files_are_repaired_and_an_emptied_table_is_put_aside_with_a_warning()
             lock.into_iter().for_each(|text| fs::write(lab.file("lock"), text).unwrap());
             assert!(is_granted(&lab.open().ask(2).0), "{what}");
             assert_eq!(lab.file("table.damaged").exists(), is_emptied, "{what}");
-            assert!(fs::read_to_string(lab.file("lock")).unwrap().starts_with("rlock store, format 3\n"), "{what}");
+            assert!(fs::read_to_string(lab.file("lock")).unwrap().starts_with("rlock store, format 4\n"), "{what}");
         }
     }
     let lab = Lab::new();

@@ -25,7 +25,7 @@ fn keeps(number: u8, length: Duration) -> Request {
 
 impl Lab {
     fn of_another_boot(&self) {
-        fs::write(self.file("lock"), "rlock store, format 3\nboot another\n").unwrap();
+        fs::write(self.file("lock"), "rlock store, format 4\nboot another\n").unwrap();
     }
 }
 
@@ -82,6 +82,22 @@ fn kept_hold_that_is_over_is_not_shown() {
     let mut site = lab.open();
     assert_eq!(site.kept(), [false; 0]);
     assert_eq!(site.0.session(id(1), &[]).unwrap(), None);
+}
+
+#[test]
+fn state_of_the_previous_format_is_converted_unless_a_session_lives() {
+    let lab = Lab::new();
+    drop(lab.handle(keeps(1, Duration::from_secs(60))));
+    let mut live = request(2, Mode::Write, None);
+    live.claims[0].resource = Resource::new("other").unwrap();
+    let (_, beacon) = lab.open().ask_for(live);
+    let text = fs::read_to_string(lab.file("lock")).unwrap().replace("format 4", "format 3");
+    fs::write(lab.file("lock"), &text).unwrap();
+    assert!(lab.open().failure().contains("it has format 3 and this rlock knows format 4"));
+    drop(beacon);
+    let sessions = lab.open().transact(|work| work.records().sessions()).unwrap();
+    assert_eq!(sessions.iter().map(|(id, session)| (*id, session.phase)).collect::<Vec<_>>(), [(id(1), Phase::Kept)]);
+    assert!(fs::read_to_string(lab.file("lock")).unwrap().contains("format 4"));
 }
 
 #[test]
@@ -305,7 +321,7 @@ fn table_of_an_earlier_boot_is_read_whole_even_if_its_seal_fits() {
     let file = fs::File::options().write(true).open(lab.file("table")).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &vec![0xA5; table.len() - 8192], 8192).unwrap();
     file.set_modified(times).unwrap();
-    fs::write(lab.file("lock"), format!("rlock store, format 3\nboot another\n{seal}\n")).unwrap();
+    fs::write(lab.file("lock"), format!("rlock store, format 4\nboot another\n{seal}\n")).unwrap();
     assert!(is_granted(&lab.open().ask(2).0));
 }
 

@@ -231,7 +231,8 @@ fn expected_late(event: Event) -> [String; 7] {
         // A revoked grant is renewed, and the renewal may have come in time.
         Event::Revoked { .. } => {
             let stop = "ReportRevoked(Stopped), Terminate";
-            row(["ReportRevoked(NotStarted), Release, Exit(76)", stop, stop, stop, stop, "", ""])
+            let kill = "ReportRevoked(Stopped), Kill";
+            row(["ReportRevoked(NotStarted), Release, Exit(76)", stop, stop, stop, kill, "", ""])
         }
         Event::Ended(ended) => {
             let end = if let Ended::Signal(_) = ended { "Reap, AwaitRest" } else { "Reap, Release" };
@@ -255,6 +256,7 @@ fn expected_late_draining(event: Event) -> [String; 2] {
     match event {
         Event::Lost => ended("ReportLost(Stopped)"),
         Event::Tick | Event::Signal { .. } => ended("ReportOverdue(Stopped)"),
+        Event::Revoked { .. } => [draining(event).to_owned(), "ReportRevoked(Stopped), Kill, Reap, Release".to_owned()],
         _ => [draining(event), draining(event)].map(str::to_owned),
     }
 }
