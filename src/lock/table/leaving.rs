@@ -39,8 +39,9 @@ impl<R: Records> LockTable<R> {
                 let Some(mut session) = self.records.session(*id)? else { continue };
                 if session.phase != Phase::Held {
                     leaving.push(*id);
-                } else if session.revoked.is_none() {
-                    session.revoked = Some(Revocation { at: now, by: by.clone() });
+                } else {
+                    let at = session.revoked.map_or(now, |revoked| revoked.at);
+                    session.revoked = Some(Revocation { at, by: by.clone() });
                     self.records.put_session(*id, session)?;
                 }
             }

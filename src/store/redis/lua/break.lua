@@ -80,7 +80,7 @@ end
 if damaged and not dry then
   return repair()
 end
-if dry or #held + #due == 0 then
+if dry or #held == 0 and not is_behind() then
   local reply = told_all(held)
   table.insert(reply, 1, 'broken')
   table.insert(reply, 2, rest)
