@@ -215,12 +215,12 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
         tell(broke, gone.iter().map(|(_, session)| session), Some((resource, &cleanup.resources)), then)?;
         revoked.extend(staying.into_iter().map(|(id, session)| Revoked { id, session, resource: resource.clone() }));
     }
+    let unusable = store.take_unusable();
     let left = revoked::wait(store.as_mut(), revoked, breaks.wait, |done, after| {
         let after = format!("; it was released after {}", words::duration(after));
         tell(BROKE, [&done.session].into_iter(), Some((&done.resource, &cleanup.resources)), |_| after.clone())
     })?;
     let free: Vec<_> = cleanup.resources.iter().filter(|resource| !held.contains(resource)).collect();
-    let unusable = store.take_unusable();
     // `after_all_but` reports the unusable resources below; their holders are unknown.
     let is_usable = |name: &Resource| !unusable.iter().any(|found| found.resource.as_ref() == Some(name));
     for resource in free.iter().filter(|name| is_usable(name)) {
@@ -251,8 +251,7 @@ fn report_live(store: &mut dyn Store, resources: &[Resource]) {
     for listing in seen.resources {
         let Some(holder) = listing.holders.iter().find(|holder| !holder.is_over(seen.now)) else { continue };
         let what = messages::held(&listing.name, &holder.span, holder.mode, holder.slots, holder.count);
-        let line =
-            format!("{what} is a live lock: 'rlock break' has its command stopped, 'rlock inspect' shows who holds it");
+        let line = format!("{what} is a live lock: 'rlock break' takes it away, 'rlock inspect' shows who holds it");
         say(&line);
     }
 }

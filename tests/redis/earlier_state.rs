@@ -66,7 +66,7 @@ fn second_grant_to_a_holder_counts_as_a_loss() {
         let lab = Lab::at(server.url());
         let (mut waiter, state) = granted_after_snapshot(&server, &lab, "6s");
         state.restore(&server);
-        lab.run(["cleanup", "--break", "k"]);
+        lab.run(["break", "--now", "k"]);
         wait_until("the command is ended though its input is open", || !waiter.runs());
         let ran = waiter.end();
         assert!(ran.failed(76).starts_with("lost: 'k' was taken away"), "{kind:?}: {ran:?}");

@@ -98,10 +98,10 @@ fn state_of_another_format_is_left_alone() {
         let holder = lab.hold("other");
         lab.run(["exec", "k", "--", "true"]).silently(0);
         let key = format!("{}:{{k}}:s", lab.namespace());
-        let start = "return string.sub(redis.call('GET', KEYS[1]), 1, 3) == '\\162R3' and 1 or 0";
+        let start = "return string.sub(redis.call('GET', KEYS[1]), 1, 3) == '\\162R4' and 1 or 0";
         assert_eq!(server.ask::<u32>(&["EVAL", start, "1", &key]), 1, "{kind:?}");
         let reason = format!(
-            "'{}' keeps '{}:{{k}}:*' in format 4, and this rlock knows format 3: use one version of rlock in a namespace",
+            "'{}' keeps '{}:{{k}}:*' in format 5, and this rlock knows format 4: use one version of rlock in a namespace",
             server.url(),
             lab.namespace()
         );
@@ -116,7 +116,7 @@ fn state_of_another_format_is_left_alone() {
             &["cleanup", "k"],
             &["cleanup", "--break", "k"],
         ];
-        let write = "redis.call('SET', KEYS[1], '\\162R4 and what only that format knows')";
+        let write = "redis.call('SET', KEYS[1], '\\162R5 and what only that format knows')";
         server.ask::<()>(&["EVAL", write, "1", &key]);
         let dump = || server.ask::<Vec<u8>>(&["DUMP", &key]);
         let before = dump();
@@ -124,7 +124,7 @@ fn state_of_another_format_is_left_alone() {
             let ran = lab.run(words);
             assert_eq!(ran.code(), Some(69), "{kind:?}, {words:?}: {ran:?}");
             assert!(
-                ran.stderr.lines().count() == 1 && ran.stderr.contains("in format 4"),
+                ran.stderr.lines().count() == 1 && ran.stderr.contains("in format 5"),
                 "{kind:?}, {words:?}: {ran:?}"
             );
             assert!(dump() == before, "{kind:?}, {words:?} changed the state");

@@ -162,9 +162,9 @@ fn dry_run_prints_the_same_claims_as_the_real_run() {
     let sorted = |ran: Ran, done: &str| {
         assert_eq!(ran.code(), Some(0), "{ran:?}");
         let line = |line: &str| {
-            line.strip_prefix(done)
-                .expect("the line starts with what is done")
-                .replace(", held together with '{k}b'", "")
+            let claim = line.strip_prefix(done).expect("the line starts with what is done");
+            let claim = claim.split_once("; it was released").map_or(claim, |(claim, _)| claim);
+            claim.replace(", held together with '{k}b'", "")
         };
         let mut lines: Vec<_> = ran.stdout.lines().map(line).collect();
         lines.sort();

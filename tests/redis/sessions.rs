@@ -188,7 +188,7 @@ fn broken_lock_is_lost_and_the_other_sessions_keep_theirs() {
         crowd.until(1, "granted");
         crowd.until(2, "granted");
         crowd.take_part_for(Duration::from_millis(1500));
-        lab.run(["cleanup", "--break", "k"]);
+        lab.run(["break", "--now", "k"]);
         crowd.until(1, "lost");
         crowd.release(2);
         crowd.until(2, "released");
