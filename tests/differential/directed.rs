@@ -5,6 +5,7 @@ mod cost;
 mod crowd;
 mod durability;
 mod fast_path;
+mod formats;
 mod history;
 mod kept;
 mod locale;
