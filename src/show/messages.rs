@@ -282,12 +282,25 @@ pub(crate) fn spare_killed(signal: i32) -> String {
 /// The outcomes for a command whose grant is lost. The message about the loss ends with one of
 /// them.
 pub(crate) const NOT_STARTED: &str = "; the command was not started";
-/// The outcome for `acquire`, which runs no command.
-pub(crate) const NOT_PRINTED: &str = "; nothing was printed";
 pub(crate) const STOPPED: &str = "; the command is stopped";
 pub(crate) const ENDED_LATE: &str = "; the command has ended, but maybe too late";
 /// The outcome for a wait while its store is out of reach.
 pub(crate) const WAIT_GOES_ON: &str = "; the wait goes on";
+
+/// What a request without a command or a hold has not brought about: the ends of its messages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Undone {
+    /// Behind a busy line.
+    pub(crate) busy: &'static str,
+    /// Behind a loss.
+    pub(crate) lost: &'static str,
+}
+
+impl Undone {
+    pub(crate) const COMMAND: Self = Self { busy: NOT_STARTED, lost: NOT_STARTED };
+    /// For `acquire`, which runs no command.
+    pub(crate) const LOCK: Self = Self { busy: "; nothing was acquired", lost: "; nothing was printed" };
+}
 
 /// What to do where the variables that name the rlock around a request, and what it holds, have not
 /// reached the request.

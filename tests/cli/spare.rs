@@ -254,6 +254,7 @@ fn busy_request_with_else_ends_as_that_work_does() {
             let ran = run(lab, &[&options[..], &["echo \"$RLOCK_BUSY\"; exit 9"]].concat(), COMMAND);
             assert_eq!((ran.code(), ran.stderr.as_str()), (Some(9), ""), "{ran:?}");
             assert!(ran.stdout.starts_with("busy: 'k' is held for write by "), "{ran:?}");
+            assert!(!ran.stdout.contains("not started"), "what follows is up to the work: {ran:?}");
             assert_eq!(lab.counts("k"), (1, 0));
         }
         let both = ["-n", "--meanwhile", "echo spare >> log", "--else", "echo else >> log; kill -TERM $$"];

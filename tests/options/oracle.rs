@@ -183,6 +183,10 @@ fn words(case: &Case, seen: &Seen, end: End, own: &[&str], is_cancelled: bool) -
     {
         return Some("the variables are printed exactly if the lock is held".to_owned());
     }
+    let undone = match case.form {
+        Form::Acquire => "; nothing was acquired",
+        Form::Exec | Form::Range => "; the command was not started",
+    };
     let lines = own.len();
     let holds = match end {
         End::Usage => lines == 1,
@@ -190,7 +194,7 @@ fn words(case: &Case, seen: &Seen, end: End, own: &[&str], is_cancelled: bool) -
         End::Busy if is_cancelled => true,
         End::Busy if case.verbose => true,
         End::Busy if case.quiet || case.skip_ok.is_some() || case.otherwise.is_some() => lines == 0,
-        End::Busy => own.iter().filter(|line| line.starts_with("rlock: busy: ")).count() == 1 && lines == 1,
+        End::Busy => lines == 1 && own[0].starts_with("rlock: busy: ") && own[0].ends_with(undone),
         End::Done => case.verbose || lines == 0,
         End::Granted if case.verbose || is_cancelled || !starts(case.command) => true,
         End::Granted if seen.code == 124 => lines == 1,

@@ -327,6 +327,15 @@ impl Ran {
     pub(crate) fn said(&self, code: i32, text: &str) {
         assert_eq!(self.failed(code), text, "{self:?}");
     }
+
+    /// Fails unless the program ended busy and said so of a command. Returns the busy line up to its
+    /// end.
+    #[track_caller]
+    pub(crate) fn busy(&self) -> &str {
+        let line = self.failed(75);
+        let why = line.strip_prefix("busy: ").and_then(|line| line.strip_suffix("; the command was not started"));
+        why.unwrap_or_else(|| panic!("it is no busy line: {line:?}"))
+    }
 }
 
 /// The text after the `rlock: ` of an error. Fails unless the error is one line in the form of all

@@ -14,7 +14,7 @@ use super::super::outbox::Outbox;
 use super::super::terminal::StatusLine;
 use crate::lock::past::Streak;
 use crate::lock::request::{Process, SessionId};
-use crate::show::messages::{self, Messages};
+use crate::show::messages::{self, Messages, Undone};
 use crate::store::Obstruction;
 use crate::system::clock::{StoreTime, micros};
 use crate::words::one_line;
@@ -40,8 +40,8 @@ pub(super) struct Voice<'a> {
     failure: Option<String>,
     /// The lines about the deadlock, if there is one.
     deadlock: Option<[String; 2]>,
-    /// What a loss before the start of the command has kept from happening.
-    not_started: &'static str,
+    /// What neither a busy request nor a loss before the start of the command has brought about.
+    undone: Undone,
     /// The first word of the command.
     command: String,
 }
@@ -53,7 +53,7 @@ impl<'a> Voice<'a> {
         command: &CommandSpec,
         output: &'a mut dyn Write,
     ) -> Self {
-        let not_started = if command.argv.is_empty() { messages::NOT_PRINTED } else { messages::NOT_STARTED };
+        let undone = if command.argv.is_empty() { Undone::LOCK } else { Undone::COMMAND };
         Self {
             messages,
             settings,
@@ -67,7 +67,7 @@ impl<'a> Voice<'a> {
             streak: None,
             failure: None,
             deadlock: None,
-            not_started,
+            undone,
             command: command.argv.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default(),
         }
     }
@@ -155,7 +155,7 @@ impl<'a> Voice<'a> {
 
     pub(super) fn report_busy(&mut self) {
         if !self.settings.quiet {
-            self.say(&self.busy_line());
+            self.say(&format!("{}{}", self.busy_line(), self.undone.busy));
         }
     }
 
@@ -163,6 +163,7 @@ impl<'a> Voice<'a> {
         self.say(&self.messages.skip(&self.why_busy(), self.streak.as_ref()));
     }
 
+    /// The busy line without its end: what follows a busy request is up to the caller.
     pub(super) fn busy_line(&self) -> String {
         self.messages.busy(&self.why_busy(), self.streak.as_ref())
     }
@@ -236,7 +237,7 @@ impl<'a> Voice<'a> {
 
     fn outcome(&self, consequence: Consequence) -> &'static str {
         match consequence {
-            Consequence::NotStarted => self.not_started,
+            Consequence::NotStarted => self.undone.lost,
             Consequence::Stopped => messages::STOPPED,
             Consequence::EndedLate => messages::ENDED_LATE,
         }
