@@ -47,6 +47,7 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
     let ancestors = context::sessions_above()?;
     let session = identity::new_session().context("can't get random numbers")?;
     let held_above = context::held_above()?;
+    let wait = named.defaults.wait(options.wait, !ancestors.is_empty())?;
     let has_leases = store.leases();
     let Chosen { terms, grace, history } =
         named.defaults.choose(options.ttl, options.grace, options.history, has_leases)?;
@@ -55,7 +56,7 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
     let settings = Settings {
         group,
         grace,
-        wait: options.wait,
+        wait,
         conflict_exit_code: options.conflict_exit_code,
         notice: match io::stderr().is_terminal() {
             _ if options.quiet => Notice::Never,
@@ -72,7 +73,7 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
         deadlock_timeout: Some(options.deadlock_timeout).filter(|timeout| !timeout.is_zero()),
     };
     let names = options.claims.iter().map(|claim| &claim.resource).chain(&held_above).cloned();
-    let detector = settings.deadlock_timeout.map(|_| Detector::new(session, options.wait, names));
+    let detector = settings.deadlock_timeout.map(|_| Detector::new(session, wait, names));
     let related = ancestors.iter().copied().chain([session]).collect();
     let messages = Messages {
         claims: options.claims.clone(),
@@ -86,7 +87,7 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
         session,
         ancestors,
         claims: options.claims.clone(),
-        wait: !options.wait.is_some_and(|wait| wait.is_zero()) && options.max_waiting != Some(0),
+        wait: !wait.is_some_and(|wait| wait.is_zero()) && options.max_waiting != Some(0),
         terms,
         job: Job {
             name: caller::job(options.job.clone(), &process.user, command),

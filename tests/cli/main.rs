@@ -44,4 +44,5 @@ mod stuck;
 mod supersede;
 mod usage;
 mod users;
+mod waiting;
 mod watch;

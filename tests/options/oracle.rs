@@ -42,13 +42,13 @@ fn ends(case: &Case) -> Vec<End> {
     }
     let is_read = matches!(case.claims[0], Claim::Read(_)) && case.form != Form::Range;
     debug_assert!(!is_read || case.once_per.is_none(), "--once-per needs a write");
-    let waits_not = case.no_wait || case.wait == Some(0) || case.max_waiting == Some(0);
+    let waits_not = case.limit() == Some(0) || case.max_waiting == Some(0);
     match case.way {
         // A success counts for all jobs without `--job`, and with it for the jobs of this name.
         Way::Succeeded if case.once_per.is_some() => vec![End::Done],
         Way::Free | Way::Succeeded => vec![End::Granted],
         Way::Held => vec![End::Busy],
-        Way::HeldFor(_) if waits_not || case.wait == Some(300) => vec![End::Granted, End::Busy],
+        Way::HeldFor(_) if waits_not || case.limit() == Some(300) => vec![End::Granted, End::Busy],
         Way::HeldFor(_) => vec![End::Granted],
     }
 }
@@ -62,7 +62,7 @@ fn is_mistake(case: &Case) -> bool {
         || case.stray
         || slots > 1
         || case.quiet && case.verbose
-        || case.no_wait && case.wait.is_some_and(|wait| wait > 0)
+        || case.no_wait && (case.waits_for_ever || case.wait.is_some_and(|wait| wait > 0))
         || case.otherwise.is_some() && (case.code.is_some() || case.skip_ok.is_some() || !has_limit)
         || case.skip_ok.is_some() && (case.code.is_some() || !has_limit)
         || case.once_per.is_some() && !is_whole_write
@@ -135,9 +135,8 @@ fn complaint(case: &Case, seen: &Seen, end: End) -> Option<String> {
     }
     if end == End::Busy
         && !is_cancelled
-        && case.wait.is_some_and(|wait| seen.took < Duration::from_millis(wait))
+        && case.limit().is_some_and(|wait| seen.took < Duration::from_millis(wait))
         && case.max_waiting != Some(0)
-        && !case.no_wait
     {
         return fail("busy before --wait".to_owned());
     }
