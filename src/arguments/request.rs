@@ -100,7 +100,8 @@ pub(crate) fn run_options() -> impl Iterator<Item = Arg> {
     ];
     let busy = [
         option(id::CONFLICT_EXIT_CODE, "N", values::exit_code, "Exit with N when busy").short('E').default_value("75"),
-        shell(id::ELSE, "Run STRING by /bin/sh when busy; RLOCK_BUSY says why").conflicts_with(id::CONFLICT_EXIT_CODE),
+        shell(id::ELSE, "Run STRING by /bin/sh when busy; RLOCK_BUSY says why, \"$@\" is COMMAND")
+            .conflicts_with(id::CONFLICT_EXIT_CODE),
         optional(id::SKIP_OK, values::duration, "Exit with 0 when busy, for at most DUR in a row")
             .conflicts_with_all([id::CONFLICT_EXIT_CODE, id::ELSE]),
         switch(id::QUIET, "Print nothing when busy").short('q').conflicts_with(id::VERBOSE),

@@ -268,6 +268,22 @@ fn busy_request_with_else_ends_as_that_work_does() {
     assert_eq!(ran.code(), Some(64));
 }
 
+/// "COMMAND and its arguments are the arguments of STRING".
+#[test]
+fn work_of_else_gets_the_words_of_the_command() {
+    on_both(|lab| {
+        let _holder = lab.hold("k");
+        let words = ["--", "printf", "<%s>", "a b", "", "c'd"];
+        for (work, command, printed) in [
+            ("exec \"$@\"", &words[..], "<a b><><c'd>"),
+            ("echo $0 $# $1", &words, "/bin/sh 5 printf\n"),
+            ("exec \"$@\"", &["-c", "echo $0"], "/bin/sh\n"),
+        ] {
+            lab.run([&["exec", "-n", "--else", work, "k"], command].concat()).printed(printed);
+        }
+    });
+}
+
 /// As process 1, rlock reaps what it inherits, and still learns how the spare work ended.
 #[test]
 fn process_1_waits_for_its_spare_work() {
