@@ -61,7 +61,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-waiting -d 'Exi
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l deadlock-timeout -d 'Time after which a nested wait looks for a deadlock; 0: never' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why, "$@" is COMMAND' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l skip-ok -d 'Exit with 0 when busy, for at most DUR in a row' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l ttl -d 'Length of the lease at a server [default: RLOCK_TTL, else 30s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l grace -d 'Time from TERM to KILL when the lock is lost [default: 5s]' -r -f
@@ -94,7 +94,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l max-waiting -
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l deadlock-timeout -d 'Time after which a nested wait looks for a deadlock; 0: never' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why, "$@" is COMMAND' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l skip-ok -d 'Exit with 0 when busy, for at most DUR in a row' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l ttl -d 'Length of the lease at a server [default: RLOCK_TTL, else 30s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l grace -d 'Time from TERM to KILL when the lock is lost [default: 5s]' -r -f
@@ -127,7 +127,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l max-waiti
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l deadlock-timeout -d 'Time after which a nested wait looks for a deadlock; 0: never' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why, "$@" is COMMAND' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l skip-ok -d 'Exit with 0 when busy, for at most DUR in a row' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l ttl -d 'Length of the lease at a server [default: RLOCK_TTL, else 30s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l grace -d 'Time from TERM to KILL when the lock is lost [default: 5s]' -r -f
@@ -160,7 +160,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l max-waiting 
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l deadlock-timeout -d 'Time after which a nested wait looks for a deadlock; 0: never' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why, "$@" is COMMAND' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l skip-ok -d 'Exit with 0 when busy, for at most DUR in a row' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l ttl -d 'Length of the lease at a server [default: RLOCK_TTL, else 30s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l grace -d 'Time from TERM to KILL when the lock is lost [default: 5s]' -r -f

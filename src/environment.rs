@@ -5,13 +5,15 @@
 //! - `names`: the names of the variables.
 //! - `config`: the configuration file. `defaults`: the settings that it and the environment may
 //!   give.
-//! - `caller`: describes the person and the process that make a request, with the help of `ci`.
+//! - `caller`: describes the person and the process that make a request, with the help of `ci` and
+//!   `agent`.
 //! - `request`: prepares the requests of `exec` and `acquire`.
 //! - `variables`: builds the variables by which an rlock finds the lock that it runs below. `room`
 //!   checks whether they fit into the command's environment.
 //! - `acquired`: finds the locks of `rlock acquire`.
 
 pub(crate) mod acquired;
+mod agent;
 mod caller;
 mod ci;
 mod config;

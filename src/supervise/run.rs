@@ -297,10 +297,11 @@ where
         self.report.on(event, now);
         for action in self.machine.on(event, now) {
             self.report.act(action, now);
-            if action.is_exit()
-                && let Some(warning) = (self.conclude)(&self.report, self.request.grant())
-            {
-                self.voice.say(&format!("warning: {warning}"));
+            if action.is_exit() {
+                if let Some(warning) = (self.conclude)(&self.report, self.request.grant()) {
+                    self.voice.say(&format!("warning: {warning}"));
+                }
+                self.voice.sum_up(&self.report);
             }
             self.perform(action)?;
         }
@@ -473,7 +474,7 @@ where
 
     fn report_waiting(&mut self, is_due: bool) {
         if let Ok(obstructions) = self.request.inspect() {
-            self.voice.report_waiting(&obstructions, is_due);
+            self.voice.report_waiting(&obstructions, is_due, self.report.waited(Boottime::now()));
         }
     }
 }

@@ -8,6 +8,7 @@
 mod support;
 
 mod acquire;
+mod agents;
 mod cleanup;
 mod command;
 mod completions;

@@ -206,34 +206,38 @@ fn every_change_of_a_hold_is_told_with_verbose() {
     lab.run(["held", "-v", "k"]).said(1, "not below any rlock: RLOCK_SESSION is not set");
 }
 
-/// "Where a CI is recognised, or with -v, a wait tells of itself on stderr: after 1 s, when the
-/// first in the way changes, …, and at the grant with how long it took."
+/// "A recognised agent, any CI and -v have a wait write lines to standard error: after a second, when
+/// the first in the way changes, …, and at the grant" with how long it took.
 #[test]
-fn long_wait_tells_of_itself_in_a_ci_and_with_verbose() {
+fn long_wait_tells_of_itself_to_agents_in_a_ci_and_with_verbose() {
     let lab = Lab::new();
     let log = lab.folder().join("log");
     let lines = || -> Vec<String> {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         text.lines().filter(|line| !line.starts_with("rlock: waits for ")).map(str::to_owned).collect()
     };
-    for in_ci in [true, false] {
+    for caller in ["CIRCLECI=true", "CI=true", "AGENT=goose", ""] {
         let first = lab.hold("k");
         let mut second = lab.wait_by(["exec", "k"]);
         lab.until_waiting("k", 1);
         let mut rlock = std::process::Command::new("sh");
         lab.settle(&mut rlock);
         rlock.args(["-c", "exec \"$0\" exec k \"$@\" 2>log", RLOCK]).current_dir(lab.folder());
-        if in_ci {
-            rlock.env("CIRCLECI", "true")
-        } else {
-            rlock.arg("-v")
+        match caller.split_once('=') {
+            Some((name, value)) => rlock.env(name, value),
+            None => rlock.arg("-v"),
         };
         let waiter = Running::waiter(&mut rlock);
         lab.until_waiting("k", 2);
         let told = |line: usize, pid: u32| {
             wait_until("the wait tells of itself", || lines().len() > line);
             let text = lines().swap_remove(line);
-            assert!(text.starts_with("rlock: waiting: 'k' is held for write by "), "{text}");
+            let [start, middle] = match (caller, line) {
+                ("", _) => ["rlock: waiting: 'k' is held for write by ", ""],
+                (_, 0) => ["rlock: waiting for 'k', 2 of 2, ", "s: held for write by "],
+                _ => ["rlock: waiting for 'k', 1 of 1, ", "s: held for write by "],
+            };
+            assert!(text.starts_with(start) && text.contains(middle), "{text}");
             assert!(text.contains(&format!(", pid {pid}, ")), "{text}");
         };
         told(0, first.pid());
@@ -244,8 +248,13 @@ fn long_wait_tells_of_itself_in_a_ci_and_with_verbose() {
         waiter.end().printed("held\n");
         let lines = lines();
         assert!(lines[2].starts_with("rlock: holds 'k' for write; waited "), "{lines:?}");
-        let released = if in_ci { &[][..] } else { &["rlock: releases 'k' for write"] };
-        assert_eq!(&lines[3..], released);
+        let rest: &[&str] = match caller {
+            "AGENT=goose" => &["rlock: ran: exit 0 after "],
+            "" => &["rlock: releases 'k' for write", "rlock: ran: exit 0 after "],
+            _ => &[],
+        };
+        assert_eq!(lines.len(), 3 + rest.len(), "{lines:?}");
+        assert!(rest.iter().zip(&lines[3..]).all(|(start, line)| line.starts_with(start)), "{lines:?}");
         std::fs::remove_file(&log).expect("the log exists");
     }
     let quiet = lab.rlock(["exec", "-q", "k", "--", "true"]).env("CIRCLECI", "true").output().expect("rlock starts");

@@ -160,6 +160,7 @@ const SETTINGS: Settings = Settings {
     skip: Skip::Never,
     has_spare: false,
     has_else: false,
+    sums_up: false,
     deadlock_timeout: None,
 };
 
