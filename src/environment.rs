@@ -1,5 +1,5 @@
-//! What a run takes from its surroundings: the environment, the configuration file, the CI system
-//! and the sessions above it.
+//! What a run takes from its surroundings: the environment, the configuration file, the CI system,
+//! the coding agent and the sessions above it.
 //!
 //! - `context`: what the subcommands share: the selected store, and the sessions above.
 //! - `names`: the names of the variables.

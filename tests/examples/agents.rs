@@ -166,3 +166,36 @@ fn room_lets_jobs_start_one_by_one_while_there_is_memory_and_little_load() {
         assert!(ended.status.success() && ended.stdout == b"job\n", "{ended:?}");
     });
 }
+
+/// The scripts of the book's page about agents.
+#[test]
+fn scripts_of_the_page_about_agents_run_their_commands_under_the_lock() {
+    on_both(|lab| {
+        add_scripts(lab, &["work"]);
+        let page = fs::read_to_string(path("../docs/book/src/agents.md")).expect("the page is there");
+        let blocks = page.split("```").filter_map(|block| block.strip_prefix("text\n"));
+        let scripts: Vec<_> = blocks.filter(|block| block.starts_with("#!/bin/sh\n")).collect();
+        let [build, host, checks] = scripts[..] else { panic!("three scripts, not {scripts:?}") };
+        let run = |script: &str, words: &str| {
+            fs::write(lab.folder().join("script"), script).expect("a file can be written");
+            Ran::of(call(lab, &format!("sh ./script {words}")).env("RLOCK_AGENT", ""))
+        };
+        for (script, words, key) in [
+            (build, "", "build"),
+            (host, "--shared", "host"),
+            (host, "--exclusive", "host"),
+            (checks, "run", "heavy-verify"),
+        ] {
+            run(script, &format!("{words} rlock held --read {key}")).silently(0);
+            run(script, &format!("{words} work a 'b c'")).printed("work a b c\n");
+        }
+        assert_eq!(run(checks, "ledger").stdout.lines().filter(|line| line.contains("exit 0")).count(), 2);
+        let short = |script: &str| script.replace("45m", "1ms").replace("540", "1ms");
+        let _holder = lab.hold_by(["exec", "host", "--write", "heavy-verify"]);
+        let anyway = run(&short(host), "--shared work");
+        assert!(anyway.stdout.starts_with("no lock: busy: 'host' is held ") && anyway.stdout.ends_with("\nwork\n"));
+        assert_eq!(run(&short(host), "--exclusive work").code(), Some(75));
+        let busy = run(&short(checks), "run work");
+        assert!(busy.code() == Some(99) && busy.stdout.ends_with(NOT_STARTED), "{busy:?}");
+    });
+}
