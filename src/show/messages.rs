@@ -671,6 +671,49 @@ mod tests {
         assert_eq!(shown, ["", ", and 1 more", ", and 9 more", ", and 10 or more others", ", and 10 or more others"]);
     }
 
+    /// The messages about a request for these resources.
+    fn messages(names: &[&str]) -> Messages {
+        let claim = |name: &&str| {
+            let resource = Resource::new(name).unwrap();
+            Claim { resource, mode: Mode::Write, span: Span::Whole, slots: None }
+        };
+        Messages {
+            claims: names.iter().map(claim).collect(),
+            related: vec![SessionId([7; 16])],
+            has_leases: false,
+            is_stopped: |_| false,
+            is_above: |_, _| false,
+        }
+    }
+
+    #[test]
+    fn last_lines_tell_times_in_whole_seconds() {
+        let millis = Duration::from_millis;
+        let tests = messages(&["tests"]);
+        let line = tests.ran("exit 101", millis(12_345), Some(millis(100_999)));
+        assert_eq!(line, "ran: exit 101 after 12s; waited 1m40s for 'tests'");
+        assert_eq!(tests.ran("ended by KILL", millis(999), None), "ran: ended by KILL after 0s");
+        let line = left("TERM", Some(millis(118_500)), Some("2 of 3"));
+        assert_eq!(line, "ended by TERM after 1m58s in the queue, place 2 of 3");
+        assert_eq!(left("INT", None, None), "ended by INT");
+    }
+
+    #[test]
+    fn line_of_progress_tells_names_time_and_limit_before_what_is_in_the_way() {
+        let (waited, limit) = (Duration::from_secs(30), Some(Duration::from_secs(110)));
+        let one = messages(&["tests"]).progress(&[], waited, limit);
+        assert_eq!(one, "waiting for 'tests', 30s of 110s: held a moment ago");
+        let two = messages(&["a", "b"]).progress(&[], waited, None);
+        assert_eq!(two, "waiting for 'a', 'b', 30s: held a moment ago");
+    }
+
+    #[test]
+    fn time_and_limit_of_a_wait_have_the_same_unit_up_to_two_minutes() {
+        let shown = [1_500, 90_000, 110_000, 119_999, 120_000, 330_000];
+        let shown = shown.map(|millis| in_seconds(Duration::from_millis(millis)));
+        assert_eq!(shown, ["1s", "90s", "110s", "119s", "2m", "5m30s"]);
+    }
+
     #[test]
     fn every_instant_can_be_formatted() {
         assert_eq!(time(StoreTime::default()), "1970-01-01T00:00:00.000Z");
