@@ -37,8 +37,9 @@ const AGENTS: [Known; 6] = [
     Known { name: "opencode", marks: &["OPENCODE"], session: None },
 ];
 
-/// The variables by which any agent may tell its name: https://github.com/vercel/vercel,
-/// packages/detect-agent, and https://github.com/agentsmd/agents.md, issue 136.
+/// The variables by which any agent may tell its name.
+// https://github.com/vercel/vercel, packages/detect-agent, and
+// https://github.com/agentsmd/agents.md, issue 136
 const NAMES: [&str; 2] = ["AI_AGENT", "AGENT"];
 
 /// How many characters of the session's id tell the sessions of an agent apart.
