@@ -56,12 +56,12 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -l slot -d 'Take one o
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l range-read -d 'Lock an interval of KEY, such as \'[1.2,1.8)\', for reading' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l range-prewrite -d 'Lock an interval of KEY for reading now and writing later' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l range-write -d 'Lock an interval of KEY for writing' -r -f -a "(__fish_rlock_names)"
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -s w -l wait -d 'Wait at most DUR, as in 5m [default: for ever]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -s w -l wait -d 'Wait at most DUR [default: RLOCK_WAIT or ever]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-waiting -d 'Exit with 75 at once if N requests already wait; 0 as -n' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l deadlock-timeout -d 'Time after which a nested wait looks for a deadlock; 0: never' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why, "$@" is COMMAND' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l skip-ok -d 'Exit with 0 when busy, for at most DUR in a row' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l ttl -d 'Length of the lease at a server [default: RLOCK_TTL, else 30s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l grace -d 'Time from TERM to KILL when the lock is lost [default: 5s]' -r -f
@@ -89,12 +89,12 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -s v -l verbose -d 'Sa
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s w -l wait -d 'Wait at most DUR, as in 5m [default: for ever]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s w -l wait -d 'Wait at most DUR [default: RLOCK_WAIT or ever]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l max-waiting -d 'Exit with 75 at once if N requests already wait; 0 as -n' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l deadlock-timeout -d 'Time after which a nested wait looks for a deadlock; 0: never' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why, "$@" is COMMAND' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l skip-ok -d 'Exit with 0 when busy, for at most DUR in a row' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l ttl -d 'Length of the lease at a server [default: RLOCK_TTL, else 30s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l grace -d 'Time from TERM to KILL when the lock is lost [default: 5s]' -r -f
@@ -122,12 +122,12 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s v -l verbose 
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s w -l wait -d 'Wait at most DUR, as in 5m [default: for ever]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s w -l wait -d 'Wait at most DUR [default: RLOCK_WAIT or ever]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l max-waiting -d 'Exit with 75 at once if N requests already wait; 0 as -n' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l deadlock-timeout -d 'Time after which a nested wait looks for a deadlock; 0: never' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why, "$@" is COMMAND' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l skip-ok -d 'Exit with 0 when busy, for at most DUR in a row' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l ttl -d 'Length of the lease at a server [default: RLOCK_TTL, else 30s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l grace -d 'Time from TERM to KILL when the lock is lost [default: 5s]' -r -f
@@ -155,12 +155,12 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s v -l verb
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s w -l wait -d 'Wait at most DUR, as in 5m [default: for ever]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s w -l wait -d 'Wait at most DUR [default: RLOCK_WAIT or ever]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l max-waiting -d 'Exit with 75 at once if N requests already wait; 0 as -n' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l deadlock-timeout -d 'Time after which a nested wait looks for a deadlock; 0: never' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why, "$@" is COMMAND' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l skip-ok -d 'Exit with 0 when busy, for at most DUR in a row' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l ttl -d 'Length of the lease at a server [default: RLOCK_TTL, else 30s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l grace -d 'Time from TERM to KILL when the lock is lost [default: 5s]' -r -f
@@ -198,7 +198,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l range-write -d '
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l for -d 'Hold the lock for DUR, at most 7 days, or for ever' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l pid -d 'Hold the lock until the process PID ends' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l lost-signal -d 'Send PID this signal when the lock is lost, or none' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s w -l wait -d 'Wait at most DUR, as in 5m [default: for ever]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s w -l wait -d 'Wait at most DUR [default: RLOCK_WAIT or ever]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l max-waiting -d 'Exit with 75 at once if N requests already wait; 0 as -n' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l deadlock-timeout -d 'Time after which a nested wait looks for a deadlock; 0: never' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f

@@ -47,6 +47,9 @@ use crate::show::failure::Failure;
 use crate::system::{exit, streams};
 use crate::words::reason;
 
+/// The help for coding agents, to be read by them or copied into their instructions.
+const AGENTS: &str = include_str!("cli/agents.txt");
+
 /// A parsed command line. Each subcommand has one variant, except that `exec` and the `range-*`
 /// share one: they differ only in their claims.
 #[derive(Clone, Debug, PartialEq)]
@@ -157,6 +160,9 @@ fn run(invocation: Invocation, words: &[OsString]) -> anyhow::Result<u8> {
 /// [`Usage`]).
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, Usage> {
     let mut words: Vec<OsString> = args.skip(1).collect();
+    if words == ["help", "agents"] {
+        return Err(Usage::Information(AGENTS.into()));
+    }
     if words.is_empty() {
         return Err(Usage::Bare(table::command(None).render_help()));
     }

@@ -1,17 +1,19 @@
-//! What a run takes from its surroundings: the environment, the configuration file, the CI system
-//! and the sessions above it.
+//! What a run takes from its surroundings: the environment, the configuration file, the CI system,
+//! the coding agent and the sessions above it.
 //!
 //! - `context`: what the subcommands share: the selected store, and the sessions above.
 //! - `names`: the names of the variables.
 //! - `config`: the configuration file. `defaults`: the settings that it and the environment may
 //!   give.
-//! - `caller`: describes the person and the process that make a request, with the help of `ci`.
+//! - `caller`: describes the person and the process that make a request, with the help of `ci` and
+//!   `agent`.
 //! - `request`: prepares the requests of `exec` and `acquire`.
 //! - `variables`: builds the variables by which an rlock finds the lock that it runs below. `room`
 //!   checks whether they fit into the command's environment.
 //! - `acquired`: finds the locks of `rlock acquire`.
 
 pub(crate) mod acquired;
+mod agent;
 pub(crate) mod caller;
 mod ci;
 mod config;

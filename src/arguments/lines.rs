@@ -9,6 +9,7 @@ use clap::{Arg, ArgMatches, Command};
 use super::mistake::Mistake;
 use super::options::{id, verbose};
 use super::request::{read_wait, wait_options};
+use super::values::Wait;
 use super::{claims, narrowing, numbers, usage};
 use crate::lock::mode::Mode;
 use crate::lock::request::Claim;
@@ -62,14 +63,14 @@ impl LineParser {
             let [key, other] = [key, stray].map(shell_quoted);
             return Err(format!("unexpected second KEY {other}: for two locks write --write {key} --write {other}"));
         }
-        in_one_line(claims::of_exec(&matches).and_then(|claims| Ok(Lock { claims, wait: read_wait(&matches)? })))
+        in_one_line(claims::of_exec(&matches).and_then(|claims| Ok(Lock { claims, wait: limit(&matches)? })))
     }
 
     /// The words after RANGE-READ, RANGE-PREWRITE or RANGE-WRITE.
     pub(crate) fn range(&mut self, mode: Mode, words: Vec<String>) -> Result<Lock, String> {
         let matches = matches(&mut self.range, words, true)?;
         let claim = claims::of_range(&matches, mode);
-        in_one_line(claim.and_then(|claim| Ok(Lock { claims: vec![claim], wait: read_wait(&matches)? })))
+        in_one_line(claim.and_then(|claim| Ok(Lock { claims: vec![claim], wait: limit(&matches)? })))
     }
 
     /// The words after SHRINK: the remaining span, and the resource if one is named.
@@ -91,6 +92,11 @@ fn matches(command: &mut Command, words: Vec<String>, has_numbers: bool) -> Resu
         numbers::mark(&mut words);
     }
     command.try_get_matches_from_mut(words).map_err(|error| usage::mistake(&error).on_line())
+}
+
+/// The maximum wait. A client has no default but to wait for ever.
+fn limit(matches: &ArgMatches) -> Result<Option<Duration>, Mistake> {
+    Ok(read_wait(matches)?.and_then(Wait::limit))
 }
 
 fn in_one_line<T>(result: Result<T, Mistake>) -> Result<T, String> {
@@ -126,6 +132,7 @@ mod tests {
             ("--read a --write b -n", "read a whole None, write b whole None; Some(0ns)"),
             ("--range-write t [1,2) --range-read t [5,6]", "write t [1,2) None, read t [5,6] None; None"),
             ("--slot s=3 -w 2s", "slot s whole Some(3); Some(2s)"),
+            ("k -w ever", "write k whole None; None"),
             ("a b", "unexpected second KEY b: for two locks write --write a --write b"),
             ("", "nothing to lock: name a KEY, or use --read, --prewrite, --write, --slot or --range-write"),
             ("k --ttl 3s", "unexpected argument '--ttl'"),

@@ -11,7 +11,7 @@ use super::mistake::Mistake;
 use super::options::{
     StoreOptions, given, heading, history, id, job, max_waiting, option, optional, read_store, switch, ttl, verbose,
 };
-use super::values;
+use super::values::{self, Wait};
 use crate::lock::request::Claim;
 use crate::store::Replicas;
 use crate::words;
@@ -34,8 +34,8 @@ pub(crate) struct RequestOptions {
     /// The claims to hold, in the order of the command line: never empty, no span of a resource
     /// twice.
     pub(crate) claims: Vec<Claim>,
-    /// The maximum wait for the grant: `None` for no limit, zero for no wait (`--no-wait`).
-    pub(crate) wait: Option<Duration>,
+    /// The maximum wait for the grant, zero for no wait (`--no-wait`); `None` for the default.
+    pub(crate) wait: Option<Wait>,
     /// The exit code when busy.
     pub(crate) conflict_exit_code: u8,
     /// The ttl of the lease, at least a second; `None` for the default.
@@ -100,7 +100,8 @@ pub(crate) fn run_options() -> impl Iterator<Item = Arg> {
     ];
     let busy = [
         option(id::CONFLICT_EXIT_CODE, "N", values::exit_code, "Exit with N when busy").short('E').default_value("75"),
-        shell(id::ELSE, "Run STRING by /bin/sh when busy; RLOCK_BUSY says why").conflicts_with(id::CONFLICT_EXIT_CODE),
+        shell(id::ELSE, "Run STRING by /bin/sh when busy; RLOCK_BUSY says why, \"$@\" is COMMAND")
+            .conflicts_with(id::CONFLICT_EXIT_CODE),
         optional(id::SKIP_OK, values::duration, "Exit with 0 when busy, for at most DUR in a row")
             .conflicts_with_all([id::CONFLICT_EXIT_CODE, id::ELSE]),
         switch(id::QUIET, "Print nothing when busy").short('q').conflicts_with(id::VERBOSE),
@@ -140,7 +141,7 @@ pub(crate) fn run_options() -> impl Iterator<Item = Arg> {
 pub(crate) fn wait_options() -> [Arg; 2] {
     [
         switch(id::NO_WAIT, "Exit with 75 at once if the lock is busy").short('n'),
-        option(id::WAIT, "DUR", values::duration, "Wait at most DUR, as in 5m [default: for ever]").short('w'),
+        option(id::WAIT, "DUR", values::wait, "Wait at most DUR [default: RLOCK_WAIT or ever]").short('w'),
     ]
     .map(|arg| arg.help_heading(heading::WAITING))
 }
@@ -215,14 +216,15 @@ pub(crate) fn read_request(claims: Vec<Claim>, matches: &mut ArgMatches) -> Resu
 }
 
 /// The maximum wait. `-n` means `-w 0`, so the two may stand together only if they agree.
-pub(crate) fn read_wait(matches: &ArgMatches) -> Result<Option<Duration>, Mistake> {
-    let wait = matches.get_one::<Duration>(id::WAIT).copied();
+pub(crate) fn read_wait(matches: &ArgMatches) -> Result<Option<Wait>, Mistake> {
+    const NONE: Wait = Wait::AtMost(Duration::ZERO);
+    let wait = matches.get_one::<Wait>(id::WAIT).copied();
     match (matches.get_flag(id::NO_WAIT), wait) {
-        (true, Some(wait)) if !wait.is_zero() => {
-            let wait = words::duration(wait);
+        (true, Some(wait)) if wait != NONE => {
+            let wait = wait.limit().map_or_else(|| "ever".to_owned(), words::duration);
             Err(Mistake::plain(format!("--no-wait and --wait {wait} exclude each other: give one of them")))
         }
-        (true, _) => Ok(Some(Duration::ZERO)),
+        (true, _) => Ok(Some(NONE)),
         (false, wait) => Ok(wait),
     }
 }

@@ -32,6 +32,9 @@ const TTL_MIN: Duration = Duration::from_secs(1);
 /// milliseconds.
 const SHORTEST: Duration = Duration::from_millis(1);
 
+/// The word for a length of time without an end.
+const EVER_WORD: &str = "ever";
+
 pub(crate) fn resource(word: &str) -> Result<Resource, String> {
     Resource::new(unmark(word)).map_err(|error| error.to_string())
 }
@@ -95,6 +98,11 @@ pub(crate) fn duration(word: &str) -> Result<Duration, Explained> {
     }
 }
 
+/// Parses the limit of a wait: a duration, or `ever`.
+pub(crate) fn wait(word: &str) -> Result<Wait, Explained> {
+    if word == EVER_WORD { Ok(Wait::Ever) } else { duration(word).map(Wait::AtMost) }
+}
+
 /// Parses the ttl of a lease.
 pub(crate) fn ttl(word: &str) -> Result<Duration, Explained> {
     at_least(TTL_MIN, word, "a lease lasts at least 1s")
@@ -156,7 +164,7 @@ pub(crate) fn connect_timeout(word: &str) -> Result<Duration, Explained> {
 
 /// Parses how long a lock of `acquire` lasts: a length of time, or `ever`.
 pub(crate) fn hold(word: &str) -> Result<Duration, String> {
-    if word == "ever" {
+    if word == EVER_WORD {
         return Ok(EVER);
     }
     let length = within_week(word, KEPT_MAX, "a lock without a process lasts at most 7 days, or 'ever'")?;
@@ -294,6 +302,24 @@ pub(crate) fn glob(word: &str) -> Result<Pattern, String> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LostSignal(pub Option<i32>);
 
+/// The limit of a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Zero is no wait at all.
+    AtMost(Duration),
+    Ever,
+}
+
+impl Wait {
+    /// The longest wait, if there is a limit.
+    pub(crate) fn limit(self) -> Option<Duration> {
+        match self {
+            Self::AtMost(limit) => Some(limit),
+            Self::Ever => None,
+        }
+    }
+}
+
 /// The value of `--once-per`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Period {
@@ -343,8 +369,13 @@ mod tests {
     use std::time::Duration;
 
     use super::{
-        EVER, KEPT_MAX, Replicas, Slots, duration, exit_code, history, hold, kept, plain, replicas, resource, slot, ttl,
+        EVER, KEPT_MAX, Replicas, Slots, Wait, duration, exit_code, history, hold, kept, plain, replicas, resource,
+        slot, ttl, wait,
     };
+
+    fn secs(secs: u64) -> Duration {
+        Duration::from_secs(secs)
+    }
 
     #[test]
     fn duration_without_a_unit_is_in_seconds() {
@@ -364,6 +395,12 @@ mod tests {
             let text = format!("'{word}' is not a duration: write it as 90s, 5m, 1h30m or 500ms");
             assert_eq!(duration(word).unwrap_err().to_string(), text);
         }
+    }
+
+    #[test]
+    fn wait_is_a_duration_or_lasts_for_ever() {
+        assert_eq!((wait("90s"), wait("0")), (Ok(Wait::AtMost(secs(90))), Ok(Wait::AtMost(secs(0)))));
+        assert_eq!((wait("ever"), wait("Ever").is_err()), (Ok(Wait::Ever), true));
     }
 
     #[test]

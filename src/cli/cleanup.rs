@@ -2,9 +2,7 @@
 //! live grants.
 
 use std::collections::BTreeSet;
-use std::env;
 use std::fmt::Write;
-use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Arg, ArgMatches, Command};
@@ -15,8 +13,7 @@ use super::{Invocation, stdout};
 use crate::arguments::help::notes;
 use crate::arguments::mistake::Mistake;
 use crate::arguments::options::{StoreOptions, id, keys, option, read_keys, read_store, switch};
-use crate::arguments::request::Whose;
-use crate::arguments::values;
+use crate::arguments::values::{self, Wait};
 use crate::environment::{after_all_but, caller, context, say};
 use crate::lock::op::HolderListing;
 use crate::lock::records::{ClaimRecord, Phase, Session};
@@ -78,7 +75,7 @@ pub(crate) struct Breaks {
     /// At once, while their commands may run.
     pub(super) now: bool,
     /// How long to wait until they are released.
-    pub(super) wait: Option<Duration>,
+    pub(super) wait: Option<Wait>,
 }
 
 /// Selects one of several holders.
@@ -127,7 +124,7 @@ fn break_options() -> [Arg; 4] {
         option(
             id::WAIT,
             "DUR",
-            values::duration,
+            values::wait,
             "Wait at most DUR until the lock is released [default: the rest of the lease, or 1m]",
         )
         .short('w'),
@@ -183,7 +180,7 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
         }
         return Ok(after_all_but(&unusable));
     };
-    let by = caller::process(&Whose::default(), None, &env::args_os().collect::<Vec<_>>());
+    let by = caller::of_subcommand();
     let (how, broke) = match breaks.now {
         _ if dry => (Breaking::DryRun, Done { to_hold: "would break", to_unclaimed: "would take back" }),
         true => (Breaking::Now, BROKE),

@@ -21,7 +21,7 @@ use crate::arguments::help::{advanced, notes};
 use crate::arguments::mistake::Mistake;
 use crate::arguments::options::{id, no_blank_before_value};
 use crate::arguments::request::{RequestOptions, read_request, run_options};
-use crate::arguments::values::Period;
+use crate::arguments::values::{Period, Wait};
 use crate::environment::context::Named;
 use crate::environment::request::{self, Prepared};
 use crate::environment::room::{self, Limits};
@@ -208,7 +208,8 @@ fn read_with(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, 
     let request = read_request(claims, &mut matches)?;
     let supersede = matches.get_flag(id::SUPERSEDE);
     // The next request of the job with that option supersedes this one.
-    let may_be_busy = request.wait.is_some() || request.max_waiting.is_some() || supersede;
+    let has_limit = matches!(request.wait, Some(Wait::AtMost(_)));
+    let may_be_busy = has_limit || request.max_waiting.is_some() || supersede;
     let needs_limit = [id::SKIP_OK, id::ELSE].into_iter().find(|id| matches.contains_id(id));
     if let Some(option) = needs_limit.filter(|_| !may_be_busy) {
         return Err(Mistake::plain(format!(

@@ -264,6 +264,7 @@ mod tests {
         let end = [
             "EXIT STATUS",
             "ENVIRONMENT",
+            "AGENTS",
             "SIGNALS",
             "EXAMPLES",
             "PROMISE",

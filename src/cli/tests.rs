@@ -28,7 +28,7 @@ use super::renew::Renew;
 use super::shrink::Shrink;
 use super::{Invocation, Usage, parse};
 use crate::arguments::options::StoreOptions;
-use crate::arguments::values::{LostSignal, Period, Unit};
+use crate::arguments::values::{LostSignal, Period, Unit, Wait};
 use crate::lock::mode::Mode;
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
@@ -108,6 +108,10 @@ fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
+fn at_most(limit: u64) -> Option<Wait> {
+    Some(Wait::AtMost(secs(limit)))
+}
+
 #[test]
 fn every_option_of_exec_and_range_is_parsed() {
     let options =
@@ -117,7 +121,7 @@ fn every_option_of_exec_and_range_is_parsed() {
             let exec = exec(&line);
             assert_eq!(
                 (exec.request.wait, exec.request.conflict_exit_code, exec.request.replicas.map(|it| it.count)),
-                (Some(secs(90)), 3, Some(2)),
+                (at_most(90), 3, Some(2)),
                 "{line}"
             );
             assert_eq!(
@@ -132,7 +136,7 @@ fn every_option_of_exec_and_range_is_parsed() {
         }
     }
     let long = exec("exec --wait=90s --conflict-exit-code=3 --quiet k -- c");
-    assert_eq!((long.request.wait, long.request.conflict_exit_code, long.request.quiet), (Some(secs(90)), 3, true));
+    assert_eq!((long.request.wait, long.request.conflict_exit_code, long.request.quiet), (at_most(90), 3, true));
     let whose = exec("exec k --owner a_b --reason=c_d -- c").request.whose;
     assert_eq!((whose.owner.as_deref(), whose.reason.as_deref()), (Some("a b"), Some("c d")));
     let both = exec("exec -n k --meanwhile a_b --else c_d -- c");
@@ -180,10 +184,12 @@ fn no_wait_is_a_wait_of_zero() {
     for line in
         ["exec -n k -- c", "exec --no-wait k -- c", "exec -w 0 k -- c", "exec -n -w 0s k -- c", "exec -w0 k -n -- c"]
     {
-        assert_eq!(exec(line).request.wait, Some(Duration::ZERO), "{line}");
+        assert_eq!(exec(line).request.wait, at_most(0), "{line}");
     }
     let text = "--no-wait and --wait 1m30s exclude each other: give one of them";
     assert_eq!(mistake("exec -n -w 90 k -- c"), text);
+    assert_eq!(exec("exec -w ever k -- c").request.wait, Some(Wait::Ever));
+    assert_eq!(mistake("exec -n -w ever k -- c"), "--no-wait and --wait ever exclude each other: give one of them");
 }
 
 #[test]
@@ -248,7 +254,7 @@ fn other_subcommands_are_parsed() {
     for line in ["cleanup --break k", "break k"] {
         let now = Some(Breaks { now: true, ..Breaks::default() });
         assert_eq!(parsed(&format!("{line} --now")).unwrap(), cleanup(names(&["k"]), false, now));
-        let limited = Some(Breaks { wait: Some(secs(3)), ..Breaks::default() });
+        let limited = Some(Breaks { wait: Some(Wait::AtMost(secs(3))), ..Breaks::default() });
         assert_eq!(parsed(&format!("{line} -w 3s")).unwrap(), cleanup(names(&["k"]), false, limited));
         assert!(mistake(&format!("{line} -w 3s --now")).contains(" exclude each other"));
     }
@@ -298,7 +304,7 @@ fn acquire_renew_and_release_are_parsed() {
     assert_eq!((kept.request.claims.len(), kept.until, kept.export), (3, Until::For(secs(3600)), true));
     assert_eq!(
         (kept.request.wait, kept.request.whose.owner.as_deref(), kept.request.conflict_exit_code),
-        (Some(secs(9)), Some("me"), 75)
+        (at_most(9), Some("me"), 75)
     );
     let pid = Pid::from_raw(7).unwrap();
     for (words, number) in [("", Some(15)), ("--lost-signal usr1", Some(10)), ("--lost-signal SIGINT", Some(2))] {
@@ -392,6 +398,7 @@ fn option_for_busy_requests_needs_a_limit_of_the_wait() {
     ] {
         let text = "needs -n, -w DUR, --max-waiting N or --supersede: without one of them, the request waits for ever";
         assert_eq!(mistake(line), format!("{option} {text}"));
+        assert_eq!(mistake(&line.replacen(" --", " -w ever --", 1)), format!("{option} {text}"));
         for limit in ["-n", "-w 1h", "--max-waiting 3", "--supersede"] {
             exec(&line.replacen(" --", &format!(" {limit} --"), 1));
         }

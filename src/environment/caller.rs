@@ -5,8 +5,8 @@ use std::env;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use super::ci::Run;
-use super::names;
+use super::ci::{self, Run};
+use super::{agent, names};
 use crate::arguments::request::Whose;
 use crate::lock::request::Process;
 use crate::store::identity;
@@ -20,23 +20,36 @@ const OWNER_BYTES: usize = 128;
 const REASON_BYTES: usize = 512;
 
 /// The description of this process, which runs `command`. The owner and the reason come from the
-/// options, else from the environment, else from the CI run.
-pub(crate) fn process(whose: &Whose, run: Option<&Run>, command: &[OsString]) -> Process {
+/// options, else from the environment, else from the CI run, else from the agent.
+pub(crate) fn process(whose: &Whose, run: Option<&Run>, agent: Option<&str>, command: &[OsString]) -> Process {
     let of_run = |text: fn(&Run) -> &Option<String>| run.and_then(|run| text(run).clone());
+    let owner = of_run(|run| &run.person).or(agent.map(str::to_owned));
+    let reason = of_run(|run| &run.url).or_else(|| agent.and_then(|_| place()));
     Process {
-        owner: text(&whose.owner, names::OWNER, of_run(|run| &run.person), OWNER_BYTES),
-        reason: text(&whose.reason, names::REASON, of_run(|run| &run.url), REASON_BYTES),
+        owner: text(&whose.owner, names::OWNER, owner, OWNER_BYTES),
+        reason: text(&whose.reason, names::REASON, reason, REASON_BYTES),
         ..identity::process(rustix::process::geteuid().as_raw(), std::process::id(), words(command))
     }
 }
 
-/// The text of an option, else of the variable that is its default, else of the CI run. An empty
+/// The description of this process, which runs no command.
+pub(crate) fn of_subcommand() -> Process {
+    let words: Vec<_> = env::args_os().collect();
+    process(&Whose::default(), ci::run().as_ref(), agent::caller().as_deref(), &words)
+}
+
+/// The working directory, which tells the agents apart that work for one person.
+fn place() -> Option<String> {
+    env::current_dir().ok().map(|folder| format!("in {}", folder.display()))
+}
+
+/// The text of an option, else of the variable that is its default, else `otherwise`. An empty
 /// option stands for no text. A text for people must not stop a deploy, so it is cut and sanitised
 /// instead of refused.
-fn text(given: &Option<String>, name: &str, of_run: Option<String>, bytes_max: usize) -> Option<String> {
+fn text(given: &Option<String>, name: &str, otherwise: Option<String>, bytes_max: usize) -> Option<String> {
     let variable = || env::var_os(name).filter(|text| !text.is_empty());
     let variable = || variable().map(|text| text.to_string_lossy().into_owned());
-    let text = given.clone().or_else(variable).or(of_run)?;
+    let text = given.clone().or_else(variable).or(otherwise)?;
     Some(shown(&text, bytes_max)).filter(|text| !text.is_empty())
 }
 

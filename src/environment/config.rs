@@ -19,7 +19,7 @@ const PATH: &str = "/etc/rlock.conf";
 const BYTES_MAX: u64 = 64 << 10;
 
 /// The keys of the file, for people.
-const KEYS: &str = "store, namespace, password-file, ttl, replicas, connect-timeout, grace and history";
+const KEYS: &str = "store, namespace, password-file, wait, ttl, replicas, connect-timeout, grace and history";
 
 /// What the file says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -108,6 +108,7 @@ fn parse(text: &str) -> Result<Config, Explained> {
             "store" => set(store, value, |value| Ok(value.to_owned())),
             "namespace" => set(namespace, value, |value| Ok(value.to_owned())),
             "password-file" => set(password_file, value, absolute),
+            "wait" => set(&mut defaults.wait, value, values::wait),
             "ttl" => set(&mut defaults.ttl, value, values::ttl),
             "replicas" => set(&mut defaults.replicas, value, values::replicas),
             "connect-timeout" => set(&mut defaults.connect_timeout, value, values::connect_timeout),
@@ -167,6 +168,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::arguments::values::Wait;
     use crate::store::Replicas;
 
     #[test]
@@ -181,8 +183,9 @@ mod tests {
         };
         assert_eq!(parse(text), Ok(config));
         assert_eq!(parse(""), Ok(Config::default()));
-        let text = "ttl = 1m\nreplicas = 2+disk\nconnect-timeout = 500ms\ngrace = 9\nhistory = 0";
+        let text = "wait = ever\nttl = 1m\nreplicas = 2+disk\nconnect-timeout = 500ms\ngrace = 9\nhistory = 0";
         let defaults = Defaults {
+            wait: Some(Wait::Ever),
             ttl: Some(Duration::from_secs(60)),
             replicas: Some(Replicas { count: 2, on_disk: true }),
             connect_timeout: Some(Duration::from_millis(500)),

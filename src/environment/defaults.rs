@@ -1,9 +1,10 @@
 //! The settings of a request that an option names, else a variable, else the configuration file.
 
+use std::env;
 use std::time::Duration;
 
-use super::names::{TTL, variable};
-use crate::arguments::values;
+use super::names::{TTL, WAIT, variable};
+use crate::arguments::values::{self, Wait};
 use crate::lock::lease::Lease;
 use crate::lock::request::{self, Terms};
 use crate::show::failure::Failure;
@@ -24,6 +25,7 @@ const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// what the setting is about, so one file serves all stores of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Defaults {
+    pub(crate) wait: Option<Wait>,
     pub(crate) ttl: Option<Duration>,
     pub(crate) grace: Option<Duration>,
     pub(crate) connect_timeout: Option<Duration>,
@@ -55,6 +57,21 @@ impl Defaults {
             grace: self.grace(grace, ttl, has_leases)?,
             history: self.history(history)?,
         })
+    }
+
+    /// The maximum wait; `None` for no limit. A nested request has no default but to wait for ever:
+    /// the command around it would fail half-way.
+    pub(crate) fn wait(&self, option: Option<Wait>, is_nested: bool) -> Result<Option<Duration>, Failure> {
+        let chosen = match option {
+            None if is_nested => None,
+            None if env::var_os(WAIT).is_some_and(|value| value.is_empty()) => {
+                let remedy = format!("unset {WAIT}, or set {WAIT} to 110s, 5m, 0 or ever");
+                return Err(Failure::usage(Explained::new(format!("{WAIT} is empty"), remedy)));
+            }
+            None => of_variable(WAIT, values::wait)?.or(self.wait),
+            option => option,
+        };
+        Ok(chosen.and_then(Wait::limit))
     }
 
     /// The ttl of a lease.

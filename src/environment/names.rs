@@ -19,6 +19,8 @@ pub(crate) const MODE: &str = "RLOCK_MODE";
 pub(crate) const OWNER: &str = "RLOCK_OWNER";
 /// The default of --reason.
 pub(crate) const REASON: &str = "RLOCK_REASON";
+/// The default of --wait.
+pub(crate) const WAIT: &str = "RLOCK_WAIT";
 /// The default of --ttl.
 pub(crate) const TTL: &str = "RLOCK_TTL";
 /// The numbers of the slots.

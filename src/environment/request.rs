@@ -1,6 +1,7 @@
 //! Prepares a request of `exec` or `acquire`: opens the store, and joins what the options, the
 //! environment and the configuration file say.
 
+use std::env;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 
@@ -8,7 +9,7 @@ use anyhow::Context;
 
 use super::context::{self, Named};
 use super::defaults::Chosen;
-use super::{caller, ci};
+use super::{agent, caller, ci};
 use crate::arguments::request::RequestOptions;
 use crate::lock::deadlock::Detector;
 use crate::lock::request::{Job, Request};
@@ -47,24 +48,21 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
     let ancestors = context::sessions_above()?;
     let session = identity::new_session().context("can't get random numbers")?;
     let held_above = context::held_above()?;
+    let wait = named.defaults.wait(options.wait, !ancestors.is_empty())?;
     let has_leases = store.leases();
     let Chosen { terms, grace, history } =
         named.defaults.choose(options.ttl, options.grace, options.history, has_leases)?;
-    let ci = ci::run();
+    let (ci, agent) = (ci::run(), agent::caller());
     let verbose = context::verbose(options.verbose) && !options.quiet;
     let settings = Settings {
         group,
         grace,
-        wait: options.wait,
+        wait,
         conflict_exit_code: options.conflict_exit_code,
-        notice: match io::stderr().is_terminal() {
-            _ if options.quiet => Notice::Never,
-            true => Notice::Line,
-            false if verbose || ci.is_some() => Notice::Log,
-            false => Notice::Never,
-        },
+        notice: notice(options.quiet, verbose, agent.is_some()),
         quiet: options.quiet,
         verbose,
+        sums_up: verbose || agent.is_some() && !options.quiet,
         max_runtime: None,
         skip: Skip::Never,
         has_spare: false,
@@ -72,7 +70,7 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
         deadlock_timeout: Some(options.deadlock_timeout).filter(|timeout| !timeout.is_zero()),
     };
     let names = options.claims.iter().map(|claim| &claim.resource).chain(&held_above).cloned();
-    let detector = settings.deadlock_timeout.map(|_| Detector::new(session, options.wait, names));
+    let detector = settings.deadlock_timeout.map(|_| Detector::new(session, wait, names));
     let related = ancestors.iter().copied().chain([session]).collect();
     let messages = Messages {
         claims: options.claims.clone(),
@@ -81,12 +79,12 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
         is_stopped: identity::is_stopped,
         is_above: above::is_above,
     };
-    let process = caller::process(&options.whose, ci.as_ref(), command);
+    let process = caller::process(&options.whose, ci.as_ref(), agent.as_deref(), command);
     let request = Request {
         session,
         ancestors,
         claims: options.claims.clone(),
-        wait: !options.wait.is_some_and(|wait| wait.is_zero()) && options.max_waiting != Some(0),
+        wait: !wait.is_some_and(|wait| wait.is_zero()) && options.max_waiting != Some(0),
         terms,
         job: Job {
             name: caller::job(options.job.clone(), &process.user, command),
@@ -100,4 +98,17 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
     let replicas = named.defaults.replicas(options.replicas, has_leases);
     let options = AcquireOptions { replicas, ..AcquireOptions::default() };
     Ok(Prepared { named, store, signals, request, options, settings, detector, messages })
+}
+
+/// How a long wait is shown. A line that is drawn again and again is for people at a terminal that
+/// can erase it.
+fn notice(quiet: bool, verbose: bool, has_agent: bool) -> Notice {
+    let (is_terminal, is_dumb) = (io::stderr().is_terminal(), env::var_os("TERM").is_some_and(|term| term == "dumb"));
+    match () {
+        () if quiet => Notice::Never,
+        () if has_agent || ci::is_present() || is_terminal && is_dumb => Notice::Progress,
+        () if is_terminal => Notice::Line,
+        () if verbose => Notice::Log,
+        () => Notice::Never,
+    }
 }

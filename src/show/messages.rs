@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::error::Error;
-use std::fmt::Display;
+use std::fmt::{self, Display, Formatter};
 use std::iter::repeat_n;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -88,26 +88,46 @@ impl Messages {
     }
 
     pub(crate) fn waiting(&self, obstructions: &[Obstruction]) -> String {
-        format!("waiting: {}", in_the_way(&self.claims, &self.related, obstructions, self.is_stopped))
+        format!("waiting: {}", self.hindrance(obstructions))
     }
 
     /// The line on a terminal. The place in the queue and the start of the wait come first, so that
     /// a narrow terminal does not cut them.
     pub(crate) fn status(&self, obstructions: &[Obstruction], asked: StoreTime) -> String {
-        let place = self.related.last().and_then(|own| {
-            let waits = obstructions.iter().find_map(|obstruction| {
-                let mine = obstruction.listing.waiters.iter().find(|waiter| waiter.session == *own)?;
-                Some((mine.position, obstruction.waiting))
-            });
-            waits.map(|(position, waiting)| format!("{position} of {waiting}, "))
-        });
+        let place = self.place(obstructions).map(|place| format!("{place}, ")).unwrap_or_default();
         let since = time(asked);
         let of_day = since.get(11..19).unwrap_or_default();
-        let place = place.unwrap_or_default();
-        format!(
-            "waiting, {place}since {of_day}Z: {}",
-            in_the_way(&self.claims, &self.related, obstructions, self.is_stopped)
-        )
+        format!("waiting, {place}since {of_day}Z: {}", self.hindrance(obstructions))
+    }
+
+    /// The line for a caller who reads the last lines of an output: it is complete by itself.
+    /// `limit` is that of the wait.
+    pub(crate) fn progress(&self, obstructions: &[Obstruction], waited: Duration, limit: Option<Duration>) -> String {
+        let (names, hindrance) = (self.names(), self.hindrance(obstructions));
+        let place = self.place(obstructions).map(|place| format!("{place}, ")).unwrap_or_default();
+        let limit = limit.map(|limit| format!(" of {}", in_seconds(limit))).unwrap_or_default();
+        let why = if hindrance.what == names { hindrance.state } else { hindrance.to_string() };
+        format!("waiting for {names}, {place}{}{limit}: {why}", in_seconds(waited))
+    }
+
+    /// The place in the queue: `2 of 3`.
+    pub(crate) fn place(&self, obstructions: &[Obstruction]) -> Option<String> {
+        let own = self.related.last()?;
+        obstructions.iter().find_map(|obstruction| {
+            let mine = obstruction.listing.waiters.iter().find(|waiter| waiter.session == *own)?;
+            Some(format!("{} of {}", mine.position, obstruction.waiting))
+        })
+    }
+
+    /// Tells `how` the command has ended and how long it `ran`. `waited` is the time that the
+    /// request waited for the grant, if it is worth a word.
+    pub(crate) fn ran(&self, how: &str, ran: Duration, waited: Option<Duration>) -> String {
+        let waited = waited.map(|waited| format!("; waited {} for {}", whole_seconds(waited), self.names()));
+        format!("ran: {how} after {}{}", whole_seconds(ran), waited.unwrap_or_default())
+    }
+
+    fn hindrance(&self, obstructions: &[Obstruction]) -> Hindrance {
+        in_the_way(&self.claims, &self.related, obstructions, self.is_stopped)
     }
 
     /// `why` is what [`in_the_way`](Self::in_the_way) or [`superseded`](Self::superseded) says, and
@@ -133,7 +153,7 @@ impl Messages {
 
     /// Describes what blocks the request. `waited` is the length of its wait, if it was to wait.
     pub(crate) fn in_the_way(&self, obstructions: &[Obstruction], waited: Option<Duration>) -> String {
-        let what = in_the_way(&self.claims, &self.related, obstructions, self.is_stopped);
+        let what = self.hindrance(obstructions);
         let remedy = if self.waits_for_itself(obstructions) { format!("; {UNNAMED}") } else { String::new() };
         format!("{what}{}{remedy}", after(waited))
     }
@@ -251,6 +271,14 @@ pub(crate) fn timeout(max_runtime: Option<Duration>) -> String {
     format!("timeout: the command has run for longer than --max-runtime{limit}{STOPPED}")
 }
 
+/// A signal has ended a request before its command. `waited` is its time in the queue, and `place`
+/// its last place there, as far as they are known.
+pub(crate) fn left(signal: &str, waited: Option<Duration>, place: Option<&str>) -> String {
+    let waited = waited.map(|waited| format!(" after {} in the queue", whole_seconds(waited))).unwrap_or_default();
+    let place = place.map(|place| format!(", place {place}")).unwrap_or_default();
+    format!("ended by {signal}{waited}{place}")
+}
+
 fn after(waited: Option<Duration>) -> String {
     waited.map(|wait| format!("; waited {}", words::duration(wait))).unwrap_or_default()
 }
@@ -289,12 +317,25 @@ pub(crate) fn spare_killed(signal: i32) -> String {
 /// The outcomes for a command whose grant is lost. The message about the loss ends with one of
 /// them.
 pub(crate) const NOT_STARTED: &str = "; the command was not started";
-/// The outcome for `acquire`, which runs no command.
-pub(crate) const NOT_PRINTED: &str = "; nothing was printed";
 pub(crate) const STOPPED: &str = "; the command is stopped";
 pub(crate) const ENDED_LATE: &str = "; the command has ended, but maybe too late";
 /// The outcome for a wait while its store is out of reach.
 pub(crate) const WAIT_GOES_ON: &str = "; the wait goes on";
+
+/// What a request without a command or a hold has not brought about: the ends of its messages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Undone {
+    /// Behind a busy line.
+    pub(crate) busy: &'static str,
+    /// Behind a loss.
+    pub(crate) lost: &'static str,
+}
+
+impl Undone {
+    pub(crate) const COMMAND: Self = Self { busy: NOT_STARTED, lost: NOT_STARTED };
+    /// For `acquire`, which runs no command.
+    pub(crate) const LOCK: Self = Self { busy: "; nothing was acquired", lost: "; nothing was printed" };
+}
 
 /// What to do where the variables that name the rlock around a request, and what it holds, have not
 /// reached the request.
@@ -381,6 +422,25 @@ fn first_in_the_way(claims: &[Claim], related: &[SessionId], obstructions: &[Obs
     first.or_else(|| first_in_the_way(claims, without_ancestors(related)?, obstructions))
 }
 
+/// What blocks a request: `what` `is` or `was` in a `state`.
+struct Hindrance {
+    what: String,
+    verb: &'static str,
+    state: String,
+}
+
+impl Hindrance {
+    fn is(what: String, state: String) -> Self {
+        Self { what, verb: "is", state }
+    }
+}
+
+impl Display for Hindrance {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.what, self.verb, self.state)
+    }
+}
+
 /// Describes in one line what blocks `claims`: the held part, its holder, the time since then, and
 /// the numbers of other holders and of waiters. `related` are the sessions that cannot be in the
 /// way.
@@ -389,37 +449,37 @@ fn in_the_way(
     related: &[SessionId],
     obstructions: &[Obstruction],
     is_stopped: fn(&Process) -> bool,
-) -> String {
-    let line = |obstruction: &Obstruction, claim: String, who: String, since, rest: &str| {
-        format!("{claim} by {who}, since {}{rest}; {}", time(since), waiting(obstruction, related))
+) -> Hindrance {
+    let line = |obstruction: &Obstruction, span: &Span, claim: String, who: String, since, rest: &str| {
+        let state = format!("{claim} by {who}, since {}{rest}; {}", time(since), waiting(obstruction, related));
+        Hindrance::is(part(obstruction.listing.name.as_str(), span), state)
     };
     let stopped = |process| if is_stopped(process) { ", its process is stopped" } else { "" };
     let found = Blocked::find(claims, related, obstructions);
     if let Some((obstruction, it)) = found.holder {
-        let (what, others) = (part(obstruction.listing.name.as_str(), &it.span), others(found.holders - 1));
+        let others = others(found.holders - 1);
         return match it.kept {
             true => {
                 let until = kept_until(it).map_or("without an end".to_owned(), |end| format!("until {}", time(end)));
-                let claim = format!("{what} is kept {until} for {}", it.mode);
-                line(obstruction, claim, without_pid(&it.process), it.since, &others)
+                let claim = format!("kept {until} for {}", it.mode);
+                line(obstruction, &it.span, claim, without_pid(&it.process), it.since, &others)
             }
             false => {
-                let (claim, rest) =
-                    (format!("{what} is held for {}", it.mode), stopped(&it.process).to_owned() + &others);
-                line(obstruction, claim, process(&it.process), it.since, &rest)
+                let (claim, rest) = (format!("held for {}", it.mode), stopped(&it.process).to_owned() + &others);
+                line(obstruction, &it.span, claim, process(&it.process), it.since, &rest)
             }
         };
     }
     if let Some((obstruction, it)) = found.waiter {
-        let what = part(obstruction.listing.name.as_str(), &it.span);
-        let (claim, rest) = (format!("{what} is waited for in mode {}", it.mode), stopped(&it.process));
-        return line(obstruction, claim, process(&it.process), it.since, rest);
+        let (claim, rest) = (format!("waited for in mode {}", it.mode), stopped(&it.process));
+        return line(obstruction, &it.span, claim, process(&it.process), it.since, rest);
     }
     if let Some(own) = without_ancestors(related) {
         return in_the_way(claims, own, obstructions, is_stopped);
     }
     let names: Vec<_> = resources(claims).iter().map(|name| format!("'{name}'")).collect();
-    format!("{} {} held a moment ago", names.join(", "), if names.len() == 1 { "was" } else { "were" })
+    let verb = if names.len() == 1 { "was" } else { "were" };
+    Hindrance { what: names.join(", "), verb, state: "held a moment ago".to_owned() }
 }
 
 /// Claims in the words of the busy line.
@@ -572,6 +632,19 @@ pub(crate) fn time(instant: StoreTime) -> String {
 /// The first instant that RFC 3339 cannot express, in microseconds since the Unix epoch.
 const YEAR_10000: u64 = 253_402_300_800_000_000;
 
+/// A length of time without its milliseconds, in the units that the options accept.
+fn whole_seconds(length: Duration) -> String {
+    words::duration(Duration::from_secs(length.as_secs()))
+}
+
+/// The same for a length of time that is compared with another one: up to two minutes in seconds.
+fn in_seconds(length: Duration) -> String {
+    match length.as_secs() {
+        seconds @ 0..120 => format!("{seconds}s"),
+        _ => whole_seconds(length),
+    }
+}
+
 /// A length of time in its two largest units: `1h 3m`, `5s`, `0s`.
 pub(crate) fn duration(length: Duration) -> String {
     let text = humantime::format_duration(Duration::from_secs(length.as_secs())).to_string();
@@ -603,6 +676,49 @@ mod tests {
     fn other_holders_are_counted_up_to_the_limit_of_a_servers_list() {
         let shown = [0, 1, 9, 10, 300].map(others);
         assert_eq!(shown, ["", ", and 1 more", ", and 9 more", ", and 10 or more others", ", and 10 or more others"]);
+    }
+
+    /// The messages about a request for these resources.
+    fn messages(names: &[&str]) -> Messages {
+        let claim = |name: &&str| {
+            let resource = Resource::new(name).unwrap();
+            Claim { resource, mode: Mode::Write, span: Span::Whole, slots: None }
+        };
+        Messages {
+            claims: names.iter().map(claim).collect(),
+            related: vec![SessionId([7; 16])],
+            has_leases: false,
+            is_stopped: |_| false,
+            is_above: |_, _| false,
+        }
+    }
+
+    #[test]
+    fn last_lines_tell_times_in_whole_seconds() {
+        let millis = Duration::from_millis;
+        let tests = messages(&["tests"]);
+        let line = tests.ran("exit 101", millis(12_345), Some(millis(100_999)));
+        assert_eq!(line, "ran: exit 101 after 12s; waited 1m40s for 'tests'");
+        assert_eq!(tests.ran("ended by KILL", millis(999), None), "ran: ended by KILL after 0s");
+        let line = left("TERM", Some(millis(118_500)), Some("2 of 3"));
+        assert_eq!(line, "ended by TERM after 1m58s in the queue, place 2 of 3");
+        assert_eq!(left("INT", None, None), "ended by INT");
+    }
+
+    #[test]
+    fn line_of_progress_tells_names_time_and_limit_before_what_is_in_the_way() {
+        let (waited, limit) = (Duration::from_secs(30), Some(Duration::from_secs(110)));
+        let one = messages(&["tests"]).progress(&[], waited, limit);
+        assert_eq!(one, "waiting for 'tests', 30s of 110s: held a moment ago");
+        let two = messages(&["a", "b"]).progress(&[], waited, None);
+        assert_eq!(two, "waiting for 'a', 'b', 30s: held a moment ago");
+    }
+
+    #[test]
+    fn time_and_limit_of_a_wait_have_the_same_unit_up_to_two_minutes() {
+        let shown = [1_500, 90_000, 110_000, 119_999, 120_000, 330_000];
+        let shown = shown.map(|millis| in_seconds(Duration::from_millis(millis)));
+        assert_eq!(shown, ["1s", "90s", "110s", "119s", "2m", "5m30s"]);
     }
 
     #[test]

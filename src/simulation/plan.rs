@@ -102,6 +102,7 @@ impl Plan {
             skip: Skip::Never,
             has_spare: false,
             has_else: false,
+            sums_up: false,
             ..plan.settings
         };
         Self { request: Request { job, ..plan.request }, settings, inner: None, ..plan }
@@ -179,6 +180,7 @@ impl Plan {
             skip,
             has_spare: random.once_in(10),
             has_else,
+            sums_up: false,
             deadlock_timeout: (!above.is_empty()).then(|| MS(*random.pick(&[200, 1000, 1000]))),
         };
         let is_slow = random.once_in(10);

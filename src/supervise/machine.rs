@@ -38,6 +38,8 @@ pub(crate) struct Settings {
     pub(crate) quiet: bool,
     /// Whether rlock reports the start of the wait and the grant.
     pub(crate) verbose: bool,
+    /// Whether a last line tells how the request and the command went, where that is not as usual.
+    pub(crate) sums_up: bool,
     /// Whether there is spare work.
     pub(crate) has_spare: bool,
     /// Whether a busy request ends in silence.
@@ -56,6 +58,16 @@ pub(crate) enum Notice {
     Line,
     /// By lines in a log.
     Log,
+    /// By lines that tell the place in the queue, for a caller that reads the last lines of an
+    /// output and ends a command that seems to hang.
+    Progress,
+}
+
+impl Notice {
+    /// How often lines tell that a wait goes on.
+    pub(crate) fn period(self) -> Duration {
+        Duration::from_secs(if self == Self::Progress { 30 } else { 300 })
+    }
 }
 
 /// Whether a busy request is skipped: it ends with exit code 0 and without a message.
@@ -72,9 +84,6 @@ pub(crate) const NOTICE_AFTER: Duration = Duration::from_secs(1);
 
 /// How often a request looks for a deadlock.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// How often a log tells that a wait goes on.
-pub(crate) const REPORT_EVERY: Duration = Duration::from_secs(300);
 
 /// How long the store of a wait may be out of reach before that is said. A failover or a new start
 /// of a server is no news.

@@ -297,10 +297,11 @@ where
         self.report.on(event, now);
         for action in self.machine.on(event, now) {
             self.report.act(action, now);
-            if action.is_exit()
-                && let Some(warning) = (self.conclude)(&self.report, self.request.grant())
-            {
-                self.voice.say(&format!("warning: {warning}"));
+            if action.is_exit() {
+                if let Some(warning) = (self.conclude)(&self.report, self.request.grant()) {
+                    self.voice.say(&format!("warning: {warning}"));
+                }
+                self.voice.sum_up(&self.report);
             }
             self.perform(action)?;
         }
@@ -435,12 +436,15 @@ where
         }
     }
 
-    /// Executes the work of `--else` in place of rlock. Returns the exit code if that fails.
+    /// Executes the work of `--else` in place of rlock, with the words of the command as its
+    /// arguments. Returns the exit code if that fails.
     fn run_else(&mut self) -> anyhow::Result<u8> {
         self.voice.finish();
         (self.signals.undo_in_child())().context("cannot restore the signals")?;
         let busy = one_line(&self.voice.busy_line());
-        let argv: [OsString; 3] = [SHELL.into(), "-c".into(), self.otherwise.clone()];
+        // The second SHELL is `$0`, as without arguments.
+        let argv =
+            [&[SHELL.into(), "-c".into(), self.otherwise.clone(), SHELL.into()], self.processes.words()].concat();
         let error = spawn::execute(&argv, &[(BUSY.into(), busy.into())]);
         let failure = start_failure(SHELL.as_ref(), &error, Duration::ZERO);
         self.voice.say(&failure.to_string());
@@ -471,7 +475,7 @@ where
 
     fn report_waiting(&mut self, is_due: bool) {
         if let Ok(obstructions) = self.request.inspect() {
-            self.voice.report_waiting(&obstructions, is_due);
+            self.voice.report_waiting(&obstructions, is_due, self.report.waited(Boottime::now()));
         }
     }
 }

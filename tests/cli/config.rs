@@ -111,7 +111,7 @@ fn foreign_or_mistaken_configuration_exits_69() {
 fn unknown_key_in_the_configuration_is_a_warning() {
     let text = "printf 'splay = 3s\\nnamespace = etc\\n' | conf; shown exec k 2>&1";
     let warning = "rlock: warning: the configuration '/etc/rlock.conf', line 1: 'splay' is none of store, namespace, \
-                   password-file, ttl, replicas, connect-timeout, grace and history\n";
+                   password-file, wait, ttl, replicas, connect-timeout, grace and history\n";
     prints(text, &format!("{warning}no etc\n"));
 }
 
@@ -127,6 +127,23 @@ fn configuration_sets_what_options_and_variables_leave_open() {
     prints(text, "1\n2\n3\n");
     fails("echo 'ttl = 1ms' | conf", "line 1: ttl: '1ms' is too short: a lease lasts at least 1s");
     fails("printf 'grace = 1s\ngrace = 2s' | conf", "line 2: grace is set twice");
+}
+
+/// "`RLOCK_WAIT`, `wait =`: the default of `--wait` …; option over variable over file".
+#[test]
+fn wait_of_the_configuration_counts_below_option_and_variable() {
+    let text = "echo 'wait = 0' | conf\n\
+                rlock acquire k --for 1h >/dev/null\n\
+                busy() { \"$@\" 2>&1 | grep -o 'nobody waits.*'; }\n\
+                busy rlock exec k -- true\n\
+                export RLOCK_WAIT=20ms; busy rlock exec k -- true\n\
+                busy rlock exec -w 30ms k -- true";
+    let undone = "the command was not started";
+    prints(
+        text,
+        &format!("nobody waits; {undone}\nnobody waits; waited 20ms; {undone}\nnobody waits; waited 30ms; {undone}\n"),
+    );
+    fails("echo 'wait = soon' | conf", "line 1: wait: 'soon' is not a duration: write it as 90s, 5m, 1h30m or 500ms");
 }
 
 /// The password file of the configuration is read unless the environment names a password.

@@ -172,7 +172,7 @@ fn full_disk_exits_69_and_starts_no_command() {
     ran.printed(
         &[
             line("no space left on device"),
-            line("read-only file system: name a directory that you may write with --store"),
+            line("read-only file system: let the sandbox write there; another --store would exclude nobody here"),
         ]
         .concat(),
     );

@@ -331,7 +331,9 @@ fn waiting_acquire_reports_busy_and_is_granted_like_exec() {
         let words = ["acquire", "k", "--pid", &process.pid()];
         assert!(Ran::of(lab.rlock(words).arg("-n")).failed(75).starts_with("busy: 'k' is held for write by"));
         Ran::of(lab.rlock(words).args(["-n", "-q", "-E", "0"])).silently(0);
-        assert!(Ran::of(lab.rlock(words).args(["-w", "50ms"])).failed(75).ends_with("; waited 50ms"));
+        assert!(
+            Ran::of(lab.rlock(words).args(["-w", "50ms"])).failed(75).ends_with("; waited 50ms; nothing was acquired")
+        );
         let waiter = Running::start(&mut lab.rlock(words));
         lab.until_waiting("k", 1);
         holder.end().silently(0);

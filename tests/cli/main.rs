@@ -8,6 +8,7 @@
 mod support;
 
 mod acquire;
+mod agents;
 mod cleanup;
 mod command;
 mod completions;
@@ -44,4 +45,5 @@ mod stuck;
 mod supersede;
 mod usage;
 mod users;
+mod waiting;
 mod watch;

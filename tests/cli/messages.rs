@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use crate::support::{Lab, RLOCK, Ran, Running, on_both, wait_until};
 
-/// The busy line for a claim that is in the way, made from the claim in the output of `inspect`.
+/// Why a request is busy: the claim that is in the way, from the output of `inspect`.
 fn busy_line(what: &str, of: &Value, waiting: &str) -> String {
     let text = |name: &str| of[name].as_str().expect("text").to_owned();
     let words: Vec<_> =
         of["command"].as_array().expect("words").iter().map(|word| word.as_str().expect("text")).collect();
     let (user, host, pid, command) = (text("user"), text("host"), &of["pid"], words.join(" "));
-    format!("busy: {what} by {user}@{host}, pid {pid}, '{command}', since {}; {waiting}", text("since"))
+    format!("{what} by {user}@{host}, pid {pid}, '{command}', since {}; {waiting}", text("since"))
 }
 
 /// "In a normal run `rlock exec` writes nothing, so cron sends no mail because of it."
@@ -24,7 +24,7 @@ fn normal_run_writes_nothing_even_after_a_wait() {
 }
 
 /// One busy line names the resource, its holder (user@host, pid, command), the start of the hold,
-/// and the number of waiters.
+/// and the number of waiters, and ends with what has not happened.
 #[test]
 fn busy_line_names_holder_start_and_number_of_waiters() {
     on_both(|lab| {
@@ -32,18 +32,18 @@ fn busy_line_names_holder_start_and_number_of_waiters() {
         let held = lab.inspect(["k"])["resources"][0]["holders"][0].clone();
         assert_eq!(held["pid"], holder.pid());
         let busy = || lab.run(["exec", "-n", "k", "--", "true"]);
-        busy().said(75, &busy_line("'k' is held for write", &held, "nobody waits"));
+        assert_eq!(busy().busy(), busy_line("'k' is held for write", &held, "nobody waits"));
         let _first = lab.wait_by(["exec", "k"]);
         lab.until_waiting("k", 1);
-        busy().said(75, &busy_line("'k' is held for write", &held, "1 waits"));
+        assert_eq!(busy().busy(), busy_line("'k' is held for write", &held, "1 waits"));
         let _second = lab.wait_by(["exec", "--read", "k"]);
         lab.until_waiting("k", 2);
-        busy().said(75, &busy_line("'k' is held for write", &held, "2 wait"));
+        assert_eq!(busy().busy(), busy_line("'k' is held for write", &held, "2 wait"));
         // The busy line of a request that waited also tells how long it waited.
         let waited = busy_line("'k' is held for write", &held, "2 wait; waited 10ms");
-        lab.run(["exec", "-w", "10ms", "k", "--", "true"]).said(75, &waited);
-        lab.run(["exec", "-n", "free", "--write", "k", "--", "true"])
-            .said(75, &busy_line("'k' is held for write", &held, "2 wait"));
+        assert_eq!(lab.run(["exec", "-w", "10ms", "k", "--", "true"]).busy(), waited);
+        let busy = lab.run(["exec", "-n", "free", "--write", "k", "--", "true"]);
+        assert_eq!(busy.busy(), busy_line("'k' is held for write", &held, "2 wait"));
     });
 }
 
@@ -53,7 +53,7 @@ fn busy_line_names_holder_start_and_number_of_waiters() {
 fn busy_line_counts_the_other_holders() {
     on_both(|lab| {
         let _readers = [lab.hold_by(["exec", "--read", "k"]), lab.hold_by(["exec", "--read", "k", "--write", "j"])];
-        let busy = |words: &[&str]| lab.run([&["exec", "-n"], words, &["--", "true"]].concat()).failed(75).to_owned();
+        let busy = |words: &[&str]| lab.run([&["exec", "-n"], words, &["--", "true"]].concat()).busy().to_owned();
         assert!(busy(&["k"]).ends_with("Z, and 1 more; nobody waits"), "{}", busy(&["k"]));
         assert!(busy(&["--write", "j"]).ends_with("Z; nobody waits"));
         assert!(busy(&["k", "--write", "j"]).ends_with("Z, and 1 more; nobody waits"));
@@ -62,7 +62,7 @@ fn busy_line_counts_the_other_holders() {
         let said = busy(&["k", "--write", "i"]);
         assert!(said.contains("'k' is held for read by ") && said.ends_with("Z, and 3 more; nobody waits"), "{said}");
         let ran = lab.run(["range-read", "-n", "i", "0", "1", "--", "true"]);
-        assert!(ran.failed(75).ends_with("Z; nobody waits"), "{ran:?}");
+        assert!(ran.busy().ends_with("Z; nobody waits"), "{ran:?}");
     });
 }
 
@@ -75,7 +75,7 @@ fn busy_line_names_the_interval_that_is_held() {
     let holders = lab.inspect(["k"])["resources"][0]["holders"].clone();
     let held = holders.as_array().expect("a list").iter().find(|holder| holder["mode"] == "read").expect("a reader");
     let said = busy_line("[1,2) of 'k' is held for read", held, "nobody waits");
-    lab.run(["range-write", "k", "1.5", "3", "-n", "--", "true"]).said(75, &said);
+    assert_eq!(lab.run(["range-write", "k", "1.5", "3", "-n", "--", "true"]).busy(), said);
 }
 
 /// `-q` suppresses the busy line.
@@ -102,7 +102,7 @@ fn no_wait_request_is_busy_behind_a_conflicting_waiter() {
     let waits = lab.inspect(["k"])["resources"][0]["waiters"][0].clone();
     let said = busy_line("'k' is waited for in mode write", &waits, "1 waits");
     for wait in ["-n", "-w0"] {
-        lab.run(["exec", wait, "--read", "k", "--", "true"]).said(75, &said);
+        assert_eq!(lab.run(["exec", wait, "--read", "k", "--", "true"]).busy(), said);
     }
     writer.kill();
     lab.run(["exec", "-n", "--read", "k", "--", "true"]).silently(0);
@@ -115,7 +115,7 @@ fn wait_ends_no_sooner_than_its_duration() {
     let lab = Lab::new();
     let holder = lab.hold("k");
     let started = Instant::now();
-    assert!(lab.run(["exec", "-w", "150ms", "k", "--", "true"]).failed(75).ends_with("; nobody waits; waited 150ms"));
+    assert!(lab.run(["exec", "-w", "150ms", "k", "--", "true"]).busy().ends_with("; nobody waits; waited 150ms"));
     assert!(started.elapsed() >= Duration::from_millis(150));
     assert_eq!(lab.counts("k"), (1, 0));
     let waiter = lab.wait_by(["exec", "-w", "10m", "k"]);
@@ -206,34 +206,38 @@ fn every_change_of_a_hold_is_told_with_verbose() {
     lab.run(["held", "-v", "k"]).said(1, "not below any rlock: RLOCK_SESSION is not set");
 }
 
-/// "Where a CI is recognised, or with -v, a wait tells of itself on stderr: after 1 s, when the
-/// first in the way changes, …, and at the grant with how long it took."
+/// "A recognised agent, any CI and -v have a wait write lines to standard error: after a second, when
+/// the first in the way changes, …, and at the grant" with how long it took.
 #[test]
-fn long_wait_tells_of_itself_in_a_ci_and_with_verbose() {
+fn long_wait_tells_of_itself_to_agents_in_a_ci_and_with_verbose() {
     let lab = Lab::new();
     let log = lab.folder().join("log");
     let lines = || -> Vec<String> {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         text.lines().filter(|line| !line.starts_with("rlock: waits for ")).map(str::to_owned).collect()
     };
-    for in_ci in [true, false] {
+    for caller in ["CIRCLECI=true", "CI=true", "AGENT=goose", ""] {
         let first = lab.hold("k");
         let mut second = lab.wait_by(["exec", "k"]);
         lab.until_waiting("k", 1);
         let mut rlock = std::process::Command::new("sh");
         lab.settle(&mut rlock);
         rlock.args(["-c", "exec \"$0\" exec k \"$@\" 2>log", RLOCK]).current_dir(lab.folder());
-        if in_ci {
-            rlock.env("CIRCLECI", "true")
-        } else {
-            rlock.arg("-v")
+        match caller.split_once('=') {
+            Some((name, value)) => rlock.env(name, value),
+            None => rlock.arg("-v"),
         };
         let waiter = Running::waiter(&mut rlock);
         lab.until_waiting("k", 2);
         let told = |line: usize, pid: u32| {
             wait_until("the wait tells of itself", || lines().len() > line);
             let text = lines().swap_remove(line);
-            assert!(text.starts_with("rlock: waiting: 'k' is held for write by "), "{text}");
+            let [start, middle] = match (caller, line) {
+                ("", _) => ["rlock: waiting: 'k' is held for write by ", ""],
+                (_, 0) => ["rlock: waiting for 'k', 2 of 2, ", "s: held for write by "],
+                _ => ["rlock: waiting for 'k', 1 of 1, ", "s: held for write by "],
+            };
+            assert!(text.starts_with(start) && text.contains(middle), "{text}");
             assert!(text.contains(&format!(", pid {pid}, ")), "{text}");
         };
         told(0, first.pid());
@@ -244,8 +248,13 @@ fn long_wait_tells_of_itself_in_a_ci_and_with_verbose() {
         waiter.end().printed("held\n");
         let lines = lines();
         assert!(lines[2].starts_with("rlock: holds 'k' for write; waited "), "{lines:?}");
-        let released = if in_ci { &[][..] } else { &["rlock: releases 'k' for write"] };
-        assert_eq!(&lines[3..], released);
+        let rest: &[&str] = match caller {
+            "AGENT=goose" => &["rlock: ran: exit 0 after "],
+            "" => &["rlock: releases 'k' for write", "rlock: ran: exit 0 after "],
+            _ => &[],
+        };
+        assert_eq!(lines.len(), 3 + rest.len(), "{lines:?}");
+        assert!(rest.iter().zip(&lines[3..]).all(|(start, line)| line.starts_with(start)), "{lines:?}");
         std::fs::remove_file(&log).expect("the log exists");
     }
     let quiet = lab.rlock(["exec", "-q", "k", "--", "true"]).env("CIRCLECI", "true").output().expect("rlock starts");

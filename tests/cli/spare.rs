@@ -254,6 +254,7 @@ fn busy_request_with_else_ends_as_that_work_does() {
             let ran = run(lab, &[&options[..], &["echo \"$RLOCK_BUSY\"; exit 9"]].concat(), COMMAND);
             assert_eq!((ran.code(), ran.stderr.as_str()), (Some(9), ""), "{ran:?}");
             assert!(ran.stdout.starts_with("busy: 'k' is held for write by "), "{ran:?}");
+            assert!(!ran.stdout.contains("not started"), "what follows is up to the work: {ran:?}");
             assert_eq!(lab.counts("k"), (1, 0));
         }
         let both = ["-n", "--meanwhile", "echo spare >> log", "--else", "echo else >> log; kill -TERM $$"];
@@ -265,6 +266,22 @@ fn busy_request_with_else_ends_as_that_work_does() {
     ran.failed(69);
     let ran = Lab::new().run(["exec", "-n", "k", "-E", "0", "--else", "true", "--", "true"]);
     assert_eq!(ran.code(), Some(64));
+}
+
+/// "COMMAND and its arguments are the arguments of STRING".
+#[test]
+fn work_of_else_gets_the_words_of_the_command() {
+    on_both(|lab| {
+        let _holder = lab.hold("k");
+        let words = ["--", "printf", "<%s>", "a b", "", "c'd"];
+        for (work, command, printed) in [
+            ("exec \"$@\"", &words[..], "<a b><><c'd>"),
+            ("echo $0 $# $1", &words, "/bin/sh 5 printf\n"),
+            ("exec \"$@\"", &["-c", "echo $0"], "/bin/sh\n"),
+        ] {
+            lab.run([&["exec", "-n", "--else", work, "k"], command].concat()).printed(printed);
+        }
+    });
 }
 
 /// As process 1, rlock reaps what it inherits, and still learns how the spare work ended.

@@ -80,11 +80,8 @@ fn busy_line_of_a_request_below_the_holder_names_the_remedy() {
     on_each(|lab| {
         let script = format!("{} {RLOCK} exec k -n -- echo inner; exit $?", DROPPERS[1]);
         let ran = below(&lab, "k", &script);
-        let line = ran.failed(75);
-        assert!(
-            line.starts_with("busy: 'k' is held for write by ") && line.ends_with(&format!("; {REMEDY}")),
-            "{line}"
-        );
+        let why = ran.busy();
+        assert!(why.starts_with("'k' is held for write by ") && why.ends_with(&format!("; {REMEDY}")), "{why}");
         let _other = lab.hold("other");
         let ran = below(&lab, "k", &script.replace("exec k", "exec other"));
         assert!(!ran.failed(75).contains("variables"), "{ran:?}");

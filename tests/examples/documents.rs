@@ -15,8 +15,13 @@ use crate::support::{Lab, Ran};
 use crate::{add_scripts, pages, shell};
 
 /// The pages with commands.
-const DOCUMENTS: [&str; 4] =
-    ["README.md", "docs/book/src/tutorial.md", "docs/book/src/troubleshooting.md", "docs/book/src/migration.md"];
+const DOCUMENTS: [&str; 5] = [
+    "README.md",
+    "docs/book/src/agents.md",
+    "docs/book/src/tutorial.md",
+    "docs/book/src/troubleshooting.md",
+    "docs/book/src/migration.md",
+];
 
 /// The programs that the pages call. They print their names.
 const PROGRAMS: [&str; 12] = [

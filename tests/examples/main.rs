@@ -1,6 +1,7 @@
 //! Tests of the files in examples/. A shell runs their commands with the real program. The other
 //! programs that they name are scripts that print their name and arguments.
 
+mod agents;
 mod clients;
 mod documents;
 mod jobs;

@@ -84,8 +84,9 @@ pub(crate) fn read_messages(log: &Log, id: &str, stderr: impl Read) -> Vec<Strin
             if line.contains(": it could not be opened within ") {
                 log.add(id, "late");
             }
-            let is_news =
-                ["waiting: ", "holds ", "releases "].iter().any(|start| line.starts_with(&format!("rlock: {start}")));
+            let is_news = ["waiting: ", "holds ", "releases ", "ran: ", "ended by "]
+                .iter()
+                .any(|start| line.starts_with(&format!("rlock: {start}")));
             !waits && !is_news
         })
         .collect()

@@ -14,6 +14,10 @@ pub(crate) struct Case {
     pub(crate) no_wait: bool,
     /// In milliseconds, as all durations here.
     pub(crate) wait: Option<u64>,
+    /// `-w ever`.
+    pub(crate) waits_for_ever: bool,
+    /// `RLOCK_WAIT`.
+    pub(crate) default_wait: Option<u64>,
     pub(crate) max_waiting: Option<u64>,
     pub(crate) code: Option<u8>,
     pub(crate) otherwise: Option<u8>,
@@ -119,6 +123,8 @@ impl Case {
             stray: random.once_in(60),
             no_wait: random.chance(20),
             wait: maybe(random, 30, &[0, 300, 300, 8000]),
+            waits_for_ever: random.once_in(20),
+            default_wait: maybe(random, 15, &[0, 300, 8000]),
             max_waiting: maybe(random, 12, &[0, 1, 3]),
             code: maybe(random, 12, &[0, 1, 99, 200]).map(|code| code as u8),
             otherwise: maybe(random, 15, &[0, 42]).map(|code| code as u8),
@@ -150,15 +156,18 @@ impl Case {
         // One bare KEY is no mistake.
         case.stray &= form == Form::Range || case.claims.contains(&Claim::Bare);
         // Every case ends: nobody waits for ever for a holder that outlives the case.
-        let has_limit = case.no_wait || case.wait.is_some() || case.max_waiting == Some(0);
+        case.waits_for_ever &= case.wait.is_none();
+        let has_limit = case.limit().is_some() || case.max_waiting == Some(0);
         if case.way == Way::Held && !has_limit {
             case.way = Way::HeldFor(300);
         }
         if form == Form::Acquire {
             let Self { claims, stray, no_wait, wait, max_waiting, code, quiet, verbose, .. } = case.clone();
+            let Self { waits_for_ever, default_wait, .. } = case;
             let Self { nonsense, options_first, equals, way, on_server, .. } = case;
             let others = case.others;
             let taken = Self { claims, stray, no_wait, wait, max_waiting, code, quiet, verbose, ..Self::default() };
+            let taken = Self { waits_for_ever, default_wait, ..taken };
             case = Self { form, nonsense, options_first, equals, way, on_server, others, ..taken };
         }
         case
@@ -226,6 +235,7 @@ impl Case {
         };
         let duration = |value: Option<u64>| value.map(|value| format!("{value}ms"));
         option("--wait", duration(self.wait));
+        option("--wait", self.waits_for_ever.then(|| "ever".to_owned()));
         option("--max-waiting", self.max_waiting.map(|count| count.to_string()));
         option("--conflict-exit-code", self.code.map(|code| code.to_string()));
         option("--else", self.otherwise.map(|code| format!("echo else >> \"$LAB/log\"; exit {code}")));
@@ -238,6 +248,15 @@ impl Case {
         let skip = |limit: Option<u64>| limit.map_or("--skip-ok".to_owned(), |limit| format!("--skip-ok={limit}ms"));
         words.extend(self.skip_ok.map(skip));
         words
+    }
+
+    /// The longest wait in milliseconds: by an option, else by the variable.
+    pub(crate) fn limit(&self) -> Option<u64> {
+        match (self.no_wait, self.wait) {
+            (true, _) => Some(0),
+            (false, Some(wait)) => Some(wait),
+            (false, None) => self.default_wait.filter(|_| !self.waits_for_ever),
+        }
     }
 
     /// The time that the command takes if nothing ends it.

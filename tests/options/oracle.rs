@@ -42,13 +42,13 @@ fn ends(case: &Case) -> Vec<End> {
     }
     let is_read = matches!(case.claims[0], Claim::Read(_)) && case.form != Form::Range;
     debug_assert!(!is_read || case.once_per.is_none(), "--once-per needs a write");
-    let waits_not = case.no_wait || case.wait == Some(0) || case.max_waiting == Some(0);
+    let waits_not = case.limit() == Some(0) || case.max_waiting == Some(0);
     match case.way {
         // A success counts for all jobs without `--job`, and with it for the jobs of this name.
         Way::Succeeded if case.once_per.is_some() => vec![End::Done],
         Way::Free | Way::Succeeded => vec![End::Granted],
         Way::Held => vec![End::Busy],
-        Way::HeldFor(_) if waits_not || case.wait == Some(300) => vec![End::Granted, End::Busy],
+        Way::HeldFor(_) if waits_not || case.limit() == Some(300) => vec![End::Granted, End::Busy],
         Way::HeldFor(_) => vec![End::Granted],
     }
 }
@@ -62,7 +62,7 @@ fn is_mistake(case: &Case) -> bool {
         || case.stray
         || slots > 1
         || case.quiet && case.verbose
-        || case.no_wait && case.wait.is_some_and(|wait| wait > 0)
+        || case.no_wait && (case.waits_for_ever || case.wait.is_some_and(|wait| wait > 0))
         || case.otherwise.is_some() && (case.code.is_some() || case.skip_ok.is_some() || !has_limit)
         || case.skip_ok.is_some() && (case.code.is_some() || !has_limit)
         || case.once_per.is_some() && !is_whole_write
@@ -135,9 +135,8 @@ fn complaint(case: &Case, seen: &Seen, end: End) -> Option<String> {
     }
     if end == End::Busy
         && !is_cancelled
-        && case.wait.is_some_and(|wait| seen.took < Duration::from_millis(wait))
+        && case.limit().is_some_and(|wait| seen.took < Duration::from_millis(wait))
         && case.max_waiting != Some(0)
-        && !case.no_wait
     {
         return fail("busy before --wait".to_owned());
     }
@@ -183,6 +182,10 @@ fn words(case: &Case, seen: &Seen, end: End, own: &[&str], is_cancelled: bool) -
     {
         return Some("the variables are printed exactly if the lock is held".to_owned());
     }
+    let undone = match case.form {
+        Form::Acquire => "; nothing was acquired",
+        Form::Exec | Form::Range => "; the command was not started",
+    };
     let lines = own.len();
     let holds = match end {
         End::Usage => lines == 1,
@@ -190,7 +193,7 @@ fn words(case: &Case, seen: &Seen, end: End, own: &[&str], is_cancelled: bool) -
         End::Busy if is_cancelled => true,
         End::Busy if case.verbose => true,
         End::Busy if case.quiet || case.skip_ok.is_some() || case.otherwise.is_some() => lines == 0,
-        End::Busy => own.iter().filter(|line| line.starts_with("rlock: busy: ")).count() == 1 && lines == 1,
+        End::Busy => lines == 1 && own[0].starts_with("rlock: busy: ") && own[0].ends_with(undone),
         End::Done => case.verbose || lines == 0,
         End::Granted if case.verbose || is_cancelled || !starts(case.command) => true,
         End::Granted if seen.code == 124 => lines == 1,

@@ -110,6 +110,7 @@ impl Stage {
         let lab = &self.0;
         let file = |name: &str| fs::File::create(lab.folder().join(name)).expect("a file can be made");
         let mut rlock = lab.rlock(case.words());
+        rlock.envs(case.default_wait.map(|wait| ("RLOCK_WAIT", format!("{wait}ms"))));
         rlock.env("LAB", lab.folder()).current_dir(lab.folder()).stdin(Stdio::null());
         rlock.stdout(file("stdout")).stderr(file("stderr"));
         rlock

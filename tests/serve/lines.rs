@@ -65,6 +65,21 @@ fn wait_that_is_over_is_busy_and_leaves_the_queue() {
     });
 }
 
+/// "`RLOCK_WAIT` does not apply to clients."
+#[test]
+fn client_without_a_limit_waits_in_spite_of_the_variable() {
+    let lab = Lab::new().with("RLOCK_WAIT", "0");
+    let server = LockServer::start(&lab, NONE);
+    for line in ["LOCK k", "LOCK -w ever k"] {
+        let holder = lab.hold("k");
+        let mut client = server.unix();
+        client.say(line);
+        lab.until_waiting("k", 1);
+        holder.end().silently(0);
+        assert!(client.line().starts_with("ok"));
+    }
+}
+
 #[test]
 fn intervals_are_locked_shrunk_and_upgraded() {
     on_both(|lab| {

@@ -5,6 +5,7 @@
 //! the signals of the test runner do not reach the programs, and no program outlives its test. No
 //! test sleeps for a fixed time.
 
+mod agents;
 mod blocked;
 mod break_grant;
 mod death;

@@ -67,7 +67,7 @@ impl Session {
 
     /// Starts an interactive shell with job control and waits for its prompt.
     pub(crate) fn shell(lab: &Lab) -> Self {
-        let mut shell = Self::on_terminal(lab, ["bash", "--norc", "--noprofile", "-i"]);
+        let mut shell = Self::on_terminal(lab, ["env", "TERM=dumb", "bash", "--norc", "--noprofile", "-i"]);
         shell.output.expect(PROMPT);
         shell
     }
@@ -278,7 +278,7 @@ fn command(lab: &Lab, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Com
     let path = [folder, std::env::var_os("PATH").unwrap_or_default()].join(OsStr::new(":"));
     command.args(words).current_dir(lab.folder()).env("PATH", path);
     command
-        .env("TERM", "dumb")
+        .env("TERM", "xterm")
         .env("PS1", PROMPT)
         .env("INPUTRC", "/dev/null")
         .env("LC_ALL", "C")

@@ -48,11 +48,13 @@ fn ctrl_c_and_ctrl_backslash_end_the_command() {
 fn ctrl_c_cancels_a_wait() {
     let lab = Lab::new();
     let _holder = lab.hold("k");
-    let mut session = Session::on_terminal(&lab, ["rlock", "exec", "-v", "k", "--", "echo", "started"]);
+    let mut session = Session::on_terminal(&lab, ["rlock", "exec", "-v", "k", "--", "echo", "it runs"]);
     session.output.expect("waits for");
     session.types(CTRL_C);
+    session.output.expect("rlock: ended by INT after ");
+    session.output.expect("s in the queue; the command was not started\r\n");
     assert_eq!(session.code(), 130);
-    assert!(!session.output.all().contains("started"));
+    assert!(!session.output.all().contains("it runs"));
     assert_eq!(lab.counts("k"), (1, 0));
 }
 
@@ -72,14 +74,14 @@ fn ctrl_c_ends_a_script_and_its_command() {
         assert!(!session.output.all().contains("after"), "{shell}");
 
         let _holder = lab.hold("k");
-        script(&lab, "script", "rlock exec -v k -- echo started; echo after");
+        script(&lab, "script", "rlock exec -v k -- echo it runs; echo next");
         let mut session = Session::on_terminal(&lab, [shell, "script"]);
         session.output.expect("waits for");
         session.types(CTRL_C);
         assert_eq!(session.code(), 130, "{shell}");
         session.until_gone();
         let shown = session.output.all();
-        assert!(!shown.contains("after") && !shown.contains("started"), "{shell}");
+        assert!(!shown.contains("next") && !shown.contains("it runs"), "{shell}");
     }
 }
 

@@ -91,6 +91,26 @@ fn quiet_wait_on_a_terminal_prints_nothing() {
     assert_eq!(session.output.all(), "");
 }
 
+/// "an agent gets lines … also on a pseudo-terminal; no redraw with TERM=dumb": a line at a time,
+/// without a sequence that erases it.
+#[test]
+fn agent_ci_or_dumb_terminal_gets_whole_lines_on_a_terminal() {
+    for variable in ["CLAUDECODE=1", "CI=true", "TERM=dumb"] {
+        let lab = Lab::new();
+        let holder = lab.hold("k");
+        let words = ["env", variable, "rlock", "exec", "-w", "110s", "k", "--", "echo", "started"];
+        let mut session = Session::on_terminal(&lab, words);
+        let line = session.output.expect("; nobody waits\r\n");
+        let (start, rest) = line.split_once("s of 110s: ").expect("the time and its limit");
+        assert!(start.starts_with("rlock: waiting for 'k', 1 of 1, "), "{line:?}");
+        assert!(rest.starts_with("held for write by "), "{line:?}");
+        drop(holder.end());
+        let rest = session.output.expect("started");
+        assert!(rest.starts_with("rlock: holds 'k' for write; waited ") && !rest.contains('\x1b'), "{rest:?}");
+        assert_eq!(session.code(), 0);
+    }
+}
+
 /// If standard error is not a terminal, rlock prints a single line when it gives up.
 #[test]
 fn line_is_not_printed_if_stderr_is_not_a_terminal() {

@@ -66,6 +66,19 @@ const CI_MARKS: [&str; 10] = [
     "JENKINS_URL",
 ];
 
+/// The variables by which rlock recognises an agent. An agent may run the tests.
+const AGENT_MARKS: [&str; 9] = [
+    "CLAUDECODE",
+    "CODEX_CI",
+    "CODEX_THREAD_ID",
+    "GEMINI_CLI",
+    "CURSOR_AGENT",
+    "COPILOT_CLI",
+    "OPENCODE",
+    "AI_AGENT",
+    "AGENT",
+];
+
 /// Waits for a condition. `what` completes the sentence "timed out waiting until …".
 pub(crate) fn wait_until(what: &str, condition: impl FnMut() -> bool) {
     wait_within(DEADLINE, what, condition);
@@ -161,7 +174,7 @@ impl Lab {
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("RLOCK_")) {
             command.env_remove(name);
         }
-        for name in CI_MARKS {
+        for name in CI_MARKS.into_iter().chain(AGENT_MARKS) {
             command.env_remove(name);
         }
         // The configuration of the host must not matter.
@@ -326,6 +339,15 @@ impl Ran {
     #[track_caller]
     pub(crate) fn said(&self, code: i32, text: &str) {
         assert_eq!(self.failed(code), text, "{self:?}");
+    }
+
+    /// Fails unless the program ended busy and said so of a command. Returns the busy line up to its
+    /// end.
+    #[track_caller]
+    pub(crate) fn busy(&self) -> &str {
+        let line = self.failed(75);
+        let why = line.strip_prefix("busy: ").and_then(|line| line.strip_suffix("; the command was not started"));
+        why.unwrap_or_else(|| panic!("it is no busy line: {line:?}"))
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags};
 
+use crate::arguments::values::Wait;
 use crate::lock::op::HolderListing;
 use crate::lock::records::Session;
 use crate::lock::request::SessionId;
@@ -54,7 +55,7 @@ impl Revoked {
 pub(super) fn wait(
     store: &mut dyn Store,
     mut revoked: Vec<Revoked>,
-    limit: Option<Duration>,
+    limit: Option<Wait>,
     mut done: impl FnMut(&Revoked, Duration) -> anyhow::Result<()>,
 ) -> anyhow::Result<Vec<Revoked>> {
     let (alarm, begun) = (Alarm::default(), Boottime::now());
@@ -78,12 +79,14 @@ pub(super) fn wait(
             done(revoked, now - begun)?;
         }
         let leases: Vec<_> = held.iter().filter_map(|revoked| left(of(revoked)?)).collect();
-        let until = *until.get_or_insert_with(|| {
-            let of_leases = if store.leases() { leases.iter().max().copied().unwrap_or_default() } else { LIMIT };
-            now + limit.unwrap_or(of_leases)
+        let until = *until.get_or_insert_with(|| match limit {
+            Some(Wait::Ever) => None,
+            Some(Wait::AtMost(limit)) => Some(now + limit),
+            None if store.leases() => Some(now + leases.iter().max().copied().unwrap_or_default()),
+            None => Some(now + LIMIT),
         });
         revoked = held;
-        if revoked.is_empty() || until <= now {
+        if revoked.is_empty() || until.is_some_and(|until| until <= now) {
             return Ok(revoked);
         }
         let is_told = notices.as_ref().is_some_and(|notices| notices.are_complete);
@@ -91,7 +94,7 @@ pub(super) fn wait(
         pause = (2 * pause).min(pause_max);
         let descriptors = notices.iter().flat_map(|notices| &notices.descriptors);
         let mut polled = descriptors.map(|it| PollFd::from_borrowed_fd(it.as_fd(), PollFlags::IN)).collect();
-        let at = due.map_or(until, |due| until.min(now + due));
-        alarm.wait(&mut polled, Some(at)).context("can't wait for the release")?;
+        let at = until.into_iter().chain(due.map(|due| now + due)).min();
+        alarm.wait(&mut polled, at).context("can't wait for the release")?;
     }
 }

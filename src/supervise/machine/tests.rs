@@ -35,6 +35,7 @@ fn settings(group: Group) -> Settings {
         skip: Skip::Never,
         has_spare: false,
         has_else: false,
+        sums_up: false,
         deadlock_timeout: None,
     }
 }

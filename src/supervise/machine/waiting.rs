@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use super::super::event::{Action, Consequence, Event, Signal, Stop};
-use super::{
-    LOOK_EVERY, NOTICE_AFTER, Next, Notice, REPORT_EVERY, Settings, Skip, Starting, State, TROUBLE_AFTER, cancel,
-    is_over,
-};
+use super::{LOOK_EVERY, NOTICE_AFTER, Next, Notice, Settings, Skip, Starting, State, TROUBLE_AFTER, cancel, is_over};
 use crate::system::clock::Boottime;
 use crate::system::exit;
 
@@ -108,7 +105,7 @@ impl Wait {
             shown: match settings.notice {
                 Notice::Never => Shown::Never,
                 Notice::Line => Shown::LineFrom(now + NOTICE_AFTER),
-                Notice::Log => Shown::LogFrom(now + NOTICE_AFTER),
+                Notice::Log | Notice::Progress => Shown::LogFrom(now + NOTICE_AFTER),
             },
             reach: Reach::Answers,
             look_at: settings.deadlock_timeout.map(|timeout| now + timeout),
@@ -152,7 +149,7 @@ impl Wait {
                 Reach::Answers => Next::Enter(State::GivingUp, vec![Action::GiveUp]),
                 Reach::Lost { .. } | Reach::LostWithWarning => store_failed(),
             },
-            Event::Tick => return Next::Stay(self.tick(now)),
+            Event::Tick => return Next::Stay(self.tick(now, settings)),
             // SIGTSTP hides the line because the shell writes its prompt; SIGCONT shows it again.
             _ => before_grant(event, settings),
         };
@@ -160,7 +157,7 @@ impl Wait {
     }
 
     /// What is due before the wait is over.
-    fn tick(&mut self, now: Boottime) -> Vec<Action> {
+    fn tick(&mut self, now: Boottime, settings: &Settings) -> Vec<Action> {
         if is_over(self.look_at, now) {
             self.look_at = Some(now + LOOK_EVERY);
             return if self.reach == Reach::Answers { vec![Action::Look] } else { vec![] };
@@ -178,7 +175,7 @@ impl Wait {
                 vec![Action::ShowWaiting]
             }
             (_, Shown::LogFrom(at) | Shown::LogAgain(at)) if at <= now => {
-                self.shown = Shown::LogAgain(now + REPORT_EVERY);
+                self.shown = Shown::LogAgain(now + settings.notice.period());
                 vec![Action::ReportWaiting]
             }
             _ => vec![],

@@ -29,6 +29,11 @@ impl Processes {
         Self { command, group, child: None, spare, spare_work: None }
     }
 
+    /// The words of the command.
+    pub(super) fn words(&self) -> &[OsString] {
+        &self.command.argv
+    }
+
     /// The command's process id, from its start until it is reaped.
     pub(super) fn command(&self) -> Option<Pid> {
         self.child.as_ref().and_then(Child::pid)

@@ -160,6 +160,7 @@ const SETTINGS: Settings = Settings {
     skip: Skip::Never,
     has_spare: false,
     has_else: false,
+    sums_up: false,
     deadlock_timeout: None,
 };
 
@@ -240,7 +241,9 @@ fn released_request_is_not_renewed_while_spare_work_runs() {
 #[test]
 fn wait_that_ends_busy_names_the_holder_unless_quiet() {
     let _one = one_test_at_a_time();
-    for (quiet, said) in [(false, "rlock: busy: 'k' was held a moment ago; waited 1ms\n"), (true, "")] {
+    for (quiet, said) in
+        [(false, "rlock: busy: 'k' was held a moment ago; waited 1ms; the command was not started\n"), (true, "")]
+    {
         let (mut hold, _news) = Fake::new(Standing::Waiting);
         let settings = Settings { wait: Some(Duration::from_millis(1)), conflict_exit_code: 11, quiet, ..SETTINGS };
         let signals = Signals::install(Group::Own).unwrap();
@@ -443,14 +446,14 @@ fn request_that_is_denied_starts_nothing_and_releases_nothing() {
             Standing::Busy { obstructions: Vec::new(), streak: None },
             false,
             75,
-            "rlock: busy: 'k' was held a moment ago\n",
+            "rlock: busy: 'k' was held a moment ago; the command was not started\n",
         ),
         (Standing::Busy { obstructions: Vec::new(), streak: None }, true, 75, ""),
         (
             Standing::Superseded { by: Process { pid: 7, ..Process::default() }.into(), streak: None },
             false,
             75,
-            "rlock: busy: the request for 'k' was superseded by @, pid 7, ''\n",
+            "rlock: busy: the request for 'k' was superseded by @, pid 7, ''; the command was not started\n",
         ),
     ] {
         let (mut hold, _news) = Fake::new(first);

@@ -9,14 +9,15 @@ use signal_hook::low_level::signal_name;
 
 use super::super::child::CommandSpec;
 use super::super::event::{Consequence, Ended};
-use super::super::machine::{NOTICE_AFTER, Settings};
+use super::super::machine::{NOTICE_AFTER, Notice, Settings};
 use super::super::outbox::Outbox;
+use super::super::report::{Outcome, Report};
 use super::super::terminal::StatusLine;
 use crate::lock::past::Streak;
 use crate::lock::request::{Process, SessionId};
-use crate::show::messages::{self, Messages};
+use crate::show::messages::{self, Messages, Undone};
 use crate::store::Obstruction;
-use crate::system::clock::{StoreTime, micros};
+use crate::system::clock::{Boottime, StoreTime, micros};
 use crate::words::one_line;
 
 pub(super) struct Voice<'a> {
@@ -30,6 +31,8 @@ pub(super) struct Voice<'a> {
     has_waited: bool,
     /// The first session in the way at the last line about the wait, if there was such a line.
     reported: Option<Option<SessionId>>,
+    /// The place in the queue at the store's last answer, if it told one.
+    place: Option<String>,
     /// The sessions that were in the way at the store's last answer.
     obstructions: Vec<Obstruction>,
     /// The process whose newer request has superseded this one.
@@ -40,8 +43,8 @@ pub(super) struct Voice<'a> {
     failure: Option<String>,
     /// The lines about the deadlock, if there is one.
     deadlock: Option<[String; 2]>,
-    /// What a loss before the start of the command has kept from happening.
-    not_started: &'static str,
+    /// What neither a busy request nor a loss before the start of the command has brought about.
+    undone: Undone,
     /// The first word of the command.
     command: String,
 }
@@ -53,7 +56,7 @@ impl<'a> Voice<'a> {
         command: &CommandSpec,
         output: &'a mut dyn Write,
     ) -> Self {
-        let not_started = if command.argv.is_empty() { messages::NOT_PRINTED } else { messages::NOT_STARTED };
+        let undone = if command.argv.is_empty() { Undone::LOCK } else { Undone::COMMAND };
         Self {
             messages,
             settings,
@@ -62,12 +65,13 @@ impl<'a> Voice<'a> {
             unsaid: None,
             has_waited: false,
             reported: None,
+            place: None,
             obstructions: Vec::new(),
             superseded_by: None,
             streak: None,
             failure: None,
             deadlock: None,
-            not_started,
+            undone,
             command: command.argv.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default(),
         }
     }
@@ -125,6 +129,7 @@ impl<'a> Voice<'a> {
 
     /// Shows on the terminal what the request waits for.
     pub(super) fn show_waiting(&mut self, obstructions: &[Obstruction], waited: Duration) {
+        self.place = self.messages.place(obstructions);
         let asked = StoreTime::of_machine().as_micros().saturating_sub(micros(waited));
         let text = format!("rlock: {}", self.messages.status(obstructions, StoreTime::from_micros(asked)));
         self.line.show(&text, &mut self.outbox);
@@ -136,12 +141,16 @@ impl<'a> Voice<'a> {
 
     /// Prints what the request waits for, if the first in the way has changed or the line `is_due`
     /// anyway.
-    pub(super) fn report_waiting(&mut self, obstructions: &[Obstruction], is_due: bool) {
+    pub(super) fn report_waiting(&mut self, obstructions: &[Obstruction], is_due: bool, waited: Duration) {
+        self.place = self.messages.place(obstructions);
         let first = self.messages.first_in_the_way(obstructions);
         // Nobody is in the way for as long as the grant is on its way.
         if is_due || first.is_some() && self.reported != Some(first) {
             self.reported = Some(first);
-            self.say(&self.messages.waiting(obstructions));
+            self.say(&match self.settings.notice {
+                Notice::Progress => self.messages.progress(obstructions, waited, self.settings.wait),
+                _ => self.messages.waiting(obstructions),
+            });
         }
     }
 
@@ -155,14 +164,19 @@ impl<'a> Voice<'a> {
 
     pub(super) fn report_busy(&mut self) {
         if !self.settings.quiet {
-            self.say(&self.busy_line());
+            self.say(&format!("{}{}", self.busy_line(), self.undone.busy));
         }
     }
 
     pub(super) fn report_skip(&mut self) {
-        self.say(&self.messages.skip(&self.why_busy(), self.streak.as_ref()));
+        self.say(&self.skip_line());
     }
 
+    fn skip_line(&self) -> String {
+        self.messages.skip(&self.why_busy(), self.streak.as_ref())
+    }
+
+    /// The busy line without its end: what follows a busy request is up to the caller.
     pub(super) fn busy_line(&self) -> String {
         self.messages.busy(&self.why_busy(), self.streak.as_ref())
     }
@@ -219,10 +233,35 @@ impl<'a> Voice<'a> {
         if count > 0 {
             // The command has ended, so nothing is kept any more.
             self.unsaid.take().into_iter().flatten().for_each(|line| self.outbox.put(&(line + "\n")));
-            let signal = signal_name(by).and_then(|name| name.strip_prefix("SIG"));
-            let signal = signal.map_or_else(|| format!("signal {by}"), str::to_owned);
-            self.say(&self.messages.rest(&self.command, &signal, count, names));
+            self.say(&self.messages.rest(&self.command, &name_of(by), count, names));
         }
+    }
+
+    /// Prints how the request and the command went, unless that is as usual, or a message has said
+    /// it already.
+    pub(super) fn sum_up(&mut self, report: &Report) {
+        let now = Boottime::now();
+        let waited = Some(report.waited(now)).filter(|waited| self.has_waited && *waited >= NOTICE_AFTER);
+        let line = match (report.outcome(), report.ended()) {
+            _ if !self.settings.sums_up => None,
+            (Outcome::Ran, Some(ended)) if waited.is_some() || ended != Ended::Code(0) => {
+                let how = match ended {
+                    Ended::Code(code) => format!("exit {code}"),
+                    Ended::Signal(number) => format!("ended by {}", name_of(number)),
+                };
+                Some(self.messages.ran(&how, report.ran(now).unwrap_or_default(), waited))
+            }
+            (Outcome::Cancelled, Some(Ended::Signal(number))) => {
+                let waited = self.has_waited.then(|| report.waited(now));
+                let left = messages::left(&name_of(number), waited, self.place.as_deref());
+                Some(format!("{left}{}", self.undone.busy))
+            }
+            // With --verbose, the machine has reported these.
+            (Outcome::Skipped, _) if waited.is_some() && !self.settings.verbose => Some(self.skip_line()),
+            (Outcome::Done, _) if waited.is_some() && !self.settings.verbose => Some(self.messages.done()),
+            _ => None,
+        };
+        line.into_iter().for_each(|line| self.say(&line));
     }
 
     pub(super) fn report_lost(&mut self, consequence: Consequence) {
@@ -240,7 +279,7 @@ impl<'a> Voice<'a> {
 
     fn outcome(&self, consequence: Consequence) -> &'static str {
         match consequence {
-            Consequence::NotStarted => self.not_started,
+            Consequence::NotStarted => self.undone.lost,
             Consequence::Stopped => messages::STOPPED,
             Consequence::EndedLate => messages::ENDED_LATE,
         }
@@ -249,4 +288,10 @@ impl<'a> Voice<'a> {
     pub(super) fn report_timeout(&mut self) {
         self.say(&messages::timeout(self.settings.max_runtime));
     }
+}
+
+/// The name of a signal for people.
+fn name_of(signal: i32) -> String {
+    let name = signal_name(signal).and_then(|name| name.strip_prefix("SIG"));
+    name.map_or_else(|| format!("signal {signal}"), str::to_owned)
 }

@@ -15,8 +15,13 @@ pub(in crate::store::embedded) fn foreign() -> io::Error {
 pub(super) fn advised(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::NotFound => Explained::new("the directory above it does not exist", "make that first").into(),
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+        io::ErrorKind::PermissionDenied => {
             Explained::new(reason(&error), "name a directory that you may write with --store").into()
+        }
+        // The sandbox of an agent. Other processes of the machine use the directory that is named.
+        io::ErrorKind::ReadOnlyFilesystem => {
+            let remedy = "let the sandbox write there; another --store would exclude nobody here";
+            Explained::new(reason(&error), remedy).into()
         }
         _ => error,
     }

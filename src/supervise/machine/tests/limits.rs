@@ -38,17 +38,19 @@ fn skip_is_silent_until_the_job_was_skipped_for_too_long() {
 }
 
 #[test]
-fn log_tells_of_a_wait_after_a_second_on_change_and_every_five_minutes() {
-    let mut machine = Machine::new(Settings { notice: Notice::Log, wait: None, ..settings(Group::Own) });
-    assert_eq!(machine.on(Event::Queued, START), []);
-    assert_eq!(machine.on(Event::Queued, START), [], "a short wait is not told");
-    let tell = |at| (at, Action::ReportWaiting);
-    let expected = [tell(NOTICE_AFTER), tell(NOTICE_AFTER + REPORT_EVERY), tell(NOTICE_AFTER + REPORT_EVERY * 2)];
-    assert_eq!(pass_time(&mut machine, START + NOTICE_AFTER + REPORT_EVERY * 2), expected);
-    assert_eq!(machine.on(Event::Queued, LATE), [Action::ReportChange]);
-    assert_eq!(machine.on(signal(Signal::Cont, Sender::Other), LATE), []);
-    assert_eq!(machine.on(granted(None), LATE), [Action::Start]);
-    assert_eq!(machine.next_timeout(), None);
+fn lines_tell_of_a_wait_after_a_second_on_change_and_every_half_or_five_minutes() {
+    for (notice, seconds) in [(Notice::Log, 300), (Notice::Progress, 30)] {
+        let mut machine = Machine::new(Settings { notice, wait: None, ..settings(Group::Own) });
+        assert_eq!(machine.on(Event::Queued, START), []);
+        assert_eq!(machine.on(Event::Queued, START), [], "a short wait is not told");
+        let (tell, period) = (|at| (at, Action::ReportWaiting), Duration::from_secs(seconds));
+        let expected = [tell(NOTICE_AFTER), tell(NOTICE_AFTER + period), tell(NOTICE_AFTER + period * 2)];
+        assert_eq!(pass_time(&mut machine, START + NOTICE_AFTER + period * 2), expected);
+        assert_eq!(machine.on(Event::Queued, LATE), [Action::ReportChange]);
+        assert_eq!(machine.on(signal(Signal::Cont, Sender::Other), LATE), []);
+        assert_eq!(machine.on(granted(None), LATE), [Action::Start]);
+        assert_eq!(machine.next_timeout(), None);
+    }
 }
 
 #[test]
