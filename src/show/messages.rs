@@ -197,8 +197,8 @@ impl Messages {
 
     pub(crate) fn taken_away(&self) -> String {
         let by = match self.has_leases {
-            true => "by 'rlock break --now', a failover, lost data or a step of the server's clock",
-            false => "as 'rlock break --now' does",
+            true => "by 'rlock break', a failover, lost data or a step of the server's clock",
+            false => "as 'rlock break' does",
         };
         format!("{} taken away, {by}", self.they_were())
     }

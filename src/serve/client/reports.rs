@@ -89,7 +89,7 @@ impl Turn<'_> {
             hold.deadline = grant.deadline;
             if grant.is_revoked && !is_lingering {
                 let claims = hold.claims.clone();
-                let text = self.messages(&claims, session).revoked();
+                let text = self.messages(&claims, session).taken_away();
                 self.report_lost(&text);
                 self.linger();
             }

@@ -362,7 +362,7 @@ fn passed_signal_that_kills_the_command_kills_its_group() {
 #[test]
 fn command_of_a_lost_grant_is_stopped_whatever_its_exit_code() {
     let _one = one_test_at_a_time();
-    let lost = "rlock: lost: 'k' was taken away, as 'rlock break --now' does; the command is stopped\n";
+    let lost = "rlock: lost: 'k' was taken away, as 'rlock break' does; the command is stopped\n";
     let cases = [("trap 'exit 0' TERM", Duration::from_secs(3_600)), ("trap '' TERM", Duration::from_millis(1))];
     for (trap, grace) in cases {
         let (mut hold, mut news) = Fake::new(granted());
@@ -409,7 +409,7 @@ fn release_that_finds_the_grant_missing_reports_the_loss() {
     let (code, messages) = supervised(&mut hold, "exit 0", SETTINGS, Signals::install(Group::Own).unwrap());
     assert_eq!(code.unwrap(), 76);
     let lost =
-        "rlock: lost: 'k' was taken away, as 'rlock break --now' does; the command has ended, but maybe too late\n";
+        "rlock: lost: 'k' was taken away, as 'rlock break' does; the command has ended, but maybe too late\n";
     assert_eq!(messages, lost);
 }
 
