@@ -2,6 +2,7 @@
 //! programs that they name are scripts that print their name and arguments.
 
 mod clients;
+mod daemons;
 mod documents;
 mod jobs;
 mod pages;
