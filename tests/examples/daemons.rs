@@ -1,5 +1,5 @@
-//! What the pages say about rlock below cron daemons, at(1), supervisord, su(1) and runuser(1), with
-//! the real programs.
+//! What the pages say about rlock below cron daemons, at(1), supervisord, su(1), runuser(1) and
+//! doas(1), with the real programs.
 //!
 //! Each of them runs as root in a pid namespace, with which all of its processes end, and sees no
 //! crontab, queue or socket of the machine. faketime(1) lets a minute of cron(8) last a second; the
@@ -212,12 +212,13 @@ fn job_of_supervisord_holds_its_lock_until_its_tree_is_gone() {
 /// "su(1), runuser(1) and doas(1) pass INT and TERM on and kill the command two seconds later, whatever
 /// `--grace` says. They pass no HUP and no USR1." The lock waits for what they leave.
 #[test]
-fn command_below_su_is_killed_after_term_and_what_it_leaves_keeps_the_lock() {
-    for tool in ["su", "runuser"] {
+fn command_below_su_or_doas_is_killed_after_term_and_what_it_leaves_keeps_the_lock() {
+    for words in ["su -s /bin/sh -c 'exec ./deaf' root", "runuser -s /bin/sh -c 'exec ./deaf' root", "doas ./deaf"] {
         let lab = Lab::new();
         let script = format!(
             r#"
-        rlock exec k -- {tool} -s /bin/sh -c 'exec ./deaf' root >output 2>errors & holder=$!
+        cp -a /etc /run/etc; echo permit nopass root >/run/etc/doas.conf; mount --bind /run/etc /etc
+        rlock exec k -- {words} >output 2>errors & holder=$!
         await [ -e working ]
         kill -USR1 $holder; kill -HUP $holder; kill -TERM $holder
         await grep -q 'still run' errors
@@ -232,6 +233,7 @@ fn command_below_su_is_killed_after_term_and_what_it_leaves_keeps_the_lock() {
              sh -c 'trap \"\" HUP TERM; until [ -e go ]; do sleep .02; done; echo left >>log' &\n\
              echo >working\nwhile :; do sleep .02; done\n",
         );
+        let tool = words.split(' ').next().expect("its name");
         let Some(su) = machine(&lab, &[tool], &script) else { return };
         su.end().printed("told\nbusy 75\nleft\nended 143\n");
     }
