@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::needs::{self, skip_unless};
-use crate::support::{Lab, RLOCK, Ran};
+use crate::support::{Lab, RLOCK, Ran, wait_until};
 use crate::users;
 
 const FOREIGN: &str = "what is in it is not rlock's: name another directory";
@@ -161,6 +161,23 @@ fn foreign_files_in_the_directory_are_left_unchanged() {
 
 fn pipe(path: &Path) {
     rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a named pipe");
+}
+
+/// "A killed holder's lock stays held while another program has the holder's file in the directory
+/// open for reading, as a backup or `cat` may."
+#[test]
+fn lock_of_a_killed_holder_stays_held_while_another_program_reads_its_file() {
+    let lab = Lab::new();
+    let holder = lab.hold("k");
+    let own = lab.files().into_iter().find(|name| !["lock", "table"].contains(&name.as_str())).expect("its file");
+    let file = lab.directory().join("state").join(own);
+    let reader = fs::File::open(&file).expect("the pipe has a writer");
+    holder.kill();
+    // The guardian sets this time to that since the boot, and closes the file.
+    wait_until("the tree is gone", || fs::metadata(&file).expect("the file is there").atime() < 1_000_000_000);
+    assert_eq!(lab.run(["exec", "-n", "k", "--", "true"]).code(), Some(75));
+    drop(reader);
+    lab.run(["exec", "k", "--", "true"]).silently(0);
 }
 
 /// rlock does not change a store of another format version.

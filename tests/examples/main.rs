@@ -3,6 +3,7 @@
 
 mod agents;
 mod clients;
+mod daemons;
 mod documents;
 mod jobs;
 mod pages;

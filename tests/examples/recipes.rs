@@ -46,7 +46,7 @@ const PRINTED: [(&str, &[&str]); 13] = [
 ];
 
 /// The blocks of a section of the page.
-fn blocks(title: &str) -> Vec<String> {
+pub(crate) fn blocks(title: &str) -> Vec<String> {
     pages::blocks(PAGE).into_iter().filter(|(found, _)| found == title).map(|(_, block)| block).collect()
 }
 

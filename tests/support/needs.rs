@@ -5,7 +5,9 @@
 
 #![allow(dead_code, unused_imports, unused_macros, reason = "each crate that includes this module uses a part of it")]
 
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use rustix::process::geteuid;
@@ -47,8 +49,21 @@ pub(crate) fn mount_namespace_as_root() -> Option<Command> {
 
 /// Whether these programs are in PATH.
 pub(crate) fn programs(names: &[&str]) -> bool {
+    are_in(&std::env::var_os("PATH").unwrap_or_default(), names)
+}
+
+/// A PATH with these daemons and their tools: those that tests/run has fetched without installing
+/// them, and otherwise those of the machine.
+pub(crate) fn daemons(names: &[&str]) -> Option<OsString> {
+    let fetched = std::env::var_os("RLOCK_DAEMONS").map(PathBuf::from);
+    let folders = fetched.iter().flat_map(|root| ["usr/sbin", "usr/bin", "bin"].map(|folder| root.join(folder)));
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_missing = |name: &&str| !std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
+    let path = std::env::join_paths(folders.chain(std::env::split_paths(&path))).expect("no folder has a colon");
+    are_in(&path, names).then_some(path)
+}
+
+fn are_in(path: &OsStr, names: &[&str]) -> bool {
+    let is_missing = |name: &&str| !std::env::split_paths(path).any(|folder| folder.join(name).is_file());
     let missing: Vec<_> = names.iter().copied().filter(is_missing).collect();
     missing.is_empty() || left_out(&format!("not installed: {}", missing.join(", ")))
 }

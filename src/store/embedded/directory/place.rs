@@ -30,8 +30,9 @@ const IN_RUN_LOCK: &str = "rlock-";
 const BELOW_HOME: &str = ".local/state/rlock";
 
 /// File systems that several machines may share, by `f_type` of statfs(2). A lock of one machine
-/// may mean nothing on another. These are the ones that coreutils calls remote, without overlayfs
-/// and aufs, and OrangeFS.
+/// may mean nothing on another. These are the ones that coreutils calls remote, and OrangeFS and 9p.
+/// Of its list, overlayfs and aufs are missing, which are local as a rule, and those in which nobody
+/// can make a directory: fusectl, nfsd and pipefs.
 const NETWORK_FILE_SYSTEMS: [(u32, &str); 25] = [
     (0x6969, "nfs"),
     (0x517B, "smb"),
@@ -251,6 +252,18 @@ mod tests {
             (0x2003_0528, None, Some("orangefs")),
         ] {
             assert_eq!(network_file_system(magic, mount), network, "{magic:x} {mount:?}");
+        }
+    }
+
+    #[test]
+    fn each_network_file_system_is_refused_by_its_own_name_and_no_local_one() {
+        for (magic, name) in NETWORK_FILE_SYSTEMS {
+            assert_eq!(network_file_system(magic, None), Some(name));
+        }
+        let ext4_xfs_btrfs_f2fs_zfs_bcachefs_overlay_tmpfs =
+            [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x2FC1_2FC1, 0xCA45_1A4E, 0x794C_7630, TMPFS];
+        for magic in ext4_xfs_btrfs_f2fs_zfs_bcachefs_overlay_tmpfs {
+            assert_eq!(network_file_system(magic, None), None, "{magic:x}");
         }
     }
 }
