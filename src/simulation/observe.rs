@@ -51,7 +51,9 @@ impl World {
                 Change::Downgrade { resource, mode } => checkers.lower(*session, resource, *mode, now),
                 Change::Extend { by } => {
                     let clocks = call.resources.iter().map(|name| node.server.data.clock([name]).max(server_now));
-                    checkers.extend(*session, *by, clocks.min().unwrap_or(also.now)..=also.now);
+                    // What the operation has granted may have moved the clock on afterwards.
+                    let first = clocks.min().map_or(also.now, |first| first.min(also.now));
+                    checkers.extend(*session, *by, first..=also.now);
                 }
             },
             (Operation::Release { session, end }, ScriptReply::Released(_)) => {
