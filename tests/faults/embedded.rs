@@ -55,7 +55,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "embedded_locks_broken",
-        faults: &[BREAK, BREAK, BREAK_STOPPED, BREAK_KILLED, STOP_COMMAND, KILL_COMMAND, KILL_GUARDIAN],
+        faults: &[BREAK, BREAK, BREAK, BREAK_STOPPED, BREAK_KILLED, KILL_COMMAND],
         pace: Duration::from_millis(30),
         // A waiter whose grant was taken back may be passed over.
         fifo: false,

@@ -70,7 +70,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "locks_broken",
-        faults: &[BREAK, BREAK, BREAK_STOPPED, BREAK_KILLED, KILL_COMMAND],
+        faults: &[BREAK, BREAK, BREAK, BREAK_STOPPED, BREAK_KILLED, KILL_COMMAND],
         pace: Duration::from_millis(60),
         codes: BROKEN,
         ..ON_SERVER
