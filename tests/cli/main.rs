@@ -8,6 +8,7 @@
 mod support;
 
 mod acquire;
+mod breaking;
 mod cleanup;
 mod command;
 mod completions;

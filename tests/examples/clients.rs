@@ -117,7 +117,7 @@ fn stops_its_command_when_the_lock_is_lost(scene: &Scene) {
     let holder = scene.hold();
     assert_eq!(scene.lab.run(["cleanup", "--break", "k"]).code(), Some(0));
     // The command has the same standard output, so this also waits for its end.
-    scene.said(&holder.end(), 76, "stopped: lost 'k' was taken away");
+    scene.said(&holder.end(), 76, "stopped: lost 'k' was revoked by 'rlock break'");
 }
 
 fn stops_its_command_when_the_server_is_gone(mut scene: Scene) {

@@ -346,7 +346,7 @@ fn release_of_a_lost_grant_exits_76() {
         wait_until("the holder has renewed", || server.says(&["INFO", "commandstats"], "cmdstat_eval:calls=2,"));
         server.ask::<()>(&["FLUSHALL"]);
         let ran = holder.end();
-        let how = "by 'rlock break', a failover, lost data or a step of the server's clock; the command has ended, but maybe too late";
+        let how = "by 'rlock break --now', a failover, lost data or a step of the server's clock; the command has ended, but maybe too late";
         ran.said(76, &format!("lost: 'k' was taken away, {how}"));
     });
 }

@@ -202,7 +202,7 @@ fn lock_that_is_broken_is_reported_and_the_connection_closes() {
         assert_eq!(client.ask("LOCK k"), "ok");
         assert_eq!(lab.run(["cleanup", "--break", "k"]).code(), Some(0));
         let line = client.line();
-        assert!(line.starts_with("lost 'k' was taken away, "), "{line}");
+        assert_eq!(line, "lost 'k' was revoked by 'rlock break'");
         client.expect_closed();
     });
 }

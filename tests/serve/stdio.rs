@@ -70,7 +70,7 @@ fn lost_lock_ends_the_server_with_76() {
         assert_eq!(client.line(), "ok");
         assert_eq!(lab.run(["cleanup", "--break", "k"]).code(), Some(0));
         let line = client.line();
-        assert!(line.starts_with("lost 'k' was taken away"), "{line}");
+        assert_eq!(line, "lost 'k' was revoked by 'rlock break'");
         assert_eq!(client.end().code(), Some(76));
     });
 }

@@ -1,4 +1,4 @@
-//! `rlock cleanup --break` revokes a live grant.
+//! `rlock break` revokes a live grant.
 
 use crate::session::{IDLE, Session};
 use crate::support::Lab;
@@ -20,7 +20,10 @@ fn command_that_ignores_term_is_killed_after_the_grace() {
     assert_eq!(session.code(), 76);
     session.until_gone();
     let errors = session.errors().all();
-    assert!(errors.starts_with("rlock: lost: 'k' was taken away") && errors.lines().count() == 1, "{errors:?}");
+    assert!(
+        errors.starts_with("rlock: revoked: 'k' was revoked by 'rlock break'") && errors.lines().count() == 1,
+        "{errors:?}"
+    );
     lab.assert_idle();
 }
 
@@ -48,6 +51,6 @@ fn command_that_ignores_term_on_a_terminal_is_killed_after_the_grace() {
     let mut session = Session::on_terminal(&lab, words);
     session.output.expect("<ready>");
     break_grant(&lab);
-    session.output.expect("rlock: lost: 'k' was taken away");
+    session.output.expect("rlock: revoked: 'k' was revoked");
     assert_eq!(session.code(), 76);
 }
