@@ -63,6 +63,18 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         ..EMBEDDED
     },
     Scenario {
+        name: "embedded_locks_of_clients_broken",
+        workloads: &Workload::OF_CLIENTS,
+        runs: 6,
+        servers: 2,
+        clients: 12,
+        faults: &[BREAK, BREAK, KILL_CLIENT, CUT_CLIENT],
+        fifo: false,
+        codes: BROKEN,
+        lease: Duration::ZERO,
+        ..EMBEDDED
+    },
+    Scenario {
         name: "embedded_full_disk",
         site: Site::on_disk,
         workloads: &[Mutex, Many],

@@ -76,6 +76,17 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         ..ON_SERVER
     },
     Scenario {
+        name: "locks_of_clients_broken",
+        workloads: &Workload::OF_CLIENTS,
+        runs: 6,
+        servers: 2,
+        clients: 12,
+        faults: &[BREAK, BREAK, KILL_CLIENT, CUT_CLIENT],
+        pace: Duration::from_millis(100),
+        codes: BROKEN,
+        ..ON_SERVER
+    },
+    Scenario {
         name: "rlocks_stopped_shorter_than_the_grace",
         site: || Site::on_server(Setup::new(Kind::Redis6).tcp()),
         faults: &[PAUSE_RLOCK, STOP_COMMAND],
