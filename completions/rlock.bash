@@ -16,8 +16,8 @@ _rlock_grammar() {
         inspect) echo 999 --store --namespace --color --held-longer-than --no-success-for --job --output -o ;;
         doctor) echo 0 --store --namespace --ttl --color ;;
         history) echo 999 --store --namespace --last -n --since --color ;;
-        cleanup) echo 999 --store --namespace --session --pid ;;
-        break) echo 999 --store --namespace --session --pid ;;
+        cleanup) echo 999 --store --namespace --wait -w --session --pid ;;
+        break) echo 999 --store --namespace --wait -w --session --pid ;;
         shrink) echo 0 --store --namespace --resource ;;
         downgrade) echo 0 --store --namespace --resource ;;
         serve) echo 0 --store --namespace --listen --token-file --max-connections --max-waiting --only --ttl --history --grace ;;
@@ -497,7 +497,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__break)
-            opts="-h --store --namespace --dry-run --session --pid --help"
+            opts="-w -h --store --namespace --dry-run --wait --now --session --pid --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -508,6 +508,20 @@ _rlock_static() {
                     return 0
                     ;;
                 --namespace)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --wait)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                -w)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -536,7 +550,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__cleanup)
-            opts="-h --store --namespace --dry-run --break --session --pid --help"
+            opts="-w -h --store --namespace --dry-run --break --wait --now --session --pid --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -547,6 +561,20 @@ _rlock_static() {
                     return 0
                     ;;
                 --namespace)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --wait)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                -w)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace

@@ -40,7 +40,7 @@ complete -c rlock -n "__fish_rlock_needs_command" -f -a "inspect" -d 'Show who h
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "doctor" -d 'Check the store, and say what to do'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "history" -d 'Show what ran under a lock, when, and how it ended'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "cleanup" -d 'Remove what is expired or dead'
-complete -c rlock -n "__fish_rlock_needs_command" -f -a "break" -d 'Take live locks away, and have their commands stopped'
+complete -c rlock -n "__fish_rlock_needs_command" -f -a "break" -d 'Have the commands of live locks stopped, and their locks freed'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "shrink" -d 'Inside a hold: give up part of the interval'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "downgrade" -d 'Inside a hold: lower its mode'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "serve" -d 'Serve locks to any program that speaks lines'
@@ -274,16 +274,20 @@ complete -c rlock -n "__fish_rlock_using_subcommand history" -l json -d 'Print J
 complete -c rlock -n "__fish_rlock_using_subcommand history" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -s w -l wait -d 'Wait at most DUR until the lock is released [default: the rest of the lease, or 1m]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l session -d 'Break only the lock of this session' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l pid -d 'Break only the lock of the rlock with this process id' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l dry-run -d 'Only say what would be removed'
-complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l break -d 'Take live locks on KEY away, too, as \'rlock break\' does'
+complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l break -d 'Break live locks on KEY, too, as \'rlock break\' does'
+complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l now -d 'Free the lock at once, while its command may still run'
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand break" -s w -l wait -d 'Wait at most DUR until the lock is released [default: the rest of the lease, or 1m]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l session -d 'Break only the lock of this session' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l pid -d 'Break only the lock of the rlock with this process id' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand break" -l dry-run -d 'Only say what would be taken away'
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l dry-run -d 'Only say what would be broken'
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l now -d 'Free the lock at once, while its command may still run'
 complete -c rlock -n "__fish_rlock_using_subcommand break" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand shrink" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand shrink" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
@@ -328,7 +332,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_su
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "doctor" -d 'Check the store, and say what to do'
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "history" -d 'Show what ran under a lock, when, and how it ended'
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "cleanup" -d 'Remove what is expired or dead'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "break" -d 'Take live locks away, and have their commands stopped'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "break" -d 'Have the commands of live locks stopped, and their locks freed'
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "shrink" -d 'Inside a hold: give up part of the interval'
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "downgrade" -d 'Inside a hold: lower its mode'
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "serve" -d 'Serve locks to any program that speaks lines'
@@ -366,9 +370,9 @@ function __fish_rlock_grammar
         case history
             echo 999 --store --namespace --last -n --since --color
         case cleanup
-            echo 999 --store --namespace --session --pid
+            echo 999 --store --namespace --wait -w --session --pid
         case break
-            echo 999 --store --namespace --session --pid
+            echo 999 --store --namespace --wait -w --session --pid
         case shrink
             echo 0 --store --namespace --resource
         case downgrade

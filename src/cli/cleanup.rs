@@ -228,10 +228,10 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
         };
         say(&format!("{who} '{resource}': nothing to break; 'rlock inspect' shows what is held"));
     }
-    left.iter().for_each(|revoked| say(&revoked.is_still_held()));
+    let still_held = revoked::report(&left);
+    let not_held = (free.len() == cleanup.resources.len()).then_some(exit::NOT_HELD);
     match after_all_but(&unusable) {
-        0 if !left.is_empty() => Ok(exit::BUSY),
-        0 if free.len() == cleanup.resources.len() => Ok(exit::NOT_HELD),
+        0 => Ok(still_held.or(not_held).unwrap_or_default()),
         code => Ok(code),
     }
 }

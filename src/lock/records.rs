@@ -52,7 +52,7 @@ pub enum Phase {
 pub struct Revocation {
     /// The instant of the first demand.
     pub at: StoreTime,
-    /// The process that made it.
+    /// The process that made the last demand.
     pub by: Process,
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Lab, Running, on_both, wait_until};
+use crate::support::{Lab, Ran, Running, on_both, wait_until};
 
 /// Formats the line that `cleanup` prints for a claim, from the claim in the output of `inspect`.
 fn line(done: &str, what: &str, claim: &Value) -> String {
@@ -31,7 +31,8 @@ fn cleanup_removes_and_prints_dead_holders_only() {
     for words in [&["cleanup"][..], &["cleanup", "free"], &["cleanup", "--dry-run"]] {
         lab.run(words).printed("");
     }
-    let text = "'k' for write is a live lock: 'rlock break' takes it away, 'rlock inspect' shows who holds it";
+    let text =
+        "'k' for write is a live lock: 'rlock break' has its command stopped, 'rlock inspect' shows who holds it";
     lab.run(["cleanup", "k"]).said(0, text);
     holder.kill();
     let what = "the hold for write on 'k' (whole)";
@@ -47,6 +48,14 @@ fn cleanup_removes_and_prints_dead_holders_only() {
     lab.assert_idle();
 }
 
+/// Splits each line of a break into what was broken, and what became of it.
+pub(crate) fn broke(ran: &Ran) -> (String, Vec<String>) {
+    assert_eq!((ran.code(), ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    let lines = ran.stdout.lines().map(|line| line.rsplit_once("; ").unwrap_or((line, "")));
+    let (broken, fates): (Vec<_>, Vec<_>) = lines.map(|(one, other)| (format!("{one}\n"), other.to_owned())).unzip();
+    (broken.concat(), fates)
+}
+
 /// `--break KEY` revokes grants of live holders: the holder's rlock stops the command and exits
 /// 76.
 #[test]
@@ -60,7 +69,9 @@ fn break_stops_the_holder_and_grants_the_waiter() {
         lab.run(["cleanup", "--break", "--dry-run", "k"]).printed(&line("would break", what, &held));
         assert_eq!(lab.counts("k"), (1, 1));
         lab.run(["break", "--dry-run", "k"]).printed(&line("would break", what, &held));
-        lab.run(["break", "k"]).printed(&line("broke", what, &held));
+        let (broken, fates) = broke(&lab.run(["break", "k"]));
+        assert_eq!(broken, line("broke", what, &held));
+        assert!(fates[0].starts_with("it was released after "), "{fates:?}");
         assert_ended_by_break(holder);
         waiter.expect_held();
         assert_eq!(lab.counts("k"), (1, 0));
@@ -124,10 +135,11 @@ fn break_of_one_claim_takes_and_names_all_claims_of_its_request() {
     lab.run(["cleanup", "--break", "--dry-run", "k"]).printed(&named);
     let both = lab.run(["cleanup", "--break", "--dry-run", "j", "k"]);
     both.printed(&(line("would break", j, &held) + &line("would break", k, &held)));
-    let ran = lab.run(["cleanup", "--break", "j"]);
-    ran.printed(&(line("broke", j, &held) + &with(line("broke", k, &held))));
+    let (broken, fates) = broke(&lab.run(["cleanup", "--break", "j"]));
+    assert_eq!(broken, line("broke", j, &held) + &with(line("broke", k, &held)));
+    assert!(fates[0] == fates[1] && fates[0].starts_with("it was released after "), "{fates:?}");
     wait_until("the holder ends though its input is open", || !holder.runs());
-    holder.end().said(76, "lost: 'j', 'k' were taken away, as 'rlock break' does; the command is stopped");
+    holder.end().said(76, "revoked: 'j', 'k' were revoked by 'rlock break'; the command is stopped");
     lab.assert_idle();
 }
 
@@ -151,11 +163,7 @@ fn break_of_free_keys_exits_1() {
 
 fn assert_ended_by_break(mut holder: Running) {
     wait_until("the holder ends though its input is open", || !holder.runs());
-    let ran = holder.end();
-    // A server does not tell a break from a loss of its data.
-    let how = ["as 'rlock break' does", "by 'rlock break', a failover, lost data or a step of the server's clock"];
-    let said = how.map(|how| format!("lost: 'k' was taken away, {how}; the command is stopped"));
-    assert!(said.contains(&ran.failed(76).to_owned()), "{ran:?}");
+    holder.end().said(76, "revoked: 'k' was revoked by 'rlock break'; the command is stopped");
 }
 
 /// A break without a KEY is a usage error, and a break leaves all other resources alone.
@@ -163,7 +171,7 @@ fn assert_ended_by_break(mut holder: Running) {
 fn break_takes_only_the_named_keys() {
     let lab = Lab::new();
     let mut others = [lab.hold("kk"), lab.hold("j"), lab.hold_by(["exec", "k", "--namespace", "other"])];
-    lab.run(["cleanup", "--break"]).said(64, "--break needs a KEY: name the locks to take away");
+    lab.run(["cleanup", "--break"]).said(64, "--break needs a KEY: name the locks to break");
     let holder = lab.hold("k");
     let ran = lab.run(["cleanup", "--break", "k", "i"]);
     assert_eq!((ran.code(), ran.stdout.lines().count()), (Some(0), 1), "{ran:?}");

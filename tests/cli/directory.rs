@@ -187,10 +187,10 @@ fn store_of_another_format_exits_69_and_names_both_formats() {
     lab.run(["exec", "k", "--", "true"]).silently(0);
     let lock = lab.directory().join("state/lock");
     let text = fs::read_to_string(&lock).expect("the lock file");
-    let other = text.replace("format 3\n", "format 4\n");
+    let other = text.replace("format 4\n", "format 5\n");
     assert_ne!(other, text);
     fs::write(&lock, &other).expect("the file can be written");
-    let reason = "it has format 4 and this rlock knows format 3: use one version of rlock on a machine";
+    let reason = "it has format 5 and this rlock knows format 4: use one version of rlock on a machine";
     assert_unusable(&lab, lab.directory(), reason);
     assert_eq!(fs::read_to_string(&lock).expect("the lock file"), other);
 }

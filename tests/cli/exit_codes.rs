@@ -131,7 +131,7 @@ fn lost_lock_exits_76_whatever_the_status_of_the_command() {
         holder.expect_held();
         let done = lab.run(["cleanup", "--break", "k"]);
         assert!(done.stdout.starts_with("broke the hold for write on 'k' (whole) of "), "{done:?}");
-        let text = "lost: 'k' was taken away, as 'rlock break' does; the command is stopped";
+        let text = "revoked: 'k' was revoked by 'rlock break'; the command is stopped";
         // The command's input stays open, so only the signal can end the command.
         crate::support::wait_until("the holder ends", || !holder.runs());
         holder.end().said(76, text);

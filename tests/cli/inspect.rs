@@ -35,7 +35,7 @@ fn json_has_the_documented_keys_and_types() {
 
         let both = "session mode span slots count host pid user command owner reason since".split(' ');
         let held = &resource["holders"][0];
-        assert_eq!(keys(held), both.clone().chain(["token", "expires_in_ms", "kept"]).collect());
+        assert_eq!(keys(held), both.clone().chain(["token", "expires_in_ms", "kept", "revoked"]).collect());
         let waits = &resource["waiters"][0];
         assert_eq!(keys(waits), both.chain(["position"]).collect());
 

@@ -9,6 +9,7 @@ mod support;
 
 mod acquire;
 mod agents;
+mod breaking;
 mod cleanup;
 mod command;
 mod completions;

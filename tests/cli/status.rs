@@ -66,7 +66,7 @@ fn status_file_tells_each_outcome_apart() {
     broken.expect_held();
     assert_eq!(lab.run(["cleanup", "--break", "k"]).code(), Some(0));
     assert_eq!(broken.end().code(), Some(76));
-    assert_eq!(status(&lab)["outcome"], "lost");
+    assert_eq!(status(&lab)["outcome"], "broken");
 }
 
 /// "waited_ms, ran_ms, token, resources"

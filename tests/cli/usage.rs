@@ -205,8 +205,8 @@ fn contradicting_options_exit_64() {
         ("exec k -qv -- true", "--quiet and --verbose exclude each other: give one of them"),
         ("exec --slot k=2 --slot k=3 -- true", "'k' cannot have both 2 and 3 slots: give one --slot k=N"),
         ("exec --slot k=2 k -- true", "--slot cannot be combined with another mode on 'k': give one of them"),
-        ("cleanup --break", "--break needs a KEY: name the locks to take away"),
-        ("cleanup --break --dry-run", "--break needs a KEY: name the locks to take away"),
+        ("cleanup --break", "--break needs a KEY: name the locks to break"),
+        ("cleanup --break --dry-run", "--break needs a KEY: name the locks to break"),
     ]);
     let lab = Lab::new();
     lab.run(["exec", "k", "--ttl", "10s", "--", "true"]).silently(0);

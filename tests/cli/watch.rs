@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use super::breaking::Stubborn;
 use crate::support::servers::{Kind, Setup};
 use crate::support::{Lab, Running, on_both, wait_until};
 
@@ -130,27 +131,49 @@ fn watch_sleeps_between_its_looks_after_the_end_of_a_kept_hold() {
     assert!(begin.elapsed() > Duration::from_millis(200), "20 scripts in {:?}", begin.elapsed());
 }
 
+/// "`by` is the process that has revoked the lock; other events than `revoked` have null."
+#[test]
+fn revocation_is_told_with_the_process_that_made_it() {
+    on_both(|lab| {
+        let watch = Watch::start(lab, &["--json"]);
+        let holder = Stubborn::start(lab);
+        watch.expect(1);
+        lab.run(["break", "-w", "0", "k"]).failed(75);
+        let by = lab.inspect(["k"])["resources"][0]["holders"][0]["revoked"].clone();
+        watch.expect(2);
+        holder.let_end();
+        let events = events(&watch.expect(3));
+        let [granted, revoked, lost] = events.as_slice() else { panic!("{events:?}") };
+        assert_eq!([&revoked["event"], &revoked["session"]], [&Value::from("revoked"), &granted["session"]]);
+        assert_eq!([&revoked["at"], &revoked["by"]["pid"]], [&by["since"], &by["pid"]]);
+        assert!(granted["by"].is_null() && lost["by"].is_null());
+        assert_eq!([&lost["event"], &lost["outcome"]], ["lost", "broken"]);
+    });
+}
+
 /// "else a line … per change": a request that is busy, one that gives up, and a lock that is
 /// broken.
 #[test]
 fn each_change_is_a_line_for_people() {
     on_both(|lab| {
         let watch = Watch::start(lab, &["k", "probe"]);
-        let mut holder = lab.hold("k");
+        let holder = Stubborn::start(lab);
         watch.expect(1);
         lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
         watch.expect(2);
         lab.run(["exec", "-q", "-w", "600ms", "k", "--", "true"]).silently(75);
         watch.expect(4);
-        lab.run(["cleanup", "--break", "k"]);
-        wait_until("the holder ends", || !holder.runs());
-        let lines = watch.expect(5);
-        for (line, text) in
-            lines.iter().zip([" granted 'k' write: ", " busy 'k'", " queued 'k' ", " busy 'k' ", " lost 'k' "])
-        {
+        lab.run(["break", "-w", "0", "k"]);
+        watch.expect(5);
+        assert_eq!(holder.let_end().code(), Some(76));
+        let lines = watch.expect(6);
+        let texts =
+            [" granted 'k' write: ", " busy 'k'", " queued 'k' ", " busy 'k' ", " revoked 'k' write: ", " lost 'k' "];
+        for (line, text) in lines.iter().zip(texts) {
             assert!(line.contains(text), "{text} in {line}");
         }
-        assert!(lines[4].ends_with("; broken"), "{lines:?}");
+        assert!(lines[4].contains("; by ") && lines[4].ends_with(" break -w 0 k'"), "{lines:?}");
+        assert!(lines[5].ends_with("; broken"), "{lines:?}");
     });
 }
 

@@ -194,7 +194,7 @@ const HELPS: [(&str, &str, &str); 29] = [
     ("rlock cleanup deploy", ALONE, ""),
     ("rlock break --dry-run deploy", BESIDE_HOLDERS, "~would break the hold for write on 'deploy' (whole) of "),
     (
-        "rlock break backup --pid 4711",
+        "rlock break -w 1m backup --pid 4711",
         "rlock exec backup -- sleep 1000 2>/dev/null & PID=$!\nuntil rlock inspect --names | grep -q backup; do sleep 0.01; done; EXAMPLE",
         "~on 'backup' (whole) of ",
     ),

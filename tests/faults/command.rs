@@ -27,8 +27,13 @@ const TEST: &str = "command::command_of_a_run";
 pub(crate) const BEAT: Duration = Duration::from_millis(10);
 
 /// What wraps some commands: timeout(1) puts the command into another process group, setsid(1) into
-/// another session, and a shell stays above the command.
-const WRAPPERS: [&[&str]; 3] = [&["timeout", "1000"], &["setsid", "-w"], &["sh", "-c", "\"$@\"; exit $?", "sh"]];
+/// another session, a shell stays above the command, and another shell makes it ignore TERM.
+const WRAPPERS: [&[&str]; 4] = [
+    &["timeout", "1000"],
+    &["setsid", "-w"],
+    &["sh", "-c", "\"$@\"; exit $?", "sh"],
+    &["sh", "-c", "trap '' TERM; exec \"$@\"", "sh"],
+];
 
 /// Whether a process of this name wraps a command.
 pub(crate) fn is_wrapper(name: &str) -> bool {
@@ -55,7 +60,7 @@ pub(crate) fn configure<'a>(rlock: &'a mut Command, plan: &Plan, id: &str, log: 
     }
     rlock.arg("--");
     // A loss, the death of rlock and a passed signal must reach the command there, too.
-    let wrapper = ["13", "57", "9"].iter().position(|digits| id.ends_with(|digit| digits.contains(digit)));
+    let wrapper = ["13", "57", "9", "08"].iter().position(|digits| id.ends_with(|digit| digits.contains(digit)));
     rlock.args(wrapper.map_or(&[][..], |wrapper| WRAPPERS[wrapper]));
     rlock.arg(program).args([TEST, "--exact", "--test-threads=1", "--nocapture"]);
     rlock.env(LOG, log.path()).env(PLAN, plan.to_text()).env(RUN, id);

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use super::nemesis::{
-    FULL_DISK, KILL_COMMAND, KILL_GUARDIAN, KILL_RLOCK, STOP_COMMAND, STOP_RLOCK_EMBEDDED, TERMINATE_RLOCK,
+    BREAK, BREAK_KILLED, BREAK_STOPPED, FULL_DISK, KILL_COMMAND, KILL_GUARDIAN, KILL_RLOCK, STOP_COMMAND,
+    STOP_RLOCK_EMBEDDED, TERMINATE_RLOCK,
 };
 use super::scenario::Scenario;
 use super::served::{CUT_CLIENT, KILL_CLIENT, KILL_SERVE, STOP_CLIENT_EMBEDDED};
@@ -30,6 +31,9 @@ const EMBEDDED: Scenario = Scenario {
     idle: Some(Duration::from_secs(2)),
 };
 
+/// An operator has broken the lock.
+pub(super) const BROKEN: &[i32] = &[76];
+
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "embedded_kill_storm",
@@ -47,6 +51,27 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "embedded_rlocks_and_commands_stopped",
         faults: &[STOP_RLOCK_EMBEDDED, STOP_COMMAND, KILL_RLOCK],
         runs: 16,
+        ..EMBEDDED
+    },
+    Scenario {
+        name: "embedded_locks_broken",
+        faults: &[BREAK, BREAK, BREAK, BREAK_STOPPED, BREAK_KILLED, KILL_COMMAND],
+        pace: Duration::from_millis(30),
+        // A waiter whose grant was taken back may be passed over.
+        fifo: false,
+        codes: BROKEN,
+        ..EMBEDDED
+    },
+    Scenario {
+        name: "embedded_locks_of_clients_broken",
+        workloads: &Workload::OF_CLIENTS,
+        runs: 6,
+        servers: 2,
+        clients: 12,
+        faults: &[BREAK, BREAK, KILL_CLIENT, CUT_CLIENT],
+        fifo: false,
+        codes: BROKEN,
+        lease: Duration::ZERO,
         ..EMBEDDED
     },
     Scenario {

@@ -57,12 +57,16 @@ scenarios! {
     embedded_kill_storm
     embedded_rlocks_terminated
     embedded_rlocks_and_commands_stopped
+    embedded_locks_broken
+    embedded_locks_of_clients_broken
     embedded_full_disk
     embedded_cycles_and_rlocks_killed_and_stopped
     embedded_serve_and_its_clients_killed
     no_faults
     rlocks_killed
     rlocks_terminated
+    locks_broken
+    locks_of_clients_broken
     rlocks_stopped_shorter_than_the_grace
     rlocks_stopped_beyond_their_leases
     server_stopped

@@ -1,5 +1,6 @@
 //! The faults of processes and disks, and the loop that injects faults.
 
+use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -74,6 +75,65 @@ pub(crate) const STOP_COMMAND: Fault = Fault {
     covered: true,
     inject: |stage, random| pause(stage, random, Target::Command, 10, 1000),
 };
+
+/// Breaks a lock. Its rlock ends its command before others start theirs.
+pub(crate) const BREAK: Fault =
+    Fault { name: "lock broken", covered: true, inject: |stage, random| break_lock(stage, random, None) };
+
+/// Breaks the lock of an rlock that is stopped for less time than the grace.
+pub(crate) const BREAK_STOPPED: Fault = Fault {
+    name: "lock of a stopped rlock broken",
+    covered: true,
+    inject: |stage, random| {
+        let Some(victim) = stage.victim(Target::Rlock, random) else { return false };
+        stage.signal(&victim, Signal::STOP, "stopped");
+        let (mut its, run) = (random.branch(), &victim.run);
+        thread::scope(|scope| {
+            // The break waits if the rlock was stopped while it used the embedded store.
+            let breaking = scope.spawn(move || break_lock(stage, &mut its, Some(run)));
+            sleep_between(random, 10, 150);
+            stage.signal(&victim, Signal::CONT, "continued");
+            breaking.join().expect("the break ends")
+        })
+    },
+};
+
+/// Kills an rlock and breaks its lock, while the guardian ends its command.
+pub(crate) const BREAK_KILLED: Fault = Fault {
+    name: "lock of a killed rlock broken",
+    covered: true,
+    inject: |stage, random| {
+        let Some(victim) = stage.victim(Target::Rlock, random) else { return false };
+        stage.signal(&victim, Signal::KILL, "killed");
+        break_lock(stage, random, Some(&victim.run))
+    },
+};
+
+/// Breaks a lock of this run, or of any. Returns whether it was held.
+fn break_lock(stage: &Stage, random: &mut Random, run: Option<&str>) -> bool {
+    let listing = stage.site.listing();
+    let list = |value: &serde_json::Value| value.as_array().cloned().unwrap_or_default();
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let mut holders = Vec::new();
+    for resource in list(&listing) {
+        let held =
+            list(&resource["holders"]).into_iter().filter(|holder| run.is_none_or(|run| holder["owner"] == *run));
+        holders.extend(held.map(|holder| [text(&resource["name"]), text(&holder["session"])]));
+    }
+    if holders.is_empty() {
+        return false;
+    }
+    let [name, session] = random.pick(&holders);
+    let wait = format!("--wait={}ms", random.below(100));
+    let mut words = vec!["break", name, &wait];
+    if random.once_in(2) {
+        words.extend(["--session", session]);
+    }
+    let ran = stage.site.rlock().args(words).output().expect("rlock starts");
+    // The hold may have ended before the break, and may outlast the wait.
+    assert!(matches!(ran.status.code(), Some(0 | 1 | 75)), "{ran:?}");
+    ran.status.code() != Some(1)
+}
 
 /// Fills the disk, so that new requests have no room.
 pub(crate) const FULL_DISK: Fault = Fault {

@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use super::command::TTL;
-use super::nemesis::{KILL_COMMAND, KILL_RLOCK, PAUSE_RLOCK, STOP_COMMAND, STOP_RLOCK, TERMINATE_RLOCK};
+use super::embedded::BROKEN;
+use super::nemesis::{
+    BREAK, BREAK_KILLED, BREAK_STOPPED, KILL_COMMAND, KILL_RLOCK, PAUSE_RLOCK, STOP_COMMAND, STOP_RLOCK,
+    TERMINATE_RLOCK,
+};
 use super::scenario::Scenario;
 use super::served::{CUT_CLIENT, KILL_CLIENT, KILL_SERVE, PAUSE_CLIENT};
 use super::server_faults::{
@@ -62,6 +66,24 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         faults: &[TERMINATE_RLOCK, TERMINATE_RLOCK, KILL_COMMAND],
         pace: Duration::from_millis(100),
         fifo: true,
+        ..ON_SERVER
+    },
+    Scenario {
+        name: "locks_broken",
+        faults: &[BREAK, BREAK, BREAK, BREAK_STOPPED, BREAK_KILLED, KILL_COMMAND],
+        pace: Duration::from_millis(60),
+        codes: BROKEN,
+        ..ON_SERVER
+    },
+    Scenario {
+        name: "locks_of_clients_broken",
+        workloads: &Workload::OF_CLIENTS,
+        runs: 6,
+        servers: 2,
+        clients: 12,
+        faults: &[BREAK, BREAK, KILL_CLIENT, CUT_CLIENT],
+        pace: Duration::from_millis(100),
+        codes: BROKEN,
         ..ON_SERVER
     },
     Scenario {

@@ -192,7 +192,8 @@ impl Site {
         environments.into_iter().any(|text| text.windows(mark.len()).any(|part| part == mark))
     }
 
-    fn listing(&self) -> serde_json::Value {
+    /// The resources that `rlock inspect` lists.
+    pub(crate) fn listing(&self) -> serde_json::Value {
         let ran = self.rlock().args(["inspect", "--json"]).output().expect("rlock starts");
         let listing: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap_or_default();
         listing["resources"].clone()

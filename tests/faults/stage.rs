@@ -215,7 +215,7 @@ pub(crate) enum Target {
 
 /// The process that a fault kills or stops.
 pub(crate) struct Victim {
-    run: String,
+    pub(crate) run: String,
     pid: Pid,
     pidfd: OwnedFd,
 }

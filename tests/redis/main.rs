@@ -19,6 +19,7 @@ mod kinds;
 mod leases;
 mod passwords;
 mod pitfalls;
+mod previous_format;
 mod sentinel;
 mod sessions;
 mod stalled_files;

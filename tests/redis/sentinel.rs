@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::servers::Kind;
 use crate::support::servers::sentinels::Sentinels;
+use crate::support::servers::{Kind, Server};
 use crate::support::{Lab, RLOCK, wait_until};
 use crate::world::{assert_failover_is_followed, each};
 
@@ -150,6 +150,30 @@ fn grant_unknown_to_the_new_master_exits_76() {
         assert!(token(&lab) > first && first.is_some(), "{kind:?}");
         waiter.end().silently(0);
         lab.assert_idle();
+    });
+}
+
+/// Sentinels may name a server of another group, which has never seen a grant of this one, as after
+/// a restart in which two groups have exchanged addresses. The holder ends, and the waiter asks
+/// again there.
+#[test]
+fn grant_unknown_to_the_master_of_another_group_exits_76() {
+    each(|kind| {
+        let mut sentinels = Sentinels::start(kind);
+        let other = Server::on_tcp(kind);
+        let lab = Lab::at(sentinels.url());
+        let mut holder = lab.hold_by(["exec", "k", "--ttl", "10m"]);
+        let mut waiter = lab.wait_by(["exec", "-q", "k"]);
+        lab.until_waiting("k", 1);
+        sentinels.name_another_group(&other);
+        waiter.expect_held();
+        wait_until("the holder ends though its input is open", || !holder.runs());
+        let ran = holder.end();
+        assert!(ran.failed(76).starts_with("lost: 'k'"), "{kind:?}: {ran:?}");
+        let there = Lab::at(other.url()).with("RLOCK_NAMESPACE", lab.namespace());
+        assert_eq!(there.counts("k"), (1, 0));
+        waiter.end().silently(0);
+        there.assert_idle();
     });
 }
 

@@ -31,7 +31,7 @@ const ERROR_TYPES: [&str; 2] = ["src/lock/op.rs", "src/store/"];
 
 /// Functions and constants whose texts go to a maker elsewhere, belong to an exit code that the
 /// supervision chooses, or are answers of the lock server.
-const OTHERS: [(&str, &[&str]); 15] = [
+const OTHERS: [(&str, &[&str]); 16] = [
     (
         "src/show/messages.rs",
         &[
@@ -43,6 +43,7 @@ const OTHERS: [(&str, &[&str]); 15] = [
             "not_confirmed",
             "not_released",
             "not_renewed",
+            "revoked",
             "superseded",
             "taken_away",
             "timeout",
@@ -55,6 +56,7 @@ const OTHERS: [(&str, &[&str]); 15] = [
             "UNNAMED",
         ],
     ),
+    ("src/cli/cleanup/revoked.rs", &["still_held"]),
     ("src/environment/context.rs", &["NOTHING_HELD"]),
     ("src/serve/client.rs", &["on"]),
     ("src/serve/client/answers.rs", &["end_deadlock"]),

@@ -209,16 +209,21 @@ fn reset_ends_a_hold_and_a_wait() {
     });
 }
 
+/// "A lock that is revoked stays held for the `--grace`."
 #[test]
-fn lock_that_is_broken_is_reported_and_the_connection_closes() {
+fn lock_that_is_broken_is_reported_and_held_for_the_grace() {
     on_both(|lab| {
-        let server = LockServer::start(lab, NONE);
+        let server = LockServer::start(lab, ["--ttl", "5m", "--grace", "1m"]);
         let mut client = server.tcp();
         assert_eq!(client.ask("LOCK k"), "ok");
-        assert_eq!(lab.run(["cleanup", "--break", "k"]).code(), Some(0));
+        let ran = lab.run(["break", "-w", "1s", "k"]);
+        assert!(ran.failed(75).starts_with("'k' is revoked and still held for write by client@127.0.0.1:"), "{ran:?}");
         let line = client.line();
         assert!(line.starts_with("lost 'k' was taken away, "), "{line}");
         client.expect_closed();
+        assert_eq!(lab.counts("k"), (1, 0));
+        assert_eq!(lab.run(["break", "--now", "k"]).code(), Some(0));
+        lab.run(["exec", "-n", "k", "--", "true"]).silently(0);
     });
 }
 

@@ -1,7 +1,8 @@
-//! `rlock cleanup --break` revokes a live grant.
+//! `rlock break` revokes a live grant.
 
-use crate::session::{IDLE, Session};
+use crate::session::{IDLE, PROMPT, Session, script};
 use crate::support::Lab;
+use crate::support::needs::{self, skip_unless};
 
 fn break_grant(lab: &Lab) {
     let ran = lab.run(["cleanup", "--break", "k"]);
@@ -20,7 +21,10 @@ fn command_that_ignores_term_is_killed_after_the_grace() {
     assert_eq!(session.code(), 76);
     session.until_gone();
     let errors = session.errors().all();
-    assert!(errors.starts_with("rlock: revoked: 'k' was revoked by 'rlock break'") && errors.lines().count() == 1, "{errors:?}");
+    assert!(
+        errors.starts_with("rlock: revoked: 'k' was revoked by 'rlock break'") && errors.lines().count() == 1,
+        "{errors:?}"
+    );
     lab.assert_idle();
 }
 
@@ -48,6 +52,24 @@ fn command_that_ignores_term_on_a_terminal_is_killed_after_the_grace() {
     let mut session = Session::on_terminal(&lab, words);
     session.output.expect("<ready>");
     break_grant(&lab);
-    session.output.expect("rlock: revoked: 'k' was revoked by 'rlock break'");
+    session.output.expect("rlock: revoked: 'k' was revoked");
     assert_eq!(session.code(), 76);
+}
+
+/// "On the embedded store, `rlock break` continues it, so that it can end its command."
+#[test]
+fn lock_of_a_job_that_ctrl_z_has_stopped_is_free_after_a_break() {
+    skip_unless!(needs::programs(&["bash"]));
+    let lab = Lab::new();
+    script(&lab, "job", IDLE);
+    let mut shell = Session::shell(&lab);
+    shell.types("rlock exec k -- sh job\n");
+    shell.output.expect("<ready>");
+    shell.types("\x1a");
+    shell.output.expect("Stopped");
+    shell.output.expect(PROMPT);
+    break_grant(&lab);
+    shell.types("wait %1; echo code=$?\n");
+    shell.output.expect("code=76");
+    lab.assert_idle();
 }

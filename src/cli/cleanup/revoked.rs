@@ -7,6 +7,7 @@ use anyhow::Context;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::arguments::values::Wait;
+use crate::environment::say;
 use crate::lock::op::HolderListing;
 use crate::lock::records::Session;
 use crate::lock::request::SessionId;
@@ -16,6 +17,7 @@ use crate::show::messages;
 use crate::store::Store;
 use crate::system::alarm::Alarm;
 use crate::system::clock::Boottime;
+use crate::system::exit;
 use crate::words::shell_quoted;
 
 /// How long to wait for a holder without a lease.
@@ -36,7 +38,7 @@ pub(super) struct Revoked {
 }
 
 impl Revoked {
-    pub(super) fn is_still_held(&self) -> String {
+    fn still_held(&self) -> String {
         let Self { resource, session, .. } = self;
         let held = session.claims.iter().find(|record| record.claim.resource == *resource);
         let mode = held.map(|record| format!(" for {}", record.claim.mode)).unwrap_or_default();
@@ -47,6 +49,12 @@ impl Revoked {
             shell_quoted(resource.as_str())
         )
     }
+}
+
+/// Prints which of the sessions still hold. Returns the exit code of their break, if any do.
+pub(super) fn report(left: &[Revoked]) -> Option<u8> {
+    left.iter().for_each(|revoked| say(&revoked.still_held()));
+    (!left.is_empty()).then_some(exit::BUSY)
 }
 
 /// Waits until the sessions hold their resources no longer, at most `limit`, or by default as long

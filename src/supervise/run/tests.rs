@@ -408,8 +408,7 @@ fn release_that_finds_the_grant_missing_reports_the_loss() {
     hold.is_gone = true;
     let (code, messages) = supervised(&mut hold, "exit 0", SETTINGS, Signals::install(Group::Own).unwrap());
     assert_eq!(code.unwrap(), 76);
-    let lost =
-        "rlock: lost: 'k' was taken away, as 'rlock break' does; the command has ended, but maybe too late\n";
+    let lost = "rlock: lost: 'k' was taken away, as 'rlock break' does; the command has ended, but maybe too late\n";
     assert_eq!(messages, lost);
 }
 

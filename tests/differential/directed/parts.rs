@@ -199,16 +199,15 @@ fn crowd_is_broken_in_steps_that_spare_newcomers(kind: Kind) {
     }
     let mut broken = Vec::new();
     let by = Process::default();
-    let calls: [(&str, &dyn Fn(Vec<u8>) -> Call); 3] = [
-        ("dry", &|from| Call::breakable(resource(), None, from)),
-        ("revoked", &|from| Call::break_grants(resource(), None, from, Some(&by))),
-        ("at once", &|from| Call::break_grants(resource(), None, from, None)),
-    ];
-    for (how, call) in calls {
+    for how in ["dry", "revoked", "at once"] {
         let mut from = Vec::new();
         loop {
             commands(&server);
-            let reply = clients.side.call(call(from));
+            let reply = clients.side.call(match how {
+                "dry" => Call::breakable(resource(), None, from),
+                "revoked" => Call::break_grants(resource(), None, from, Some(&by)),
+                _ => Call::break_grants(resource(), None, from, None),
+            });
             let executed = commands(&server);
             assert!(executed < 4 * COMMANDS_MAX, "a step takes {executed} commands");
             let ScriptReply::Broken { next, sessions } = reply else { panic!("break replies {reply:?}") };

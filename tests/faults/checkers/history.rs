@@ -65,6 +65,9 @@ fn judge(run: &Run, entry: &Entry) -> Option<String> {
     match (outcome.as_str(), exit) {
         // The store ended the hold: the holder was killed or came too late.
         ("expired" | "lost", None) => None,
+        // An operator broke the lock. Nobody logs the exit of a nested run whose enclosing command
+        // was ended.
+        ("broken", None) if run.faulted || run.code().is_none_or(|code| code == super::LOST) => None,
         // A lost lock or a fault may end the command before it has logged its start.
         ("signal", _) if run.start.is_none() => None,
         // timeout(1) exits with 128 + TERM if TERM comes before it has forked. The lock, or that of
@@ -74,6 +77,8 @@ fn judge(run: &Run, entry: &Entry) -> Option<String> {
             Some("ended with exit, and its command never started".to_owned())
         }
         // Nobody logs the exit of a nested run whose enclosing command was killed.
+        // The end of an enclosing run has ended the nested one.
+        ("signal", _) if run.parent().is_some() && run.code().is_some_and(|code| code > 128) => None,
         ("exit" | "signal", _) if run.faulted || run.exit.is_none() => None,
         ("exit", Some(code)) if run.code() == Some(*code) || run.code() == Some(super::LOST) => None,
         _ => Some(format!("ended with {outcome} {exit:?}, but rlock with {:?}", run.code())),

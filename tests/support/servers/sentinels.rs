@@ -101,6 +101,16 @@ impl Sentinels {
         old
     }
 
+    /// Makes the Sentinels name a server of another group, and kills the master.
+    pub(crate) fn name_another_group(&mut self, other: &Server) {
+        let port = other.port().to_string();
+        self.master().kill();
+        for sentinel in &self.sentinels {
+            sentinel.ask::<()>(&["SENTINEL", "REMOVE", NAME]);
+            sentinel.ask::<()>(&["SENTINEL", "MONITOR", NAME, "127.0.0.1", &port, "2"]);
+        }
+    }
+
     /// The master's port, once the Sentinels agree on it.
     fn master_port(&self) -> u16 {
         let mut port = 0;

@@ -15,8 +15,7 @@ fn release_that_fails_is_not_answered_ok() {
 #[test]
 fn lock_that_is_revoked_is_reported_once_and_the_connection_closes() {
     let mut lab = Lab::holding("LOCK k");
-    let text =
-        "say lost 'k' was taken away, by 'rlock break', a failover, lost data or a step of the server's clock";
+    let text = "say lost 'k' was taken away, by 'rlock break', a failover, lost data or a step of the server's clock";
     assert_eq!(lab.stands(1, Standing::Lost), [text, "close", "release 1"]);
     assert!(lab.client.has_lost());
     assert!(lab.stands(1, Standing::Lost).is_empty() && lab.on(Event::End).is_empty());
@@ -87,7 +86,8 @@ fn lock_beside_a_lost_one_is_kept_for_a_grace() {
         let mut lab = Lab::holding("LOCK --prewrite k");
         lab.line("UPGRADE");
         lab.granted(2, 9);
-        let text = "say lost 'k' was taken away, by 'rlock break', a failover, lost data or a step of the server's clock";
+        let text =
+            "say lost 'k' was taken away, by 'rlock break', a failover, lost data or a step of the server's clock";
         let lost_is_released = format!("release {lost}");
         assert_eq!(lab.stands(lost, Standing::Lost), [text, "close", lost_is_released.as_str()]);
         assert!(lab.after(4 * SECOND).is_empty() && lab.on(Event::End).is_empty());

@@ -215,7 +215,8 @@ fn grant_after_the_end_of_the_connection_is_given_back_in_silence() {
 fn upgrade_whose_place_is_revoked_leaves_the_prewrite_lock() {
     let mut lab = Lab::holding("LOCK --prewrite k");
     lab.line("UPGRADE");
-    let text = "say unavailable 'k' was taken away, by 'rlock break', a failover, lost data or a step of the server's clock";
+    let text =
+        "say unavailable 'k' was taken away, by 'rlock break', a failover, lost data or a step of the server's clock";
     assert_eq!(lab.stands(2, Standing::Lost), [text]);
     assert!(lab.client.holds() && !lab.client.has_lost());
     assert_eq!(lab.line("UNLOCK"), ["release 1"]);
