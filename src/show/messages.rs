@@ -190,9 +190,11 @@ impl Messages {
         format!("cannot lock {}: {reason}", self.names())
     }
 
-    /// `outcome` says what happens to the command, such as [`NOT_STARTED`].
-    pub(crate) fn lost(&self, outcome: &str) -> String {
-        format!("lost: {}{outcome}", self.taken_away())
+    /// `change` says which other server answers now, and `outcome` what happens to the command, such as
+    /// [`NOT_STARTED`].
+    pub(crate) fn lost(&self, change: Option<&str>, outcome: &str) -> String {
+        let change = change.map(|change| format!(": {change}")).unwrap_or_default();
+        format!("lost: {}{change}{outcome}", self.taken_away())
     }
 
     pub(crate) fn taken_away(&self) -> String {

@@ -174,6 +174,11 @@ pub trait Handle {
         Vec::new()
     }
 
+    /// Which server has granted the request, and which other one answers now, if it is another.
+    fn change_of_server(&self) -> Option<String> {
+        None
+    }
+
     /// One line that says why the store has not answered for a while. `None` if the store answers.
     fn trouble(&self) -> Option<String>;
 }

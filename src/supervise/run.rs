@@ -346,7 +346,9 @@ where
             Action::ReportFailure => self.voice.report_failure(),
             Action::Warn => self.voice.warn(),
             Action::WarnWaiting => self.voice.warn_waiting(),
-            Action::ReportLost(consequence) => self.voice.report_lost(consequence),
+            Action::ReportLost(consequence) => {
+                self.voice.report_lost(self.request.change_of_server().as_deref(), consequence);
+            }
             Action::ReportRevoked(consequence) => self.voice.report_revoked(consequence),
             Action::ReportTimeout => self.voice.report_timeout(),
             Action::ReportOverdue(consequence) => {

@@ -169,7 +169,8 @@ fn grant_unknown_to_the_master_of_another_group_exits_76() {
         waiter.expect_held();
         wait_until("the holder ends though its input is open", || !holder.runs());
         let ran = holder.end();
-        assert!(ran.failed(76).starts_with("lost: 'k'"), "{kind:?}: {ran:?}");
+        let words = format!("has granted it, and '{}' answers now; the command is stopped", other.url());
+        assert!(ran.failed(76).starts_with("lost: 'k'") && ran.stderr.contains(&words), "{kind:?}: {ran:?}");
         let there = Lab::at(other.url()).with("RLOCK_NAMESPACE", lab.namespace());
         assert_eq!(there.counts("k"), (1, 0));
         waiter.end().silently(0);

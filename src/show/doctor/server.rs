@@ -81,7 +81,11 @@ fn allow(facts: &ServerFacts, command: &str) -> String {
 pub(super) fn role(facts: &ServerFacts) -> Check {
     match facts.info.get("role").map(String::as_str) {
         None => Check::unknown("role", "the server does not tell it", allow(facts, "info")),
-        Some("master") => Check::ok("role", "primary"),
+        Some("master") => {
+            let id = |field: &str| facts.info.get(field).map_or("not told", |id| &id[..id.floor_char_boundary(12)]);
+            let ids = ["run_id", "master_replid"].map(|field| shortened(id(field)));
+            Check::ok("role", format!("primary, run_id {}, replication id {}", ids[0], ids[1]))
+        }
         Some(_) => Check::fail(
             "role",
             "the server is a replica, which cannot be written",

@@ -12,6 +12,7 @@ use super::client::Client;
 use super::codec::{Call, LISTING_MAX, REPLY_MAX, ScriptReply, Setting};
 use super::conversation::{Exchange, HoldConversation, Release};
 use super::interface::{Conversation, Transport as _};
+use super::node::Node;
 use super::reading;
 use super::target::Target;
 use super::transport::blocking;
@@ -32,6 +33,9 @@ const LISTED_AT_ONCE: usize = 64;
 pub(super) struct RedisHold {
     conversation: HoldConversation,
     route: Route,
+    target: Arc<Target>,
+    /// The node that has granted the request.
+    granted_by: Option<Node>,
     /// The release of a command that goes on.
     releasing: Option<Release<Box<Exchange>>>,
 }
@@ -52,7 +56,8 @@ impl RedisHold {
         let from = options.from.max(Boottime::now());
         let conversation = HoldConversation::new(exchange, request, options.replicas, connect_timeout, from)?;
         let reply_max = REPLY_MAX.saturating_mul(conversation.resources().len()).min(LISTING_MAX);
-        Ok(Self { route: Route::new(target, connect_timeout, reply_max), conversation, releasing: None })
+        let route = Route::new(Arc::clone(&target), connect_timeout, reply_max);
+        Ok(Self { route, target, granted_by: None, conversation, releasing: None })
     }
 
     /// A client for listings of so many resources. The next reply on the other connection may be
@@ -81,7 +86,13 @@ impl Handle for RedisHold {
         match self.conversation.failure() {
             // The request is over, so there is time to find the right that the user lacks.
             Some(failure) => Err(self.client(1).with_right(failure.clone()).into()),
-            None => self.conversation.standing(),
+            None => {
+                let standing = self.conversation.standing()?;
+                if self.granted_by.is_none() && matches!(standing, Standing::Granted(_)) {
+                    self.granted_by = self.route.node().cloned();
+                }
+                Ok(standing)
+            }
         }
     }
 
@@ -149,6 +160,12 @@ impl Handle for RedisHold {
 
     fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
         reading::read(self.client(resources.len()), resources)
+    }
+
+    fn change_of_server(&self) -> Option<String> {
+        let (before, now) = (self.granted_by.as_ref()?, self.route.node()?);
+        let [granted, answers] = [before, now].map(|node| self.target.shown_node(node));
+        (before != now).then(|| format!("'{granted}' has granted it, and '{answers}' answers now"))
     }
 
     fn trouble(&self) -> Option<String> {

@@ -62,6 +62,10 @@ impl<'a> Request<'a> {
         self.handle.kept()
     }
 
+    pub(super) fn change_of_server(&self) -> Option<String> {
+        self.handle.change_of_server()
+    }
+
     pub(super) fn trouble(&self) -> Option<String> {
         self.handle.trouble()
     }

@@ -264,8 +264,8 @@ impl<'a> Voice<'a> {
         line.into_iter().for_each(|line| self.say(&line));
     }
 
-    pub(super) fn report_lost(&mut self, consequence: Consequence) {
-        self.say(&self.messages.lost(self.outcome(consequence)));
+    pub(super) fn report_lost(&mut self, change_of_server: Option<&str>, consequence: Consequence) {
+        self.say(&self.messages.lost(change_of_server, self.outcome(consequence)));
     }
 
     pub(super) fn report_revoked(&mut self, consequence: Consequence) {

@@ -67,6 +67,11 @@ enum State {
 }
 
 impl Route {
+    /// The node that is asked, or was asked last.
+    pub(in crate::store::redis) fn node(&self) -> Option<&Node> {
+        self.connection.node.as_ref()
+    }
+
     pub(in crate::store::redis) fn new(target: Arc<Target>, limit: Duration, reply_max: usize) -> Self {
         Self {
             target,
