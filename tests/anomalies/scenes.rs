@@ -34,6 +34,7 @@ pub(crate) const SCENES: &[Scene] = &[
     Scene { name: "free-lock", processes: &[Rlock, Forked, Started], is_first_use: false, play: free_lock },
     Scene { name: "holder", processes: &[Rlock, Forked, Started], is_first_use: false, play: holder },
     Scene { name: "ended", processes: &[Rlock, Forked], is_first_use: false, play: ended },
+    Scene { name: "revoked", processes: &[Rlock, Forked], is_first_use: false, play: revoked },
     Scene { name: "waiter", processes: &[Rlock], is_first_use: false, play: waiter },
     Scene { name: "break", processes: &[Rlock], is_first_use: false, play: break_lock },
     Scene { name: "meanwhile", processes: &[Rlock, Forked, Started], is_first_use: false, play: meanwhile },
@@ -90,6 +91,23 @@ fn ended(stage: &Stage<'_>) -> Trace {
     if ended.0.stderr.contains("if the command is killed") {
         stage.forgive();
     }
+    ended.1
+}
+
+/// A holder whose lock is revoked meets the fault. The waiter behind it is served when the command is
+/// gone. A holder that a fault keeps from hearing of the break goes on until its command ends.
+fn revoked(stage: &Stage<'_>) -> Trace {
+    let traced = stage.traced(&stage.exec_hold(&[], "main"));
+    wait_until("the command runs", || stage.has("start main") || !traced.runs());
+    let broke = stage.lab.run(["break", "-w", "0", &stage.key]);
+    assert!([Some(0), Some(1), Some(75)].contains(&broke.code()), "{broke:?}");
+    let waiter = stage.start(&stage.exec(&[], "behind"));
+    let ended = traced.end();
+    match ended.0.code() {
+        Some(76) => assert_plain(&ended.0.stderr),
+        _ => stage.judge_command(&ended, "main"),
+    }
+    expect_served(waiter);
     ended.1
 }
 
