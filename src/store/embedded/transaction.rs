@@ -210,11 +210,8 @@ impl Embedded {
                 Some(table) => table,
                 None => table.insert(boot::open(&locked)?),
             };
-            let txn = table.write(directory)?;
-            let mut records = Transaction::new(txn, namespace, table.pages_max());
-            if *forgets {
-                records.forget();
-            }
+            let mut records = Transaction::new(table.write(directory)?, namespace.as_str());
+            records.map.forgets = *forgets;
             let mut locks = LockTable::with_claim_lease(records, CLAIM);
             locks.expire_at_most(EXPIRED_MAX);
             let mut running = Work {
@@ -239,13 +236,13 @@ impl Embedded {
             };
             let Work { table: records, changed, concerned: left, woken, reaped, admitted, ends_portion, .. } = running;
             if let Some(part) = admitted {
-                if !records.records().fits(part)? {
+                if !records.records().map.fits(part)? {
                     return Err(failure::Error::Full);
                 }
-                table.reserve(records.records().pages()?)?;
+                table.reserve(records.records().map.pages()?)?;
             }
             if changed {
-                records.into_records().commit()?;
+                records.into_records().map.commit()?;
                 table.seal(directory);
             }
             *concerned = if result.is_none() || ends_portion { left } else { Vec::new() };

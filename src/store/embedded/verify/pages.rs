@@ -3,7 +3,7 @@
 //!
 //! Numbers have the byte order of the machine; page numbers and sizes are as wide as its addresses.
 
-use super::super::codec::{Damaged, ensure};
+use super::super::super::records::codec::{Damaged, ensure};
 use super::super::lmdb::Item;
 use super::super::size::TABLE_BYTES_MAX;
 

@@ -3,10 +3,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::super::super::records::Clock;
+use super::super::super::records::codec::{Damaged, decode, decode_entry, decode_open, ensure};
 use super::super::beacon::Identity;
-use super::super::codec::{Damaged, decode, decode_entry, decode_open, ensure};
 use super::super::lmdb::Item;
-use super::super::records::Clock;
 use crate::lock::index::{Entry, Node, Rank};
 use crate::lock::mode::Mode;
 use crate::lock::past::{HISTORY_MAX, Past};
