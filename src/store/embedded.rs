@@ -192,7 +192,7 @@ impl Store for Embedded {
             let all = if resources.is_empty() { work.records().pasts()? } else { Vec::new() };
             let mut found = Vec::new();
             for name in resources.iter().chain(&all) {
-                found.extend(work.past(name, entries)?);
+                found.extend(work.table().past(work.time()?, name, entries)?);
             }
             Ok(found)
         })
@@ -299,7 +299,7 @@ impl Store for Embedded {
             Breaking::DryRun | Breaking::Now => None,
         };
         self.transact(None, |work| {
-            let mut holders = work.sessions_of(resource, Rank::is_held)?;
+            let mut holders = work.table().sessions_of(resource, Rank::is_held)?;
             holders.retain(|holder| only.is_none_or(|only| *holder == only));
             let mut broken = Vec::new();
             for id in &holders {

@@ -22,12 +22,11 @@ pub(super) mod codec;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::ops::{Bound, Deref};
+use std::ops::Deref;
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use self::codec::{Damaged, Open, decode, decode_entry, decode_open, encode, encode_open};
+use self::codec::{Damaged, decode, decode_entry, decode_open, encode, encode_open};
 use crate::lock::index::Node;
 use crate::lock::past::{Entry, Past};
 use crate::lock::records::{Records, ResourceState, Session};
@@ -36,12 +35,15 @@ use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::system::clock::StoreTime;
 
-const CLOCK: &[u8] = b"c";
+/// The key of the [`Clock`].
+pub(super) const CLOCK: &[u8] = b"c";
+/// The key of the last number of a queued request.
 const SEQ: &[u8] = b"q";
 
 /// Keys and their values in byte order of the keys, in a transaction that takes effect as a whole
 /// or not at all.
 pub(super) trait Map: Sized {
+    /// Why the map cannot be read or written.
     type Error: From<Damaged>;
     /// The bytes of a key or a value.
     type Bytes<'m>: Deref<Target = [u8]>
@@ -56,8 +58,6 @@ pub(super) trait Map: Sized {
     fn delete(&mut self, key: &[u8]) -> Result<(), Self::Error>;
     /// The first keys that begin with `prefix`, at most so many, in order.
     fn scan(&self, prefix: &[u8], count: usize) -> Result<Vec<Item<'_, Self>>, Self::Error>;
-    /// The first key that is not before `key`.
-    fn first_from(&self, key: &[u8]) -> Result<Option<Item<'_, Self>>, Self::Error>;
 
     /// See [`Records::has_room`].
     fn has_room(&self) -> Result<bool, Self::Error> {
@@ -92,18 +92,9 @@ impl Map for BTreeMap<Vec<u8>, Vec<u8>> {
     }
 
     fn scan(&self, prefix: &[u8], count: usize) -> Result<Vec<Item<'_, Self>>, Damaged> {
-        let with_prefix = items_from(self, prefix).take_while(|(key, _)| key.starts_with(prefix));
-        Ok(with_prefix.take(count).collect())
+        let items = self.range(prefix.to_vec()..).take_while(|(key, _)| key.starts_with(prefix));
+        Ok(items.take(count).map(|(key, value)| (key.as_slice(), value.as_slice())).collect())
     }
-
-    fn first_from(&self, key: &[u8]) -> Result<Option<Item<'_, Self>>, Damaged> {
-        Ok(items_from(self, key).next())
-    }
-}
-
-fn items_from<'m>(map: &'m BTreeMap<Vec<u8>, Vec<u8>>, key: &[u8]) -> impl Iterator<Item = (&'m [u8], &'m [u8])> {
-    let items = map.range::<[u8], _>((Bound::Included(key), Bound::Unbounded));
-    items.map(|(key, value)| (key.as_slice(), value.as_slice()))
 }
 
 /// The clock of the table.
@@ -111,7 +102,8 @@ fn items_from<'m>(map: &'m BTreeMap<Vec<u8>, Vec<u8>>, key: &[u8]) -> impl Itera
 pub(super) struct Clock {
     /// The instant of the last operation, or the last token if that is later.
     pub(super) now: StoreTime,
-    /// The time from the boot of the machine to the last operation, in microseconds.
+    /// The time from the boot of the machine to the last operation, in microseconds. It counts only
+    /// for the machine of the embedded store, as `times` does.
     pub(super) since_boot: u64,
     /// The inode of the time namespace in which `since_boot` counts; 0 if it is not known.
     pub(super) times: u64,
@@ -123,12 +115,6 @@ pub(super) struct MapRecords<'t, M> {
     pub(super) namespace: Cow<'t, str>,
 }
 
-/// The expiry and the session in the key of an expiry.
-fn ending(key: &[u8]) -> Result<(StoreTime, SessionId), Damaged> {
-    let (expiry, id) = instant(key)?;
-    Ok((expiry, decode(id)?))
-}
-
 /// The instant at the beginning of a key, and the rest of the key.
 fn instant(key: &[u8]) -> Result<(StoreTime, &[u8]), Damaged> {
     let (instant, rest) = key.split_first_chunk().ok_or(Damaged)?;
@@ -136,7 +122,7 @@ fn instant(key: &[u8]) -> Result<(StoreTime, &[u8]), Damaged> {
 }
 
 /// The resource in a key.
-fn resource(name: &[u8]) -> Result<Resource, Damaged> {
+pub(super) fn resource(name: &[u8]) -> Result<Resource, Damaged> {
     let name = std::str::from_utf8(name).map_err(|_| Damaged)?;
     Resource::new(name).map_err(|_| Damaged)
 }
@@ -147,34 +133,29 @@ impl<'t, M: Map> MapRecords<'t, M> {
         Self { map, namespace: namespace.into() }
     }
 
+    /// The clock as the last operation has left it.
     pub(super) fn clock(&self) -> Result<Clock, M::Error> {
         // Without a record, no time has passed.
-        Ok(self.get(CLOCK)?.unwrap_or(Clock { now: StoreTime::default(), since_boot: u64::MAX, times: 0 }))
+        Ok(self.get(CLOCK, decode)?.unwrap_or(Clock { now: StoreTime::default(), since_boot: u64::MAX, times: 0 }))
     }
 
-    pub(super) fn put_clock(&mut self, clock: &Clock) -> Result<(), M::Error> {
-        self.put(CLOCK, clock)
-    }
-
-    /// The instant at which the next session ends of itself.
-    pub(super) fn first_expiry(&self) -> Result<Option<StoreTime>, M::Error> {
-        Ok(self.first_to_end()?.map(|(expiry, _)| expiry))
-    }
-
-    fn first_to_end(&self) -> Result<Option<(StoreTime, SessionId)>, M::Error> {
+    /// The first sessions that end of themselves, at most so many, and the instants of their ends.
+    pub(super) fn first_to_end(&self, count: usize) -> Result<Vec<(StoreTime, SessionId)>, M::Error> {
         let prefix = self.key(b"e", &[]);
-        Ok(self.first(&prefix)?.map(|(key, _)| ending(&key[prefix.len()..])).transpose()?)
+        let ending = |(key, _): Item<'_, M>| {
+            let (expiry, id) = instant(&key[prefix.len()..])?;
+            Ok((expiry, decode(id)?))
+        };
+        self.map.scan(&prefix, count)?.into_iter().map(ending).collect()
     }
 
     /// The sessions that end by `now`, at most so many.
-    pub(super) fn due_until(&self, now: StoreTime, count: usize) -> Result<Vec<SessionId>, M::Error> {
-        if self.due(now)?.is_none() {
-            return Ok(Vec::new());
-        }
-        let prefix = self.key(b"e", &[]);
-        let all = self.map.scan(&prefix, count)?.into_iter().map(|(key, _)| ending(&key[prefix.len()..]));
-        let all = all.collect::<Result<Vec<_>, _>>()?;
-        Ok(all.into_iter().filter(|(expiry, _)| *expiry <= now).map(|(_, id)| id).collect())
+    pub(super) fn due_until(&self, now: StoreTime, count: usize) -> Result<Vec<(SessionId, Session)>, M::Error> {
+        let first = if self.due(now)?.is_some() { self.first_to_end(count)? } else { Vec::new() };
+        let due = first.into_iter().filter(|(expiry, _)| *expiry <= now);
+        due.filter_map(|(_, id)| Some((id, self.session(id).transpose()?)))
+            .map(|(id, session)| Ok((id, session?)))
+            .collect()
     }
 
     /// All sessions of the namespace.
@@ -195,66 +176,38 @@ impl<'t, M: Map> MapRecords<'t, M> {
         self.map.scan(&prefix, usize::MAX)?.into_iter().map(name).collect()
     }
 
-    fn first(&self, prefix: &[u8]) -> Result<Option<Item<'_, M>>, M::Error> {
-        Ok(self.map.first_from(prefix)?.filter(|(key, _)| key.starts_with(prefix)))
-    }
-
-    pub(super) fn get<T: DeserializeOwned>(&self, key: &[u8]) -> Result<Option<T>, M::Error> {
+    /// The record of a key, if there is one.
+    pub(super) fn get<T>(&self, key: &[u8], decode: fn(&[u8]) -> Result<T, Damaged>) -> Result<Option<T>, M::Error> {
         Ok(self.map.get(key)?.map(|value| decode(&value)).transpose()?)
     }
 
-    fn get_open<T: Open>(&self, key: &[u8]) -> Result<Option<T>, M::Error> {
-        Ok(self.map.get(key)?.map(|value| decode_open(&value)).transpose()?)
-    }
-
-    pub(super) fn put(&mut self, key: &[u8], record: &impl Serialize) -> Result<(), M::Error> {
-        self.map.put(key, &encode(record))
-    }
-
-    fn put_open(&mut self, key: &[u8], record: &impl Open) -> Result<(), M::Error> {
-        self.map.put(key, &encode_open(record))
-    }
-
+    /// The key of this kind, and the prefix of such keys without its `rest`.
     pub(super) fn key(&self, kind: &[u8; 1], rest: &[&[u8]]) -> Vec<u8> {
         let mut key = [kind, self.namespace.as_bytes(), b"\0"].concat();
         rest.iter().for_each(|part| key.extend_from_slice(part));
         key
     }
 
-    fn session_key(&self, id: SessionId) -> Vec<u8> {
-        self.key(b"s", &[&id.0])
+    /// The key of a part of a resource, such as a node of its tree.
+    pub(super) fn part_key(&self, kind: &[u8; 1], name: &Resource, part: &[u8]) -> Vec<u8> {
+        self.key(kind, &[name.as_str().as_bytes(), b"\0", part])
     }
 
-    fn expiry_key(&self, expiry: StoreTime, id: SessionId) -> Vec<u8> {
-        self.key(b"e", &[&expiry.as_micros().to_be_bytes(), &id.0])
+    /// The key of something that a resource has once.
+    pub(super) fn name_key(&self, kind: &[u8; 1], name: &Resource) -> Vec<u8> {
+        self.key(kind, &[name.as_str().as_bytes()])
+    }
+
+    fn instant_key(&self, kind: &[u8; 1], instant: StoreTime, rest: &[u8]) -> Vec<u8> {
+        self.key(kind, &[&instant.as_micros().to_be_bytes(), rest])
     }
 
     /// Removes the key of a session's expiry, if the session has one.
     fn forget_expiry(&mut self, id: SessionId) -> Result<(), M::Error> {
         match self.session(id)?.and_then(|session| session.expiry) {
-            Some(expiry) => self.map.delete(&self.expiry_key(expiry, id)),
+            Some(expiry) => self.map.delete(&self.instant_key(b"e", expiry, &id.0)),
             None => Ok(()),
         }
-    }
-
-    pub(super) fn resource_key(&self, name: &Resource) -> Vec<u8> {
-        self.key(b"r", &[name.as_str().as_bytes()])
-    }
-
-    fn past_key(&self, name: &Resource) -> Vec<u8> {
-        self.key(b"p", &[name.as_str().as_bytes()])
-    }
-
-    fn check_key(&self, check_at: StoreTime, name: &Resource) -> Vec<u8> {
-        self.key(b"f", &[&check_at.as_micros().to_be_bytes(), name.as_str().as_bytes()])
-    }
-
-    fn history_key(&self, name: &Resource, number: u64) -> Vec<u8> {
-        self.key(b"h", &[name.as_str().as_bytes(), b"\0", &number.to_be_bytes()])
-    }
-
-    fn node_key(&self, name: &Resource, id: u32) -> Vec<u8> {
-        self.key(b"n", &[name.as_str().as_bytes(), b"\0", &id.to_be_bytes()])
     }
 }
 
@@ -262,43 +215,37 @@ impl<M: Map> Records for MapRecords<'_, M> {
     type Error = M::Error;
 
     fn session(&self, id: SessionId) -> Result<Option<Session>, M::Error> {
-        self.get_open(&self.session_key(id))
+        self.get(&self.key(b"s", &[&id.0]), decode_open)
     }
 
     fn put_session(&mut self, id: SessionId, session: Session) -> Result<(), M::Error> {
         self.forget_expiry(id)?;
         if let Some(expiry) = session.expiry {
-            let key = self.expiry_key(expiry, id);
-            self.map.put(&key, &[])?;
+            self.map.put(&self.instant_key(b"e", expiry, &id.0), &[])?;
         }
-        let key = self.session_key(id);
-        self.put_open(&key, &session)
+        self.map.put(&self.key(b"s", &[&id.0]), &encode_open(&session))
     }
 
     fn remove_session(&mut self, id: SessionId) -> Result<(), M::Error> {
         self.forget_expiry(id)?;
-        self.map.delete(&self.session_key(id))
+        self.map.delete(&self.key(b"s", &[&id.0]))
     }
 
     fn resource(&self, name: &Resource) -> Result<Option<Cow<'_, ResourceState>>, M::Error> {
-        Ok(self.get(&self.resource_key(name))?.map(Cow::Owned))
-    }
-
-    fn take_resource(&mut self, name: &Resource) -> Result<Option<ResourceState>, M::Error> {
-        self.get(&self.resource_key(name))
+        Ok(self.get(&self.name_key(b"r", name), decode)?.map(Cow::Owned))
     }
 
     fn put_resource(&mut self, name: &Resource, state: ResourceState) -> Result<(), M::Error> {
         let token = StoreTime::from_micros(state.last_token);
         let clock = self.clock()?;
         if token > clock.now {
-            self.put_clock(&Clock { now: token, ..clock })?;
+            self.map.put(CLOCK, &encode(&Clock { now: token, ..clock }))?;
         }
-        self.put(&self.resource_key(name), &state)
+        self.map.put(&self.name_key(b"r", name), &encode(&state))
     }
 
     fn remove_resource(&mut self, name: &Resource) -> Result<(), M::Error> {
-        self.map.delete(&self.resource_key(name))
+        self.map.delete(&self.name_key(b"r", name))
     }
 
     fn resources(&self) -> Result<Vec<Resource>, M::Error> {
@@ -306,31 +253,27 @@ impl<M: Map> Records for MapRecords<'_, M> {
     }
 
     fn node(&self, name: &Resource, id: u32) -> Result<Cow<'_, Node>, M::Error> {
-        self.get(&self.node_key(name, id))?.map(Cow::Owned).ok_or(Damaged.into())
-    }
-
-    fn take_node(&mut self, name: &Resource, id: u32) -> Result<Node, M::Error> {
-        self.get(&self.node_key(name, id))?.ok_or(Damaged.into())
+        self.get(&self.part_key(b"n", name, &id.to_be_bytes()), decode)?.map(Cow::Owned).ok_or(Damaged.into())
     }
 
     fn put_node(&mut self, name: &Resource, id: u32, node: Node) -> Result<(), M::Error> {
-        self.put(&self.node_key(name, id), &node)
+        self.map.put(&self.part_key(b"n", name, &id.to_be_bytes()), &encode(&node))
     }
 
     fn remove_node(&mut self, name: &Resource, id: u32) -> Result<(), M::Error> {
-        self.map.delete(&self.node_key(name, id))
+        self.map.delete(&self.part_key(b"n", name, &id.to_be_bytes()))
     }
 
     fn last_seq(&self) -> Result<u64, M::Error> {
-        Ok(self.get(SEQ)?.unwrap_or(0))
+        Ok(self.get(SEQ, decode)?.unwrap_or(0))
     }
 
     fn put_last_seq(&mut self, seq: u64) -> Result<(), M::Error> {
-        self.put(SEQ, &seq)
+        self.map.put(SEQ, &encode(&seq))
     }
 
     fn due(&self, now: StoreTime) -> Result<Option<SessionId>, M::Error> {
-        Ok(self.first_to_end()?.filter(|(expiry, _)| *expiry <= now).map(|(_, id)| id))
+        Ok(self.first_to_end(1)?.pop().filter(|(expiry, _)| *expiry <= now).map(|(_, id)| id))
     }
 
     fn has_room(&self) -> Result<bool, M::Error> {
@@ -342,41 +285,104 @@ impl<M: Map> Records for MapRecords<'_, M> {
     }
 
     fn past(&self, name: &Resource) -> Result<Option<Past>, M::Error> {
-        self.get_open(&self.past_key(name))
+        self.get(&self.name_key(b"p", name), decode_open)
     }
 
     fn put_past(&mut self, name: &Resource, past: Past, known: Option<StoreTime>) -> Result<(), M::Error> {
         if known != Some(past.check_at) {
             if let Some(known) = known {
-                self.map.delete(&self.check_key(known, name))?;
+                self.map.delete(&self.instant_key(b"f", known, name.as_str().as_bytes()))?;
             }
-            let key = self.check_key(past.check_at, name);
-            self.map.put(&key, &[])?;
+            self.map.put(&self.instant_key(b"f", past.check_at, name.as_str().as_bytes()), &[])?;
         }
-        self.put_open(&self.past_key(name), &past)
+        self.map.put(&self.name_key(b"p", name), &encode_open(&past))
     }
 
     fn remove_past(&mut self, name: &Resource, check_at: StoreTime) -> Result<(), M::Error> {
-        self.map.delete(&self.check_key(check_at, name))?;
-        self.map.delete(&self.past_key(name))
+        self.map.delete(&self.instant_key(b"f", check_at, name.as_str().as_bytes()))?;
+        self.map.delete(&self.name_key(b"p", name))
     }
 
     fn first_to_check(&self) -> Result<Option<(StoreTime, Resource)>, M::Error> {
         let prefix = self.key(b"f", &[]);
-        let Some((key, _)) = self.first(&prefix)? else { return Ok(None) };
+        let Some((key, _)) = self.map.scan(&prefix, 1)?.pop() else { return Ok(None) };
         let (check_at, name) = instant(&key[prefix.len()..])?;
         Ok(Some((check_at, resource(name)?)))
     }
 
     fn entry(&self, name: &Resource, number: u64) -> Result<Option<Entry>, M::Error> {
-        Ok(self.map.get(&self.history_key(name, number))?.map(|entry| decode_entry(&entry)).transpose()?.flatten())
+        Ok(self.get(&self.part_key(b"h", name, &number.to_be_bytes()), decode_entry)?.flatten())
     }
 
     fn put_entry(&mut self, name: &Resource, number: u64, entry: Entry) -> Result<(), M::Error> {
-        self.put_open(&self.history_key(name, number), &entry)
+        self.map.put(&self.part_key(b"h", name, &number.to_be_bytes()), &encode_open(&entry))
     }
 
     fn remove_entry(&mut self, name: &Resource, number: u64) -> Result<(), M::Error> {
-        self.map.delete(&self.history_key(name, number))
+        self.map.delete(&self.part_key(b"h", name, &number.to_be_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::lock::mode::Mode;
+    use crate::lock::op::Op;
+    use crate::lock::past::End;
+    use crate::lock::request::{Claim, Job, Process, Request};
+    use crate::lock::span::Span;
+    use crate::lock::table::LockTable;
+
+    fn request(session: u8, resource: &str, keep_for: Option<Duration>) -> Op {
+        let resource = Resource::new(resource).unwrap();
+        let request = Request {
+            session: SessionId([session; 16]),
+            ancestors: Vec::new(),
+            claims: vec![Claim { resource, mode: Mode::Write, span: Span::Whole, slots: None }],
+            wait: true,
+            terms: None,
+            job: Job { keep_for, ..Job::default() },
+            process: Process::default(),
+        };
+        Op::Acquire { request, place: None }
+    }
+
+    /// A change of these keys is a new format: see docs/protocol.md.
+    #[test]
+    fn table_has_the_keys_of_format_4() {
+        let mut table = LockTable::new(MapRecords::new(BTreeMap::new(), "n"));
+        let release = Op::Release { session: SessionId(*b"aaaaaaaaaaaaaaaa"), end: Some(End::KEPT) };
+        let ops = [request(b'a', "k", None), request(b'b', "k", Some(Duration::from_micros(1))), release];
+        for (now, op) in (1..).zip(ops) {
+            table.apply(StoreTime::from_micros(now), op).unwrap();
+        }
+        let keys = table.records().map.keys().map(|key| key.escape_ascii().to_string());
+        let expected = [
+            r"c",
+            r"en\x00\x00\x00\x00\x00\x00\x00\x00\x04bbbbbbbbbbbbbbbb",
+            r"fn\x00\x00\x00\x00\x8c\xd0\xe3\xa0\x03k",
+            r"hn\x00k\x00\x00\x00\x00\x00\x00\x00\x00\x00",
+            r"pn\x00k",
+            r"q",
+            r"rn\x00k",
+            r"sn\x00bbbbbbbbbbbbbbbb",
+        ];
+        assert_eq!(keys.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn keys_of_another_namespace_are_left_alone() {
+        let mut map = BTreeMap::new();
+        for namespace in ["n", "n2"] {
+            let mut table = LockTable::new(MapRecords::new(map, namespace));
+            table.apply(StoreTime::from_micros(1), request(1, "k", None)).unwrap();
+            map = table.into_records().map;
+        }
+        let mut records = MapRecords::new(map, "n");
+        records.remove_session(SessionId([1; 16])).unwrap();
+        assert_eq!(records.sessions().unwrap(), []);
+        assert_eq!(MapRecords::new(records.map, "n2").sessions().unwrap().len(), 1);
     }
 }

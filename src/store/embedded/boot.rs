@@ -121,7 +121,7 @@ fn forget_some(directory: &Directory, table: &TableFile, namespace: &str) -> Res
             continue;
         }
         if ended == EXPIRED_MAX || claims >= CLAIMS_MAX {
-            locks.into_records().map.commit()?;
+            locks.into_records().map.txn.commit()?;
             table.seal(directory);
             return Ok(true);
         }
@@ -129,7 +129,7 @@ fn forget_some(directory: &Directory, table: &TableFile, namespace: &str) -> Res
         let now = locks.records_mut().advance_clock(StoreTime::of_machine(), Boottime::now())?;
         locks.apply(now, Op::Reap { session: id, ended: None })?;
     }
-    locks.into_records().map.commit()?;
+    locks.into_records().map.txn.commit()?;
     table.seal(directory);
     Ok(false)
 }

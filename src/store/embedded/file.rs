@@ -123,7 +123,7 @@ impl TableFile {
         verify_unless_sealed(directory, &self.file, &found)?;
         // This process or another one may have made the file longer since.
         self.env.grow(map_bytes(len(&found)))?;
-        Ok(FileMap::new(self.env.begin()?, self.pages_max()))
+        Ok(FileMap { txn: self.env.begin()?, pages_max: self.pages_max(), forgets: false })
     }
 
     /// Notes the state in which this process leaves the table. If the note is missing, the next

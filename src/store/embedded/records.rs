@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::mem;
 use std::time::Duration;
 
-use super::super::records::{Clock, Item, Map, MapRecords};
+use super::super::records::codec::{decode, encode};
+use super::super::records::{CLOCK, Clock, Item, Map, MapRecords};
 use super::beacon::{Identity, time_namespace};
 use super::failure::Error;
 use super::lmdb::Txn;
@@ -37,9 +38,9 @@ fn since_boot(boottime: Boottime) -> u64 {
 
 /// The keys and values of the table's file, in a transaction.
 pub(super) struct FileMap<'t> {
-    txn: Txn<'t>,
+    pub(super) txn: Txn<'t>,
     /// The number of pages that the file may have.
-    pages_max: usize,
+    pub(super) pages_max: usize,
     /// Whether the past does not grow, whatever room there is, since a change of the table has
     /// failed.
     pub(super) forgets: bool,
@@ -54,24 +55,10 @@ pub(super) struct Copied {
     pub(super) records: MapRecords<'static, BTreeMap<Vec<u8>, Vec<u8>>>,
 }
 
-impl<'t> FileMap<'t> {
-    /// The content of a file that may have so many pages.
-    pub(super) fn new(txn: Txn<'t>, pages_max: usize) -> Self {
-        Self { txn, pages_max, forgets: false }
-    }
-
-    /// The number of pages of the table, without free ones.
-    pub(super) fn pages(&self) -> Result<usize, Error> {
-        self.txn.pages()
-    }
-
+impl FileMap<'_> {
     /// Whether the file would be large enough if the table could have this part of it.
     pub(super) fn fits(&self, [part, of]: [usize; 2]) -> Result<bool, Error> {
-        Ok(pages_needed(self.pages()?) <= self.pages_max / of * part)
-    }
-
-    pub(super) fn commit(self) -> Result<(), Error> {
-        self.txn.commit()
+        Ok(pages_needed(self.txn.pages()?) <= self.pages_max / of * part)
     }
 
     /// The namespaces that have sessions.
@@ -113,10 +100,6 @@ impl Map for FileMap<'_> {
         self.txn.scan(prefix, count)
     }
 
-    fn first_from(&self, key: &[u8]) -> Result<Option<Item<'_, Self>>, Error> {
-        self.txn.first_from(key)
-    }
-
     fn has_room(&self) -> Result<bool, Error> {
         Ok(!self.forgets && self.fits(PAST_SHARE)?)
     }
@@ -141,11 +124,7 @@ impl Map for FileMap<'_> {
 impl<M: Map> MapRecords<'_, M> {
     /// The identity of the beacon of a session that has a record.
     pub(super) fn beacon(&self, id: SessionId) -> Result<Option<Identity>, M::Error> {
-        self.get(&self.beacon_key(id))
-    }
-
-    fn beacon_key(&self, id: SessionId) -> Vec<u8> {
-        self.key(b"b", &[&id.0])
+        self.get(&self.key(b"b", &[&id.0]), decode)
     }
 }
 
@@ -153,14 +132,13 @@ impl MapRecords<'_, FileMap<'_>> {
     /// Copies the records of the named resources, or of all resources if none is named, and those
     /// of all sessions.
     pub(super) fn copy(&self, now: StoreTime, names: &[Resource]) -> Result<Copied, Error> {
-        let mut kinds = vec![b"b", b"s"];
-        kinds.extend([b"n", b"r"].iter().filter(|_| names.is_empty()));
-        let mut prefixes: Vec<_> = kinds.into_iter().map(|kind| self.key(kind, &[])).collect();
+        let kinds: &[&[u8; 1]] = if names.is_empty() { &[b"b", b"n", b"r", b"s"] } else { &[b"b", b"s"] };
+        let mut prefixes: Vec<_> = kinds.iter().map(|kind| self.key(kind, &[])).collect();
         let mut copied = Vec::new();
         for name in names {
-            let key = self.resource_key(name);
+            let key = self.name_key(b"r", name);
             copied.extend(self.map.get(&key)?.map(|state| (key, state.to_vec())));
-            prefixes.push(self.key(b"n", &[name.as_str().as_bytes(), b"\0"]));
+            prefixes.push(self.part_key(b"n", name, &[]));
         }
         for prefix in prefixes {
             let items = self.map.scan(&prefix, usize::MAX)?.into_iter();
@@ -172,10 +150,10 @@ impl MapRecords<'_, FileMap<'_>> {
     /// A namespace in which resources have a past, other than this one.
     fn other_namespace(&self) -> Result<Option<String>, Error> {
         let own = self.key(b"f", &[]);
-        let mut first = self.map.first_from(b"f")?;
+        let mut first = self.map.txn.first_from(b"f")?;
         if first.is_some_and(|(key, _)| key.starts_with(&own)) {
             // No namespace has a control character, so this is beyond the keys of this one.
-            first = self.map.first_from(&[&own[..own.len() - 1], b"\x01"].concat())?;
+            first = self.map.txn.first_from(&[&own[..own.len() - 1], b"\x01"].concat())?;
         }
         first.filter(|(key, _)| key.starts_with(b"f")).map(|(key, _)| namespace(key)).transpose()
     }
@@ -188,7 +166,8 @@ impl MapRecords<'_, FileMap<'_>> {
     /// Otherwise no session would end until the wall clock has caught up.
     pub(super) fn advance_clock(&mut self, wall: StoreTime, boottime: Boottime) -> Result<StoreTime, Error> {
         let now = self.time(wall, boottime)?;
-        self.put_clock(&Clock { now, since_boot: since_boot(boottime), times: time_namespace() })?;
+        let clock = Clock { now, since_boot: since_boot(boottime), times: time_namespace() };
+        self.map.put(CLOCK, &encode(&clock))?;
         Ok(now)
     }
 
@@ -203,6 +182,6 @@ impl MapRecords<'_, FileMap<'_>> {
 
     /// Stores the identity of a session's beacon.
     pub(super) fn put_beacon(&mut self, id: SessionId, beacon: &Identity) -> Result<(), Error> {
-        self.put(&self.beacon_key(id), beacon)
+        self.map.put(&self.key(b"b", &[&id.0]), &encode(beacon))
     }
 }

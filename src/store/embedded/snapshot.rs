@@ -1,6 +1,6 @@
 //! Builds an answer from a copy of the records while other processes use the table.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::beacon::{self, Peer, Watched};
 use super::directory::Directory;
@@ -70,42 +70,36 @@ pub(super) fn listings(
     let mut sessions: Reading = records.sessions()?.into_iter().collect();
     let mut answer = Answer { now, ..Answer::default() };
     answer.listings = without_the_dead(listings, &mut |id| {
-        let session = sessions.get(&id);
-        // A kept hold lives until its instant.
-        if let Some(expiry) = session.filter(|session| session.is_kept()).and_then(|session| session.expiry) {
-            return Ok(now < expiry);
-        }
-        let holds = session.is_some_and(Session::is_holder);
-        Ok(match beacon::look(directory, id, records.beacon(id)?.as_ref())? {
-            Peer::Alive(pipe) | Peer::Ending(pipe) => {
-                if (holds || watched == Interest::All) && answer.watched.len() < watched.max() {
-                    answer.watched.push((id, pipe));
-                } else {
-                    answer.is_incomplete = true;
+        let session = sessions.remove(&id);
+        let holds = session.as_ref().is_some_and(Session::is_holder);
+        let kept = session.as_ref().filter(|session| session.is_kept());
+        let lives = if let Some(expiry) = kept.and_then(|session| session.expiry) {
+            // A kept hold lives until its instant.
+            now < expiry
+        } else {
+            match beacon::look(directory, id, records.beacon(id)?.as_ref())? {
+                Peer::Alive(pipe) | Peer::Ending(pipe) => {
+                    if (holds || watched == Interest::All) && answer.watched.len() < watched.max() {
+                        answer.watched.push((id, pipe));
+                    } else {
+                        answer.is_incomplete = true;
+                    }
+                    true
                 }
-                true
+                Peer::Dead => {
+                    answer.dead.extend(holds.then_some(id));
+                    false
+                }
+                Peer::Missing => {
+                    answer.is_incomplete |= holds;
+                    answer.missing.extend(holds.then_some(id));
+                    holds
+                }
             }
-            Peer::Dead => {
-                answer.dead.extend(holds.then_some(id));
-                false
-            }
-            Peer::Missing => {
-                answer.is_incomplete |= holds;
-                answer.missing.extend(holds.then_some(id));
-                holds
-            }
-        })
+        };
+        answer.sessions.extend(session.filter(|_| lives).map(|session| (id, session)));
+        Ok(lives)
     })?;
-    let listed: HashSet<_> = answer
-        .listings
-        .iter()
-        .flat_map(|listing| {
-            let holders = listing.holders.iter().map(|holder| holder.session);
-            holders.chain(listing.waiters.iter().map(|waiter| waiter.session))
-        })
-        .collect();
-    sessions.retain(|id, _| listed.contains(id));
-    answer.sessions = sessions;
     if names.is_empty() {
         answer.listings.retain(|listing| !listing.holders.is_empty() || !listing.waiters.is_empty());
     }

@@ -113,7 +113,7 @@ impl Work<'_> {
         self.drop_due()?;
         if request.job.max_waiting.is_some() {
             for claim in &request.claims {
-                let waiters = self.sessions_of(&claim.resource, |rank| !rank.is_held())?;
+                let waiters = self.table.sessions_of(&claim.resource, |rank| !rank.is_held())?;
                 self.reap_dead(&waiters)?;
             }
         }
