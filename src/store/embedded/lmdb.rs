@@ -156,13 +156,13 @@ impl Txn<'_> {
         let cursor = Cursor::open(self)?;
         let mut all: Vec<Item<'_>> = Vec::new();
         let mut next = cursor.step(ffi::MDB_SET_RANGE, prefix)?;
-        while let Some((key, value)) = next.filter(|(key, _)| key.starts_with(prefix)) {
+        while let Some((key, value)) = next.filter(|(key, _)| all.len() < count && key.starts_with(prefix)) {
             // The pages of a damaged tree may form a ring.
             if all.last().is_some_and(|(last, _)| *last >= key) {
                 return Err(Error::Damaged);
             }
             all.push((key, value));
-            next = if all.len() < count { cursor.step(ffi::MDB_NEXT, &[])? } else { None };
+            next = cursor.step(ffi::MDB_NEXT, &[])?;
         }
         Ok(all)
     }
