@@ -6,6 +6,7 @@
 //! - `operations`: the trait of a store; `handle`: the trait of one request in a store; `sessions`:
 //!   the trait of many requests; `error`: why a store fails.
 //! - `embedded`, `redis`: the stores; `url`: opens the one that a URL names.
+//! - `records`: the table's records as keys and values.
 //! - `facts`: what a store tells `rlock doctor`; `identity`: describes processes and sessions;
 //!   `percent`: encodes text for URLs and keys.
 //!
@@ -19,6 +20,7 @@ mod handle;
 pub(crate) mod identity;
 mod operations;
 pub(crate) mod percent;
+mod records;
 pub mod redis;
 pub mod sessions;
 mod url;

@@ -179,7 +179,9 @@ pub trait Records {
     /// The state of a resource, if a session holds it or waits for it.
     fn resource(&self, name: &Resource) -> Result<Option<Cow<'_, ResourceState>>, Self::Error>;
     /// Takes the state of a resource out. The caller changes it and puts it back.
-    fn take_resource(&mut self, name: &Resource) -> Result<Option<ResourceState>, Self::Error>;
+    fn take_resource(&mut self, name: &Resource) -> Result<Option<ResourceState>, Self::Error> {
+        Ok(self.resource(name)?.map(Cow::into_owned))
+    }
     /// Inserts or replaces the state of a resource.
     fn put_resource(&mut self, name: &Resource, state: ResourceState) -> Result<(), Self::Error>;
     /// Removes a resource, whose tree is already empty.
@@ -190,7 +192,9 @@ pub trait Records {
     /// A node of a resource's tree.
     fn node(&self, name: &Resource, id: u32) -> Result<Cow<'_, Node>, Self::Error>;
     /// Takes a node out. The caller changes it, then puts it back or removes it.
-    fn take_node(&mut self, name: &Resource, id: u32) -> Result<Node, Self::Error>;
+    fn take_node(&mut self, name: &Resource, id: u32) -> Result<Node, Self::Error> {
+        self.node(name, id).map(Cow::into_owned)
+    }
     /// Inserts or replaces a node.
     fn put_node(&mut self, name: &Resource, id: u32, node: Node) -> Result<(), Self::Error>;
     /// Removes a node.

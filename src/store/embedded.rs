@@ -3,8 +3,8 @@
 //! - `directory`: the files, their place, who may use them, and the lock on the state; `lock_file`:
 //!   the text of the file that is locked.
 //! - `gate`: the wait for that lock.
-//! - `file`: the table's file; `records`, `codec`: the table's records; `lmdb`: the calls into
-//!   LMDB; `size`: how large the table becomes; `failure`: why it cannot be used.
+//! - `file`: the table's file; `records`: the file as a map of the table's records; `lmdb`: the calls
+//!   into LMDB; `size`: how large the table becomes; `failure`: why it cannot be used.
 //! - `verify`: reads a whole table that another process may have damaged; `fault`: handles damage
 //!   that `verify` could not see.
 //! - `beacon`: tells which sessions live, and wakes and watches them; `names`: notices releases of
@@ -46,7 +46,6 @@
 
 mod beacon;
 mod boot;
-mod codec;
 mod directory;
 mod ending;
 mod failure;
@@ -193,7 +192,7 @@ impl Store for Embedded {
             let all = if resources.is_empty() { work.records().pasts()? } else { Vec::new() };
             let mut found = Vec::new();
             for name in resources.iter().chain(&all) {
-                found.extend(work.past(name, entries)?);
+                found.extend(work.table().past(work.time()?, name, entries)?);
             }
             Ok(found)
         })
@@ -300,7 +299,7 @@ impl Store for Embedded {
             Breaking::DryRun | Breaking::Now => None,
         };
         self.transact(None, |work| {
-            let mut holders = work.sessions_of(resource, Rank::is_held)?;
+            let mut holders = work.table().sessions_of(resource, Rank::is_held)?;
             holders.retain(|holder| only.is_none_or(|only| *holder == only));
             let mut broken = Vec::new();
             for id in &holders {

@@ -97,7 +97,7 @@ fn put_boot(locked: &Locked<'_>) -> io::Result<()> {
 
 /// Removes the sessions of all namespaces whose processes ended with the boot, in portions.
 fn forget_processes(directory: &Directory, table: &TableFile) -> Result<(), Error> {
-    let namespaces = Transaction::new(table.write(directory)?, "", 0).namespaces()?;
+    let namespaces = table.write(directory)?.namespaces()?;
     for namespace in namespaces {
         while forget_some(directory, table, &namespace)? {}
     }
@@ -107,8 +107,7 @@ fn forget_processes(directory: &Directory, table: &TableFile) -> Result<(), Erro
 /// Removes at most as many sessions of a namespace as a transaction ends. Returns whether there may
 /// be more.
 fn forget_some(directory: &Directory, table: &TableFile, namespace: &str) -> Result<bool, Error> {
-    let pages_max = table.pages_max();
-    let records = Transaction::new(table.write(directory)?, namespace, pages_max);
+    let records = Transaction::new(table.write(directory)?, namespace);
     // The removal of a waiter may let in another one, which never claims its grant.
     let mut locks = LockTable::with_claim_lease(records, CLAIM);
     locks.expire_at_most(0);
@@ -122,7 +121,7 @@ fn forget_some(directory: &Directory, table: &TableFile, namespace: &str) -> Res
             continue;
         }
         if ended == EXPIRED_MAX || claims >= CLAIMS_MAX {
-            locks.into_records().commit()?;
+            locks.into_records().map.txn.commit()?;
             table.seal(directory);
             return Ok(true);
         }
@@ -130,7 +129,7 @@ fn forget_some(directory: &Directory, table: &TableFile, namespace: &str) -> Res
         let now = locks.records_mut().advance_clock(StoreTime::of_machine(), Boottime::now())?;
         locks.apply(now, Op::Reap { session: id, ended: None })?;
     }
-    locks.into_records().commit()?;
+    locks.into_records().map.txn.commit()?;
     table.seal(directory);
     Ok(false)
 }

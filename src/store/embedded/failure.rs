@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use super::codec::Damaged;
+use super::super::records::codec::Damaged;
 use super::size::TABLE_BYTES_MAX;
 use crate::words::Explained;
 

@@ -24,8 +24,9 @@ use rustix::io::{Errno, FdFlags};
 
 use super::directory::{Directory, Locked, free_bytes};
 use super::failure::Error;
-use super::lmdb::{Env, Txn};
+use super::lmdb::Env;
 use super::lock_file::{self, attributes};
+use super::records::FileMap;
 use super::size::{GROWTH_PAGES, PAGE_BYTES, TABLE_BYTES_MAX, map_bytes, pages_needed};
 use super::{beacon, verify};
 use crate::system::streams;
@@ -86,7 +87,7 @@ impl TableFile {
     /// The number of pages that the file may have: what the table may have at most, or what the
     /// file system has room for. If the file system cannot tell, [`reserve`](Self::reserve) finds
     /// out.
-    pub(super) fn pages_max(&self) -> usize {
+    fn pages_max(&self) -> usize {
         let len = stat(&self.file).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
         let room = rustix::fs::fstatvfs(&self.file).ok();
         let free = room.as_ref().and_then(free_bytes).unwrap_or(u64::MAX);
@@ -117,12 +118,12 @@ impl TableFile {
     }
 
     /// Begins a transaction.
-    pub(super) fn write(&self, directory: &Directory) -> Result<Txn<'_>, Error> {
+    pub(super) fn write(&self, directory: &Directory) -> Result<FileMap<'_>, Error> {
         let found = self.check(directory)?;
         verify_unless_sealed(directory, &self.file, &found)?;
         // This process or another one may have made the file longer since.
         self.env.grow(map_bytes(len(&found)))?;
-        self.env.begin()
+        Ok(FileMap { txn: self.env.begin()?, pages_max: self.pages_max(), forgets: false })
     }
 
     /// Notes the state in which this process leaves the table. If the note is missing, the next

@@ -150,14 +150,9 @@ impl Txn<'_> {
         found(code).map(drop)
     }
 
-    /// Returns all keys that begin with `prefix`, in order, with their values.
-    pub(super) fn scan(&self, prefix: &[u8]) -> Result<Vec<Item<'_>>, Error> {
-        self.scan_first(prefix, usize::MAX)
-    }
-
     /// Returns the first keys that begin with `prefix`, at most so many, in order, with their
     /// values.
-    pub(super) fn scan_first(&self, prefix: &[u8], count: usize) -> Result<Vec<Item<'_>>, Error> {
+    pub(super) fn scan(&self, prefix: &[u8], count: usize) -> Result<Vec<Item<'_>>, Error> {
         let cursor = Cursor::open(self)?;
         let mut all: Vec<Item<'_>> = Vec::new();
         let mut next = cursor.step(ffi::MDB_SET_RANGE, prefix)?;
@@ -170,11 +165,6 @@ impl Txn<'_> {
             next = cursor.step(ffi::MDB_NEXT, &[])?;
         }
         Ok(all)
-    }
-
-    /// Returns the first key that begins with `prefix`, with its value.
-    pub(super) fn first(&self, prefix: &[u8]) -> Result<Option<Item<'_>>, Error> {
-        Ok(self.first_from(prefix)?.filter(|(key, _)| key.starts_with(prefix)))
     }
 
     /// Returns the first key that is not before `key`, with its value.

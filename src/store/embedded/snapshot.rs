@@ -1,16 +1,14 @@
 //! Builds an answer from a copy of the records while other processes use the table.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use super::beacon::{self, Identity, Peer, Watched};
-use super::codec::{decode, decode_open};
+use super::beacon::{self, Peer, Watched};
 use super::directory::Directory;
 use super::failure::Error;
-use super::records::Raw;
+use super::records::Copied;
 use crate::lock::deadlock::Reading;
-use crate::lock::index::Node;
 use crate::lock::op::{Op, Reply, ResourceListing};
-use crate::lock::records::{Memory, Records, ResourceState, Session};
+use crate::lock::records::Session;
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
@@ -60,70 +58,48 @@ pub(super) struct Answer {
 /// Lists the live holders and waiters. The claims come from the copied records; whether a session
 /// lives comes from its beacon, read now.
 pub(super) fn listings(
-    raw: &Raw,
+    Copied { now, records }: Copied,
     directory: &Directory,
     names: &[Resource],
     watched: Interest,
 ) -> Result<Answer, Error> {
-    let mut memory = Memory::default();
-    let mut holders = HashMap::new();
-    // A kept hold lives until its instant.
-    let mut kept = HashMap::new();
-    let mut sessions = Reading::new();
-    for (id, bytes) in &raw.sessions {
-        let session: Session = decode_open(bytes)?;
-        holders.insert(*id, session.is_holder());
-        kept.extend(session.expiry.filter(|_| session.is_kept()).map(|expiry| (*id, expiry)));
-        sessions.insert(*id, session.clone());
-        memory.put_session(*id, session).unwrap_or_else(|never| match never {});
-    }
-    for (name, bytes) in &raw.resources {
-        let state: ResourceState = decode(bytes)?;
-        memory.put_resource(name, state).unwrap_or_else(|never| match never {});
-    }
-    for (name, number, bytes) in &raw.nodes {
-        let node: Node = decode(bytes)?;
-        memory.put_node(name, *number, node).unwrap_or_else(|never| match never {});
-    }
-    let Ok(outcome) = LockTable::new(memory).apply(StoreTime::default(), Op::Inspect(names.to_vec()));
-    let Reply::Listing(listings) = outcome.reply else { unreachable!("inspect answers with a listing") };
-    let mut answer = Answer { now: raw.now, ..Answer::default() };
+    let mut table = LockTable::new(records);
+    let reply = table.apply(StoreTime::default(), Op::Inspect(names.to_vec()))?.reply;
+    let Reply::Listing(listings) = reply else { unreachable!("inspect answers with a listing") };
+    let records = table.records();
+    let mut sessions: Reading = records.sessions()?.into_iter().collect();
+    let mut answer = Answer { now, ..Answer::default() };
     answer.listings = without_the_dead(listings, &mut |id| {
-        if let Some(expiry) = kept.get(&id) {
-            return Ok(raw.now < *expiry);
-        }
-        let identity = raw.beacons.get(&id).map(|bytes| decode::<Identity>(bytes)).transpose()?;
-        let holds = holders.get(&id).copied().unwrap_or(false);
-        Ok(match beacon::look(directory, id, identity.as_ref())? {
-            Peer::Alive(pipe) | Peer::Ending(pipe) => {
-                if (holds || watched == Interest::All) && answer.watched.len() < watched.max() {
-                    answer.watched.push((id, pipe));
-                } else {
-                    answer.is_incomplete = true;
+        let session = sessions.remove(&id);
+        let holds = session.as_ref().is_some_and(Session::is_holder);
+        let kept = session.as_ref().filter(|session| session.is_kept());
+        let lives = if let Some(expiry) = kept.and_then(|session| session.expiry) {
+            // A kept hold lives until its instant.
+            now < expiry
+        } else {
+            match beacon::look(directory, id, records.beacon(id)?.as_ref())? {
+                Peer::Alive(pipe) | Peer::Ending(pipe) => {
+                    if (holds || watched == Interest::All) && answer.watched.len() < watched.max() {
+                        answer.watched.push((id, pipe));
+                    } else {
+                        answer.is_incomplete = true;
+                    }
+                    true
                 }
-                true
+                Peer::Dead => {
+                    answer.dead.extend(holds.then_some(id));
+                    false
+                }
+                Peer::Missing => {
+                    answer.is_incomplete |= holds;
+                    answer.missing.extend(holds.then_some(id));
+                    holds
+                }
             }
-            Peer::Dead => {
-                answer.dead.extend(holds.then_some(id));
-                false
-            }
-            Peer::Missing => {
-                answer.is_incomplete |= holds;
-                answer.missing.extend(holds.then_some(id));
-                holds
-            }
-        })
+        };
+        answer.sessions.extend(session.filter(|_| lives).map(|session| (id, session)));
+        Ok(lives)
     })?;
-    let listed: HashSet<_> = answer
-        .listings
-        .iter()
-        .flat_map(|listing| {
-            let holders = listing.holders.iter().map(|holder| holder.session);
-            holders.chain(listing.waiters.iter().map(|waiter| waiter.session))
-        })
-        .collect();
-    sessions.retain(|id, _| listed.contains(id));
-    answer.sessions = sessions;
     if names.is_empty() {
         answer.listings.retain(|listing| !listing.holders.is_empty() || !listing.waiters.is_empty());
     }

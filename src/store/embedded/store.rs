@@ -9,7 +9,7 @@ use super::failure;
 use super::fault::Guard;
 use super::file::TableFile;
 use super::gate::Gate;
-use super::records::Raw;
+use super::records::Copied;
 use super::snapshot::{self, Answer, Interest};
 use super::wakeups::Missed;
 use crate::lock::request::SessionId;
@@ -80,8 +80,8 @@ impl Embedded {
     ) -> Result<Option<Answer>, Error> {
         let mut missing = Vec::new();
         for _ in 0..COPIES {
-            let Some(raw) = self.copy(limit, names)? else { return Ok(None) };
-            match self.listings_of(&raw, names, watched, &missing)? {
+            let Some(copied) = self.copy(limit, names)? else { return Ok(None) };
+            match self.listings_of(copied, names, watched, &missing)? {
                 Found::Answer(answer) => return Ok(Some(answer)),
                 Found::Missing(holders) => missing = holders,
                 Found::Damage => break,
@@ -89,11 +89,11 @@ impl Embedded {
         }
         // A transaction that meets damage puts the table aside.
         self.transact_within(limit, None, |work| {
-            snapshot::listings(&work.records().copy(work.time()?, names)?, work.directory(), names, watched)
+            snapshot::listings(work.records().copy(work.time()?, names)?, work.directory(), names, watched)
         })
     }
 
-    pub(super) fn copy(&mut self, limit: Option<Duration>, names: &[Resource]) -> Result<Option<Raw>, Error> {
+    pub(super) fn copy(&mut self, limit: Option<Duration>, names: &[Resource]) -> Result<Option<Copied>, Error> {
         self.transact_within(limit, None, |work| work.records().copy(work.time()?, names))
     }
 
@@ -102,14 +102,14 @@ impl Embedded {
     /// removes the session first.
     pub(super) fn listings_of(
         &self,
-        raw: &Raw,
+        copied: Copied,
         names: &[Resource],
         watched: Interest,
         missing: &[SessionId],
     ) -> Result<Found, Error> {
         // As in a transaction, the records may contradict each other.
         let _guard = Guard::new(&self.directory);
-        match snapshot::listings(raw, &self.directory, names, watched) {
+        match snapshot::listings(copied, &self.directory, names, watched) {
             Err(failure::Error::Damaged) => Ok(Found::Damage),
             Ok(answer) if answer.missing.iter().any(|id| !missing.contains(id)) => Ok(Found::Missing(answer.missing)),
             listings => listings.map(Found::Answer).map_err(|error| self.directory.unusable(&error)),

@@ -141,6 +141,17 @@ fn transaction_that_fails_before_its_commit_changes_nothing() {
 }
 
 #[test]
+fn identity_of_a_beacon_goes_with_its_session() {
+    let lab = Lab::new();
+    let mut site = lab.open();
+    let (_, beacon) = site.ask(1);
+    let found = |site: &mut Site| site.transact(|work| work.records().beacon(id(1))).unwrap();
+    assert_eq!(found(&mut site), Some(*beacon.identity()));
+    site.transact(|work| work.apply(Op::Release { session: id(1), end: None })).unwrap();
+    assert_eq!(found(&mut site), None);
+}
+
+#[test]
 fn request_reaps_the_dead_sessions_in_its_way() {
     let lab = Lab::new();
     let mut site = lab.open();

@@ -29,10 +29,8 @@ use super::snapshot::without_the_dead;
 use super::store::Embedded;
 use super::wakeups::Wakeups;
 use super::{boot, failure, file};
-use crate::lock::index::Rank;
 use crate::lock::lease::CLAIM;
 use crate::lock::op::{Op, Reply, ResourceListing};
-use crate::lock::past::Remembered;
 use crate::lock::request::{Place, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::table::LockTable;
@@ -210,11 +208,8 @@ impl Embedded {
                 Some(table) => table,
                 None => table.insert(boot::open(&locked)?),
             };
-            let txn = table.write(directory)?;
-            let mut records = Transaction::new(txn, namespace, table.pages_max());
-            if *forgets {
-                records.forget();
-            }
+            let mut records = Transaction::new(table.write(directory)?, namespace.as_str());
+            records.map.forgets = *forgets;
             let mut locks = LockTable::with_claim_lease(records, CLAIM);
             locks.expire_at_most(EXPIRED_MAX);
             let mut running = Work {
@@ -239,13 +234,13 @@ impl Embedded {
             };
             let Work { table: records, changed, concerned: left, woken, reaped, admitted, ends_portion, .. } = running;
             if let Some(part) = admitted {
-                if !records.records().fits(part)? {
+                if !records.records().map.fits(part)? {
                     return Err(failure::Error::Full);
                 }
-                table.reserve(records.records().pages()?)?;
+                table.reserve(records.records().map.txn.pages()?)?;
             }
             if changed {
-                records.into_records().commit()?;
+                records.into_records().map.txn.commit()?;
                 table.seal(directory);
             }
             *concerned = if result.is_none() || ends_portion { left } else { Vec::new() };
@@ -321,6 +316,10 @@ impl<'t> Work<'t> {
         self.directory
     }
 
+    pub(super) fn table(&self) -> &LockTable<Transaction<'t>> {
+        &self.table
+    }
+
     pub(super) fn records(&self) -> &Transaction<'t> {
         self.table.records()
     }
@@ -343,19 +342,5 @@ impl<'t> Work<'t> {
             Reply::Listing(listings) => without_the_dead(listings, &mut |id| Ok(!matches!(self.fate(id)?, Peer::Dead))),
             reply => unreachable!("inspect answers with a listing, not {reply:?}"),
         }
-    }
-
-    /// What a resource remembers.
-    pub(super) fn past(&self, name: &Resource, entries: u32) -> Result<Option<Remembered>, failure::Error> {
-        self.table.past(self.time()?, name, entries)
-    }
-
-    /// The sessions with a claim on a resource, including dead ones. `wanted` chooses the claims.
-    pub(super) fn sessions_of(
-        &self,
-        resource: &Resource,
-        wanted: impl Fn(Rank) -> bool,
-    ) -> Result<Vec<SessionId>, failure::Error> {
-        self.table.sessions_of(resource, wanted)
     }
 }

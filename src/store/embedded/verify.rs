@@ -7,7 +7,7 @@
 mod pages;
 mod records;
 
-use super::codec::Damaged;
+use super::super::records::codec::Damaged;
 
 /// Makes sure that these bytes are a table of LMDB with rlock's records. Returns the number of its
 /// last transaction.

@@ -24,11 +24,11 @@ fn holder_that_is_released_after_the_copy_is_not_reported() {
     let mut site = lab.open();
     let (_, first) = site.ask(1);
     let (_, _second) = site.ask(2);
-    let raw = site.0.copy(None, &names()).unwrap().unwrap();
+    let copied = site.0.copy(None, &names()).unwrap().unwrap();
     site.transact(|work| work.apply(Op::Release { session: id(1), end: None })).unwrap();
     beacon::remove(&site.0.directory, id(1));
     drop(first);
-    let found = site.0.listings_of(&raw, &names(), Interest::Holders, &[]).unwrap();
+    let found = site.0.listings_of(copied, &names(), Interest::Holders, &[]).unwrap();
     assert!(matches!(found, Found::Missing(missing) if missing == [id(1)]));
     let answer = site.0.listings(None, &names(), Interest::Holders).unwrap().unwrap();
     assert_eq!(holders(&answer), (vec![id(2)], 1));
@@ -41,8 +41,8 @@ fn holder_without_a_beacon_is_reported() {
     let mut site = lab.open();
     let (_, _first) = site.ask(1);
     beacon::remove(&site.0.directory, id(1));
-    let raw = site.0.copy(None, &names()).unwrap().unwrap();
-    let found = site.0.listings_of(&raw, &names(), Interest::Holders, &[id(1)]).unwrap();
+    let copied = site.0.copy(None, &names()).unwrap().unwrap();
+    let found = site.0.listings_of(copied, &names(), Interest::Holders, &[id(1)]).unwrap();
     assert!(matches!(found, Found::Answer(_)), "the holder had no beacon before the copy either");
     let answer = site.0.listings(None, &names(), Interest::Holders).unwrap().unwrap();
     assert_eq!(holders(&answer), (vec![id(1)], 0));

@@ -8,7 +8,7 @@ use super::super::fate::EXPIRED_MAX;
 use super::super::records::SUCCESSES_SHARE;
 use super::Work;
 use crate::lock::op::{Op, Reply};
-use crate::lock::records::{Phase, Records};
+use crate::lock::records::{Phase, Records, Session};
 use crate::lock::request::{CLAIMS_MAX, SessionId};
 use crate::system::clock::{Boottime, StoreTime};
 
@@ -25,11 +25,10 @@ impl Work<'_> {
         let now = self.table.records_mut().advance_clock(StoreTime::of_machine(), Boottime::now())?;
         let mut left = BTreeSet::new();
         let due = self.records().due_until(now, EXPIRED_MAX + 1)?;
-        if !self.ends_portion && self.is_crowd(&due)? {
+        if !self.ends_portion && is_crowd(&due) {
             return Err(Error::Crowd);
         }
-        for id in due.into_iter().take(EXPIRED_MAX) {
-            let Some(session) = self.records().session(id)? else { continue };
+        for (id, session) in due.into_iter().take(EXPIRED_MAX) {
             left.extend(session.resources().into_iter().cloned());
             // The other sessions that are due are kept holds. Their processes may have ended, and a
             // file system gives their inodes to other beacons.
@@ -60,15 +59,6 @@ impl Work<'_> {
         Ok(outcome.reply)
     }
 
-    /// Whether these due sessions are more than one operation ends.
-    fn is_crowd(&self, due: &[SessionId]) -> Result<bool, Error> {
-        let mut claims = 0;
-        for id in due.split_last().map_or(&[][..], |(_, before)| before) {
-            claims += self.records().session(*id)?.map_or(0, |session| session.claims.len());
-        }
-        Ok(due.len() > EXPIRED_MAX || claims >= CLAIMS_MAX)
-    }
-
     /// Removes the sessions whose time is over.
     pub(in crate::store::embedded) fn drop_due(&mut self) -> Result<(), Error> {
         if self.records().due(self.time()?)?.is_some() {
@@ -91,4 +81,10 @@ impl Work<'_> {
         self.changed |= looked_at > 0;
         Ok(looked_at)
     }
+}
+
+/// Whether these due sessions are more than one operation ends.
+fn is_crowd(due: &[(SessionId, Session)]) -> bool {
+    let before = &due[..due.len().saturating_sub(1)];
+    due.len() > EXPIRED_MAX || before.iter().map(|(_, session)| session.claims.len()).sum::<usize>() >= CLAIMS_MAX
 }

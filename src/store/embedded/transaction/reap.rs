@@ -113,7 +113,7 @@ impl Work<'_> {
         self.drop_due()?;
         if request.job.max_waiting.is_some() {
             for claim in &request.claims {
-                let waiters = self.sessions_of(&claim.resource, |rank| !rank.is_held())?;
+                let waiters = self.table.sessions_of(&claim.resource, |rank| !rank.is_held())?;
                 self.reap_dead(&waiters)?;
             }
         }
@@ -127,7 +127,7 @@ impl Work<'_> {
 
     /// Removes the beacons of dead processes that have no session in the table.
     pub(in crate::store::embedded) fn sweep(&mut self) -> Result<(), Error> {
-        let known = self.records().all_session_ids()?;
+        let known = self.records().map.session_ids()?;
         for id in self.directory.beacons()? {
             if !known.contains(&id) && matches!(beacon::look(self.directory, id, None), Ok(Peer::Dead)) {
                 beacon::remove(self.directory, id);

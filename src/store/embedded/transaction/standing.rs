@@ -82,31 +82,34 @@ impl Work<'_> {
                 // The reply of the table counts, so it is asked only once.
                 self.clear_the_way(&request)?;
             }
-            match self.apply(Op::Acquire { request: request.clone(), place })? {
+            let standing = match self.apply(Op::Acquire { request: request.clone(), place })? {
+                Reply::Granted { tokens, slots, last, is_revoked, .. } => {
+                    Standing::Granted(Grant { tokens, slots, last, deadline: None, is_revoked })
+                }
                 Reply::Busy { blockers, streak } => {
                     self.await_trees(&blockers)?;
                     let resources = request.claims.iter().map(|claim| claim.resource.clone()).collect();
                     let listings = self.inspect(resources)?;
                     let obstructions = listings.into_iter().map(Obstruction::from).collect();
-                    return Ok(View::settled(Standing::Busy { obstructions, streak }));
+                    Standing::Busy { obstructions, streak }
                 }
-                Reply::Superseded { by, streak } => {
-                    return Ok(View::settled(Standing::Superseded { by: by.into(), streak }));
-                }
-                Reply::AlreadyDone => return Ok(View::settled(Standing::AlreadyDone)),
+                Reply::Superseded { by, streak } => Standing::Superseded { by: by.into(), streak },
+                Reply::AlreadyDone => Standing::AlreadyDone,
                 Reply::Refused(refusal) => {
                     // The sessions that cause the refusal may be dead.
                     let mut suspects = request.ancestors.clone();
                     for claim in &request.claims {
-                        suspects.extend(self.sessions_of(&claim.resource, |_| true)?);
+                        suspects.extend(self.table.sessions_of(&claim.resource, |_| true)?);
                     }
                     self.await_trees(&suspects)?;
-                    if !self.reap_dead(&suspects)? {
-                        return Ok(View::settled(Standing::Refused(refusal)));
+                    if self.reap_dead(&suspects)? {
+                        continue;
                     }
+                    Standing::Refused(refusal)
                 }
                 _ => return self.stand(request.session),
-            }
+            };
+            return Ok(View::settled(standing));
         }
     }
 
@@ -145,8 +148,8 @@ impl Work<'_> {
             }
             if dead.is_empty() {
                 // Any session that ends may let the next one in, and that one may be stopped, too.
-                let ends = self.records().first_expiry()?;
-                let left = ends.map(|ends| self.time().map(|now| ends - now)).transpose()?;
+                let ends = self.records().first_to_end(1)?.pop();
+                let left = ends.map(|(ends, _)| self.time().map(|now| ends - now)).transpose()?;
                 let look_at = left.map(|left| Boottime::now() + left);
                 return Ok(View { standing: Standing::Waiting, watched, look_at, place });
             }

@@ -115,7 +115,7 @@ impl Work<'_> {
         resources: impl IntoIterator<Item = &'r Resource>,
     ) -> Result<(), Error> {
         for resource in resources {
-            for waiter in self.sessions_of(resource, |rank| !rank.is_held())? {
+            for waiter in self.table.sessions_of(resource, |rank| !rank.is_held())? {
                 self.call(waiter, Wake::Now)?;
             }
         }

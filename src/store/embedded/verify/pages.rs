@@ -3,7 +3,7 @@
 //!
 //! Numbers have the byte order of the machine; page numbers and sizes are as wide as its addresses.
 
-use super::super::codec::{Damaged, ensure};
+use super::super::super::records::codec::{Damaged, ensure};
 use super::super::lmdb::Item;
 use super::super::size::TABLE_BYTES_MAX;
 
@@ -43,7 +43,7 @@ const META_PAGES: usize = 2;
 
 /// Returns the number of the last transaction, and the keys and values of the table, in order.
 /// Fails unless every page is valid.
-pub(super) fn read(bytes: &[u8]) -> Result<(u64, Items<'_>), Damaged> {
+pub(super) fn read(bytes: &[u8]) -> Result<(u64, Vec<Item<'_>>), Damaged> {
     let size = u32_at(bytes, PAGE_HEADER + META_DBS)? as usize;
     ensure(size.is_power_of_two() && (4096..=32768).contains(&size))?;
     let metas = [meta(bytes, size, 0)?, meta(bytes, size, 1)?];
@@ -106,16 +106,14 @@ struct File<'b> {
     used: Vec<bool>,
 }
 
-pub(super) type Items<'b> = Vec<Item<'b>>;
-
 struct Walk<'b> {
     depth: usize,
     is_before: fn(&[u8], &[u8]) -> bool,
-    items: Items<'b>,
+    items: Vec<Item<'b>>,
 }
 
 impl<'b> File<'b> {
-    fn tree(&mut self, db: Db, is_before: fn(&[u8], &[u8]) -> bool) -> Result<Items<'b>, Damaged> {
+    fn tree(&mut self, db: Db, is_before: fn(&[u8], &[u8]) -> bool) -> Result<Vec<Item<'b>>, Damaged> {
         let mut walk = Walk { depth: db.depth, is_before, items: Vec::new() };
         if db.root == NONE {
             ensure(db.depth == 0)?;

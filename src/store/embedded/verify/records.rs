@@ -3,15 +3,14 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::super::super::records::codec::{Damaged, decode, decode_entry, decode_open, ensure};
+use super::super::super::records::{Clock, resource};
 use super::super::beacon::Identity;
-use super::super::codec::{Damaged, decode, decode_entry, decode_open, ensure};
 use super::super::lmdb::Item;
-use super::super::records::Clock;
 use crate::lock::index::{Entry, Node, Rank};
 use crate::lock::mode::Mode;
 use crate::lock::past::{HISTORY_MAX, Past};
 use crate::lock::records::{ClaimRecord, Phase, ResourceState, Session};
-use crate::lock::resource::Resource;
 use crate::system::clock::StoreTime;
 
 /// The records of a table. Each map's keys are the keys of the table without their first byte.
@@ -127,7 +126,7 @@ impl<'b> Table<'b> {
         found: &mut HashMap<Vec<u8>, usize>,
     ) -> Result<(), Damaged> {
         let (namespace, name) = split(key)?;
-        let resource = std::str::from_utf8(name).ok().and_then(|name| Resource::new(name).ok()).ok_or(Damaged)?;
+        let resource = resource(name)?;
         in_range(state.last_token)?;
         ensure(state.tree.next <= u32::MAX / 2)?;
         let mut entries = Vec::new();

@@ -15,19 +15,19 @@ use crate::lock::records::{Later, Session};
 
 /// Bytes that are not a record of this format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Damaged;
+pub(in crate::store) struct Damaged;
 
 /// Fails unless what must hold for a record does.
-pub(super) fn ensure(holds: bool) -> Result<(), Damaged> {
+pub(in crate::store) fn ensure(holds: bool) -> Result<(), Damaged> {
     if holds { Ok(()) } else { Err(Damaged) }
 }
 
-pub(super) fn encode(record: &impl Serialize) -> Vec<u8> {
+pub(in crate::store) fn encode(record: &impl Serialize) -> Vec<u8> {
     postcard::to_extend(record, Vec::with_capacity(256)).expect("every record has an encoding")
 }
 
 /// Decodes a record that fills all of `bytes`.
-pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Damaged> {
+pub(in crate::store) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Damaged> {
     match postcard::take_from_bytes(bytes) {
         Ok((record, [])) => Ok(record),
         _ => Err(Damaged),
@@ -35,7 +35,7 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Damaged> {
 }
 
 /// A record that may have optional fields.
-pub(super) trait Open: Serialize + DeserializeOwned {
+pub(in crate::store) trait Open: Serialize + DeserializeOwned {
     /// The optional fields that the record has.
     fn fields(&self) -> Later;
 
@@ -84,13 +84,13 @@ impl Open for Entry {
 }
 
 /// Encodes a record with its optional fields.
-pub(super) fn encode_open(record: &impl Open) -> Vec<u8> {
+pub(in crate::store) fn encode_open(record: &impl Open) -> Vec<u8> {
     let append = |bytes, field: &(u8, Vec<u8>)| postcard::to_extend(field, bytes).expect("every field has an encoding");
     record.fields().iter().fold(encode(record), append)
 }
 
 /// Decodes a record with its optional fields.
-pub(super) fn decode_open<T: Open>(bytes: &[u8]) -> Result<T, Damaged> {
+pub(in crate::store) fn decode_open<T: Open>(bytes: &[u8]) -> Result<T, Damaged> {
     let (mut record, mut rest): (T, _) = postcard::take_from_bytes(bytes).map_err(|_| Damaged)?;
     while !rest.is_empty() {
         let field;
@@ -104,7 +104,7 @@ pub(super) fn decode_open<T: Open>(bytes: &[u8]) -> Result<T, Damaged> {
 const EVENTS: u8 = 3;
 
 /// Decodes an entry of a history; `None` if a later version has written it about something else.
-pub(super) fn decode_entry(bytes: &[u8]) -> Result<Option<Entry>, Damaged> {
+pub(in crate::store) fn decode_entry(bytes: &[u8]) -> Result<Option<Entry>, Damaged> {
     match bytes {
         [EVENTS..0x80, ..] => Ok(None),
         _ => decode_open(bytes).map(Some),
