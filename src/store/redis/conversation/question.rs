@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::exchange::{Asked, Exchange, Outcome};
-use super::retry::Retry;
+use crate::store::lease_client::Retry;
 use crate::store::redis::codec::{Call, ScriptReply};
 use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::interface::{Action, Conversation, Event};
@@ -180,7 +180,7 @@ impl<E: DerefMut<Target = Exchange>> Question<E> {
                 Action::Close
             }
         };
-        if self.until <= now || !self.retry.covers(failure.kind(), &self.exchange.target.kind) {
+        if self.until <= now || !self.retry.covers(failure.kind().class(&self.exchange.target.kind)) {
             let failure = self.exchange.give_up(failure);
             self.end(Err(failure));
         } else {

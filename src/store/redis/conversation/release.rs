@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::exchange::Exchange;
 use super::question::{Answer, Question};
-use super::retry::Retry;
 use crate::lock::past::End;
 use crate::lock::request::SessionId;
 use crate::store::handle::{Grant, Released, Standing};
+use crate::store::lease_client::Retry;
 use crate::store::redis::codec::{Call, ScriptReply};
 use crate::store::redis::failure::Failure;
 use crate::store::sessions;
