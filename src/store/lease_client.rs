@@ -13,8 +13,10 @@ use crate::lock::lease::Lease;
 use crate::lock::request::{SessionId, Terms};
 use crate::system::clock::Boottime;
 
+mod release;
 mod retry;
 
+pub(super) use release::{ToRelease, old_limit, take_back};
 pub(super) use retry::FailureClass;
 pub(crate) use retry::Retry;
 
@@ -63,6 +65,11 @@ pub(super) enum LeaseReply {
     },
     /// The request is over and stands so.
     Over(Standing),
+    /// The grant or the place in the queue is released. These are the tokens, claim by claim, each
+    /// 0 for a waiter.
+    Released(Vec<u64>),
+    /// The command has ended, and the hold stays.
+    Kept,
     /// The session neither holds nor waits.
     Unknown,
     /// The store sent what answers none of these commands.

@@ -192,27 +192,17 @@ impl ErrorKind {
         }
     }
 
-    /// What the failure says about the next attempt at a store of this kind. Where the URL leads to
-    /// several servers, another one may be right.
+    /// What the failure says about the next attempt at a store of this kind.
     pub(super) fn class(&self, store: &Kind) -> FailureClass {
-        let is_only = *store == Kind::Single;
-        match self {
-            Self::Unresolved(_) | Self::Refused | Self::NoSocket | Self::Unreachable(_) if is_only => {
-                FailureClass::Absent
-            }
-            Self::ReadOnly | Self::OutOfMemory if is_only => FailureClass::WrongServer,
-            Self::Unresolved(_)
-            | Self::Refused
-            | Self::NoSocket
-            | Self::Unreachable(_)
-            | Self::TimedOut(_)
+        let class = match self {
+            Self::Unresolved(_) | Self::Refused | Self::NoSocket | Self::Unreachable(_) => FailureClass::Absent,
+            Self::ReadOnly | Self::OutOfMemory => FailureClass::WrongServer,
+            Self::TimedOut(_)
             | Self::Closed(_)
             | Self::ConnectionFailed(_)
-            | Self::ReadOnly
             | Self::Loading
             | Self::ClusterDown
             | Self::Migrating
-            | Self::OutOfMemory
             | Self::Busy
             | Self::MasterDown
             | Self::CannotSave
@@ -222,8 +212,10 @@ impl ErrorKind {
             | Self::NotTheMaster
             | Self::LostReplica
             | Self::StalePassword => FailureClass::Transient,
-            _ => FailureClass::Permanent,
-        }
+            _ => return FailureClass::Permanent,
+        };
+        // Where the URL leads to several servers, another one may be right.
+        if *store == Kind::Single { class } else { FailureClass::Transient }
     }
 
     /// Whether an error reply of this kind is about its command, so that the server may accept

@@ -158,6 +158,8 @@ impl From<ScriptReply> for LeaseReply {
             ScriptReply::Waiting { seq, position, next } => Self::Waiting { place: seq, position, next },
             ScriptReply::Over(standing) => Self::Over(standing),
             ScriptReply::Refused(refusal) => Self::Over(Standing::Refused(refusal)),
+            ScriptReply::Released(tokens) => Self::Released(tokens),
+            ScriptReply::KeptUntil(_) => Self::Kept,
             ScriptReply::Unknown => Self::Unknown,
             _ => Self::Other,
         }

@@ -176,8 +176,7 @@ impl Exchange {
 
     /// Whether the server may have got what was sent before this failure.
     pub(super) fn may_have_sent(&self, failure: &ErrorKind) -> bool {
-        let class = failure.class(&self.target.kind);
-        self.is_open() && !matches!(class, FailureClass::Absent | FailureClass::WrongServer)
+        self.is_open() && !matches!(failure.class(&self.target.kind), FailureClass::Absent | FailureClass::WrongServer)
     }
 
     /// Whether the server may have got what was sent at `sent` before this failure. What waits for

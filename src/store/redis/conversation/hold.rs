@@ -248,7 +248,7 @@ impl HoldConversation {
         if let State::Asking { until, .. } = self.session.client.state() {
             return Some(*until);
         }
-        self.exchange.oldest_sent().map(|sent| sent + self.session.reply_timeout())
+        self.exchange.oldest_sent().map(|sent| sent + self.session.client.reply_timeout(self.session.connect_timeout))
     }
 }
 

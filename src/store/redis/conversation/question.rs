@@ -110,6 +110,12 @@ impl<E: DerefMut<Target = Exchange>> Question<E> {
         }
     }
 
+    /// The reply of the script, or the failure as [`into_result`](Self::into_result) gives it.
+    pub(crate) fn into_reply(self) -> Result<ScriptReply, Failure> {
+        let unexpected = self.exchange.failure(ErrorKind::UnexpectedReply);
+        if let Answer::Reply(reply) = self.into_result()?.1 { Ok(reply) } else { Err(unexpected) }
+    }
+
     /// The names of the states of the question and its exchange, for tests that count what they
     /// reach.
     #[cfg(test)]

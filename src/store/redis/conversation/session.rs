@@ -64,7 +64,7 @@ impl Session {
         let asked = Asked::Session(self.id, command);
         let subscribed = self.client.is_subscribed();
         if command != Command::Subscribe {
-            exchange.check_master(self.reply_timeout(), now);
+            exchange.check_master(self.client.reply_timeout(self.connect_timeout), now);
         }
         match (command, request) {
             (Command::Acquire { place, waited }, Some(request)) => {
@@ -118,11 +118,6 @@ impl Session {
     /// A failure of this session's commands, which names the keys that it may be about.
     pub(super) fn named(&self, failure: Failure, exchange: &Exchange) -> Failure {
         failure.with_keys(|| exchange.setting.keyspace.shown(&self.resources))
-    }
-
-    /// How long an answer may take before the connection is given up.
-    pub(super) fn reply_timeout(&self) -> Duration {
-        self.client.reply_timeout(self.connect_timeout)
     }
 }
 

@@ -10,14 +10,10 @@ use redis::{ServerError, Value};
 
 use self::member::{Member, Releasing, Trouble, Turn};
 use super::exchange::{Asked, Exchange, Outcome};
-use super::question::Answer;
-use super::release::{ToRelease, old_limit, take_back};
 use super::session::Session;
 use crate::lock::request::{Job, Request, SessionId};
-use crate::store::error::Error;
 use crate::store::handle::Released;
-use crate::store::lease_client::{Command, LeaseReply, State};
-use crate::store::redis::codec::ScriptReply;
+use crate::store::lease_client::{Command, LeaseReply, State, ToRelease, old_limit, take_back};
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event};
 use crate::store::redis::keys;
@@ -147,7 +143,7 @@ impl SharedConversation {
                 self.on_answer(id, command, reply.into(), sent, now);
             }
             (Some(Asked::Release(id)), Ok(Some((_, Outcome::Reply { reply, .. })))) => {
-                self.on_released(id, reply, now);
+                self.on_released(id, reply.into(), now);
             }
             (Some(asked), Err(failure)) if failure.kind().concerns_one_command() => {
                 self.on_refused(asked, failure, now);
@@ -167,8 +163,11 @@ impl SharedConversation {
         }
         let was_waiting = matches!(member.session.client.state(), State::Waiting { .. });
         let Some(commands) = member.session.client.on_reply(command, reply, sent, now) else {
-            let failure = self.exchange.failure(ErrorKind::UnexpectedReply);
-            return self.on_refused(Asked::Session(id, command), failure, now);
+            return self.on_refused(
+                Asked::Session(id, command),
+                self.exchange.failure(ErrorKind::UnexpectedReply),
+                now,
+            );
         };
         if is_trouble_over {
             member.trouble = None;
@@ -188,11 +187,11 @@ impl SharedConversation {
         self.end_if_over(id, now);
     }
 
-    fn on_released(&mut self, id: SessionId, reply: ScriptReply, now: Boottime) {
+    fn on_released(&mut self, id: SessionId, reply: LeaseReply, now: Boottime) {
         self.exchange.served();
         let Some(Releasing { to_release, in_doubt, is_awaited: true, .. }) = self.remove(id) else { return };
-        let released = to_release.result(Ok(Answer::Reply(reply)), in_doubt, now);
-        self.reports.push_back((id, sessions::Report::Released(released.map_err(Error::from))));
+        let released = to_release.result(Ok(reply), in_doubt, now);
+        self.reports.push_back((id, sessions::Report::Released(released)));
     }
 
     /// A command of a session got an error reply that is about this command.
@@ -298,8 +297,8 @@ impl SharedConversation {
                 self.end_if_over(id, now);
             }
             Some(releasing) if releasing.is_awaited => {
-                let released = releasing.to_release.result(Err(failure), releasing.in_doubt, now);
-                self.reports.push_back((id, sessions::Report::Released(released.map_err(Error::from))));
+                let released = releasing.to_release.result(Err(failure.into()), releasing.in_doubt, now);
+                self.reports.push_back((id, sessions::Report::Released(released)));
                 // The server may come back before the lease ends.
                 releasing.is_awaited = false;
                 releasing.until = now + member.session.client.kept_for();

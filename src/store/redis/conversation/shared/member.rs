@@ -1,10 +1,9 @@
 //! One of the sessions that share a connection: what is in flight for it, and when it needs
 //! attention.
 
-use super::super::release::{ToRelease, old_limit};
 use super::super::session::Session;
 use crate::lock::request::Request;
-use crate::store::lease_client::{Retry, State};
+use crate::store::lease_client::{Retry, State, ToRelease, old_limit};
 use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::target::Kind;
 use crate::system::clock::Boottime;
@@ -96,7 +95,7 @@ impl Member {
         let timeout = match heard {
             Some(_) if is_asking || self.releasing.is_some() => old_limit(self.session.connect_timeout),
             None if self.releasing.is_some() => self.session.connect_timeout,
-            _ => self.session.reply_timeout(),
+            _ => self.session.client.reply_timeout(self.session.connect_timeout),
         };
         Some(heard.map_or(sent, |heard| sent.max(heard)) + timeout)
     }
