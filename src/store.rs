@@ -5,6 +5,7 @@
 //!
 //! - `operations`: the trait of a store; `handle`: the trait of one request in a store; `sessions`:
 //!   the trait of many requests; `error`: why a store fails.
+//! - `lease_client`: the client of a store with leases, which decides what a request says.
 //! - `embedded`, `redis`: the stores; `url`: opens the one that a URL names.
 //! - `records`: the table's records as keys and values.
 //! - `facts`: what a store tells `rlock doctor`; `identity`: describes processes and sessions;
@@ -18,6 +19,7 @@ mod error;
 pub mod facts;
 mod handle;
 pub(crate) mod identity;
+mod lease_client;
 mod operations;
 pub(crate) mod percent;
 mod records;

@@ -373,13 +373,13 @@ impl<'s> Supervision<'s> {
         let mut giving_up = conversation.give_up(site.now());
         route.run(&mut Counted(&mut giving_up.question, site)).await;
         let mut reply = giving_up.reply()?;
-        if reply == Some(ScriptReply::Unknown) {
+        if reply == ScriptReply::Unknown {
             let mut asking = conversation.ask_once_more(site.now());
             route.run(&mut Counted(&mut asking.question, site)).await;
             reply = asking.reply()?;
         }
         match reply {
-            Some(ScriptReply::Over(standing)) => Ok(standing),
+            ScriptReply::Over(standing) => Ok(standing),
             // The request was granted in the meantime.
             _ => {
                 route.run(&mut conversation.claim(site.now())).await;

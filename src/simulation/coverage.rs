@@ -1,8 +1,9 @@
-//! Counts which event came in which state: of the supervision machine, of the negotiation about a
-//! lock, of the exchange below it and of single questions.
+//! Counts which event came in which state: of the supervision machine, of the lease client, of the
+//! exchange below it and of single questions.
 //!
 //! What the random episodes never reach has a directed test: the tables in
-//! `supervise/machine/tests` and in the tests of `store/redis/conversation`.
+//! `supervise/machine/tests` and in the tests of `store/lease_client` and
+//! `store/redis/conversation`.
 
 use std::fmt::Write as _;
 use std::ops::DerefMut;
@@ -89,7 +90,7 @@ const SUPERVISED: [&str; 20] = [
     "signal",
     "tick",
 ];
-const NEGOTIATION: [&str; 10] =
+const LEASE_CLIENT: [&str; 10] =
     ["asking", "waiting", "replicating", "held", "too few", "busy", "already done", "refused", "lost", "failed"];
 const QUESTION: [&str; 4] = ["asking", "old open", "aside", "over"];
 const EXCHANGE: [&str; 6] = ["closed", "locating", "quiet", "in flight", "ignoring", "delayed"];
@@ -122,7 +123,7 @@ const ARRIVED: [&str; 24] = [
 
 pub(super) struct Coverage {
     machine: Table,
-    negotiation: Table,
+    lease_client: Table,
     question: Table,
     exchange: Table,
 }
@@ -131,7 +132,7 @@ impl Default for Coverage {
     fn default() -> Self {
         Self {
             machine: Table::new("machine", &MACHINE, &SUPERVISED),
-            negotiation: Table::new("negotiation", &NEGOTIATION, &ARRIVED),
+            lease_client: Table::new("lease client", &LEASE_CLIENT, &ARRIVED),
             question: Table::new("question", &QUESTION, &ARRIVED),
             exchange: Table::new("exchange", &EXCHANGE, &ARRIVED),
         }
@@ -179,11 +180,11 @@ impl Coverage {
     }
 
     fn tables(&self) -> [&Table; 4] {
-        [&self.machine, &self.negotiation, &self.question, &self.exchange]
+        [&self.machine, &self.lease_client, &self.question, &self.exchange]
     }
 
     fn tables_mut(&mut self) -> [&mut Table; 4] {
-        [&mut self.machine, &mut self.negotiation, &mut self.question, &mut self.exchange]
+        [&mut self.machine, &mut self.lease_client, &mut self.question, &mut self.exchange]
     }
 }
 
@@ -194,12 +195,12 @@ pub(super) trait Observed: Conversation {
 
 impl Observed for HoldConversation {
     fn count(&self, event: &'static str, coverage: &mut Coverage) {
-        coverage.negotiation.count(self.state_name(), event);
+        coverage.lease_client.count(self.state_name(), event);
         coverage.exchange.count(self.exchange.state_name(), event);
     }
 }
 
-/// Each event concerns one of many negotiations, so only the exchange is counted.
+/// Each event concerns one of many requests, so only the exchange is counted.
 impl Observed for SharedConversation {
     fn count(&self, event: &'static str, coverage: &mut Coverage) {
         coverage.exchange.count(self.exchange_state_name(), event);

@@ -8,7 +8,7 @@ use super::network::{ToClient, ToServer};
 use super::task::Site;
 use super::wire;
 use crate::store::redis::codec::{Call, ScriptReply, Setting, Wake};
-use crate::store::redis::conversation::{Answer, Exchange, Question, Retry};
+use crate::store::redis::conversation::{Exchange, Question, Retry};
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event, Transport};
 use crate::store::redis::keys::Keyspace;
@@ -26,10 +26,7 @@ pub(super) async fn ask(site: &Site, call: Call, retry: Retry) -> Result<ScriptR
     let mut route = Route::new(site);
     route.run(&mut Counted(&mut question, site)).await;
     route.close();
-    question.into_result().map(|(_, answer)| match answer {
-        Answer::Reply(reply) => reply,
-        Answer::Value(value) => unreachable!("a script replied {value:?}"),
-    })
+    question.into_reply()
 }
 
 /// The commands of a process at the server.

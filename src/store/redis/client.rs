@@ -87,10 +87,7 @@ impl Client {
         let until = Boottime::now() + self.limit;
         let mut question = Question::call(&mut self.exchange, call, self.retry, until);
         blocking::run(&mut self.route, &mut question);
-        match question.into_result().map_err(|failure| self.with_right(failure))?.1 {
-            Answer::Reply(reply) => Ok(reply),
-            Answer::Value(_) => Err(self.exchange.failure(ErrorKind::UnexpectedReply)),
-        }
+        question.into_reply().map_err(|failure| self.with_right(failure))
     }
 
     /// Sends a command and gives its reply.

@@ -3,11 +3,10 @@
 //!
 //! This module is pure: it has no clock and no I/O.
 //!
-//! - `exchange`: one connection at a time, with what is in flight on it. `verdict` and `retry`: its
-//!   rules.
+//! - `exchange`: one connection at a time, with what is in flight on it. `verdict`: its rules.
 //! - `question`: one command or script call with its reply.
-//! - `session`: the request of one session. `negotiation`: knows what the server says about the
-//!   lock. `replication`: asks which replicas have it. `release`: gives it back.
+//! - `session`: the request of one session, whose `store::lease_client` decides what it says.
+//!   `replication`: asks which replicas have the grant. `release`: gives it back.
 //! - `hold`: keeps a session alive over a connection of its own. `piecemeal`: renews a lease whose
 //!   slot migrates.
 //! - `shared`: keeps many sessions alive over one connection. `separate`: keeps many sessions
@@ -29,12 +28,10 @@
 
 mod exchange;
 mod hold;
-mod negotiation;
 mod piecemeal;
 mod question;
 mod release;
 mod replication;
-mod retry;
 mod separate;
 mod session;
 mod shared;
@@ -46,6 +43,7 @@ pub(crate) use exchange::Exchange;
 pub(crate) use hold::HoldConversation;
 pub(crate) use question::{Answer, Question};
 pub(crate) use release::Release;
-pub(crate) use retry::Retry;
 pub(crate) use separate::{Part, SeparateConversations};
 pub(crate) use shared::SharedConversation;
+
+pub(crate) use crate::store::lease_client::Retry;

@@ -4,7 +4,9 @@ use std::fmt;
 
 use rustix::io::Errno;
 
+use super::target::Kind;
 use crate::store::error::Error;
+use crate::store::lease_client::FailureClass;
 use crate::tables::FORMAT;
 use crate::words::{Explained, reason};
 
@@ -190,32 +192,30 @@ impl ErrorKind {
         }
     }
 
-    /// Whether the failure may pass soon, so that a retry makes sense.
-    pub(super) fn is_transient(&self) -> bool {
-        matches!(
-            self,
-            Self::Unresolved(_)
-                | Self::Refused
-                | Self::NoSocket
-                | Self::Unreachable(_)
-                | Self::TimedOut(_)
-                | Self::Closed(_)
-                | Self::ConnectionFailed(_)
-                | Self::ReadOnly
-                | Self::Loading
-                | Self::ClusterDown
-                | Self::Migrating
-                | Self::OutOfMemory
-                | Self::Busy
-                | Self::MasterDown
-                | Self::CannotSave
-                | Self::TooFewReplicas
-                | Self::TooManyClients
-                | Self::QueueFull
-                | Self::NotTheMaster
-                | Self::LostReplica
-                | Self::StalePassword
-        )
+    /// What the failure says about the next attempt at a store of this kind.
+    pub(super) fn class(&self, store: &Kind) -> FailureClass {
+        let class = match self {
+            Self::Unresolved(_) | Self::Refused | Self::NoSocket | Self::Unreachable(_) => FailureClass::Absent,
+            Self::ReadOnly | Self::OutOfMemory => FailureClass::WrongServer,
+            Self::TimedOut(_)
+            | Self::Closed(_)
+            | Self::ConnectionFailed(_)
+            | Self::Loading
+            | Self::ClusterDown
+            | Self::Migrating
+            | Self::Busy
+            | Self::MasterDown
+            | Self::CannotSave
+            | Self::TooFewReplicas
+            | Self::TooManyClients
+            | Self::QueueFull
+            | Self::NotTheMaster
+            | Self::LostReplica
+            | Self::StalePassword => FailureClass::Transient,
+            _ => return FailureClass::Permanent,
+        };
+        // Where the URL leads to several servers, another one may be right.
+        if *store == Kind::Single { class } else { FailureClass::Transient }
     }
 
     /// Whether an error reply of this kind is about its command, so that the server may accept
@@ -395,8 +395,9 @@ impl Right {
 }
 
 impl Failure {
+    /// Whether the failure may pass soon, so that a retry makes sense.
     pub(super) fn is_transient(&self) -> bool {
-        self.kind.is_transient()
+        self.kind.class(&Kind::Single) != FailureClass::Permanent
     }
 
     /// The failure to report of two consecutive ones: a timeout says less than the failure before

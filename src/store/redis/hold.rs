@@ -99,11 +99,11 @@ impl Handle for RedisHold {
     fn release(&mut self, end: Option<End>) -> Result<Released, Error> {
         if let Some(mut release) = self.releasing.take() {
             blocking::run(&mut self.route, &mut release.question);
-            return Ok(release.result(Boottime::now())?);
+            return release.result(Boottime::now());
         }
         let Some(mut release) = self.conversation.release(end, Boottime::now()) else { return Ok(Released::Done) };
         blocking::run(&mut self.route, &mut release.question);
-        Ok(release.result(Boottime::now())?)
+        release.result(Boottime::now())
     }
 
     fn release_early(&mut self, end: Option<End>) -> Result<Option<Released>, Error> {
@@ -117,21 +117,21 @@ impl Handle for RedisHold {
         }
         // The command goes on without the connection.
         self.route = self.route.another(REPLY_MAX);
-        Ok(Some(release.result(Boottime::now())?))
+        release.result(Boottime::now()).map(Some)
     }
 
     fn give_up(&mut self) -> Result<Standing, Error> {
         let mut giving_up = self.conversation.give_up(Boottime::now());
         blocking::run(&mut self.route, &mut giving_up.question);
         let mut reply = giving_up.reply()?;
-        if reply == Some(ScriptReply::Unknown) {
+        if reply == ScriptReply::Unknown {
             // A waiter whose job is done has left the queue already.
             let mut asking = self.conversation.ask_once_more(Boottime::now());
             blocking::run(&mut self.route, &mut asking.question);
             reply = asking.reply()?;
         }
         match reply {
-            Some(ScriptReply::Over(standing)) => Ok(standing),
+            ScriptReply::Over(standing) => Ok(standing),
             // The request was granted in the meantime.
             _ => {
                 blocking::run(&mut self.route, &mut self.conversation.claim(Boottime::now()));

@@ -16,7 +16,8 @@ use crate::lock::past::{Ending, Remembered};
 use crate::lock::records::{ClaimRecord, Phase, Revocation, Session};
 use crate::lock::request::{Calendar, Claim, Job, OncePer, SessionId, Terms};
 use crate::lock::resource::Resource;
-use crate::store::handle::{Obstruction, Standing};
+use crate::store::handle::{Grant, Obstruction, Standing};
+use crate::store::lease_client::LeaseReply;
 use crate::system::clock::StoreTime;
 
 /// The reply to a call.
@@ -145,6 +146,23 @@ impl ScriptReply {
             },
             _ => return None,
         })
+    }
+}
+
+impl From<ScriptReply> for LeaseReply {
+    fn from(reply: ScriptReply) -> Self {
+        match reply {
+            ScriptReply::Granted { lease: Some(lease), tokens, slots, last, is_revoked } => {
+                Self::Granted { lease, grant: Grant { tokens, slots, last, deadline: None, is_revoked } }
+            }
+            ScriptReply::Waiting { seq, position, next } => Self::Waiting { place: seq, position, next },
+            ScriptReply::Over(standing) => Self::Over(standing),
+            ScriptReply::Refused(refusal) => Self::Over(Standing::Refused(refusal)),
+            ScriptReply::Released(tokens) => Self::Released(tokens),
+            ScriptReply::KeptUntil(_) => Self::Kept,
+            ScriptReply::Unknown => Self::Unknown,
+            _ => Self::Other,
+        }
     }
 }
 

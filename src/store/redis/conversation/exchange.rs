@@ -11,10 +11,9 @@ use std::time::Duration;
 
 use redis::{Cmd, ServerError, Value};
 
-use super::negotiation::Command;
-use super::retry::suggests_wrong_server;
 use super::verdict::Verdict;
 use crate::lock::request::SessionId;
+use crate::store::lease_client::{Command, FailureClass, LeaseReply};
 use crate::store::redis::codec::{Call, NEEDED_MAX, ScriptReply, Setting};
 use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::interface::{Action, Redirect, Seek};
@@ -77,8 +76,10 @@ pub(super) enum Asked {
     Question,
     /// A command before that of the question. The server may fail it.
     Probe,
-    /// A command of the negotiation of a session.
+    /// A command of a session.
     Session(SessionId, Command),
+    /// Which replicas have the grant.
+    Copies,
     /// The release of a session that shares the connection.
     Release(SessionId),
 }
@@ -175,7 +176,7 @@ impl Exchange {
 
     /// Whether the server may have got what was sent before this failure.
     pub(super) fn may_have_sent(&self, failure: &ErrorKind) -> bool {
-        self.is_open() && !suggests_wrong_server(failure, &self.target.kind)
+        self.is_open() && !matches!(failure.class(&self.target.kind), FailureClass::Absent | FailureClass::WrongServer)
     }
 
     /// Whether the server may have got what was sent at `sent` before this failure. What waits for
@@ -367,8 +368,8 @@ impl Exchange {
     /// A replica that was the primary knows no session and refuses every request, and so does an
     /// empty server without memory. If its answer ended the outage, the client would ask it again
     /// and again without a pause.
-    pub(super) fn answered(&mut self, reply: &ScriptReply) -> bool {
-        let is_over = *reply != ScriptReply::Unknown;
+    pub(super) fn answered(&mut self, reply: &LeaseReply) -> bool {
+        let is_over = *reply != LeaseReply::Unknown;
         if is_over {
             self.served();
         }

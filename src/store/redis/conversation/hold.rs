@@ -8,7 +8,6 @@ use std::time::Duration;
 use redis::{ServerError, Value};
 
 use super::exchange::{Asked, Exchange, Outcome};
-use super::negotiation::{Command, State};
 use super::piecemeal::{Next, Piecemeal};
 use super::release::Release;
 use super::replication::Copies;
@@ -18,6 +17,7 @@ use crate::lock::request::Request;
 use crate::lock::resource::Resource;
 use crate::store::error::Error;
 use crate::store::handle::{Grant, Replicas, Standing};
+use crate::store::lease_client::{Command, LeaseReply, State};
 use crate::store::redis::codec::{Call, Lease, ScriptReply};
 use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::interface::{Action, Conversation, Event};
@@ -31,6 +31,8 @@ pub(crate) struct HoldConversation {
     pub(crate) exchange: Exchange,
     session: Session,
     request: Request,
+    /// The copies of the grant that must exist before it counts.
+    replicas: Replicas,
     /// The renewal under way while the slot of a held lock migrates.
     piecemeal: Option<Piecemeal>,
 }
@@ -49,8 +51,8 @@ impl HoldConversation {
     ) -> Result<Self, Error> {
         // The rest is for taking the request back if the server does not answer.
         let until = now + connect_timeout / 10 * 9;
-        let session = Session::new(&request, replicas, &exchange, connect_timeout, until)?;
-        Ok(Self { exchange, session, request, piecemeal: None })
+        let session = Session::new(&request, replicas != Replicas::default(), &exchange, connect_timeout, until)?;
+        Ok(Self { exchange, session, request, replicas, piecemeal: None })
     }
 
     /// The resources of the request, each once.
@@ -61,12 +63,12 @@ impl HoldConversation {
     /// How long a look at the holders may take. Nothing else happens meanwhile, so a grant that
     /// comes in this time is claimed only afterwards.
     pub(crate) fn inspect_limit(&self) -> Duration {
-        INSPECT_LIMIT.min(self.session.negotiation.ttl() / 4)
+        INSPECT_LIMIT.min(self.session.client.ttl() / 4)
     }
 
     /// Why the server can't be used, once that is known.
     pub(in crate::store::redis) fn failure(&self) -> Option<&Failure> {
-        if let State::Failed { failure, .. } = self.session.negotiation.state() { Some(failure) } else { None }
+        if let State::Failed { failure, .. } = self.session.client.state() { Some(failure) } else { None }
     }
 
     /// How the request stands.
@@ -74,7 +76,7 @@ impl HoldConversation {
     /// # Errors
     /// The server can't be used, or the grant has too few copies.
     pub(crate) fn standing(&self) -> Result<Standing, Error> {
-        self.session.negotiation.standing(&self.exchange.target)
+        self.session.client.standing()
     }
 
     /// Begins to release whatever the server may keep for this request; nothing is left to do
@@ -82,7 +84,7 @@ impl HoldConversation {
     pub(crate) fn release(&mut self, end: Option<End>, now: Boottime) -> Option<Release<&mut Exchange>> {
         let (call, held) = self.releasing(end)?;
         // A server that has not answered the request in time gets what is left of the time.
-        let is_failed = matches!(self.session.negotiation.state(), State::Failed { .. });
+        let is_failed = matches!(self.session.client.state(), State::Failed { .. });
         let limit = if is_failed { self.session.connect_timeout / 20 } else { self.session.connect_timeout };
         Some(Release::new(&mut self.exchange, call, held, limit, now))
     }
@@ -98,7 +100,7 @@ impl HoldConversation {
 
     /// Does the same for a hold without a command, and takes the connection with it.
     pub(super) fn into_release(self, now: Boottime) -> Option<Release<Box<Exchange>>> {
-        let (call, held) = self.releasing(self.session.negotiation.held().map(|_| End::KEPT))?;
+        let (call, held) = self.releasing(self.session.client.held().map(|_| End::KEPT))?;
         Some(Release::new(Box::new(self.exchange), call, held, self.session.connect_timeout, now))
     }
 
@@ -115,7 +117,7 @@ impl HoldConversation {
     /// Begins to claim a grant at once. The conversation is over when its standing is known, or at
     /// the limit of a connection.
     pub(crate) fn claim(&mut self, now: Boottime) -> Claiming<'_> {
-        let commands = self.session.negotiation.claim();
+        let commands = self.session.client.claim();
         self.send(commands, now);
         Claiming { until: now + self.session.connect_timeout, now, hold: self }
     }
@@ -126,22 +128,22 @@ impl HoldConversation {
 
     /// The call that releases what the server may keep, and the grant among it.
     fn releasing(&self, end: Option<End>) -> Option<(Call, Option<Grant>)> {
-        let may_be_kept = self.session.negotiation.may_be_kept(self.exchange.is_open());
-        let held = || self.session.negotiation.held().cloned();
+        let may_be_kept = self.session.client.may_be_kept(self.exchange.is_open());
+        let held = || self.session.client.held().cloned();
         may_be_kept.then(|| (self.session.release(end, &self.request.job), held()))
     }
 
-    /// The name of the negotiation's state, for tests that count what they reach.
+    /// The name of the client's state, for tests that count what they reach.
     #[cfg(test)]
     pub(crate) fn state_name(&self) -> &'static str {
-        self.session.negotiation.state().name()
+        self.session.client.state().name()
     }
 
     fn send(&mut self, commands: Vec<Command>, now: Boottime) {
-        let is_renewal = |asked| matches!(asked, Asked::Session(_, Command::Renew { .. }));
+        let is_renewal = |asked| matches!(asked, Asked::Session(_, Command::Renew));
         for command in commands {
             // The renewal in flight reports whatever has happened by now.
-            if !matches!(command, Command::Renew { .. }) || !self.exchange.in_flight().any(is_renewal) {
+            if command != Command::Renew || !self.exchange.in_flight().any(is_renewal) {
                 self.session.send(command, Some(&self.request), &mut self.exchange, now);
             }
         }
@@ -153,21 +155,19 @@ impl HoldConversation {
             (Asked::Part(resource), outcome) => return self.on_part(resource, outcome, now),
             (_, Outcome::Redirect(redirect)) => return self.exchange.follow(redirect),
             (Asked::Session(_, command), Outcome::Reply { reply, sent }) => {
-                return self.on_answer(command, reply, sent, now);
+                return self.on_answer(command, reply.into(), sent, now);
             }
-            (Asked::Session(_, Command::Replicate(_)), Outcome::Value(value)) => {
+            (Asked::Copies, Outcome::Value(value)) => {
                 let copies = Copies::of(&value).ok_or_else(|| self.exchange.failure(ErrorKind::UnexpectedReply))?;
                 self.exchange.served();
-                self.session.negotiation.on_replicated(copies);
+                self.session.client.on_replicated(copies.lacking(self.replicas, &self.exchange.target.shown()));
             }
-            (Asked::Session(_, Command::Renew { .. }), Outcome::TryAgain(_))
-                if self.session.negotiation.held().is_some() =>
-            {
+            (Asked::Session(_, Command::Renew), Outcome::TryAgain(_)) if self.session.client.held().is_some() => {
                 self.renew_piecemeal(now);
             }
             (asked, Outcome::TryAgain(call)) => {
                 // A waiter has its place all the same.
-                if let State::Asking { .. } = self.session.negotiation.state() {
+                if let State::Asking { .. } = self.session.client.state() {
                     self.exchange.note(ErrorKind::Migrating);
                 }
                 self.exchange.delay(asked, call, now);
@@ -177,18 +177,16 @@ impl HoldConversation {
         Ok(())
     }
 
-    fn on_answer(
-        &mut self,
-        command: Command,
-        reply: ScriptReply,
-        sent: Boottime,
-        now: Boottime,
-    ) -> Result<(), Failure> {
+    fn on_answer(&mut self, command: Command, reply: LeaseReply, sent: Boottime, now: Boottime) -> Result<(), Failure> {
         self.exchange.answered(&reply);
         self.piecemeal = None;
-        let commands = self.session.negotiation.on_reply(command, reply, sent, now);
-        let commands = commands.map_err(|kind| self.exchange.failure(kind))?;
+        let commands = self.session.client.on_reply(command, reply, sent, now);
+        let commands = commands.ok_or_else(|| self.exchange.failure(ErrorKind::UnexpectedReply))?;
         self.send(commands, now);
+        if let State::Replicating { .. } = self.session.client.state() {
+            let timeout = self.session.client.replica_timeout(self.session.connect_timeout);
+            self.exchange.command(Asked::Copies, Copies::command(self.replicas, timeout), now);
+        }
         Ok(())
     }
 
@@ -199,7 +197,7 @@ impl HoldConversation {
         for resource in piecemeal.left() {
             for lease in Lease::ALL {
                 let name = self.session.resources[resource].clone();
-                let call = Call::renew_alone(self.session.id, name, self.session.negotiation.ttl(), lease);
+                let call = Call::renew_alone(self.session.id, name, self.session.client.ttl(), lease);
                 self.exchange.call(Asked::Part(resource), call, now);
             }
         }
@@ -217,11 +215,10 @@ impl HoldConversation {
         if self.exchange.in_flight().any(|asked| matches!(asked, Asked::Part(_))) {
             return Ok(());
         }
-        match (piecemeal.next(), self.session.negotiation.held()) {
+        match (piecemeal.next(), self.session.client.held()) {
             (Next::Renewed { since, lease }, Some(grant)) => {
-                let Grant { tokens, slots, last, is_revoked, .. } = grant.clone();
-                let granted = ScriptReply::Granted { lease: Some(lease), tokens, slots, last, is_revoked };
-                self.on_answer(Command::Renew { subscribed: false }, granted, since, now)
+                let granted = LeaseReply::Granted { lease, grant: grant.clone() };
+                self.on_answer(Command::Renew, granted, since, now)
             }
             (Next::Redirect(redirect), _) => self.exchange.follow(redirect),
             _ => Err(self.exchange.failure(ErrorKind::Migrating)),
@@ -230,28 +227,28 @@ impl HoldConversation {
 
     fn on_failure(&mut self, failure: Failure, now: Boottime) {
         let failure = self.session.named(failure, &self.exchange);
-        let (retry, until) = self.session.negotiation.persistence();
+        let (retry, until) = self.session.client.persistence();
         let is_sent = self.exchange.may_have_sent(failure.kind());
-        let is_final = !retry.covers(failure.kind(), &self.exchange.target.kind);
+        let is_final = !retry.covers(failure.kind().class(&self.exchange.target.kind));
         if !is_final && until.is_none_or(|until| now < until) {
             let failures = self.exchange.failures().saturating_add(1);
-            let pause = self.session.pause(failures);
-            self.session.negotiation.on_disconnect(is_sent);
+            let pause = self.session.client.retry_after(failures, self.session.id);
+            self.session.client.on_disconnect(is_sent);
             self.exchange.reconnect(failure, now + pause, Action::Close);
             return;
         }
         // A server that refuses the login may still have carried out the request behind it.
         let is_answered = self.exchange.in_flight().next().is_none();
         let failure = self.exchange.give_up(failure);
-        self.session.negotiation.on_failure(failure, is_sent && !(is_final && is_answered));
+        self.session.client.on_failure(failure, is_sent && !(is_final && is_answered));
     }
 
     /// When the server has been silent for too long.
     fn limit(&self) -> Option<Boottime> {
-        if let State::Asking { until, .. } = self.session.negotiation.state() {
+        if let State::Asking { until, .. } = self.session.client.state() {
             return Some(*until);
         }
-        self.exchange.oldest_sent().map(|sent| sent + self.session.reply_timeout())
+        self.exchange.oldest_sent().map(|sent| sent + self.session.client.reply_timeout(self.session.connect_timeout))
     }
 }
 
@@ -294,7 +291,7 @@ impl Conversation for HoldConversation {
                 Ok(())
             }
             Event::Message(_) => {
-                let commands = self.session.negotiation.on_message();
+                let commands = self.session.client.on_message();
                 self.send(commands, now);
                 Ok(())
             }
@@ -309,7 +306,7 @@ impl Conversation for HoldConversation {
     }
 
     fn tick(&mut self, now: Boottime) {
-        self.session.negotiation.expire(now);
+        self.session.client.expire(now);
         if self.is_over() {
             return;
         }
@@ -317,9 +314,9 @@ impl Conversation for HoldConversation {
             return self.exchange.act(Action::ReportTimeout);
         }
         let commands = if self.exchange.open(now) {
-            self.session.negotiation.on_connect()
+            self.session.client.on_connect()
         } else if !self.exchange.resume(now) && self.exchange.is_quiet() {
-            self.session.negotiation.tick(now)
+            self.session.client.tick(now)
         } else {
             return;
         };
@@ -334,12 +331,12 @@ impl Conversation for HoldConversation {
         if self.is_over() {
             return None;
         }
-        let due = if self.exchange.is_quiet() { self.session.negotiation.due() } else { None };
+        let due = if self.exchange.is_quiet() { self.session.client.due() } else { None };
         [self.exchange.timeout(), due, self.limit()].into_iter().flatten().min()
     }
 
     fn is_over(&self) -> bool {
-        self.session.negotiation.is_over()
+        self.session.client.is_over()
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::exchange::{Asked, Exchange, Outcome};
-use super::retry::Retry;
+use crate::store::lease_client::Retry;
 use crate::store::redis::codec::{Call, ScriptReply};
 use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::interface::{Action, Conversation, Event};
@@ -110,6 +110,12 @@ impl<E: DerefMut<Target = Exchange>> Question<E> {
         }
     }
 
+    /// The reply of the script, or the failure as [`into_result`](Self::into_result) gives it.
+    pub(crate) fn into_reply(self) -> Result<ScriptReply, Failure> {
+        let unexpected = self.exchange.failure(ErrorKind::UnexpectedReply);
+        if let Answer::Reply(reply) = self.into_result()?.1 { Ok(reply) } else { Err(unexpected) }
+    }
+
     /// The names of the states of the question and its exchange, for tests that count what they
     /// reach.
     #[cfg(test)]
@@ -180,7 +186,7 @@ impl<E: DerefMut<Target = Exchange>> Question<E> {
                 Action::Close
             }
         };
-        if self.until <= now || !self.retry.covers(failure.kind(), &self.exchange.target.kind) {
+        if self.until <= now || !self.retry.covers(failure.kind().class(&self.exchange.target.kind)) {
             let failure = self.exchange.give_up(failure);
             self.end(Err(failure));
         } else {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
+use crate::store::error::Error;
 use crate::store::handle::Replicas;
 use crate::words::Explained;
 
@@ -41,15 +42,12 @@ impl Copies {
         }
     }
 
-    pub(super) fn are_enough(self, wanted: Replicas) -> bool {
-        self.disk && self.replicas >= i64::from(wanted.count)
-    }
-
-    /// Which copies are missing, and what to do, for the message about a grant that is released.
-    pub(super) fn lacking(self, wanted: Replicas) -> Explained {
+    /// The error about the copies that are missing at `server`, if there are any.
+    pub(super) fn lacking(self, wanted: Replicas, server: &str) -> Option<Error> {
         let Self { disk, replicas } = self;
         let count = wanted.count;
-        match wanted.on_disk {
+        let words = match wanted.on_disk {
+            _ if disk && replicas >= i64::from(count) => return None,
             true if !disk => Explained::new(
                 "the disk of the server does not have the lock in time, so it was given back",
                 "see to the disk, or raise --ttl",
@@ -62,7 +60,8 @@ impl Copies {
                 format!("{replicas} of {count} replicas have the lock, so it was given back"),
                 "see to the replicas or lower --replicas",
             ),
-        }
+        };
+        Some(Error::Unavailable(words.behind(format_args!("'{server}': "))))
     }
 }
 
@@ -78,11 +77,12 @@ mod tests {
 
     #[test]
     fn disks_of_the_primary_and_of_all_wanted_replicas_are_enough() {
-        assert!(copies(1, 2).are_enough(ON_DISK) && copies(1, 3).are_enough(ON_DISK));
-        assert!(!copies(0, 2).are_enough(ON_DISK) && !copies(1, 1).are_enough(ON_DISK));
-        assert!(copies(1, 0).are_enough(Replicas { count: 0, ..ON_DISK }), "the disk of the primary alone");
-        assert!(copies(0, 2).lacking(ON_DISK).what.starts_with("the disk of the server does not have the lock"));
-        assert!(copies(1, 1).lacking(ON_DISK).what.starts_with("the disks of 1 of 2 replicas have the lock"));
+        let lacking = |copies: Copies, wanted| copies.lacking(wanted, "h").map(|error| error.to_string());
+        assert_eq!([lacking(copies(1, 2), ON_DISK), lacking(copies(1, 3), ON_DISK)], [None, None]);
+        assert_eq!(lacking(copies(1, 0), Replicas { count: 0, ..ON_DISK }), None, "the disk of the primary alone");
+        let starts = |copies, words| lacking(copies, ON_DISK).unwrap().starts_with(words);
+        assert!(starts(copies(0, 2), "'h': the disk of the server does not have the lock"));
+        assert!(starts(copies(1, 1), "'h': the disks of 1 of 2 replicas have the lock"));
     }
 
     #[test]

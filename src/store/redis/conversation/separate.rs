@@ -9,10 +9,10 @@ use std::time::Duration;
 use super::exchange::Exchange;
 use super::hold::HoldConversation;
 use super::question::Question;
-use super::release::{Release, take_back};
+use super::release::Release;
 use crate::lock::request::{Request, SessionId};
-use crate::store::error::Error;
 use crate::store::handle::{Replicas, Standing};
+use crate::store::lease_client::take_back;
 use crate::store::redis::interface::Conversation as _;
 use crate::store::sessions;
 use crate::system::clock::Boottime;
@@ -148,8 +148,7 @@ impl Stage {
             }
             Self::Release { release, .. } if release.question.is_over() => {
                 let Self::Release { release, is_awaited } = mem::replace(self, Self::Ended) else { return None };
-                let released = release.result(now).map_err(Error::from);
-                is_awaited.then_some(sessions::Report::Released(released))
+                is_awaited.then(|| sessions::Report::Released(release.result(now)))
             }
             Self::Release { .. } | Self::Ended => None,
         }

@@ -6,15 +6,12 @@ use std::time::Duration;
 use redis::ServerError;
 
 use super::exchange::{Asked, Exchange};
-use super::negotiation::{Command, Negotiation};
-use super::replication::Copies;
-use super::retry::spread;
 use super::verdict::Verdict;
 use crate::lock::past::End;
 use crate::lock::request::{self, Job, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::store::error::Error;
-use crate::store::handle::Replicas;
+use crate::store::lease_client::{Command, LeaseClient};
 use crate::store::redis::codec::Call;
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::Action;
@@ -26,7 +23,7 @@ use crate::words::Explained;
 /// A session.
 pub(super) struct Session {
     pub(super) id: SessionId,
-    pub(super) negotiation: Negotiation,
+    pub(super) client: LeaseClient<Failure>,
     /// The resources of the request, each once.
     pub(super) resources: Vec<Resource>,
     pub(super) connect_timeout: Duration,
@@ -41,7 +38,7 @@ impl Session {
     /// Cluster.
     pub(super) fn new(
         request: &Request,
-        replicas: Replicas,
+        needs_copies: bool,
         exchange: &Exchange,
         connect_timeout: Duration,
         until: Boottime,
@@ -51,8 +48,8 @@ impl Session {
         if exchange.target.kind == Kind::Cluster {
             check_slots(&resources)?;
         }
-        let negotiation = Negotiation::new(terms, request.claims.len(), replicas, until);
-        Ok(Self { id: request.session, negotiation, resources, connect_timeout })
+        let client = LeaseClient::new(terms, request.claims.len(), needs_copies, until);
+        Ok(Self { id: request.session, client, resources, connect_timeout })
     }
 
     /// Sends a command; tells whether a reply follows. `request` is there as long as the session
@@ -65,19 +62,16 @@ impl Session {
         now: Boottime,
     ) -> bool {
         let asked = Asked::Session(self.id, command);
-        if let Command::Renew { .. } | Command::Acquire { .. } = command {
-            exchange.check_master(self.reply_timeout(), now);
+        let subscribed = self.client.is_subscribed();
+        if command != Command::Subscribe {
+            exchange.check_master(self.client.reply_timeout(self.connect_timeout), now);
         }
         match (command, request) {
-            (Command::Acquire { place, waited, subscribed }, Some(request)) => {
+            (Command::Acquire { place, waited }, Some(request)) => {
                 exchange.call(asked, Call::acquire_after(waited, request, place, subscribed), now);
             }
-            (Command::Renew { subscribed }, _) => {
+            (Command::Renew, _) => {
                 exchange.call(asked, Call::renew(self.id, self.resources.clone(), subscribed), now);
-            }
-            (Command::Replicate(replicas), _) => {
-                let timeout = self.negotiation.replica_timeout(self.connect_timeout);
-                exchange.command(asked, Copies::command(replicas, timeout), now);
             }
             (Command::Subscribe, _) => {
                 exchange.act(Action::Subscribe(self.channel(exchange)));
@@ -90,7 +84,7 @@ impl Session {
 
     /// Ends the subscription, if there is one.
     pub(super) fn unsubscribe(&mut self, exchange: &mut Exchange) {
-        if self.negotiation.unsubscribe() {
+        if self.client.unsubscribe() {
             exchange.act(Action::Unsubscribe(self.channel(exchange)));
         }
     }
@@ -111,7 +105,7 @@ impl Session {
     /// The session can't do without it.
     pub(super) fn on_subscribe_failed(&self, error: &ServerError, exchange: &mut Exchange) -> Result<(), Failure> {
         // A holder does without: the next renewal tells of a break.
-        if self.negotiation.held().is_some() {
+        if self.client.held().is_some() {
             return Ok(());
         }
         match exchange.judge(error) {
@@ -124,16 +118,6 @@ impl Session {
     /// A failure of this session's commands, which names the keys that it may be about.
     pub(super) fn named(&self, failure: Failure, exchange: &Exchange) -> Failure {
         failure.with_keys(|| exchange.setting.keyspace.shown(&self.resources))
-    }
-
-    /// How long an answer may take before the connection is given up.
-    pub(super) fn reply_timeout(&self) -> Duration {
-        self.negotiation.reply_timeout(self.connect_timeout)
-    }
-
-    /// The pause after so many consecutive failures.
-    pub(super) fn pause(&self, failures: u32) -> Duration {
-        spread(self.negotiation.retry_after(failures), self.id, failures)
     }
 }
 

@@ -10,14 +10,10 @@ use redis::{ServerError, Value};
 
 use self::member::{Member, Releasing, Trouble, Turn};
 use super::exchange::{Asked, Exchange, Outcome};
-use super::negotiation::{Command, State};
-use super::question::Answer;
-use super::release::{ToRelease, old_limit, take_back};
 use super::session::Session;
 use crate::lock::request::{Job, Request, SessionId};
-use crate::store::error::Error;
-use crate::store::handle::{Released, Replicas};
-use crate::store::redis::codec::ScriptReply;
+use crate::store::handle::Released;
+use crate::store::lease_client::{Command, LeaseReply, State, ToRelease, old_limit, take_back};
 use crate::store::redis::failure::{ErrorKind, Failure, Stage};
 use crate::store::redis::interface::{Action, Conversation, Event};
 use crate::store::redis::keys;
@@ -65,7 +61,7 @@ impl SharedConversation {
     pub(crate) fn acquire(&mut self, request: Request, now: Boottime) {
         let id = request.session;
         let until = now + self.connect_timeout;
-        let session = match Session::new(&request, Replicas::default(), &self.exchange, self.connect_timeout, until) {
+        let session = match Session::new(&request, false, &self.exchange, self.connect_timeout, until) {
             Ok(session) => session,
             Err(error) => return self.reports.push_back((id, sessions::Report::Standing(Err(error)))),
         };
@@ -85,7 +81,7 @@ impl SharedConversation {
         let mut released = take_back(&mut self.reports, id);
         if let Some(member) = self.sessions.get(&id).filter(|member| member.releasing.is_none()) {
             // A command that waits for the address of the server leaves, too.
-            if member.session.negotiation.may_be_kept(member.is_in_flight()) {
+            if member.session.client.may_be_kept(member.is_in_flight()) {
                 return self.part(id, true, now);
             }
             self.remove(id);
@@ -105,7 +101,7 @@ impl SharedConversation {
         if member.releasing.is_some() {
             self.send_release(id, now);
         } else {
-            let commands = member.session.negotiation.on_connect();
+            let commands = member.session.client.on_connect();
             self.send(id, commands, now);
         }
     }
@@ -144,10 +140,10 @@ impl SharedConversation {
         match (asked, self.exchange.on_reply(reply, now)) {
             (_, Ok(None)) => {}
             (Some(Asked::Session(id, command)), Ok(Some((_, Outcome::Reply { reply, sent })))) => {
-                self.on_answer(id, command, reply, sent, now);
+                self.on_answer(id, command, reply.into(), sent, now);
             }
             (Some(Asked::Release(id)), Ok(Some((_, Outcome::Reply { reply, .. })))) => {
-                self.on_released(id, reply, now);
+                self.on_released(id, reply.into(), now);
             }
             (Some(asked), Err(failure)) if failure.kind().concerns_one_command() => {
                 self.on_refused(asked, failure, now);
@@ -158,27 +154,30 @@ impl SharedConversation {
         Ok(())
     }
 
-    fn on_answer(&mut self, id: SessionId, command: Command, reply: ScriptReply, sent: Boottime, now: Boottime) {
+    fn on_answer(&mut self, id: SessionId, command: Command, reply: LeaseReply, sent: Boottime, now: Boottime) {
         let is_trouble_over = self.exchange.answered(&reply);
         let Some(member) = self.sessions.get_mut(&id) else { return };
         member.turn = Turn::Quiet;
         if member.releasing.is_some() {
             return self.send_release(id, now);
         }
-        let was_waiting = matches!(member.session.negotiation.state(), State::Waiting { .. });
-        let commands = match member.session.negotiation.on_reply(command, reply, sent, now) {
-            Ok(commands) => commands,
-            Err(kind) => return self.on_refused(Asked::Session(id, command), self.exchange.failure(kind), now),
+        let was_waiting = matches!(member.session.client.state(), State::Waiting { .. });
+        let Some(commands) = member.session.client.on_reply(command, reply, sent, now) else {
+            return self.on_refused(
+                Asked::Session(id, command),
+                self.exchange.failure(ErrorKind::UnexpectedReply),
+                now,
+            );
         };
         if is_trouble_over {
             member.trouble = None;
         }
-        let is_changed = match member.session.negotiation.state() {
+        let is_changed = match member.session.client.state() {
             State::Asking { .. } => false,
             State::Waiting { .. } => !was_waiting,
             _ => true,
         };
-        if member.session.negotiation.held().is_some() {
+        if member.session.client.held().is_some() {
             member.request = None;
         }
         if is_changed {
@@ -188,11 +187,11 @@ impl SharedConversation {
         self.end_if_over(id, now);
     }
 
-    fn on_released(&mut self, id: SessionId, reply: ScriptReply, now: Boottime) {
+    fn on_released(&mut self, id: SessionId, reply: LeaseReply, now: Boottime) {
         self.exchange.served();
         let Some(Releasing { to_release, in_doubt, is_awaited: true, .. }) = self.remove(id) else { return };
-        let released = to_release.result(Ok(Answer::Reply(reply)), in_doubt, now);
-        self.reports.push_back((id, sessions::Report::Released(released.map_err(Error::from))));
+        let released = to_release.result(Ok(reply), in_doubt, now);
+        self.reports.push_back((id, sessions::Report::Released(released)));
     }
 
     /// A command of a session got an error reply that is about this command.
@@ -209,7 +208,7 @@ impl SharedConversation {
             return self.fail(id, failure, now);
         }
         let failures = member.trouble.as_ref().map_or(1, |trouble| trouble.failures.saturating_add(1));
-        member.turn = Turn::Retry { at: now + member.session.pause(failures) };
+        member.turn = Turn::Retry { at: now + member.session.client.retry_after(failures, id) };
         member.trouble = Some(Box::new(Trouble { failures, failure }));
         self.schedule(id);
     }
@@ -219,7 +218,7 @@ impl SharedConversation {
         let Some(member) = self.sessions.get_mut(&id) else { return };
         // The command in flight reports whatever has happened by now.
         if member.releasing.is_none() && !member.is_in_flight() {
-            let commands = member.session.negotiation.on_message();
+            let commands = member.session.client.on_message();
             self.send(id, commands, now);
         }
     }
@@ -249,7 +248,7 @@ impl SharedConversation {
             if member.gives_up(failure.kind(), kind, now) {
                 ended.push(*id);
             }
-            let own = member.session.pause(failures);
+            let own = member.session.client.retry_after(failures, *id);
             pause = Some(pause.map_or(own, |pause: Duration| pause.min(own)));
         }
         self.heard = None;
@@ -280,7 +279,7 @@ impl SharedConversation {
         match member.turn {
             Turn::Retry { at } if at <= now => self.begin(id, now),
             Turn::Quiet if member.releasing.is_none() => {
-                let commands = member.session.negotiation.tick(now);
+                let commands = member.session.client.tick(now);
                 self.send(id, commands, now);
             }
             _ => self.schedule(id),
@@ -293,16 +292,16 @@ impl SharedConversation {
         let Some(member) = self.sessions.get_mut(&id) else { return };
         match &mut member.releasing {
             None => {
-                member.session.negotiation.on_failure(failure, member.is_in_flight());
+                member.session.client.on_failure(failure, member.is_in_flight());
                 self.report(id);
                 self.end_if_over(id, now);
             }
             Some(releasing) if releasing.is_awaited => {
-                let released = releasing.to_release.result(Err(failure), releasing.in_doubt, now);
-                self.reports.push_back((id, sessions::Report::Released(released.map_err(Error::from))));
+                let released = releasing.to_release.result(Err(failure.into()), releasing.in_doubt, now);
+                self.reports.push_back((id, sessions::Report::Released(released)));
                 // The server may come back before the lease ends.
                 releasing.is_awaited = false;
-                releasing.until = now + member.session.negotiation.kept_for();
+                releasing.until = now + member.session.client.kept_for();
                 self.schedule(id);
             }
             Some(_) => drop(self.remove(id)),
@@ -311,14 +310,14 @@ impl SharedConversation {
 
     fn report(&mut self, id: SessionId) {
         let Some(member) = self.sessions.get(&id) else { return };
-        let standing = member.session.negotiation.standing(&self.exchange.target);
+        let standing = member.session.client.standing();
         self.reports.push_back((id, sessions::Report::Standing(standing)));
     }
 
     /// Gives back what the server may keep for a session whose result is known.
     fn end_if_over(&mut self, id: SessionId, now: Boottime) {
-        let Some(member) = self.sessions.get(&id).filter(|member| member.session.negotiation.is_over()) else { return };
-        if member.session.negotiation.may_be_kept(false) {
+        let Some(member) = self.sessions.get(&id).filter(|member| member.session.client.is_over()) else { return };
+        if member.session.client.may_be_kept(false) {
             self.part(id, false, now);
         } else {
             self.remove(id);
@@ -330,11 +329,11 @@ impl SharedConversation {
     fn part(&mut self, id: SessionId, is_awaited: bool, now: Boottime) {
         let Some(member) = self.sessions.get_mut(&id) else { return };
         let is_closed = self.exchange.is_closed();
-        let to_release = ToRelease::new(member.session.negotiation.held().cloned(), now);
+        let to_release = ToRelease::new(member.session.client.held().cloned(), now);
         let until = if is_awaited {
             to_release.until(is_closed, self.connect_timeout)
         } else {
-            now + member.session.negotiation.kept_for()
+            now + member.session.client.kept_for()
         };
         member.releasing = Some(Releasing { to_release, until, in_doubt: false, is_awaited });
         member.request = None;

@@ -138,17 +138,17 @@ fn arguments_in_error_replies_are_not_shown() {
 #[test]
 fn failures_that_may_pass_soon_are_transient() {
     for text in ["LOADING x", "READONLY x", "CLUSTERDOWN x", "TRYAGAIN x", "BUSY x", "MASTERDOWN x", "OOM x"] {
-        assert!(ErrorKind::from_reply(&error(text)).is_transient(), "{text}");
+        assert!(ErrorKind::from_reply(&error(text)).of("h").is_transient(), "{text}");
     }
     for text in
         ["NOAUTH x", "WRONGPASS x", "NOPERM x", "ERR unknown command 'x'", "MOVED 1 h:1", "DENIED x", "ERR what"]
     {
-        assert!(!ErrorKind::from_reply(&error(text)).is_transient(), "{text}");
+        assert!(!ErrorKind::from_reply(&error(text)).of("h").is_transient(), "{text}");
     }
     for errno in [Errno::CONNREFUSED, Errno::NOENT, Errno::HOSTUNREACH, Errno::CONNRESET, Errno::TIMEDOUT, Errno::IO] {
-        assert!(ErrorKind::from_kernel(errno, Stage::Connecting).is_transient(), "{errno}");
+        assert!(ErrorKind::from_kernel(errno, Stage::Connecting).of("h").is_transient(), "{errno}");
     }
-    assert!(!ErrorKind::from_kernel(Errno::ACCESS, Stage::Connecting).is_transient());
+    assert!(!ErrorKind::from_kernel(Errno::ACCESS, Stage::Connecting).of("h").is_transient());
 }
 
 /// A proxy without a server behind it accepts and closes, before or after the TLS handshake.
@@ -185,4 +185,45 @@ fn message_names_the_server_and_what_to_do() {
     assert!(
         matches!(Error::from(ErrorKind::Loading.of("x")), Error::Unavailable(words) if words.what == "'x' is still loading data")
     );
+}
+
+/// The columns are the classes at a single server, and where the URL leads to several.
+#[test]
+fn class_depends_on_failure_and_store() {
+    use ErrorKind::*;
+    use FailureClass::{Absent, Permanent, Transient, WrongServer};
+    let text = String::new;
+    for (failure, expected) in [
+        (Refused, [Absent, Transient]),
+        (NoSocket, [Absent, Transient]),
+        (Unresolved(text()), [Absent, Transient]),
+        (Unreachable(text()), [Absent, Transient]),
+        (ReadOnly, [WrongServer, Transient]),
+        (OutOfMemory, [WrongServer, Transient]),
+        (TimedOut(Stage::Used), [Transient, Transient]),
+        (Closed(Stage::Used), [Transient, Transient]),
+        (ConnectionFailed(text()), [Transient, Transient]),
+        (Loading, [Transient, Transient]),
+        (ClusterDown, [Transient, Transient]),
+        (Migrating, [Transient, Transient]),
+        (Busy, [Transient, Transient]),
+        (MasterDown, [Transient, Transient]),
+        (CannotSave, [Transient, Transient]),
+        (TooFewReplicas, [Transient, Transient]),
+        (TooManyClients, [Transient, Transient]),
+        (QueueFull, [Transient, Transient]),
+        (NotTheMaster, [Transient, Transient]),
+        (LostReplica, [Transient, Transient]),
+        (NotAllowed, [Permanent, Permanent]),
+        (NoPassword, [Permanent, Permanent]),
+        (TooOld, [Permanent, Permanent]),
+        (UnexpectedReply, [Permanent, Permanent]),
+        (ForeignValue(text()), [Permanent, Permanent]),
+        (Other(text()), [Permanent, Permanent]),
+    ] {
+        assert_eq!(failure.class(&Kind::Single), expected[0], "{failure:?}");
+        for store in [Kind::Cluster, Kind::Sentinel { master: text() }] {
+            assert_eq!(failure.class(&store), expected[1], "{failure:?} {store:?}");
+        }
+    }
 }

@@ -1,11 +1,9 @@
 //! One of the sessions that share a connection: what is in flight for it, and when it needs
 //! attention.
 
-use super::super::negotiation::State;
-use super::super::release::{ToRelease, old_limit};
-use super::super::retry::Retry;
 use super::super::session::Session;
 use crate::lock::request::Request;
+use crate::store::lease_client::{Retry, State, ToRelease, old_limit};
 use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::target::Kind;
 use crate::system::clock::Boottime;
@@ -70,14 +68,14 @@ impl Member {
     pub(super) fn persistence(&self) -> (Retry, Option<Boottime>) {
         match &self.releasing {
             Some(releasing) => (Retry::WhileDown, Some(releasing.until)),
-            None => self.session.negotiation.persistence(),
+            None => self.session.client.persistence(),
         }
     }
 
     /// Whether the session makes no further attempt after a failure at `now`.
     pub(super) fn gives_up(&self, failure: &ErrorKind, store: &Kind, now: Boottime) -> bool {
         let (retry, until) = self.persistence();
-        !retry.covers(failure, store) || until.is_some_and(|until| until <= now)
+        !retry.covers(failure.class(store)) || until.is_some_and(|until| until <= now)
     }
 
     /// When to give up. A command in flight may wait behind those of many sessions, so the server
@@ -93,11 +91,11 @@ impl Member {
     /// and not silent.
     pub(super) fn silent_at(&self, heard: Option<Boottime>) -> Option<Boottime> {
         let Turn::InFlight { sent } = self.turn else { return None };
-        let is_asking = matches!(self.session.negotiation.state(), State::Asking { .. });
+        let is_asking = matches!(self.session.client.state(), State::Asking { .. });
         let timeout = match heard {
             Some(_) if is_asking || self.releasing.is_some() => old_limit(self.session.connect_timeout),
             None if self.releasing.is_some() => self.session.connect_timeout,
-            _ => self.session.reply_timeout(),
+            _ => self.session.client.reply_timeout(self.session.connect_timeout),
         };
         Some(heard.map_or(sent, |heard| sent.max(heard)) + timeout)
     }
@@ -105,7 +103,7 @@ impl Member {
     /// When the session needs attention even if nothing arrives.
     pub(super) fn next(&self, heard: Option<Boottime>) -> Option<Boottime> {
         let next = match self.turn {
-            Turn::Quiet if self.releasing.is_none() => self.session.negotiation.due(),
+            Turn::Quiet if self.releasing.is_none() => self.session.client.due(),
             Turn::Unsent | Turn::Quiet => None,
             Turn::InFlight { .. } => self.silent_at(heard),
             Turn::Retry { at } => Some(at),
@@ -117,7 +115,7 @@ impl Member {
     /// it.
     pub(super) fn on_disconnect(&mut self, has_left: impl FnOnce(Boottime) -> bool) {
         let is_sent = if let Turn::InFlight { sent } = self.turn { has_left(sent) } else { false };
-        self.session.negotiation.on_disconnect(is_sent);
+        self.session.client.on_disconnect(is_sent);
         if let Some(releasing) = &mut self.releasing {
             releasing.in_doubt |= is_sent;
         }

@@ -1,21 +1,24 @@
-//! Decides which commands a session sends about its lock, when, and what the answers mean, from the
-//! request to the end of the grant.
+//! Decides which commands a session sends about its lock to a store with leases, when, and what the
+//! replies mean, from the request to the end of the grant.
 //!
-//! Connections come and go, so every command may be sent twice. The server knows a request by its
-//! session. An answer counts from the instant at which its command was sent.
+//! This module is pure: it has no clock and no I/O. Each store translates its own replies and
+//! failures. Connections come and go, so every command may be sent twice. The store knows a request
+//! by its session. A reply counts from the instant at which its command was sent.
 
 use std::time::Duration;
 
-use super::replication::Copies;
-use super::retry::Retry;
+use super::error::Error;
+use super::handle::{Grant, Standing};
 use crate::lock::lease::Lease;
-use crate::lock::request::Terms;
-use crate::store::error::Error;
-use crate::store::handle::{Grant, Replicas, Standing};
-use crate::store::redis::codec::ScriptReply;
-use crate::store::redis::failure::{ErrorKind, Failure};
-use crate::store::redis::target::Target;
+use crate::lock::request::{SessionId, Terms};
 use crate::system::clock::Boottime;
+
+mod release;
+mod retry;
+
+pub(super) use release::{ToRelease, old_limit, take_back};
+pub(super) use retry::FailureClass;
+pub(crate) use retry::Retry;
 
 /// How long a lock is held before its holder subscribes to its own channel. A revocation reaches a
 /// subscriber at once and others at the next renewal; most commands have ended before either.
@@ -27,7 +30,7 @@ const STAGGER: Duration = Duration::from_millis(10);
 /// The longest such delay, for the last of a long queue.
 const STAGGER_MAX: Duration = Duration::from_secs(1);
 
-/// A command for the server.
+/// A command for the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Command {
     /// Make the request, or ask how it stands.
@@ -36,24 +39,47 @@ pub(super) enum Command {
         place: u64,
         /// How long it has waited so far.
         waited: Duration,
-        /// Whether this connection is subscribed to the session's channel.
-        subscribed: bool,
     },
     /// Subscribe to the session's channel.
     Subscribe,
     /// Show that the session is alive, and claim a grant.
-    Renew {
-        /// Whether this connection is subscribed to the session's channel.
-        subscribed: bool,
+    Renew,
+}
+
+/// Makes a request of which no place is known.
+const FIRST: Command = Command::Acquire { place: 0, waited: Duration::ZERO };
+
+/// The reply of the store to a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum LeaseReply {
+    /// The session holds the lock for the rest of this lease.
+    Granted { lease: Duration, grant: Grant },
+    /// The session waits.
+    Waiting {
+        /// The number by which the session finds its place again.
+        place: u64,
+        /// Its position in the queue; the first is 1.
+        position: u32,
+        /// How long until a lease in its way ends.
+        next: Option<Duration>,
     },
-    /// Wait until the grant has so many copies.
-    Replicate(Replicas),
+    /// The request is over and stands so.
+    Over(Standing),
+    /// The grant or the place in the queue is released. These are the tokens, claim by claim, each
+    /// 0 for a waiter.
+    Released(Vec<u64>),
+    /// The command has ended, and the hold stays.
+    Kept,
+    /// The session neither holds nor waits.
+    Unknown,
+    /// The store sent what answers none of these commands.
+    Other,
 }
 
 /// How far the request got.
 #[derive(Clone, Debug)]
-pub(super) enum State {
-    /// The server has not answered yet.
+pub(super) enum State<F> {
+    /// The store has not answered yet.
     Asking {
         /// When to give up.
         until: Boottime,
@@ -71,20 +97,20 @@ pub(super) enum State {
     Replicating { grant: Grant, due: Boottime },
     /// Granted.
     Held { grant: Grant, due: Boottime },
-    /// Granted, but only so many replicas have it.
-    TooFewCopies(Copies),
+    /// Granted, but too few replicas have it.
+    TooFewCopies(Error),
     /// Neither held nor in the queue, for the reason that the standing tells.
     Over(Standing),
-    /// The server can't be used.
+    /// The store can't be used.
     Failed {
-        failure: Failure,
-        /// Whether the server may hold or queue the request nevertheless.
+        failure: F,
+        /// Whether the store may hold or queue the request nevertheless.
         may_be_kept: bool,
     },
 }
 
 #[cfg(test)]
-impl State {
+impl<F> State<F> {
     /// The name of the state, for tests that count what they reach.
     pub(super) fn name(&self) -> &'static str {
         match self {
@@ -103,43 +129,49 @@ impl State {
     }
 }
 
-/// The conversation of one session about its request.
+/// The client of one request at a store with leases. A failure of this store is an `F`.
 #[derive(Debug)]
-pub(super) struct Negotiation {
+pub(super) struct LeaseClient<F> {
     /// The ttl of the request.
     ttl: Duration,
-    /// The lease that the server stated last, or the requested one before it stated any.
+    /// The lease that the store stated last, or the requested one before it stated any.
     lease: Lease,
     /// The number of claims of the request. A grant has a token for each.
     claims: usize,
     heartbeat: Duration,
-    replicas: Replicas,
-    state: State,
-    /// The grant that the server told and that the client has not claimed yet. The renewal that
+    /// Whether a grant counts only once enough replicas have it.
+    needs_copies: bool,
+    state: State<F>,
+    /// The grant that the store told and that the client has not claimed yet. The renewal that
     /// claims it need not repeat the slots and the end of the last hold.
     told: Option<Grant>,
     /// Whether this connection is subscribed to the session's channel.
     subscribed: bool,
 }
 
-impl Negotiation {
-    /// Begins to ask for so many claims on these terms, and gives up at `until` if the server does
+impl<F: Clone + Into<Error>> LeaseClient<F> {
+    /// Begins to ask for so many claims on these terms, and gives up at `until` if the store does
     /// not answer.
-    pub(super) fn new(terms: Terms, claims: usize, replicas: Replicas, until: Boottime) -> Self {
+    pub(super) fn new(terms: Terms, claims: usize, needs_copies: bool, until: Boottime) -> Self {
         Self {
             ttl: terms.ttl,
             lease: Lease::new(terms.ttl),
             claims,
             heartbeat: terms.heartbeat,
-            replicas,
+            needs_copies,
             state: State::Asking { until, in_doubt: false },
             told: None,
             subscribed: false,
         }
     }
 
-    pub(super) fn state(&self) -> &State {
+    pub(super) fn state(&self) -> &State<F> {
         &self.state
+    }
+
+    /// Whether this connection is subscribed to the session's channel.
+    pub(super) fn is_subscribed(&self) -> bool {
+        self.subscribed
     }
 
     /// The ttl of the request.
@@ -147,7 +179,7 @@ impl Negotiation {
         self.ttl
     }
 
-    /// How long the server keeps the session without a sign of life.
+    /// How long the store keeps the session without a sign of life.
     pub(super) fn kept_for(&self) -> Duration {
         self.ttl.max(self.heartbeat)
     }
@@ -155,17 +187,14 @@ impl Negotiation {
     /// How the request stands.
     ///
     /// # Errors
-    /// The server can't be used, or the grant has too few copies.
-    pub(super) fn standing(&self, target: &Target) -> Result<Standing, Error> {
+    /// The store can't be used, or the grant has too few copies.
+    pub(super) fn standing(&self) -> Result<Standing, Error> {
         Ok(match &self.state {
             State::Asking { .. } | State::Replicating { .. } => Standing::Asking,
             State::Waiting { .. } => Standing::Waiting,
             State::Held { grant, .. } => Standing::Granted(grant.clone()),
             State::Over(standing) => standing.clone(),
-            State::TooFewCopies(copies) => {
-                let words = copies.lacking(self.replicas).behind(format_args!("'{}': ", target.shown()));
-                return Err(Error::Unavailable(words));
-            }
+            State::TooFewCopies(error) => return Err(error.clone()),
             State::Failed { failure, .. } => return Err(failure.clone().into()),
         })
     }
@@ -194,13 +223,10 @@ impl Negotiation {
 
     /// Whether no command follows any more.
     pub(super) fn is_over(&self) -> bool {
-        match self.state {
-            State::Asking { .. } | State::Waiting { .. } | State::Replicating { .. } | State::Held { .. } => false,
-            State::TooFewCopies(_) | State::Over(_) | State::Failed { .. } => true,
-        }
+        matches!(self.state, State::TooFewCopies(_) | State::Over(_) | State::Failed { .. })
     }
 
-    /// Whether the server may hold or queue something for this session. `is_sent` says whether
+    /// Whether the store may hold or queue something for this session. `is_sent` says whether
     /// commands have left over the current connection.
     pub(super) fn may_be_kept(&self, is_sent: bool) -> bool {
         match &self.state {
@@ -224,7 +250,7 @@ impl Negotiation {
     pub(super) fn reply_timeout(&self, connect_timeout: Duration) -> Duration {
         match self.state {
             State::Held { .. } => self.lease.patience().min(connect_timeout),
-            // The server answers after the replicas had their time, and its answer takes time too.
+            // The store answers after the replicas had their time, and its answer takes time too.
             State::Replicating { .. } => self.replica_timeout(connect_timeout).saturating_mul(2),
             _ => connect_timeout,
         }
@@ -235,16 +261,19 @@ impl Negotiation {
         self.lease.patience().min(connect_timeout)
     }
 
-    /// The backoff before the next connection, after so many consecutive failures.
-    pub(super) fn retry_after(&self, failures: u32) -> Duration {
-        self.lease.retry_after(failures)
+    /// The backoff before the next attempt, after so many consecutive failures: between half and
+    /// all of a pause, so that not all sessions ask a store at once that comes back.
+    pub(super) fn retry_after(&self, failures: u32, session: SessionId) -> Duration {
+        let pause = self.lease.retry_after(failures);
+        let byte = session.0[failures as usize % session.0.len()];
+        pause / 2 + pause / 2 * u32::from(byte) / u32::from(u8::MAX)
     }
 
     /// There is a new connection.
     pub(super) fn on_connect(&mut self) -> Vec<Command> {
         self.subscribed = false;
         match self.state {
-            State::Asking { .. } => vec![self.acquire(0, Duration::ZERO)],
+            State::Asking { .. } => vec![FIRST],
             State::Waiting { .. } | State::Replicating { .. } | State::Held { .. } => self.subscribe_and_renew(),
             _ => vec![],
         }
@@ -258,9 +287,9 @@ impl Negotiation {
         }
     }
 
-    /// The server can't be used. `is_sent` says whether it may have got the request over the
-    /// current connection.
-    pub(super) fn on_failure(&mut self, failure: Failure, is_sent: bool) {
+    /// The store can't be used. `is_sent` says whether it may have got the request over the current
+    /// connection.
+    pub(super) fn on_failure(&mut self, failure: F, is_sent: bool) {
         let may_be_kept = self.may_be_kept(is_sent);
         self.state = State::Failed { failure, may_be_kept };
     }
@@ -268,7 +297,7 @@ impl Negotiation {
     /// A message came on the session's channel: the request was granted, or its grant was revoked.
     pub(super) fn on_message(&mut self) -> Vec<Command> {
         match self.state {
-            State::Waiting { .. } | State::Held { .. } => vec![self.renew()],
+            State::Waiting { .. } | State::Held { .. } => vec![Command::Renew],
             // The grant may be revoked. The renewal follows the answer of the replicas.
             State::Replicating { ref mut due, .. } => {
                 *due = Boottime::default();
@@ -279,11 +308,11 @@ impl Negotiation {
     }
 
     /// Claims a grant at once. The replies to earlier commands are not read any more, so a grant
-    /// that waits for its replicas is renewed too. A WAIT alone would not do: the server counts
-    /// only the writes of its own connection, and the current one may be new.
+    /// that waits for its replicas is renewed too. To ask for the copies alone would not do: a
+    /// store may count only the writes of a connection, and the current one may be new.
     pub(super) fn claim(&self) -> Vec<Command> {
         match self.state {
-            State::Waiting { .. } | State::Replicating { .. } | State::Held { .. } => vec![self.renew()],
+            State::Waiting { .. } | State::Replicating { .. } | State::Held { .. } => vec![Command::Renew],
             _ => vec![],
         }
     }
@@ -308,86 +337,63 @@ impl Negotiation {
     pub(super) fn tick(&mut self, now: Boottime) -> Vec<Command> {
         match self.state {
             State::Held { due, .. } if due <= now && !self.subscribed => self.subscribe_and_renew(),
-            State::Waiting { due, .. } | State::Held { due, .. } if due <= now => vec![self.renew()],
+            State::Waiting { due, .. } | State::Held { due, .. } if due <= now => vec![Command::Renew],
             _ => vec![],
         }
     }
 
-    /// The reply to a command that was sent at `sent` arrived at `now`.
-    ///
-    /// # Errors
-    /// The reply does not fit the command, or the request.
+    /// The reply to a command that was sent at `sent` arrived at `now`. Returns the commands that
+    /// follow; `None` if the reply does not fit the command, or the request.
     pub(super) fn on_reply(
         &mut self,
         command: Command,
-        reply: ScriptReply,
+        reply: LeaseReply,
         sent: Boottime,
         now: Boottime,
-    ) -> Result<Vec<Command>, ErrorKind> {
+    ) -> Option<Vec<Command>> {
         if self.is_over() {
-            return Ok(vec![]);
+            return Some(vec![]);
         }
-        Ok(match (command, reply) {
-            (_, ScriptReply::Granted { tokens, .. }) if tokens.len() != self.claims => {
-                return Err(ErrorKind::UnexpectedReply);
-            }
+        Some(match (command, reply) {
+            (Command::Subscribe, _) => return None,
+            (_, LeaseReply::Granted { grant, .. }) if grant.tokens.len() != self.claims => return None,
             // A lease shorter than the requested one belongs to an older grant, or to one that has
             // to be claimed.
-            (Command::Acquire { .. }, ScriptReply::Granted { lease: Some(lease), tokens, slots, last, is_revoked })
-                if lease < self.ttl =>
-            {
-                self.told = Some(Grant { tokens, slots, last, deadline: None, is_revoked });
-                vec![self.renew()]
+            (Command::Acquire { .. }, LeaseReply::Granted { lease, grant }) if lease < self.ttl => {
+                self.told = Some(grant);
+                vec![Command::Renew]
             }
-            (
-                Command::Acquire { .. } | Command::Renew { .. },
-                ScriptReply::Granted { lease: Some(lease), tokens, slots, last, is_revoked },
-            ) => {
-                let grant = Grant { tokens, slots, last, deadline: None, is_revoked };
-                self.granted(Lease::new(lease), grant, sent, now)
-            }
-            (Command::Acquire { .. } | Command::Renew { .. }, ScriptReply::Waiting { seq, position, next }) => {
-                self.queued(seq, position, next, sent, now)
-            }
-            (Command::Acquire { .. }, ScriptReply::Over(standing)) => self.end(standing),
-            (Command::Acquire { .. }, ScriptReply::Refused(refusal)) => self.end(Standing::Refused(refusal)),
-            (Command::Renew { .. }, ScriptReply::Unknown) => match self.state {
-                // The server took the silent session for dead. The session returns to its place.
-                State::Asking { .. } => vec![self.acquire(0, Duration::ZERO)],
-                State::Waiting { place, asked, .. } => vec![self.acquire(place, now - asked)],
+            (_, LeaseReply::Granted { lease, grant }) => self.granted(Lease::new(lease), grant, sent, now),
+            (_, LeaseReply::Waiting { place, position, next }) => self.queued(place, position, next, sent, now),
+            (Command::Acquire { .. }, LeaseReply::Over(standing)) => self.end(standing),
+            (Command::Renew, LeaseReply::Unknown) => match self.state {
+                // The store took the silent session for dead. The session returns to its place.
+                State::Asking { .. } => vec![FIRST],
+                State::Waiting { place, asked, .. } => vec![Command::Acquire { place, waited: now - asked }],
                 _ => self.end(Standing::Lost),
             },
-            _ => return Err(ErrorKind::UnexpectedReply),
+            _ => return None,
         })
     }
 
-    /// The grant has these copies.
-    pub(super) fn on_replicated(&mut self, copies: Copies) {
+    /// The replicas have answered. `lacking` is the error about copies that are missing.
+    pub(super) fn on_replicated(&mut self, lacking: Option<Error>) {
         if let State::Replicating { grant, due } = &self.state {
-            self.state = if copies.are_enough(self.replicas) {
-                State::Held { grant: grant.clone(), due: *due }
-            } else {
-                State::TooFewCopies(copies)
+            self.state = match lacking {
+                None => State::Held { grant: grant.clone(), due: *due },
+                Some(error) => State::TooFewCopies(error),
             };
         }
     }
 
-    fn acquire(&self, place: u64, waited: Duration) -> Command {
-        Command::Acquire { place, waited, subscribed: self.subscribed }
-    }
-
-    fn renew(&self) -> Command {
-        Command::Renew { subscribed: self.subscribed }
-    }
-
     fn subscribe_and_renew(&mut self) -> Vec<Command> {
         self.subscribed = true;
-        vec![Command::Subscribe, self.renew()]
+        vec![Command::Subscribe, Command::Renew]
     }
 
     fn granted(&mut self, lease: Lease, told: Grant, sent: Boottime, now: Boottime) -> Vec<Command> {
         if self.grant().is_some_and(|grant| grant.tokens != told.tokens) {
-            // The server returned to an earlier state and granted anew. Another session may have
+            // The store returned to an earlier state and granted anew. Another session may have
             // held the lock in between.
             return self.end(Standing::Lost);
         }
@@ -399,12 +405,12 @@ impl Negotiation {
         let grant = Grant { deadline: Some(self.lease.deadline(sent)), is_revoked, ..grant };
         let renew_at = self.lease.renew_at(sent);
         let due = if self.subscribed { renew_at } else { renew_at.min(now + SUBSCRIBE_AFTER) };
-        if self.replicas == Replicas::default() || self.held().is_some() {
-            self.state = State::Held { grant, due };
-            return vec![];
-        }
-        self.state = State::Replicating { grant, due };
-        vec![Command::Replicate(self.replicas)]
+        self.state = if self.needs_copies && self.held().is_none() {
+            State::Replicating { grant, due }
+        } else {
+            State::Held { grant, due }
+        };
+        vec![]
     }
 
     fn queued(
@@ -416,7 +422,7 @@ impl Negotiation {
         now: Boottime,
     ) -> Vec<Command> {
         if self.grant().is_some() {
-            // The server returned to an earlier state: it remembers the wait and not the grant.
+            // The store returned to an earlier state: it remembers the wait and not the grant.
             return self.end(Standing::Lost);
         }
         let stagger = STAGGER.saturating_mul(position.saturating_sub(1)).min(STAGGER_MAX);
