@@ -31,8 +31,7 @@ fn cleanup_removes_and_prints_dead_holders_only() {
     for words in [&["cleanup"][..], &["cleanup", "free"], &["cleanup", "--dry-run"]] {
         lab.run(words).printed("");
     }
-    let text =
-        "'k' for write is a live lock: 'rlock break' has its command stopped, 'rlock inspect' shows who holds it";
+    let text = "'k' for write is a live lock: 'rlock break' takes it away, 'rlock inspect' shows who holds it";
     lab.run(["cleanup", "k"]).said(0, text);
     holder.kill();
     let what = "the hold for write on 'k' (whole)";

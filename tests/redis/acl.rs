@@ -58,7 +58,7 @@ fn run_everything(lab: &Lab) {
     lab.run(["exec", "-qw", "1500ms", "k", "--", "true"]).silently(75);
     let mut waiter = lab.wait_by(["exec", "k"]);
     lab.until_waiting("k", 1);
-    let text = "[1,2] of 'k' for write is a live lock: 'rlock break' has its command stopped, 'rlock inspect' shows who holds it";
+    let text = "[1,2] of 'k' for write is a live lock: 'rlock break' takes it away, 'rlock inspect' shows who holds it";
     lab.run(["cleanup", "k"]).said(0, text);
     holder.end().silently(0);
     waiter.expect_held();

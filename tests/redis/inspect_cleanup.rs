@@ -126,7 +126,7 @@ fn expired_holder_is_shown_until_cleanup_reaps_it() {
         for words in [&["cleanup", "--dry-run"][..], &["cleanup", "--dry-run", "k", "j"]] {
             lab.run(words).printed(&line("would remove"));
         }
-        let text = "'alive' for write is a live lock: 'rlock break' has its command stopped, 'rlock inspect' shows who holds it";
+        let text = "'alive' for write is a live lock: 'rlock break' takes it away, 'rlock inspect' shows who holds it";
         lab.run(["cleanup", "alive"]).said(0, text);
         assert_eq!(expires(&lab, "k"), Some(0), "it is shown until it is reaped");
         lab.run(["cleanup"]).printed(&line("removed"));
