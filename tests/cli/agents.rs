@@ -24,8 +24,7 @@ fn agent_and_folder_are_owner_and_reason_where_nothing_else_names_them() {
             let mut holder = Running::waiter(rlock);
             holder.expect_held();
             let held = lab.inspect(["k"])["resources"][0]["holders"][0].clone();
-            holder.kill();
-            lab.run(["exec", "k", "--", "true"]).silently(0);
+            holder.end();
             [held["owner"].as_str().map(str::to_owned), held["reason"].as_str().map(str::to_owned)]
         };
         let [owner, reason] = ["claude 3f2a1b9c", &place].map(|text| Some(text.to_owned()));
