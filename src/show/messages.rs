@@ -190,6 +190,11 @@ impl Messages {
         format!("cannot lock {}: {reason}", self.names())
     }
 
+    /// `news` says which server has not known the request.
+    pub(crate) fn asked_again(&self, news: &str) -> String {
+        format!("the request for {} was made again: {news}", self.names())
+    }
+
     /// `change` says which other server answers now, and `outcome` what happens to the command, such as
     /// [`NOT_STARTED`].
     pub(crate) fn lost(&self, change: Option<&str>, outcome: &str) -> String {

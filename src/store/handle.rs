@@ -174,6 +174,11 @@ pub trait Handle {
         Vec::new()
     }
 
+    /// What has become of a waiting request at another server, told once.
+    fn news(&mut self) -> Option<String> {
+        None
+    }
+
     /// Which server has granted the request, and which other one answers now, if it is another.
     fn change_of_server(&self) -> Option<String> {
         None

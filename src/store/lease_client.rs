@@ -147,6 +147,8 @@ pub(super) struct LeaseClient<F> {
     told: Option<Grant>,
     /// Whether this connection is subscribed to the session's channel.
     subscribed: bool,
+    /// Whether the store did not know the waiting request, so that the client has made it again.
+    asked_again: bool,
 }
 
 impl<F: Clone + Into<Error>> LeaseClient<F> {
@@ -162,6 +164,7 @@ impl<F: Clone + Into<Error>> LeaseClient<F> {
             state: State::Asking { until, in_doubt: false },
             told: None,
             subscribed: false,
+            asked_again: false,
         }
     }
 
@@ -172,6 +175,12 @@ impl<F: Clone + Into<Error>> LeaseClient<F> {
     /// Whether this connection is subscribed to the session's channel.
     pub(super) fn is_subscribed(&self) -> bool {
         self.subscribed
+    }
+
+    /// Whether the client has made a waiting request again since the last call, because the store did
+    /// not know it.
+    pub(super) fn take_asked_again(&mut self) -> bool {
+        std::mem::take(&mut self.asked_again)
     }
 
     /// The ttl of the request.
@@ -369,7 +378,10 @@ impl<F: Clone + Into<Error>> LeaseClient<F> {
             (Command::Renew, LeaseReply::Unknown) => match self.state {
                 // The store took the silent session for dead. The session returns to its place.
                 State::Asking { .. } => vec![FIRST],
-                State::Waiting { place, asked, .. } => vec![Command::Acquire { place, waited: now - asked }],
+                State::Waiting { place, asked, .. } => {
+                    self.asked_again = true;
+                    vec![Command::Acquire { place, waited: now - asked }]
+                }
                 _ => self.end(Standing::Lost),
             },
             _ => return None,

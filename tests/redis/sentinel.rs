@@ -163,7 +163,7 @@ fn grant_unknown_to_the_master_of_another_group_exits_76() {
         let other = Server::on_tcp(kind);
         let lab = Lab::at(sentinels.url());
         let mut holder = lab.hold_by(["exec", "k", "--ttl", "10m"]);
-        let mut waiter = lab.wait_by(["exec", "-q", "k"]);
+        let mut waiter = lab.wait_by(["exec", "k"]);
         lab.until_waiting("k", 1);
         sentinels.name_another_group(&other);
         waiter.expect_held();
@@ -173,7 +173,9 @@ fn grant_unknown_to_the_master_of_another_group_exits_76() {
         assert!(ran.failed(76).starts_with("lost: 'k'") && ran.stderr.contains(&words), "{kind:?}: {ran:?}");
         let there = Lab::at(other.url()).with("RLOCK_NAMESPACE", lab.namespace());
         assert_eq!(there.counts("k"), (1, 0));
-        waiter.end().silently(0);
+        let ran = waiter.end();
+        let words = format!("the request for 'k' was made again: '{}' answers now in place of ", other.url());
+        assert!(ran.code() == Some(0) && ran.stderr.contains(&words), "{ran:?}");
         there.assert_idle();
     });
 }

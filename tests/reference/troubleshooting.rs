@@ -35,6 +35,7 @@ const OTHERS: [(&str, &[&str]); 16] = [
     (
         "src/show/messages.rs",
         &[
+            "asked_again",
             "cannot_lock",
             "cycle",
             "deadlock",

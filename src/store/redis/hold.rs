@@ -14,7 +14,7 @@ use super::conversation::{Exchange, HoldConversation, Release};
 use super::interface::{Conversation, Transport as _};
 use super::node::Node;
 use super::reading;
-use super::target::Target;
+use super::target::{Kind, Target};
 use super::transport::blocking;
 use super::transport::route::Route;
 use crate::lock::deadlock::Reading;
@@ -34,7 +34,8 @@ pub(super) struct RedisHold {
     conversation: HoldConversation,
     route: Route,
     target: Arc<Target>,
-    /// The node that has granted the request.
+    /// The node that has queued the request, and the one that has granted it.
+    queued_by: Option<Node>,
     granted_by: Option<Node>,
     /// The release of a command that goes on.
     releasing: Option<Release<Box<Exchange>>>,
@@ -57,7 +58,7 @@ impl RedisHold {
         let conversation = HoldConversation::new(exchange, request, options.replicas, connect_timeout, from)?;
         let reply_max = REPLY_MAX.saturating_mul(conversation.resources().len()).min(LISTING_MAX);
         let route = Route::new(Arc::clone(&target), connect_timeout, reply_max);
-        Ok(Self { route, target, granted_by: None, conversation, releasing: None })
+        Ok(Self { route, target, queued_by: None, granted_by: None, conversation, releasing: None })
     }
 
     /// A client for listings of so many resources. The next reply on the other connection may be
@@ -88,8 +89,13 @@ impl Handle for RedisHold {
             Some(failure) => Err(self.client(1).with_right(failure.clone()).into()),
             None => {
                 let standing = self.conversation.standing()?;
-                if self.granted_by.is_none() && matches!(standing, Standing::Granted(_)) {
-                    self.granted_by = self.route.node().cloned();
+                let known = match standing {
+                    Standing::Waiting => &mut self.queued_by,
+                    Standing::Granted(_) => &mut self.granted_by,
+                    _ => return Ok(standing),
+                };
+                if known.is_none() {
+                    *known = self.route.node().cloned();
                 }
                 Ok(standing)
             }
@@ -160,6 +166,15 @@ impl Handle for RedisHold {
 
     fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
         reading::read(self.client(resources.len()), resources)
+    }
+
+    fn news(&mut self) -> Option<String> {
+        // When a Cluster moves a slot, nodes change by plan and may not know a request for a moment.
+        let is_news = self.conversation.take_asked_again() && matches!(self.target.kind, Kind::Sentinel { .. });
+        let now = self.route.node().filter(|_| is_news)?.clone();
+        let before = self.queued_by.replace(now.clone()).filter(|before| *before != now)?;
+        let [queued, answers] = [&before, &now].map(|node| self.target.shown_node(node));
+        Some(format!("'{answers}' answers now in place of '{queued}', and did not know the request"))
     }
 
     fn change_of_server(&self) -> Option<String> {

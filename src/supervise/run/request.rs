@@ -90,6 +90,9 @@ impl<'a> Request<'a> {
     fn follow(&mut self, standing: Result<Standing, store::Error>, voice: &mut Voice<'_>) -> Option<Event> {
         // The descriptors of a finished request may stay ready for ever, and the loop would spin.
         self.asks = standing.as_ref().is_ok_and(|standing| !standing.is_over());
+        if let Some(news) = self.handle.news() {
+            voice.tell_news(&news);
+        }
         Some(match standing {
             Ok(Standing::Asking) => return None,
             Ok(Standing::Waiting) => self.waiting(voice),

@@ -268,6 +268,14 @@ impl<'a> Voice<'a> {
         self.say(&self.messages.lost(change_of_server, self.outcome(consequence)));
     }
 
+    /// Prints that a waiting request was made again at another server, unless rlock is quiet.
+    pub(super) fn tell_news(&mut self, news: &str) {
+        if !self.settings.quiet {
+            self.hide_waiting();
+            self.say(&self.messages.asked_again(news));
+        }
+    }
+
     pub(super) fn report_revoked(&mut self, consequence: Consequence) {
         self.say(&format!("revoked: {}{}", self.messages.revoked(), self.outcome(consequence)));
     }

@@ -133,6 +133,11 @@ impl HoldConversation {
         may_be_kept.then(|| (self.session.release(end, &self.request.job), held()))
     }
 
+    /// See [`LeaseClient::take_asked_again`](crate::store::lease_client::LeaseClient::take_asked_again).
+    pub(in crate::store::redis) fn take_asked_again(&mut self) -> bool {
+        self.session.client.take_asked_again()
+    }
+
     /// The name of the client's state, for tests that count what they reach.
     #[cfg(test)]
     pub(crate) fn state_name(&self) -> &'static str {
