@@ -65,9 +65,8 @@ impl Session {
         }
     }
 
-    /// Turns the hold of a command that has ended into a kept hold, if it has to stay for longer and
-    /// nobody has revoked it.
-    /// Returns the instant at which the kept hold ends.
+    /// Turns the hold of a command that has ended into a kept hold, if it has to stay for longer
+    /// and nobody has revoked it. Returns the instant at which the kept hold ends.
     pub(super) fn keep_after_run(&mut self, now: StoreTime) -> Option<StoreTime> {
         let until = self.since + self.job.hold_at_least?.min(KEPT_MAX);
         if self.phase == Phase::Waiting || self.revoked.is_some() || until <= now {

@@ -302,7 +302,7 @@ pub struct HolderListing {
     pub expiry: Option<StoreTime>,
     /// Whether the claim is held without a process, until the expiry.
     pub kept: bool,
-    /// Who has revoked the grant, if it is revoked.
+    /// The revocation of the grant, if there is one.
     pub revoked: Option<Revocation>,
     /// The sessions whose commands this session runs below, innermost first.
     pub ancestors: Vec<SessionId>,

@@ -79,7 +79,8 @@ pub struct Session {
     pub last: Option<Ending>,
     /// The rlock process of the session.
     pub process: Process,
-    /// Who has revoked the grant, if it is revoked. The session holds until it gives the grant back.
+    /// The revocation of the grant, if there is one. The session holds until it gives the grant
+    /// back.
     #[serde(skip)]
     pub revoked: Option<Revocation>,
     /// What later versions have added to the session.

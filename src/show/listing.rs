@@ -57,7 +57,7 @@ pub(crate) fn table(
     text
 }
 
-/// Who has revoked which holds of a resource.
+/// A line for each revoked hold of a resource, with the process that has revoked it.
 fn revocations(listing: &ResourceListing, now: StoreTime) -> impl Iterator<Item = String> {
     listing.holders.iter().filter_map(move |holder| {
         let Revocation { at, by } = holder.revoked.as_ref().filter(|_| !holder.is_over(now))?;

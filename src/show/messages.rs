@@ -195,8 +195,8 @@ impl Messages {
         format!("the request for {} was made again: {news}", self.names())
     }
 
-    /// `change` says which other server answers now, and `outcome` what happens to the command, such as
-    /// [`NOT_STARTED`].
+    /// `change` says which other server answers now, and `outcome` what happens to the command,
+    /// such as [`NOT_STARTED`].
     pub(crate) fn lost(&self, change: Option<&str>, outcome: &str) -> String {
         let change = change.map(|change| format!(": {change}")).unwrap_or_default();
         format!("lost: {}{change}{outcome}", self.taken_away())

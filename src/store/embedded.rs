@@ -3,7 +3,7 @@
 //! - `directory`: the files, their place, who may use them, and the lock on the state; `lock_file`:
 //!   the text of the file that is locked.
 //! - `gate`: the wait for that lock.
-//! - `file`: the table's file; `records`: the file as a map of the table's records; `lmdb`: the calls
+//! - `file`: the table's file; `records`: the file as a map of its records; `lmdb`: the calls
 //!   into LMDB; `size`: how large the table becomes; `failure`: why it cannot be used.
 //! - `verify`: reads a whole table that another process may have damaged; `fault`: handles damage
 //!   that `verify` could not see.

@@ -177,8 +177,8 @@ impl<F: Clone + Into<Error>> LeaseClient<F> {
         self.subscribed
     }
 
-    /// Whether the client has made a waiting request again since the last call, because the store did
-    /// not know it.
+    /// Whether the client has made a waiting request again since the last call, because the store
+    /// did not know it.
     pub(super) fn take_asked_again(&mut self) -> bool {
         std::mem::take(&mut self.asked_again)
     }

@@ -29,8 +29,8 @@ use crate::system::alarm::Alarm;
 use crate::system::clock::Boottime;
 
 /// Keeps the grant of `handle` until the process ends or the grant is released or lost. A process
-/// whose grant is lost or revoked is told, on a store with leases `grace` before the end of the lease.
-/// `was_released` tells whether a grant that is gone was released.
+/// whose grant is lost or revoked is told, on a store with leases `grace` before the end of the
+/// lease. `was_released` tells whether a grant that is gone was released.
 ///
 /// # Errors
 /// The kernel's.

@@ -105,7 +105,7 @@ enum State {
     Running(Running),
     /// The command was ended, and the grant is held until the command's tree is gone.
     Draining(Draining),
-    /// The command's tree was sent SIGTERM because the grant is lost or revoked, or the time is over.
+    /// The command's tree was sent SIGTERM: the grant is lost or revoked, or the time is over.
     Stopping(Stopping),
     /// The stopped command has ended; the processes that it started have the rest of its time.
     Clearing(LastTime),

@@ -94,8 +94,8 @@ fn ended(stage: &Stage<'_>) -> Trace {
     ended.1
 }
 
-/// A holder whose lock is revoked meets the fault. The waiter behind it is served when the command is
-/// gone. A holder that a fault keeps from hearing of the break goes on until its command ends.
+/// A holder whose lock is revoked meets the fault. The waiter behind it is served when the command
+/// is gone. A holder that a fault keeps from hearing of the break goes on until its command ends.
 fn revoked(stage: &Stage<'_>) -> Trace {
     let traced = stage.traced(&stage.exec_hold(&[], "main"));
     wait_until("the command runs", || stage.has("start main") || !traced.runs());

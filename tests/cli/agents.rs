@@ -13,8 +13,8 @@ fn of_agent(lab: &Lab, words: &[&str]) -> Command {
     rlock
 }
 
-/// "Default owner: the agent's name and eight characters of its session id; default reason: `in` and
-/// the working directory", where nothing else names them.
+/// "Default owner: the agent's name and eight characters of its session id; default reason: `in`
+/// and the working directory", where nothing else names them.
 #[test]
 fn agent_and_folder_are_owner_and_reason_where_nothing_else_names_them() {
     on_both(|lab| {

@@ -206,8 +206,8 @@ fn every_change_of_a_hold_is_told_with_verbose() {
     lab.run(["held", "-v", "k"]).said(1, "not below any rlock: RLOCK_SESSION is not set");
 }
 
-/// "A recognised agent, any CI and -v have a wait write lines to standard error: after a second, when
-/// the first in the way changes, …, and at the grant" with how long it took.
+/// "A recognised agent, any CI and -v have a wait write lines to standard error: after a second,
+/// when the first in the way changes, …, and at the grant" with how long it took.
 #[test]
 fn long_wait_tells_of_itself_to_agents_in_a_ci_and_with_verbose() {
     let lab = Lab::new();

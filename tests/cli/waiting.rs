@@ -9,8 +9,8 @@ fn with_default(lab: &Lab, wait: &str, words: &[&str]) -> std::process::Command 
     rlock
 }
 
-/// "`RLOCK_WAIT`: the default of `--wait` for exec, range-*, acquire. Option over variable …; `0` is
-/// `-n`".
+/// "`RLOCK_WAIT`: the default of `--wait` for exec, range-*, acquire. Option over variable …; `0`
+/// is `-n`".
 #[test]
 fn request_without_an_option_waits_as_long_as_the_variable_says() {
     on_both(|lab| {

@@ -1,5 +1,5 @@
-//! examples/agents and `rlock help agents`: a program calls as coding agents do, by a new shell in a
-//! session of its own, with one pipe for both outputs.
+//! examples/agents and `rlock help agents`: a program calls as coding agents do, by a new shell in
+//! a session of its own, with one pipe for both outputs.
 
 use std::fs;
 use std::os::unix::process::CommandExt;

@@ -78,10 +78,10 @@ fn job_of_cron_whose_last_run_hangs_is_skipped_until_skip_ok_has_passed() {
     assert!(written(&lab, "errors").contains("; skipped "), "{}", written(&lab, "errors"));
 }
 
-/// "The crond of busybox and systemd-cron do not start a job whose last run still works. If that run
-/// hangs, no rlock is there to skip a turn", and "The crond of busybox passes `MAILTO` and `SHELL` of
-/// a crontab on, and drops all other variables without a message, `RLOCK_STORE`, `TZ` and `PATH` among
-/// them."
+/// "The crond of busybox and systemd-cron do not start a job whose last run still works. If that
+/// run hangs, no rlock is there to skip a turn", and "The crond of busybox passes `MAILTO` and
+/// `SHELL` of a crontab on, and drops all other variables without a message, `RLOCK_STORE`, `TZ`
+/// and `PATH` among them."
 #[test]
 fn crond_of_busybox_skips_a_job_that_hangs_without_rlock_and_drops_the_store_of_the_crontab() {
     /// Two full minutes, and what a busy machine adds.
@@ -114,8 +114,9 @@ fn crond_of_busybox_skips_a_job_that_hangs_without_rlock_and_drops_the_store_of_
     assert_eq!((told.code(), told.stdout.contains("'sync' had no successful run")), (Some(1), true), "{told:?}");
 }
 
-/// "anacron counts a job as done whatever its exit status is. With `-n`, a busy request loses the run
-/// of the whole day, week or month. With `-w` it waits", and its jobs start "in the directory `/`".
+/// "anacron counts a job as done whatever its exit status is. With `-n`, a busy request loses the
+/// run of the whole day, week or month. With `-w` it waits", and its jobs start "in the directory
+/// `/`".
 #[test]
 fn anacron_counts_a_busy_job_as_done_and_waits_for_one_that_waits() {
     let lab = Lab::new();
@@ -209,8 +210,8 @@ fn job_of_supervisord_holds_its_lock_until_its_tree_is_gone() {
     supervisor.end().printed("cleans up\ncleaned up\nnext after gentle\ncleans up\ncleaned up\nnext after deaf\n");
 }
 
-/// "su(1), runuser(1) and doas(1) pass INT and TERM on and kill the command two seconds later, whatever
-/// `--grace` says. They pass no HUP and no USR1." The lock waits for what they leave.
+/// "su(1), runuser(1) and doas(1) pass INT and TERM on and kill the command two seconds later,
+/// whatever `--grace` says. They pass no HUP and no USR1." The lock waits for what they leave.
 #[test]
 fn command_below_su_or_doas_is_killed_after_term_and_what_it_leaves_keeps_the_lock() {
     for words in ["su -s /bin/sh -c 'exec ./deaf' root", "runuser -s /bin/sh -c 'exec ./deaf' root", "doas ./deaf"] {

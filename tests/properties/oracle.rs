@@ -37,7 +37,7 @@ pub(crate) struct Member {
     is_claimed: bool,
     /// Whether the hold lasts without a process.
     is_kept: bool,
-    /// Who has revoked the grant.
+    /// The revocation of the grant, if there is one.
     revoked: Option<Revocation>,
     last: Option<Ending>,
     asked: StoreTime,

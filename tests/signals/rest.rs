@@ -114,8 +114,8 @@ fn term_to_every_process_frees_the_lock_when_the_last_one_has_ended() {
 }
 
 /// Ctrl-C reaches the foreground group. "A further INT is passed to the rest as TERM", for jobs that
-/// a shell lets ignore INT. `timeout`, `setsid` and `set -m` take the work out of that group, and the
-/// shell waits for it.
+/// a shell lets ignore INT. `timeout`, `setsid` and `set -m` take the work out of that group, and
+/// the shell waits for it.
 #[test]
 fn ctrl_c_frees_the_lock_when_the_last_process_of_the_tree_has_ended() {
     skip_unless!(needs::programs(&["bash", "setsid", "timeout", "flock", "make"]));

@@ -236,8 +236,8 @@ fn command_dies_with_rlock_even_without_its_guardian() {
     until_dead(guardian);
 }
 
-/// The rlock and its guardian are killed at once. A part of the tree is stopped, as by a guardian that
-/// is killed between its STOP and its KILL, and a part is below an inner rlock.
+/// The rlock and its guardian are killed at once. A part of the tree is stopped, as by a guardian
+/// that is killed between its STOP and its KILL, and a part is below an inner rlock.
 #[test]
 fn next_request_kills_what_a_killed_guardian_has_left() {
     let lab = Lab::new();

@@ -341,8 +341,8 @@ impl Ran {
         assert_eq!(self.failed(code), text, "{self:?}");
     }
 
-    /// Fails unless the program ended busy and said so of a command. Returns the busy line up to its
-    /// end.
+    /// Fails unless the program ended busy and said so of a command. Returns the busy line up to
+    /// its end.
     #[track_caller]
     pub(crate) fn busy(&self) -> &str {
         let line = self.failed(75);

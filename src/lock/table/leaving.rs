@@ -50,9 +50,9 @@ impl<R: Records> LockTable<R> {
         Ok(Reply::Broken(holders))
     }
 
-    /// Ends a grant or a wait. The end of a run leaves a kept hold if the hold has to stay and nobody
-    /// has revoked it. A release that says how the run ended does not end that kept hold, because it may be a
-    /// repetition.
+    /// Ends a grant or a wait. The end of a run leaves a kept hold if the hold has to stay and
+    /// nobody has revoked it. A release that says how the run ended does not end that kept hold,
+    /// because it may be a repetition.
     pub(super) fn release(
         &mut self,
         now: StoreTime,

@@ -46,9 +46,9 @@ pub(super) fn open(locked: &Locked<'_>) -> Result<TableFile, Error> {
 }
 
 /// Makes sure that the state has this format. Returns [`Age::EarlierBoot`] for the state of an
-/// earlier boot or of the previous format: none of its processes lives, and its table was written without waiting for the
-/// disk. So its table loses its seal, and is read whole before it is used. The same holds for a
-/// table beside a lock file that somebody has emptied or overwritten.
+/// earlier boot or of the previous format: none of its processes lives, and its table was written
+/// without waiting for the disk. So its table loses its seal, and is read whole before it is used.
+/// The same holds for a table beside a lock file that somebody has emptied or overwritten.
 fn prepare(locked: &Locked<'_>) -> io::Result<Age> {
     let directory = locked.directory();
     let found = lock_file::Text::read(directory.lock_file())?;

@@ -169,7 +169,7 @@ impl Handle for RedisHold {
     }
 
     fn news(&mut self) -> Option<String> {
-        // When a Cluster moves a slot, nodes change by plan and may not know a request for a moment.
+        // A Cluster moves slots by plan, and the new node may lack a request for a moment.
         let is_news = self.conversation.take_asked_again() && matches!(self.target.kind, Kind::Sentinel { .. });
         let now = self.route.node().filter(|_| is_news)?.clone();
         let before = self.queued_by.replace(now.clone()).filter(|before| *before != now)?;

@@ -30,9 +30,9 @@ const IN_RUN_LOCK: &str = "rlock-";
 const BELOW_HOME: &str = ".local/state/rlock";
 
 /// File systems that several machines may share, by `f_type` of statfs(2). A lock of one machine
-/// may mean nothing on another. These are the ones that coreutils calls remote, and OrangeFS and 9p.
-/// Of its list, overlayfs and aufs are missing, which are local as a rule, and those in which nobody
-/// can make a directory: fusectl, nfsd and pipefs.
+/// may mean nothing on another. These are the ones that coreutils calls remote, and OrangeFS and
+/// 9p. Of its list, overlayfs and aufs are missing, which are local as a rule, and those in which
+/// nobody can make a directory: fusectl, nfsd and pipefs.
 const NETWORK_FILE_SYSTEMS: [(u32, &str); 25] = [
     (0x6969, "nfs"),
     (0x517B, "smb"),

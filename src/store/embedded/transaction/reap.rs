@@ -43,9 +43,9 @@ impl Work<'_> {
         self.apply_alone(Op::Reap { session: id, ended }).map(drop)
     }
 
-    /// Kills what a dead holder of this pid namespace has left of its tree, as its guardian does: the
-    /// guardian was killed as well. A guardian that has come to its end has noted that. Returns what
-    /// tells when these processes have ended. A request from below the holder kills nothing.
+    /// Kills what a dead holder of this pid namespace has left of its tree, as its guardian does:
+    /// the guardian was killed as well. A guardian that has come to its end has noted that. Returns
+    /// what tells when these processes have ended. A request from below the holder kills nothing.
     fn kill_rest(&mut self, id: SessionId) -> Result<Vec<OwnedFd>, Error> {
         let is_near = |identity: &Identity| identity.is_near();
         let is_left = match self.records().beacon(id)?.filter(is_near) {

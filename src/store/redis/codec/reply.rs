@@ -291,7 +291,7 @@ fn line(value: &Value, held: bool, seq: u64) -> Option<Line> {
     Some(Line { index: number(index)?.try_into().ok()?, record, position: number(position)?.try_into().ok()? })
 }
 
-/// The job of a session, and who has revoked its grant.
+/// The job of a session, and the revocation of its grant.
 fn job(value: &Value) -> Option<(Job, Option<Revocation>)> {
     let (words, revoked) = list(value)?.split_at_checked(10)?;
     let [history, job, once_per, calendar, is_named, skips, hold_at_least, keep_for, is_acquire, held_above] = words

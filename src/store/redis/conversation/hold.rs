@@ -133,7 +133,7 @@ impl HoldConversation {
         may_be_kept.then(|| (self.session.release(end, &self.request.job), held()))
     }
 
-    /// See [`LeaseClient::take_asked_again`](crate::store::lease_client::LeaseClient::take_asked_again).
+    /// Whether the lease client has made a waiting request again since the last call.
     pub(in crate::store::redis) fn take_asked_again(&mut self) -> bool {
         self.session.client.take_asked_again()
     }

@@ -28,7 +28,7 @@ local function read_record(raw)
   return known and with_fixed(known, fixed)
 end
 
--- Returns who has revoked the grant of a session, or a false value.
+-- Returns the revocation of a session's grant, or a false value.
 local function revocation(known)
   return known[MORE] and known[MORE].revoked
 end
