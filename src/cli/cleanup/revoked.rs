@@ -66,14 +66,14 @@ pub(super) fn wait(
     limit: Option<Wait>,
     mut done: impl FnMut(&Revoked, Duration) -> anyhow::Result<()>,
 ) -> anyhow::Result<Vec<Revoked>> {
+    if revoked.is_empty() {
+        return Ok(revoked);
+    }
     let (alarm, begun) = (Alarm::default(), Boottime::now());
     let mut names: Vec<_> = revoked.iter().map(|revoked| revoked.resource.clone()).collect();
     names.sort_unstable();
     names.dedup();
     let (mut until, [mut pause, pause_max]) = (None, PAUSES);
-    if revoked.is_empty() {
-        return Ok(revoked);
-    }
     loop {
         let (seen, notices) = store.inspect_and_watch(&names).map_err(Failure::from)?;
         store.take_unusable();
