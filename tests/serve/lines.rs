@@ -77,6 +77,8 @@ fn client_without_a_limit_waits_in_spite_of_the_variable() {
         lab.until_waiting("k", 1);
         holder.end().silently(0);
         assert!(client.line().starts_with("ok"));
+        // The next holder does not wait for the end of this connection.
+        assert_eq!(client.ask("UNLOCK"), "ok");
     }
 }
 
