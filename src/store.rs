@@ -7,7 +7,8 @@
 //!   the trait of many requests; `error`: why a store fails.
 //! - `lease_client`: the client of a store with leases, which decides what a request says.
 //! - `embedded`, `redis`: the stores; `url`: opens the one that a URL names.
-//! - `records`: the table's records as keys and values.
+//! - `engine`: runs an operation on the table of a store that keeps its records itself; `records`:
+//!   these records as keys and values.
 //! - `facts`: what a store tells `rlock doctor`; `identity`: describes processes and sessions;
 //!   `percent`: encodes text for URLs and keys.
 //!
@@ -15,6 +16,7 @@
 //! where it began.
 
 pub mod embedded;
+pub(crate) mod engine;
 mod error;
 pub mod facts;
 mod handle;
