@@ -222,9 +222,18 @@ impl EmbeddedSessions {
         done
     }
 
+    /// Makes a request that the table does not contain yet as one that must not wait, if the lock is
+    /// free within `limit`.
+    pub(super) fn ask_without_wait(&mut self, id: SessionId, limit: Duration) {
+        if let Some(Session { stage: Stage::Asking(request), .. }) = self.sessions.get_mut(&id) {
+            request.wait = false;
+            self.serve(limit);
+        }
+    }
+
     /// Leaves the queue because the wait took too long, and counts the request as busy, if the lock
-    /// is free within `limit`. Returns whether it was.
-    pub(super) fn give_up_place(&mut self, id: SessionId, limit: Duration) -> Result<bool, Error> {
+    /// is free within `limit`.
+    pub(super) fn give_up_place(&mut self, id: SessionId, limit: Duration) -> Result<(), Error> {
         let view = self.transact(limit, |work, beacon, sessions| {
             let (Some(Session { stage: Stage::Waiting(request), place, .. }), Some(beacon)) =
                 (sessions.get(&id), beacon)
@@ -240,9 +249,9 @@ impl EmbeddedSessions {
                 }
             }
         })?;
-        let has_left = view.map(|view| self.settle(id, view)).is_some();
+        view.into_iter().for_each(|view| self.settle(id, view));
         self.put_out();
-        Ok(has_left)
+        Ok(())
     }
 
     /// Takes a session out of the table, if the lock is free within `limit`.
