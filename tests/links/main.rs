@@ -31,12 +31,12 @@ fn every_path_that_a_page_cites_exists() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// The pages on how a grant travels name the functions that do it.
+/// These pages name the functions on the way of a grant, and the tests that rule failures out.
 #[test]
-fn every_function_on_the_way_of_a_grant_exists() {
+fn every_function_and_test_that_a_page_names_exists() {
     let mut pages = pages();
-    pages.retain(|page| page.to_string_lossy().starts_with("docs/grant-"));
-    assert!(!pages.is_empty());
+    pages.retain(|page| page.starts_with("docs/failures.md") || page.to_string_lossy().starts_with("docs/grant-"));
+    assert!(pages.len() > 1);
     let broken: Vec<_> = pages.iter().flat_map(|page| broken_functions(page, &text(page))).collect();
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
