@@ -19,6 +19,7 @@ use crate::arguments::request::{RequestOptions, read_request, run_options};
 use crate::arguments::values::LostSignal;
 use crate::arguments::{claims, values};
 use crate::environment::context::Named;
+use crate::environment::paths;
 use crate::environment::request::{self, Prepared};
 use crate::environment::room::{self, Limits};
 use crate::environment::variables::{self, Form, Held};
@@ -78,6 +79,7 @@ fn define(command: Command) -> Command {
             "rlock acquire CLAIM... --for DUR [OPTIONS]\n       \
              rlock acquire CLAIM... --pid PID [OPTIONS]\n       \
              CLAIM: --write KEY | --read KEY | --prewrite KEY | --slot KEY=N |\n              \
+             --path P | --path-read P |\n              \
              --range-write KEY INTERVAL | --range-read KEY INTERVAL |\n              \
              --range-prewrite KEY INTERVAL\n       \
              One CLAIM may be a bare KEY, which means --write KEY.",
@@ -127,7 +129,7 @@ const OF_ACQUIRE: [&str; 16] = [
 
 /// Reads the matched words.
 fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
-    let claims = claims::of_acquire(&matches)?;
+    let claims = claims::of_acquire(&matches, paths::resolved)?;
     let until = match (matches.remove_one(id::FOR), matches.remove_one(id::PID)) {
         (Some(length), _) => Until::For(length),
         (None, Some(pid)) => Until::End { pid, signal: given(&mut matches, id::LOST_SIGNAL) },

@@ -26,7 +26,7 @@ use crate::environment::context::Named;
 use crate::environment::request::{self, Prepared};
 use crate::environment::room::{self, Limits};
 use crate::environment::variables::{self, Form, Held};
-use crate::environment::{names, say};
+use crate::environment::{names, paths, say};
 use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, Job, OncePer, Request, distinct};
 use crate::lock::resource::Resource;
@@ -137,6 +137,7 @@ fn define(command: Command) -> Command {
             "rlock exec CLAIM... [OPTIONS] -- COMMAND [ARG]...\n       \
              rlock exec CLAIM... [OPTIONS] -c STRING\n       \
              CLAIM: --write KEY | --read KEY | --prewrite KEY | --slot KEY=N |\n              \
+             --path P | --path-read P |\n              \
              --range-write KEY INTERVAL | --range-read KEY INTERVAL |\n              \
              --range-prewrite KEY INTERVAL\n       \
              One CLAIM may be a bare KEY, which means --write KEY.",
@@ -187,7 +188,7 @@ fn command_words() -> Arg {
 /// Reads the matched words.
 fn read(matches: ArgMatches) -> Result<Invocation, Mistake> {
     no_blank_before_value(&matches, id::SKIP_OK)?;
-    read_with(claims::of_exec(&matches)?, matches)
+    read_with(claims::of_exec(&matches, paths::resolved)?, matches)
 }
 
 /// Reads the matched words.

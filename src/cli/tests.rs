@@ -30,7 +30,7 @@ use super::{Invocation, Usage, parse};
 use crate::arguments::options::StoreOptions;
 use crate::arguments::values::{LostSignal, Period, Unit, Wait};
 use crate::lock::mode::Mode;
-use crate::lock::request::SessionId;
+use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
@@ -329,8 +329,8 @@ fn acquire_renew_and_release_are_parsed() {
 #[test]
 fn held_means_writing_unless_it_names_another_mode() {
     let held = |mode| {
-        let resource = Resource::new("k").unwrap();
-        Ok(Invocation::Held(HeldBy { store: StoreOptions::default(), resource, mode, verbose: false }))
+        let claim = Claim { resource: Resource::new("k").unwrap(), mode, span: Span::Whole, slots: None };
+        Ok(Invocation::Held(HeldBy { store: StoreOptions::default(), claim, verbose: false }))
     };
     assert_eq!(parsed("held k"), held(Mode::Write));
     assert_eq!(parsed("held --write k"), held(Mode::Write));

@@ -563,11 +563,13 @@ fn as_option(Claim { resource, mode, span, slots }: &Claim, count: usize) -> Str
     // A value that begins with a hyphen would be an option of its own.
     let separator = if resource.as_str().starts_with('-') { '=' } else { ' ' };
     let name = format!("{separator}{}", quoted(resource.as_str()));
-    match slots {
-        Some(slots) if count > 1 => format!("--slot{name}={slots}:{count}"),
-        Some(slots) => format!("--slot{name}={slots}"),
-        None if span.is_whole() => format!("--{mode}{name}"),
-        None => format!("--range-{mode}{name} {}", quoted(&span.to_string())),
+    match (slots, span.as_path()) {
+        (Some(slots), _) if count > 1 => format!("--slot{name}={slots}:{count}"),
+        (Some(slots), _) => format!("--slot{name}={slots}"),
+        (None, Some(path)) if *mode == Mode::Read => format!("--path-read {}", quoted(path)),
+        (None, Some(path)) => format!("--path {}", quoted(path)),
+        (None, None) if span.is_whole() => format!("--{mode}{name}"),
+        (None, None) => format!("--range-{mode}{name} {}", quoted(&span.to_string())),
     }
 }
 
@@ -581,8 +583,13 @@ fn others(count: usize) -> String {
     }
 }
 
-fn part(name: &str, span: &Span) -> String {
-    if span.is_whole() { format!("'{name}'") } else { format!("{span} of '{name}'") }
+/// A resource or a part of it: `'tree'`, `[1,2) of 'tree'`, `path '/srv/app'`.
+pub(crate) fn part(name: &str, span: &Span) -> String {
+    match span.as_path() {
+        Some(path) => format!("path '{path}'"),
+        None if span.is_whole() => format!("'{name}'"),
+        None => format!("{span} of '{name}'"),
+    }
 }
 
 fn waiting(obstruction: &Obstruction, related: &[SessionId]) -> String {

@@ -36,6 +36,7 @@ mod nested;
 mod network;
 mod owner;
 mod owner_process;
+mod paths;
 mod printed;
 mod refusals;
 mod runner;
