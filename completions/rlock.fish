@@ -200,7 +200,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l range-read -d 'L
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l range-prewrite -d 'Lock an interval of KEY for reading now and writing later' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l range-write -d 'Lock an interval of KEY for writing' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l for -d 'Hold the lock for DUR, at most 7 days, or for ever' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l pid -d 'Hold the lock until the process PID ends' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l pid -d 'Hold it until the process PID, or \'agent\', ends' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l lost-signal -d 'Send PID this signal when the lock is lost, or none' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s w -l wait -d 'Wait at most DUR [default: RLOCK_WAIT or ever]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l max-waiting -d 'Exit with 75 at once if N requests already wait; 0 as -n' -r -f

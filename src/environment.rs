@@ -14,7 +14,7 @@
 //! - `acquired`: finds the locks of `rlock acquire`.
 
 pub(crate) mod acquired;
-mod agent;
+pub(crate) mod agent;
 pub(crate) mod caller;
 mod ci;
 mod config;

@@ -10,7 +10,7 @@ use crate::arguments::help::notes;
 use crate::arguments::mistake::Mistake;
 use crate::arguments::options::{StoreOptions, given, id, read_store, switch, verbose, word};
 use crate::arguments::{claims, values};
-use crate::environment::{after_all_but, context, names, paths, say};
+use crate::environment::{acquired, after_all_but, context, names, paths, say};
 use crate::lock::mode::{Mode, Nesting};
 use crate::lock::op::HolderListing;
 use crate::lock::request::Claim;
@@ -76,15 +76,17 @@ fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
 /// Asks the store and returns the exit code.
 pub(super) fn run(held: &HeldBy) -> anyhow::Result<u8> {
     let verbose = context::verbose(held.verbose);
-    let above = context::sessions_above()?;
+    let mut above = context::sessions_above()?;
+    let name = std::slice::from_ref(&held.claim.resource);
+    let mut store = context::open_store(&held.store)?;
+    above.extend(acquired::lasting_for_parents(store.as_mut(), name)?);
     if above.is_empty() {
         if verbose {
             say(&format!("not below any rlock: {} is not set", names::SESSION));
         }
         return Ok(exit::NOT_HELD);
     }
-    let mut store = context::open_store(&held.store)?;
-    let seen = store.inspect(std::slice::from_ref(&held.claim.resource)).map_err(Failure::from)?;
+    let seen = store.inspect(name).map_err(Failure::from)?;
     let unusable = store.take_unusable();
     if !unusable.is_empty() {
         return Ok(after_all_but(&unusable));

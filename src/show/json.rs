@@ -152,7 +152,7 @@ pub(crate) fn claim(mode: Mode, span: &Span, slots: Option<u32>, count: usize) -
 }
 
 fn process_as_json(process: &Process) -> Value {
-    let Process { host, pid, user, command, owner, reason } = process;
+    let Process { host, pid, user, command, owner, reason, .. } = process;
     json!({ "host": host, "pid": pid, "user": user, "command": command, "owner": owner, "reason": reason })
 }
 

@@ -22,7 +22,7 @@ use crate::lock::span::Span;
 use crate::lock::text::shortened;
 use crate::store::Obstruction;
 use crate::system::clock::StoreTime;
-use crate::words::{self, reason};
+use crate::words::{self, reason, shell_quoted};
 
 /// From this number on, a message does not give the exact number of other holders.
 const OTHERS_MAX: usize = 10;
@@ -45,6 +45,9 @@ pub(crate) struct Messages {
     /// Looks whether this process runs below the command of a holder, which has held since an
     /// instant.
     pub(crate) is_above: fn(&Process, StoreTime) -> bool,
+    /// Looks for the number of the process above this one for which a session with this process
+    /// holds its lock.
+    pub(crate) owner_above: fn(&Process) -> Option<u32>,
 }
 
 impl Messages {
@@ -127,7 +130,17 @@ impl Messages {
     }
 
     fn hindrance(&self, obstructions: &[Obstruction]) -> Hindrance {
-        in_the_way(&self.claims, &self.related, obstructions, self.is_stopped)
+        let mut found = in_the_way(&self.claims, &self.related, obstructions, self.is_stopped);
+        // Only people know whether the hold is theirs: those whom an agent starts share its process.
+        let blocked = Blocked::find(&self.claims, &self.related, obstructions).holder;
+        if let Some((of, pid)) = blocked.and_then(|(of, it)| Some((of, (self.owner_above)(&it.process)?))) {
+            found.state.push_str(&format!(
+                "; it is a hold for process {pid}, above this command: if it is yours, add --nested to 'rlock exec', or \
+                 run 'rlock release {}'",
+                shell_quoted(of.listing.name.as_str())
+            ));
+        }
+        found
     }
 
     /// `why` is what [`in_the_way`](Self::in_the_way) or [`superseded`](Self::superseded) says, and
@@ -704,6 +717,7 @@ mod tests {
             has_leases: false,
             is_stopped: |_| false,
             is_above: |_, _| false,
+            owner_above: |_| None,
         }
     }
 

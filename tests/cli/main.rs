@@ -25,6 +25,7 @@ mod exit_codes;
 mod fleet;
 mod held;
 mod history;
+mod holds;
 mod inside;
 mod inspect;
 mod intervals;

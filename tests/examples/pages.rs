@@ -9,7 +9,7 @@ use crate::support::{Lab, Ran};
 use crate::{labs_with, shell};
 
 /// The programs that the examples run. They print their names and arguments.
-const PROGRAMS: [&str; 38] = [
+const PROGRAMS: [&str; 39] = [
     "apply",
     "at",
     "backup",
@@ -48,6 +48,7 @@ const PROGRAMS: [&str; 38] = [
     "train",
     "train.sh",
     "upload",
+    "use",
 ];
 
 /// The folders in which the examples write.
@@ -101,7 +102,15 @@ const ACQUIRED: &str =
 
 /// The blocks of each page, in order.
 const PAGES: [(&str, &[Play]); 17] = [
-    ("acquire", &[Some((ALONE, "upload\ncheck\n")), Some((ALONE, "")), Some((ALONE, "upload\n"))]),
+    (
+        "acquire",
+        &[
+            Some(("(export CLAUDECODE=1; EXAMPLE\n)", "use\n")),
+            Some((ALONE, "upload\ncheck\n")),
+            Some((ALONE, "")),
+            Some((ALONE, "upload\n")),
+        ],
+    ),
     ("break", &[Some((BESIDE_HOLDERS, "~on 'workers' (whole) of "))]),
     ("cleanup", &[Some((ALONE, ""))]),
     ("doctor", &[Some((ALONE, "~ok      locks "))]),
