@@ -53,6 +53,8 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -l read -d 'Lock KEY f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l prewrite -d 'Lock KEY for reading now and writing later, beside readers only' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l write -d 'Lock KEY for writing, alone, as a bare KEY does' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l slot -d 'Take one of the N slots of KEY; W with KEY=N:W' -r -f -a "(__fish_rlock_names =)"
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l path -d 'Lock the file or folder P, and all that is in it, for writing' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l path-read -d 'Lock the file or folder P, and all that is in it, for reading' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l range-read -d 'Lock an interval of KEY, such as \'[1.2,1.8)\', for reading' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l range-prewrite -d 'Lock an interval of KEY for reading now and writing later' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l range-write -d 'Lock an interval of KEY for writing' -r -f -a "(__fish_rlock_names)"
@@ -192,11 +194,13 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l read -d 'Lock KE
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l prewrite -d 'Lock KEY for reading now and writing later, beside readers only' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l write -d 'Lock KEY for writing, alone, as a bare KEY does' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l slot -d 'Take one of the N slots of KEY; W with KEY=N:W' -r -f -a "(__fish_rlock_names =)"
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l path -d 'Lock the file or folder P, and all that is in it, for writing' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l path-read -d 'Lock the file or folder P, and all that is in it, for reading' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l range-read -d 'Lock an interval of KEY, such as \'[1.2,1.8)\', for reading' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l range-prewrite -d 'Lock an interval of KEY for reading now and writing later' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l range-write -d 'Lock an interval of KEY for writing' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l for -d 'Hold the lock for DUR, at most 7 days, or for ever' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l pid -d 'Hold the lock until the process PID ends' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l pid -d 'Hold it until the process PID, or \'agent\', ends' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l lost-signal -d 'Send PID this signal when the lock is lost, or none' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s w -l wait -d 'Wait at most DUR [default: RLOCK_WAIT or ever]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l max-waiting -d 'Exit with 75 at once if N requests already wait; 0 as -n' -r -f
@@ -229,6 +233,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand release" -s v -l verbose -d 
 complete -c rlock -n "__fish_rlock_using_subcommand release" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand held" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand held" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand held" -l path -d 'The file or folder that has to be held' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand held" -l read -d 'For reading, or in any stronger mode'
 complete -c rlock -n "__fish_rlock_using_subcommand held" -l prewrite -d 'For reading now and writing later, or for writing'
 complete -c rlock -n "__fish_rlock_using_subcommand held" -l write -d 'For writing, as without an option'
@@ -348,7 +353,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_su
 function __fish_rlock_grammar
     switch $argv[1]
         case exec
-            echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --pid --splay --job --history --status-file --owner --reason --shell -c --
+            echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --pid --splay --job --history --status-file --owner --reason --shell -c --
         case range-read
             echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --pid --splay --job --history --status-file --owner --reason --shell -c --once-per --
         case range-prewrite
@@ -356,13 +361,13 @@ function __fish_rlock_grammar
         case range-write
             echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --pid --splay --job --history --status-file --owner --reason --shell -c --once-per --
         case acquire
-            echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --deadlock-timeout --conflict-exit-code -E --ttl --connect-timeout --replicas --history --owner --reason --job --grace
+            echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --deadlock-timeout --conflict-exit-code -E --ttl --connect-timeout --replicas --history --owner --reason --job --grace
         case renew
             echo 0 --store --namespace --for
         case release
             echo 0 --store --namespace
         case held
-            echo 1 --store --namespace
+            echo 1 --store --namespace --path
         case inspect
             echo 999 --store --namespace --color --held-longer-than --no-success-for --job --output -o
         case doctor

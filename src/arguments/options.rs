@@ -24,6 +24,8 @@ pub(crate) mod id {
     pub(crate) const PREWRITE: &str = "prewrite";
     pub(crate) const WRITE: &str = "write";
     pub(crate) const SLOT: &str = "slot";
+    pub(crate) const PATH: &str = "path";
+    pub(crate) const PATH_READ: &str = "path-read";
     pub(crate) const RANGE_READ: &str = "range-read";
     pub(crate) const RANGE_PREWRITE: &str = "range-prewrite";
     pub(crate) const RANGE_WRITE: &str = "range-write";

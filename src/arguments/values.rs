@@ -179,6 +179,11 @@ pub(crate) fn pid(word: &str) -> Result<Pid, String> {
     pid.ok_or_else(|| format!("'{word}' is not a process id: give the number of a process, such as $$"))
 }
 
+/// Parses the process with which a hold ends: a process id, or `agent`, which is `None`.
+pub(crate) fn keeper(word: &str) -> Result<Option<Pid>, String> {
+    if word == "agent" { Ok(None) } else { pid(word).map(Some) }
+}
+
 /// Parses the process with which a request ends: a process id, or `parent`, which is `None`.
 pub(crate) fn owner(word: &str) -> Result<Option<Pid>, String> {
     if word == "parent" { Ok(None) } else { pid(word).map(Some) }
@@ -217,6 +222,11 @@ const SIGNALS: [(&str, i32); 13] = [
     ("STOP", Signal::STOP.as_raw()),
     ("WINCH", Signal::WINCH.as_raw()),
 ];
+
+/// Parses a session, or the KEY that one holds.
+pub(crate) fn which(word: &str) -> Result<Which, String> {
+    word.parse().map(Which::Session).or_else(|_| resource(word).map(Which::Key))
+}
 
 pub(crate) fn session(word: &str) -> Result<SessionId, String> {
     word.parse().map_err(|error| format!("'{word}' is not a session: {error}"))
@@ -296,6 +306,15 @@ pub(crate) fn connections(word: &str) -> Result<usize, String> {
 
 pub(crate) fn glob(word: &str) -> Result<Pattern, String> {
     Pattern::new(word).map_err(|error| format!("'{word}' is not a pattern: {}", error.msg))
+}
+
+/// A lock of `acquire`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// That of a session.
+    Session(SessionId),
+    /// The one on this KEY that is for a process above.
+    Key(Resource),
 }
 
 /// The number of a signal, or none to send nothing.

@@ -26,9 +26,9 @@ use crate::environment::context::Named;
 use crate::environment::request::{self, Prepared};
 use crate::environment::room::{self, Limits};
 use crate::environment::variables::{self, Form, Held};
-use crate::environment::{names, say};
+use crate::environment::{acquired, names, paths, say};
 use crate::lock::mode::Mode;
-use crate::lock::request::{Claim, Job, OncePer, Request, distinct};
+use crate::lock::request::{Claim, Job, OncePer, Request, distinct, resources};
 use crate::lock::resource::Resource;
 use crate::show::failure::Failure;
 use crate::store::{AcquireOptions, Grant, Store, identity};
@@ -137,6 +137,7 @@ fn define(command: Command) -> Command {
             "rlock exec CLAIM... [OPTIONS] -- COMMAND [ARG]...\n       \
              rlock exec CLAIM... [OPTIONS] -c STRING\n       \
              CLAIM: --write KEY | --read KEY | --prewrite KEY | --slot KEY=N |\n              \
+             --path P | --path-read P |\n              \
              --range-write KEY INTERVAL | --range-read KEY INTERVAL |\n              \
              --range-prewrite KEY INTERVAL\n       \
              One CLAIM may be a bare KEY, which means --write KEY.",
@@ -187,7 +188,7 @@ fn command_words() -> Arg {
 /// Reads the matched words.
 fn read(matches: ArgMatches) -> Result<Invocation, Mistake> {
     no_blank_before_value(&matches, id::SKIP_OK)?;
-    read_with(claims::of_exec(&matches)?, matches)
+    read_with(claims::of_exec(&matches, paths::resolved)?, matches)
 }
 
 /// Reads the matched words.
@@ -282,7 +283,11 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     // The process may end at any moment, so it is found before anything else.
     let owner = exec.pid.map(Owner::open).transpose()?;
     let prepared = request::prepare(&exec.request, &exec.command)?;
-    let Prepared { named, mut store, signals, mut request, options, settings, detector, messages } = prepared;
+    let Prepared { named, mut store, signals, mut request, options, settings, detector, mut messages } = prepared;
+    if exec.nested {
+        run_below_lasting(store.as_mut(), &mut request)?;
+        messages.related = request.chain().into_iter().rev().collect();
+    }
     if !request.ancestors.is_empty() && !exec.request.quiet && above::is_job_of_at() {
         warn_of_at(store.as_mut(), &request);
     }
@@ -346,6 +351,26 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     let report = Report::new(asks_at, exec.success_codes);
     let task = Task { command, messages, settings, spare, otherwise, report, detector, notify, owner };
     run::run(handle.as_mut(), task, start_with, conclude, signals, &mut StandardStream::stderr())
+}
+
+/// Adds the holds of the claimed resources that `acquire --pid` has made for a process above to the
+/// ancestors of the request, as the variables of these holds would.
+fn run_below_lasting(store: &mut dyn Store, request: &mut Request) -> Result<(), Failure> {
+    let names: Vec<_> = resources(&request.claims).into_iter().cloned().collect();
+    for id in acquired::lasting_for_parents(store, &names)? {
+        let Some(hold) = store.session(id, &names)? else { continue };
+        for id in std::iter::once(id).chain(hold.ancestors.iter().copied()) {
+            if !request.ancestors.contains(&id) {
+                request.ancestors.push(id);
+            }
+        }
+        for name in hold.resources() {
+            if !request.job.held_above.contains(name) {
+                request.job.held_above.push(name.clone());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Tells that a job of at(1) is nested below the command that has submitted it, if that command's

@@ -28,9 +28,9 @@ use super::renew::Renew;
 use super::shrink::Shrink;
 use super::{Invocation, Usage, parse};
 use crate::arguments::options::StoreOptions;
-use crate::arguments::values::{LostSignal, Period, Unit, Wait};
+use crate::arguments::values::{LostSignal, Period, Unit, Wait, Which};
 use crate::lock::mode::Mode;
-use crate::lock::request::SessionId;
+use crate::lock::request::Claim;
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
@@ -306,31 +306,35 @@ fn acquire_renew_and_release_are_parsed() {
         (kept.request.wait, kept.request.whose.owner.as_deref(), kept.request.conflict_exit_code),
         (at_most(9), Some("me"), 75)
     );
-    let pid = Pid::from_raw(7).unwrap();
+    let (pid, limit) = (Pid::from_raw(7), None);
     for (words, number) in [("", Some(15)), ("--lost-signal usr1", Some(10)), ("--lost-signal SIGINT", Some(2))] {
-        let until = Until::End { pid, signal: LostSignal(number) };
+        let until = Until::End { pid, signal: LostSignal(number), limit };
         assert_eq!(acquire(&format!("acquire k --pid 7 {words}")).until, until);
     }
     for (words, number) in [("--lost-signal 34", Some(34)), ("--lost-signal none", None)] {
-        let until = Until::End { pid, signal: LostSignal(number) };
+        let until = Until::End { pid, signal: LostSignal(number), limit };
         assert_eq!(acquire(&format!("acquire k --pid 7 {words}")).until, until);
     }
+    let both = Until::End { pid: None, signal: LostSignal(Some(15)), limit: Some(secs(60)) };
+    assert_eq!(acquire("acquire k --pid agent --for 1m").until, both);
     let id = "0123456789abcdef0123456789abcdef";
-    let session: SessionId = id.parse().unwrap();
+    let session = Which::Session(id.parse().unwrap());
     let store = StoreOptions::default();
     let renew =
-        |length, session| Invocation::Renew(Renew { length, session, verbose: false, store: StoreOptions::default() });
+        |length, lock| Invocation::Renew(Renew { length, lock, verbose: false, store: StoreOptions::default() });
     assert_eq!(parsed("renew").unwrap(), renew(None, None));
-    assert_eq!(parsed(&format!("renew {id} --for 2m")).unwrap(), renew(Some(secs(120)), Some(session)));
-    let release = Release { store, sessions: vec![session], export: true, verbose: true };
-    assert_eq!(parsed(&format!("release {id} --export -v {id}")).unwrap(), Invocation::Release(release));
+    assert_eq!(parsed(&format!("renew {id} --for 2m")).unwrap(), renew(Some(secs(120)), Some(session.clone())));
+    let key = Which::Key(Resource::new("sim").unwrap());
+    assert_eq!(parsed("renew sim").unwrap(), renew(None, Some(key.clone())));
+    let release = Release { store, locks: vec![session, key], export: true, verbose: true };
+    assert_eq!(parsed(&format!("release {id} --export -v sim {id}")).unwrap(), Invocation::Release(release));
 }
 
 #[test]
 fn held_means_writing_unless_it_names_another_mode() {
     let held = |mode| {
-        let resource = Resource::new("k").unwrap();
-        Ok(Invocation::Held(HeldBy { store: StoreOptions::default(), resource, mode, verbose: false }))
+        let claim = Claim { resource: Resource::new("k").unwrap(), mode, span: Span::Whole, slots: None };
+        Ok(Invocation::Held(HeldBy { store: StoreOptions::default(), claim, verbose: false }))
     };
     assert_eq!(parsed("held k"), held(Mode::Write));
     assert_eq!(parsed("held --write k"), held(Mode::Write));

@@ -128,6 +128,19 @@ pub struct Process {
     pub owner: Option<String>,
     /// The reason for the request, if the caller gave one.
     pub reason: Option<String>,
+    /// The process with which the hold ends, if `acquire --pid` made the request. Only
+    /// the record of the session has it in every store.
+    #[serde(skip)]
+    pub lasts_for: Option<Owner>,
+}
+
+/// A process of the machine of a session, by its number and its start, which no other process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// The number in the PID namespace of the session.
+    pub pid: u32,
+    /// The start, in ticks since the boot.
+    pub started: u64,
 }
 
 /// The lengths of the leases of a session. A store needs leases if it can't see whether a process

@@ -22,7 +22,7 @@ use crate::lock::span::Span;
 use crate::lock::text::shortened;
 use crate::store::Obstruction;
 use crate::system::clock::StoreTime;
-use crate::words::{self, reason};
+use crate::words::{self, reason, shell_quoted};
 
 /// From this number on, a message does not give the exact number of other holders.
 const OTHERS_MAX: usize = 10;
@@ -45,6 +45,9 @@ pub(crate) struct Messages {
     /// Looks whether this process runs below the command of a holder, which has held since an
     /// instant.
     pub(crate) is_above: fn(&Process, StoreTime) -> bool,
+    /// Looks for the number of the process above this one for which a session with this process
+    /// holds its lock.
+    pub(crate) owner_above: fn(&Process) -> Option<u32>,
 }
 
 impl Messages {
@@ -127,7 +130,17 @@ impl Messages {
     }
 
     fn hindrance(&self, obstructions: &[Obstruction]) -> Hindrance {
-        in_the_way(&self.claims, &self.related, obstructions, self.is_stopped)
+        let mut found = in_the_way(&self.claims, &self.related, obstructions, self.is_stopped);
+        // Only people know whether the hold is theirs: those whom an agent starts share its process.
+        let blocked = Blocked::find(&self.claims, &self.related, obstructions).holder;
+        if let Some((of, pid)) = blocked.and_then(|(of, it)| Some((of, (self.owner_above)(&it.process)?))) {
+            found.state.push_str(&format!(
+                "; it is a hold for process {pid}, above this command: if it is yours, add --nested to 'rlock exec', or \
+                 run 'rlock release {}'",
+                shell_quoted(of.listing.name.as_str())
+            ));
+        }
+        found
     }
 
     /// `why` is what [`in_the_way`](Self::in_the_way) or [`superseded`](Self::superseded) says, and
@@ -563,11 +576,13 @@ fn as_option(Claim { resource, mode, span, slots }: &Claim, count: usize) -> Str
     // A value that begins with a hyphen would be an option of its own.
     let separator = if resource.as_str().starts_with('-') { '=' } else { ' ' };
     let name = format!("{separator}{}", quoted(resource.as_str()));
-    match slots {
-        Some(slots) if count > 1 => format!("--slot{name}={slots}:{count}"),
-        Some(slots) => format!("--slot{name}={slots}"),
-        None if span.is_whole() => format!("--{mode}{name}"),
-        None => format!("--range-{mode}{name} {}", quoted(&span.to_string())),
+    match (slots, span.as_path()) {
+        (Some(slots), _) if count > 1 => format!("--slot{name}={slots}:{count}"),
+        (Some(slots), _) => format!("--slot{name}={slots}"),
+        (None, Some(path)) if *mode == Mode::Read => format!("--path-read {}", quoted(path)),
+        (None, Some(path)) => format!("--path {}", quoted(path)),
+        (None, None) if span.is_whole() => format!("--{mode}{name}"),
+        (None, None) => format!("--range-{mode}{name} {}", quoted(&span.to_string())),
     }
 }
 
@@ -581,8 +596,13 @@ fn others(count: usize) -> String {
     }
 }
 
-fn part(name: &str, span: &Span) -> String {
-    if span.is_whole() { format!("'{name}'") } else { format!("{span} of '{name}'") }
+/// A resource or a part of it: `'tree'`, `[1,2) of 'tree'`, `path '/srv/app'`.
+pub(crate) fn part(name: &str, span: &Span) -> String {
+    match span.as_path() {
+        Some(path) => format!("path '{path}'"),
+        None if span.is_whole() => format!("'{name}'"),
+        None => format!("{span} of '{name}'"),
+    }
 }
 
 fn waiting(obstruction: &Obstruction, related: &[SessionId]) -> String {
@@ -697,6 +717,7 @@ mod tests {
             has_leases: false,
             is_stopped: |_| false,
             is_above: |_, _| false,
+            owner_above: |_| None,
         }
     }
 

@@ -15,6 +15,7 @@ pub(crate) mod announcement;
 mod machine;
 pub(crate) mod process;
 
+use std::io;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
@@ -24,7 +25,9 @@ use self::machine::{Action, Event, Machine};
 use self::process::Watched;
 
 use crate::lock::past::End;
-use crate::store::{Grant, Handle, Standing};
+use crate::lock::request::SessionId;
+use crate::lock::resource::Resource;
+use crate::store::{Grant, Handle, Standing, Store};
 use crate::system::alarm::Alarm;
 use crate::system::clock::Boottime;
 
@@ -47,6 +50,48 @@ pub(crate) fn keep(
         keeper.turn()?;
     }
     Ok(())
+}
+
+/// The pause before the keeper looks again for a hold whose release was announced, and how often it
+/// does so; and the pause where the store does not answer.
+const SOON: Duration = Duration::from_millis(100);
+const LOOKS_SOON: u32 = 50;
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Ends a kept hold of these resources with the process. Returns when nothing is left to do: the hold
+/// may have ended at its instant, which a renewal moves, or by a release or a break.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn watch(
+    store: &mut dyn Store,
+    process: &Watched,
+    session: SessionId,
+    names: &[Resource],
+) -> io::Result<()> {
+    let (alarm, announced) = (Alarm::default(), announcement::descriptor()?);
+    let (mut has_ended, mut looks_soon) = (false, 0);
+    loop {
+        looks_soon = if announcement::is_there(session) { LOOKS_SOON } else { looks_soon.saturating_sub(1) };
+        let now = Boottime::now();
+        let again = match store.inspect(names) {
+            Err(_) => AGAIN,
+            Ok(mut seen) => {
+                let Some(hold) = seen.sessions.remove(&session) else { return Ok(()) };
+                let left = hold.expiry.map_or(Duration::MAX, |expiry| expiry - seen.now);
+                if left.is_zero() || has_ended && store.release(session, &hold, Some(End::KEPT)).is_ok() {
+                    return Ok(());
+                }
+                if has_ended { AGAIN } else { left }
+            }
+        };
+        let mut polled = vec![PollFd::new(&announced, PollFlags::IN)];
+        if !has_ended {
+            polled.push(PollFd::new(process.descriptor(), PollFlags::IN));
+        }
+        alarm.wait(&mut polled, Some(now + if looks_soon > 0 { again.min(SOON) } else { again }))?;
+        has_ended |= polled.get(1).is_some_and(|process| !process.revents().is_empty());
+    }
 }
 
 struct Keeper<'a, R> {

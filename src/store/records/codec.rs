@@ -45,16 +45,20 @@ pub(in crate::store) trait Open: Serialize + DeserializeOwned {
 
 /// The number of the field [`Session::revoked`].
 const REVOKED: u8 = 0;
+/// The number of the field [`Process::lasts_for`](crate::lock::request::Process::lasts_for).
+const LASTS_FOR: u8 = 1;
 
 impl Open for Session {
     fn fields(&self) -> Later {
         let revoked = self.revoked.iter().map(|revoked| (REVOKED, encode(revoked)));
-        revoked.chain(self.later.iter().cloned()).collect()
+        let owner = self.process.lasts_for.iter().map(|owner| (LASTS_FOR, encode(owner)));
+        revoked.chain(owner).chain(self.later.iter().cloned()).collect()
     }
 
     fn set(&mut self, (number, bytes): (u8, Vec<u8>)) -> Result<(), Damaged> {
         match number {
             REVOKED => self.revoked = Some(decode(&bytes)?),
+            LASTS_FOR => self.process.lasts_for = Some(decode(&bytes)?),
             _ => self.later.push((number, bytes)),
         }
         Ok(())
@@ -120,7 +124,7 @@ mod tests {
     use crate::lock::mode::{Mode, Modes};
     use crate::lock::past::{Ended, Ending, Event};
     use crate::lock::records::{ClaimRecord, Phase, ResourceState, Revocation};
-    use crate::lock::request::{Claim, Job, Process, SessionId, Terms};
+    use crate::lock::request::{Claim, Job, Owner, Process, SessionId, Terms};
     use crate::lock::resource::Resource;
     use crate::lock::span::Span;
     use crate::system::clock::StoreTime;
@@ -146,6 +150,7 @@ mod tests {
                 command: vec!["a b".into()],
                 owner: Some("owner".into()),
                 reason: None,
+                lasts_for: None,
             },
             revoked: None,
             later: Vec::new(),
@@ -167,6 +172,16 @@ mod tests {
         assert_eq!(decode_open(&encode_open(&session)), Ok(session));
         let past = Past { later, ..Past::default() };
         assert_eq!(decode_open(&encode_open(&past)), Ok(past));
+    }
+
+    #[test]
+    fn process_of_a_hold_is_an_optional_field_of_its_session() {
+        let mut session = session();
+        session.process.lasts_for = Some(Owner { pid: 9, started: 1 << 40 });
+        let bytes = encode_open(&session);
+        assert_eq!(decode_open(&bytes), Ok(session.clone()));
+        session.process.lasts_for = None;
+        assert!(bytes.starts_with(&encode_open(&session)), "the other bytes stay");
     }
 
     #[test]

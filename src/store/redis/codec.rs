@@ -20,7 +20,7 @@ use super::scripts::{self, Script};
 use crate::lock::mode::Mode;
 use crate::lock::op::Change;
 use crate::lock::past::{End, Ending};
-use crate::lock::request::{self, Job, Process, Request, SessionId};
+use crate::lock::request::{self, Job, Owner, Process, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::system::clock::{StoreTime, micros};
@@ -407,8 +407,14 @@ impl Call {
 
 /// The process as text, which the scripts only store.
 fn process(process: &Process) -> String {
-    let Process { host, pid, user, command, owner, reason } = process;
-    serde_json::to_string(&(host, pid, user, command, owner, reason)).expect("text and numbers are valid JSON")
+    let Process { host, pid, user, command, owner, reason, lasts_for } = process;
+    match lasts_for {
+        None => serde_json::to_string(&(host, pid, user, command, owner, reason)),
+        Some(Owner { pid: last, started }) => {
+            serde_json::to_string(&(host, pid, user, command, owner, reason, (last, started)))
+        }
+    }
+    .expect("text and numbers are valid JSON")
 }
 
 #[cfg(test)]
@@ -452,6 +458,7 @@ mod tests {
             command: vec!["a b".into(), "ü\n".into()],
             owner: Some("o".into()),
             reason: None,
+            lasts_for: None,
         };
         let request = Request {
             session: SessionId([0x1A; 16]),
