@@ -59,6 +59,7 @@ fn entry(entry: &Entry) -> Value {
         Event::Ended(ending) => (ending.to_string(), None, None, None),
         Event::Skipped(count) => ("skipped".to_owned(), None, None, Some(count)),
         Event::Done(count) => ("done".to_owned(), None, None, Some(count)),
+        Event::Waited { how, count, .. } => (how.as_str().to_owned(), None, None, Some(count)),
     };
     let noticed = match entry.ended {
         Ended::At(_) => None,
@@ -105,6 +106,7 @@ fn spread(Spread { p50, p95, max }: Spread) -> Value {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::lock::past::Origin;
 
     pub(super) fn at(second: u64) -> StoreTime {
         StoreTime::default() + Duration::from_secs(second)
@@ -120,6 +122,7 @@ pub(super) mod tests {
             granted: Some(at(granted)),
             ended: Ended::At(at(ended)),
             token: Some(1),
+            origin: Origin::default(),
             later: Vec::new(),
         }
     }

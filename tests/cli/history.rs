@@ -74,6 +74,40 @@ fn each_way_to_end_has_its_entry_and_the_newest_is_last() {
     });
 }
 
+/// "A request that ended without a grant: `busy`, `left` or `superseded`. Those of one job since the
+/// last run are one entry … `--failed` leaves them out."
+#[test]
+fn requests_without_a_grant_have_an_entry_and_are_no_failures() {
+    on_both(|lab| {
+        let holder = lab.hold("k");
+        assert_eq!(run(lab, &["-n", "--job", "a"], "true").code(), Some(75));
+        assert_eq!(run(lab, &["-w", "1.1s", "--job", "a"], "true").code(), Some(75));
+        let waiter = lab.wait_by(["exec", "k", "--job", "b"]);
+        lab.until_waiting("k", 1);
+        waiter.signal(Signal::TERM);
+        assert_eq!(waiter.end().code(), Some(143));
+        let old = lab.wait_by(["exec", "k", "--job", "c"]);
+        lab.until_waiting("k", 1);
+        let new = lab.wait_by(["exec", "k", "--job", "c", "--supersede"]);
+        assert_eq!(old.end().code(), Some(75));
+        assert_eq!(outcomes(lab, &[]), ["busy 2", "left 1", "superseded 1"]);
+        let table = lab.run(["history", "k"]).stdout;
+        assert!(table.contains("  busy 2 times  ") && table.contains("  left  "), "{table}");
+        let busy = &entries(lab, &["k"])[0];
+        assert_eq!([&busy["granted"], &busy["token"], &busy["exit"]], [&Value::Null; 3]);
+        assert!(busy["asked"].as_str() < busy["ended"].as_str());
+        assert_eq!(outcomes(lab, &["--failed"]), [""; 0]);
+        holder.end().silently(0);
+        assert_eq!(new.end().code(), Some(0));
+        assert_eq!(outcomes(lab, &[]), ["busy 2", "left 1", "superseded 1", "exit 0", "exit 0"]);
+        let holder = lab.hold("k");
+        assert_eq!(run(lab, &["-n", "--job", "a"], "true").code(), Some(75));
+        holder.end().silently(0);
+        let all = ["busy 2", "left 1", "superseded 1", "exit 0", "exit 0", "busy 1", "exit 0"];
+        assert_eq!(outcomes(lab, &[]), all, "a run ends the entry of a job");
+    });
+}
+
 /// A holder that is killed, and a kept hold whose time is over, leave an entry that nobody but the
 /// store can have written.
 #[test]

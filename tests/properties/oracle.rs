@@ -11,7 +11,7 @@ use std::time::Duration;
 use rlock::lock::kept::EVER;
 use rlock::lock::mode::Mode;
 use rlock::lock::op::{Change, HolderListing, Op, Outcome, Refusal, Reply, ResourceListing, WaiterListing};
-use rlock::lock::past::{End, Ended, Ending, Streak};
+use rlock::lock::past::{End, Ended, Ending, Streak, WaitEnd};
 use rlock::lock::records::Revocation;
 use rlock::lock::request::{Claim, Place, Request, SessionId};
 use rlock::lock::resource::Resource;
@@ -162,7 +162,7 @@ impl Oracle {
                 None => Reply::Unknown,
                 Some(holder) if holder.holds() => holder.reply(now),
                 Some(waiter) => {
-                    let streak = self.busy(now, &waiter.request);
+                    let streak = self.busy(now, &waiter.request, WaitEnd::Busy, waiter.asked);
                     self.leave(now, &[id], Why::Released(None), &mut granted);
                     Reply::Busy { blockers: Vec::new(), streak }
                 }
@@ -222,11 +222,10 @@ impl Oracle {
         names
     }
 
-    fn busy(&mut self, now: StoreTime, request: &Request) -> Option<Streak> {
+    fn busy(&mut self, now: StoreTime, request: &Request, how: WaitEnd, asked: StoreTime) -> Option<Streak> {
         let mut all = Vec::new();
         for name in Self::resources(request) {
-            let claims = request.claims.iter().filter(|claim| claim.resource == name).cloned().collect();
-            all.push(self.diary(now, &name).busy(now, &request.job, &request.process, claims));
+            all.push(self.diary(now, &name).busy(now, request, &name, how, asked));
         }
         let skips = all.into_iter().next()??;
         Some(Streak { count: skips.count, since: skips.since, last: skips.last, command: skips.command, entry: None })
@@ -261,6 +260,11 @@ impl Oracle {
                 return Reply::KeptUntil(until);
             }
         }
+        if matches!(why, Why::Released(_)) && !member.holds() {
+            for name in Self::resources(&member.request) {
+                self.diary(now, &name).wait(now, &member.request, &name, WaitEnd::Left, member.asked);
+            }
+        }
         let tokens = member.tokens.clone().unwrap_or_else(|| vec![0; member.request.claims.len()]);
         self.leave(now, &[id], why, granted);
         Reply::Released(tokens)
@@ -286,6 +290,7 @@ impl Oracle {
         let claims = &member.request.claims;
         let tokens = claims.iter().zip(member.tokens.iter().flatten());
         Hold {
+            is_nested: !member.request.ancestors.is_empty(),
             job: &member.request.job,
             process: &member.request.process,
             claims: claims.iter().filter(|claim| own(claim)).cloned().collect(),
@@ -347,15 +352,14 @@ impl Oracle {
             }
         }
         if let Some(by) = self.done_by(now, &request) {
-            let Request { claims, job, process, .. } = &request;
-            self.diary(now, &claims[0].resource).spare(now, job, process, claims.clone(), by);
+            self.diary(now, &request.claims[0].resource).spare(now, &request, by);
             return Reply::AlreadyDone;
         }
         let own_names = Self::resources(&request);
         if let Some(place) = returns {
             let by = own_names.iter().find_map(|name| self.diary(now, name).superseded(&request.job, place.number));
             if let Some(by) = by {
-                return Reply::Superseded { by, streak: self.busy(now, &request) };
+                return Reply::Superseded { by, streak: self.busy(now, &request, WaitEnd::Superseded, place.asked) };
             }
         }
         let supersedes = request.job.supersedes && returns.is_none();
@@ -415,7 +419,7 @@ impl Oracle {
             self.diary(now, &name);
         }
         if !blockers.is_empty() && !wait {
-            let streak = self.busy(now, &requester.request);
+            let streak = self.busy(now, &requester.request, WaitEnd::Busy, requester.asked);
             return Reply::Busy { blockers, streak };
         }
         if !wait {

@@ -52,13 +52,15 @@ fn row(name: &str, entry: &Entry, look: &Look) -> Vec<Cell> {
         Event::Skipped(count) => format!("skipped {count} times"),
         Event::Done(1) => "already done".to_owned(),
         Event::Done(count) => format!("already done {count} times"),
+        Event::Waited { how, count: 1, .. } => how.as_str().to_owned(),
+        Event::Waited { how, count, .. } => format!("{} {count} times", how.as_str()),
     };
     let style = if entry.event.has_failed() { look.palette.alarm } else { Style::new() };
     let process = &entry.process;
     let claims: Vec<_> =
         request::counted(&entry.claims).map(|(it, count)| claim(it.mode, it.slots, count, &it.span)).collect();
     let none = || NONE.to_owned();
-    let waited = entry.granted.map_or_else(none, |granted| length(granted - entry.asked));
+    let waited = entry.waited().map_or_else(none, length);
     let held = entry.granted.zip(entry.ended.known()).map_or_else(none, |(granted, end)| length(end - granted));
     let ended = match entry.ended {
         Ended::At(end) => messages::time(end),
