@@ -160,6 +160,8 @@ pub enum Event {
         count: u32,
         /// The sum of their waits.
         sum: Duration,
+        /// The longest of their waits.
+        longest: Duration,
     },
 }
 
@@ -178,7 +180,7 @@ pub struct Origin {
     pub job: String,
     /// Whether the caller gave the name.
     pub is_named: bool,
-    /// Whether the request was made below another one.
+    /// Whether the request was made below a hold of the same resource, which covers it.
     pub is_nested: bool,
 }
 

@@ -73,8 +73,14 @@ impl<'a> Ungranted<'a> {
     }
 
     /// Its entry on a resource, which may report others since an instant, too.
-    fn entry(&self, name: &Resource, event: Event, since: StoreTime, now: StoreTime) -> Entry {
-        Entry {
+    fn entry<R: Records>(
+        &self,
+        records: &R,
+        name: &Resource,
+        event: Event,
+        [since, now]: [StoreTime; 2],
+    ) -> Result<Entry, R::Error> {
+        Ok(Entry {
             event,
             process: self.process.clone(),
             claims: self.claims.iter().filter(|claim| claim.resource == *name).cloned().collect(),
@@ -82,14 +88,19 @@ impl<'a> Ungranted<'a> {
             granted: None,
             ended: Ended::At(now),
             token: None,
-            origin: origin(self.job, self.ancestors),
+            origin: origin(records, name, self.job, self.ancestors)?,
             later: Vec::new(),
-        }
+        })
     }
 }
 
-fn origin(job: &Job, ancestors: &[SessionId]) -> Origin {
-    Origin { job: job.name.clone(), is_named: job.is_named, is_nested: !ancestors.is_empty() }
+fn origin<R: Records>(records: &R, name: &Resource, job: &Job, ancestors: &[SessionId]) -> Result<Origin, R::Error> {
+    let mut origin = Origin { job: job.name.clone(), is_named: job.is_named, is_nested: false };
+    for ancestor in ancestors {
+        let above = records.session(*ancestor)?.filter(Session::is_holder);
+        origin.is_nested |= above.is_some_and(|above| above.resources().contains(&name));
+    }
+    Ok(origin)
 }
 
 /// The past of a resource, unless it is forgotten.
@@ -182,7 +193,8 @@ impl<'a> Change<'a> {
             self.past.last_success = Some(now);
             self.note_success(now, session);
         }
-        let entry = entry_of(self.name, session, end.ending, ended);
+        let mut entry = entry_of(self.name, session, end.ending, ended);
+        entry.origin = origin(records, self.name, job, &session.ancestors)?;
         self.enter(records, job.history, entry).map(drop)
     }
 
@@ -229,8 +241,8 @@ impl<'a> Change<'a> {
         self.past.waits.retain(|number| self.past.ring.contains(number));
         for number in &self.past.waits {
             let Some(entry) = records.entry(self.name, *number)? else { continue };
-            if let Event::Waited { count, sum, .. } = entry.event {
-                known.push((entry.ended.latest(), *number, count, sum, entry));
+            if let Event::Waited { count, sum, longest, .. } = entry.event {
+                known.push((entry.ended.latest(), *number, (count, sum, longest), entry));
             }
         }
         if max == 0 {
@@ -239,16 +251,22 @@ impl<'a> Change<'a> {
         let last_run = self.past.last.map_or(StoreTime::default(), |(_, at)| at);
         let is_own = |entry: &Entry| entry.origin.job == request.job.name && entry.ended.latest() >= last_run;
         let wait = now - request.asked;
-        let (number, count, sum, since) = match known.iter().find(|(.., entry)| is_own(entry)) {
+        let (number, (count, sum, longest), since) = match known.iter().find(|(.., entry)| is_own(entry)) {
             Some((last, ..)) if wait.is_zero() && now - *last < WAITS_APART => return Ok(false),
-            Some((_, number, count, sum, entry)) => (Some(*number), count.saturating_add(1), *sum + wait, entry.asked),
-            None if known.len() < max => (None, 1, wait, request.asked),
+            Some((_, number, waits, entry)) => (Some(*number), *waits, entry.asked),
+            None if known.len() < max => (None, Default::default(), request.asked),
             None => {
                 let oldest = known.iter().map(|(last, number, ..)| (*last, *number)).min();
-                (oldest.map(|(_, number)| number), 1, wait, request.asked)
+                (oldest.map(|(_, number)| number), Default::default(), request.asked)
             }
         };
-        let entry = request.entry(self.name, Event::Waited { how, count, sum }, since, now);
+        let (count, sum): (u32, Duration) = (count.saturating_add(1), sum + wait);
+        let entry = request.entry(
+            records,
+            self.name,
+            Event::Waited { how, count, sum, longest: wait.max(longest) },
+            [since, now],
+        )?;
         match number {
             Some(number) => records.put_entry(self.name, number, entry)?,
             None => {
@@ -271,7 +289,7 @@ fn entry_of(name: &Resource, session: &Session, ending: Ending, ended: Ended) ->
         granted: Some(session.since),
         ended,
         token: own().map(|record| record.token).max(),
-        origin: origin(&session.job, &session.ancestors),
+        origin: Origin { job: session.job.name.clone(), is_named: session.job.is_named, is_nested: false },
         later: Vec::new(),
     }
 }
@@ -432,7 +450,7 @@ fn skip<R: Records>(
     let running = change.past.streak(now, &job.name);
     let (count, since, entered) = running.map_or((0, now, None), |streak| (streak.count, streak.since, streak.entry));
     let count = count.saturating_add(1);
-    let entry = request.entry(change.name, Event::Skipped(count), since, now);
+    let entry = request.entry(records, change.name, Event::Skipped(count), [since, now])?;
     let entry = change.enter_again(records, job.history, entry, entered)?;
     let streak = Streak { count, since, last: now, command: process.command.clone(), entry };
     change.past.jobs.entry(job.name.clone()).or_default().streak = Some(streak.clone());
@@ -495,7 +513,7 @@ pub(super) fn is_spared<R: Records>(
         return Ok(());
     }
     let (count, since) = known.map_or((1, now), |known| (known.count.saturating_add(1), known.since));
-    let entry = Ungranted::of(request, now).entry(name, Event::Done(count), since, now);
+    let entry = Ungranted::of(request, now).entry(records, name, Event::Done(count), [since, now])?;
     let entry = change.enter_again(records, job.history, entry, known.and_then(|known| known.entry))?;
     if let Some(job) = change.past.jobs.get_mut(&by) {
         job.spared = Some(Spared { count, since, entry });

@@ -60,19 +60,31 @@ fn origin(job: &Job, is_nested: bool) -> Origin {
     Origin { job: job.name.clone(), is_named: job.is_named, is_nested }
 }
 
-/// The entry of requests on a resource that were not granted, the last of which is `request`.
-fn ungranted(request: &Request, of: &Resource, event: Event, since: StoreTime, now: StoreTime) -> Entry {
-    let claims: &[Claim] = &request.claims;
-    Entry {
-        event,
-        process: request.process.clone(),
-        claims: claims.iter().filter(|claim| claim.resource == *of).cloned().collect(),
-        asked: since,
-        granted: None,
-        ended: Ended::At(now),
-        token: None,
-        origin: origin(&request.job, !request.ancestors.is_empty()),
-        later: Vec::new(),
+/// A request that ends without a grant.
+#[derive(Clone, Copy)]
+pub(crate) struct Wait<'a> {
+    pub(crate) request: &'a Request,
+    /// Whether an ancestor holds the resource.
+    pub(crate) is_nested: bool,
+    pub(crate) how: WaitEnd,
+    pub(crate) asked: StoreTime,
+}
+
+impl Wait<'_> {
+    /// The entry of requests on a resource of which this is the last.
+    fn entry(&self, of: &Resource, event: Event, since: StoreTime, now: StoreTime) -> Entry {
+        let claims: &[Claim] = &self.request.claims;
+        Entry {
+            event,
+            process: self.request.process.clone(),
+            claims: claims.iter().filter(|claim| claim.resource == *of).cloned().collect(),
+            asked: since,
+            granted: None,
+            ended: Ended::At(now),
+            token: None,
+            origin: origin(&self.request.job, self.is_nested),
+            later: Vec::new(),
+        }
     }
 }
 
@@ -197,15 +209,8 @@ impl Kept {
     }
 
     /// A request of an instant is busy on a resource, or superseded.
-    pub(crate) fn busy(
-        &mut self,
-        now: StoreTime,
-        request: &Request,
-        of: &Resource,
-        how: WaitEnd,
-        asked: StoreTime,
-    ) -> Option<Skips> {
-        let job = &request.job;
+    pub(crate) fn busy(&mut self, now: StoreTime, of: &Resource, wait: &Wait<'_>) -> Option<Skips> {
+        let (job, request) = (&wait.request.job, wait.request);
         self.write(now).totals.busy += 1;
         let known = self.diary.skips.get(&job.name).filter(|skips| now < skips.last + WEEK).cloned();
         let skips = job.skips.then(|| Skips {
@@ -215,23 +220,24 @@ impl Kept {
             command: request.process.command.clone(),
         });
         if let Some(skips) = &skips {
-            let entry = ungranted(request, of, Event::Skipped(skips.count), skips.since, now);
+            let entry = wait.entry(of, Event::Skipped(skips.count), skips.since, now);
             self.report(job.history, entry, Report::Skips(job.name.clone()), known.is_some());
             self.diary.skips.insert(job.name.clone(), skips.clone());
         } else {
-            self.wait(now, request, of, how, asked);
+            self.wait(now, of, wait);
         }
         self.clear_up(now);
         skips
     }
 
     /// A request of an instant ends without a grant, and is no skip.
-    pub(crate) fn wait(&mut self, now: StoreTime, request: &Request, of: &Resource, how: WaitEnd, asked: StoreTime) {
+    pub(crate) fn wait(&mut self, now: StoreTime, of: &Resource, wait: &Wait<'_>) {
+        let Wait { request, how, asked, .. } = *wait;
         let max = (request.job.history as usize / 4).min(8);
         let of_waits = |(at, entry): (usize, &Entry)| match entry {
-            Entry { event: Event::Waited { count, sum, .. }, ended: Ended::At(end), asked, origin, .. } => {
-                Some((*end, at, origin.job.clone(), *count, *sum, *asked))
-            }
+            Entry {
+                event: Event::Waited { count, sum, longest, .. }, ended: Ended::At(end), asked, origin, ..
+            } => Some((*end, at, origin.job.clone(), (*count, *sum, *longest), *asked)),
             _ => None,
         };
         let known: Vec<_> = self.diary.entries.iter().enumerate().filter_map(of_waits).collect();
@@ -241,15 +247,16 @@ impl Kept {
         if max == 0 || is_again {
             return;
         }
-        let (at, count, sum, since) = match own {
-            Some((_, at, _, count, sum, since)) => (Some(*at), *count, *sum, *since),
+        let (at, (count, sum, longest), since) = match own {
+            Some((_, at, _, waits, since)) => (Some(*at), *waits, *since),
             None => {
                 let oldest = known.iter().min().filter(|_| known.len() >= max);
-                (oldest.map(|(_, at, ..)| *at), 0, Duration::ZERO, asked)
+                (oldest.map(|(_, at, ..)| *at), (0, Duration::ZERO, Duration::ZERO), asked)
             }
         };
-        let event = Event::Waited { how, count: count + 1, sum: sum + (now - asked) };
-        let entry = ungranted(request, of, event, since, now);
+        let event =
+            Event::Waited { how, count: count + 1, sum: sum + (now - asked), longest: longest.max(now - asked) };
+        let entry = wait.entry(of, event, since, now);
         match at {
             Some(at) => self.diary.entries[at] = entry,
             None => self.enter(request.job.history, entry, None),
@@ -299,11 +306,11 @@ impl Kept {
     }
 
     /// A request is told that its run is done, because of a success of the job `by`.
-    pub(crate) fn spare(&mut self, now: StoreTime, request: &Request, by: String) {
-        let job = &request.job;
+    pub(crate) fn spare(&mut self, now: StoreTime, wait: &Wait<'_>, by: String) {
+        let (job, request) = (&wait.request.job, wait.request);
         let known = self.diary.spared.get(&by).copied();
         let (count, since) = known.map_or((1, now), |(count, since)| (count + 1, since));
-        let entry = ungranted(request, &request.claims[0].resource, Event::Done(count), since, now);
+        let entry = wait.entry(&request.claims[0].resource, Event::Done(count), since, now);
         self.report(job.history, entry, Report::Spared(by.clone()), known.is_some());
         self.write(now).spared.insert(by, (count, since));
         self.clear_up(now);

@@ -18,7 +18,7 @@ use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::system::clock::StoreTime;
 
-use crate::diary::{Hold, Kept};
+use crate::diary::{Hold, Kept, Wait};
 
 /// A session that holds or waits.
 #[derive(Clone, Debug)]
@@ -225,7 +225,8 @@ impl Oracle {
     fn busy(&mut self, now: StoreTime, request: &Request, how: WaitEnd, asked: StoreTime) -> Option<Streak> {
         let mut all = Vec::new();
         for name in Self::resources(request) {
-            all.push(self.diary(now, &name).busy(now, request, &name, how, asked));
+            let wait = Wait { request, is_nested: self.is_nested(request, &name), how, asked };
+            all.push(self.diary(now, &name).busy(now, &name, &wait));
         }
         let skips = all.into_iter().next()??;
         Some(Streak { count: skips.count, since: skips.since, last: skips.last, command: skips.command, entry: None })
@@ -262,7 +263,9 @@ impl Oracle {
         }
         if matches!(why, Why::Released(_)) && !member.holds() {
             for name in Self::resources(&member.request) {
-                self.diary(now, &name).wait(now, &member.request, &name, WaitEnd::Left, member.asked);
+                let (request, is_nested) = (&member.request, self.is_nested(&member.request, &name));
+                let wait = Wait { request, is_nested, how: WaitEnd::Left, asked: member.asked };
+                self.diary(now, &name).wait(now, &name, &wait);
             }
         }
         let tokens = member.tokens.clone().unwrap_or_else(|| vec![0; member.request.claims.len()]);
@@ -285,12 +288,18 @@ impl Oracle {
         }
     }
 
-    fn hold<'a>(member: &'a Member, resource: &Resource) -> Hold<'a> {
+    /// Whether a request is made below a hold of a resource.
+    fn is_nested(&self, request: &Request, resource: &Resource) -> bool {
+        let is_above = |member: &&Member| member.holds() && request.ancestors.contains(&member.id());
+        self.members.iter().filter(is_above).any(|above| Self::resources(&above.request).contains(resource))
+    }
+
+    fn hold<'a>(&self, member: &'a Member, resource: &Resource) -> Hold<'a> {
         let own = |claim: &Claim| claim.resource == *resource;
         let claims = &member.request.claims;
         let tokens = claims.iter().zip(member.tokens.iter().flatten());
         Hold {
-            is_nested: !member.request.ancestors.is_empty(),
+            is_nested: self.is_nested(&member.request, resource),
             job: &member.request.job,
             process: &member.request.process,
             claims: claims.iter().filter(|claim| own(claim)).cloned().collect(),
@@ -302,7 +311,8 @@ impl Oracle {
 
     fn note_run(&mut self, now: StoreTime, member: &Member, end: End, ended: Ended) {
         for name in Self::resources(&member.request) {
-            self.diary(now, &name).end(now, &Self::hold(member, &name), end, ended);
+            let hold = self.hold(member, &name);
+            self.diary(now, &name).end(now, &hold, end, ended);
         }
     }
 
@@ -328,7 +338,8 @@ impl Oracle {
             Why::Broken => failure(Ending::Broken),
         };
         for name in Self::resources(&member.request) {
-            self.diary(now, &name).leave(now, &Self::hold(member, &name), end, ended);
+            let hold = self.hold(member, &name);
+            self.diary(now, &name).leave(now, &hold, end, ended);
         }
     }
 
@@ -351,11 +362,14 @@ impl Oracle {
                 return Reply::Refused(refusal);
             }
         }
+        let own_names = Self::resources(&request);
         if let Some(by) = self.done_by(now, &request) {
-            self.diary(now, &request.claims[0].resource).spare(now, &request, by);
+            let name = &own_names[0];
+            let is_nested = self.is_nested(&request, name);
+            let wait = Wait { request: &request, is_nested, how: WaitEnd::Busy, asked: now };
+            self.diary(now, name).spare(now, &wait, by);
             return Reply::AlreadyDone;
         }
-        let own_names = Self::resources(&request);
         if let Some(place) = returns {
             let by = own_names.iter().find_map(|name| self.diary(now, name).superseded(&request.job, place.number));
             if let Some(by) = by {

@@ -295,7 +295,8 @@ mod past {
         for (micros, expected) in [(0, 1), (999_999, 1), (1_000_000, 2), (1_999_999, 2), (2_000_000, 3)] {
             at(&mut table, NOW + Duration::from_micros(micros), busy(2));
             let entries = found(&table, NOW).unwrap().entries;
-            let event = Event::Waited { how: WaitEnd::Busy, count: expected, sum: Duration::ZERO };
+            let event =
+                Event::Waited { how: WaitEnd::Busy, count: expected, sum: Duration::ZERO, longest: Duration::ZERO };
             assert_eq!(entries.iter().map(|entry| entry.event).collect::<Vec<_>>(), [event], "{micros}");
         }
         assert_eq!(found(&table, NOW).unwrap().past.totals.busy, 5);
@@ -375,7 +376,7 @@ mod past {
             assert!(matches!(reply, Reply::Superseded { .. }), "{reply:?}");
         }
         let Remembered { past, entries, .. } = found(&table, NOW).unwrap();
-        let event = Event::Waited { how: WaitEnd::Superseded, count: 1, sum: Duration::ZERO };
+        let event = Event::Waited { how: WaitEnd::Superseded, count: 1, sum: Duration::ZERO, longest: Duration::ZERO };
         assert_eq!((past.totals.busy, entries.iter().map(|entry| entry.event).collect()), (2, vec![event]));
         at(&mut table, NOW, release(3));
         assert_eq!(at(&mut table, NOW, returning(3, 2)).reply, Reply::Waiting, "it comes after itself");

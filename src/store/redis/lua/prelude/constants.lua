@@ -72,7 +72,8 @@ local COUNTERS, AFTER_COUNTERS = '>dI4I4I4', 21
 
 -- The beginning of an entry of the history as struct writes it: the outcome, the number of requests
 -- without a grant, the instants of the request, the grant and the end, and the token. Requests that
--- were busy, left the queue or were superseded have the sum of their waits in place of the grant.
+-- were busy, left the queue or were superseded have the sum and the longest of their waits
+-- in place of the grant and the token.
 local ENTRY_HEAD = '>I1c0I4dddd'
 
 -- What a past has of a job, by its name: the instant that counts for its last run that asked for

@@ -127,6 +127,18 @@ local function note_success(r, known)
   keep_jobs(r, jobs)
 end
 
+-- Returns the end of an entry: the part of the record that never changes, and `true` if the session
+-- is below a hold of the same resource.
+local function origin(r, known)
+  for i = 1, #known[ANCESTORS], 32 do
+    local above = record(r, sub(known[ANCESTORS], i, i + 31))
+    if above and above[HELD] > WAITS then
+      return known[FIXED] .. pack(true)
+    end
+  end
+  return known[FIXED]
+end
+
 -- Adds an entry to the history when the operation is finished. Returns the number of the entry.
 local function enter(r, limit, entry, index)
   r.entries, r.keeps = r.entries or {}, math.max(r.keeps or 1, limit)
@@ -198,7 +210,7 @@ local function enter_wait(r, known, claims, how, asked)
     local entry = raw and raw ~= '' and { struct.unpack(ENTRY_HEAD, raw) } or {}
     if IS_WAIT[entry[1]] then
       local _, fixed = unpacked(sub(raw, entry[7]))
-      local its = { number = numbers[i], index = index, times = entry[2], asked = entry[3], sum = entry[4], ended = entry[5] }
+      local its = { number = numbers[i], index = index, times = entry[2], asked = entry[3], sum = entry[4], ended = entry[5], longest = entry[6] }
       kept[#kept + 1] = its
       own = own or fixed[JOB - FIXED] == known[JOB] and its.ended >= past[ENDED] and its
       oldest = (not oldest or its.ended < oldest.ended) and its or oldest
@@ -209,7 +221,8 @@ local function enter_wait(r, known, claims, how, asked)
     return
   end
   local first, times = own and own.asked or asked, own and own.times + 1 or 1
-  local entry = entry_of(how, times, first, (own and own.sum or 0) + wait, 0, claims .. known[FIXED])
+  local sum, longest = (own and own.sum or 0) + wait, math.max(own and own.longest or 0, wait)
+  local entry = entry_of(how, times, first, sum, longest, claims .. origin(r, known))
   local place = own or #kept >= max and oldest
   if place then
     enter(r, limit, entry, place.index)
@@ -230,7 +243,7 @@ local function note_spared(r, known, claims, by)
   local jobs = jobs_of(r)
   local job = jobs[by]
   job[SPARED], job[FIRST_SPARED] = job[SPARED] + 1, job[SPARED] > 0 and job[FIRST_SPARED] or now
-  local entry = entry_of('done', job[SPARED], job[FIRST_SPARED], 0, 0, claims .. known[FIXED])
+  local entry = entry_of('done', job[SPARED], job[FIRST_SPARED], 0, 0, claims .. origin(r, known))
   job[SPARED_ENTRY] = enter_again(r, known[HISTORY], entry, job[SPARED_ENTRY])
   keep_jobs(r, jobs)
 end
@@ -265,7 +278,7 @@ local function note_busy(r, known, claims, how, asked)
       job[COUNT], job[FIRST_SKIP], job[ENTRY] = 0, now, -1
     end
     job[COUNT], job[LAST_SKIP], job[COMMAND], jobs[known[JOB]] = job[COUNT] + 1, now, known[PROCESS], job
-    local entry = entry_of('skipped', job[COUNT], job[FIRST_SKIP], 0, 0, claims .. known[FIXED])
+    local entry = entry_of('skipped', job[COUNT], job[FIRST_SKIP], 0, 0, claims .. origin(r, known))
     job[ENTRY] = enter_again(r, known[HISTORY], entry, job[ENTRY])
   else
     enter_wait(r, known, claims, how, asked)
@@ -284,7 +297,7 @@ local function note_run(r, known, outcome, success, limit)
   if limit == 0 then
     forget(r)
   else
-    enter(r, limit, entry_of(outcome, 1, known[ASKED], known[SINCE], token, pack(known[CLAIMS]) .. known[FIXED]))
+    enter(r, limit, entry_of(outcome, 1, known[ASKED], known[SINCE], token, pack(known[CLAIMS]) .. origin(r, known)))
   end
   local past = changed_past(r)
   note_outcome(past, outcome, success)
