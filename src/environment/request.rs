@@ -78,6 +78,7 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
         has_leases,
         is_stopped: identity::is_stopped,
         is_above: above::is_above,
+        runs: None,
     };
     let process = caller::process(&options.whose, ci.as_ref(), agent.as_deref(), command);
     let request = Request {
