@@ -15,7 +15,7 @@ _rlock_grammar() {
         held) echo 1 --store --namespace --path ;;
         inspect) echo 999 --store --namespace --color --held-longer-than --no-success-for --job --output -o ;;
         doctor) echo 0 --store --namespace --ttl --color ;;
-        history) echo 999 --store --namespace --last -n --since --color ;;
+        history) echo 999 --store --namespace --last -n --since --until --color ;;
         cleanup) echo 999 --store --namespace --wait -w --session --pid ;;
         break) echo 999 --store --namespace --wait -w --session --pid ;;
         shrink) echo 0 --store --namespace --resource ;;
@@ -1276,7 +1276,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__history)
-            opts="-n -h --store --namespace --last --since --failed --stats --json --color --help"
+            opts="-n -h --store --namespace --last --since --until --failed --stats --blame --timeline --trace --json --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1308,6 +1308,13 @@ _rlock_static() {
                     return 0
                     ;;
                 --since)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --until)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace

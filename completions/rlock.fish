@@ -270,11 +270,15 @@ complete -c rlock -n "__fish_rlock_using_subcommand history" -l store -d 'The st
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand history" -s n -l last -d 'Only the last N entries of each KEY' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l since -d 'Only what ended less than DUR ago' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand history" -l until -d 'Only what ended at least DUR ago' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l color -d 'Use colours: always, never, or auto: on a terminal' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l failed -d 'Only what failed: not exit 0, a skip, or the end of rlock acquire'
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l stats -d 'Sum up: waits, holds, failures, busy requests, queues'
+complete -c rlock -n "__fish_rlock_using_subcommand history" -l blame -d 'Show who made whom wait, and for how long'
+complete -c rlock -n "__fish_rlock_using_subcommand history" -l timeline -d 'Draw waits and holds as bars over time'
+complete -c rlock -n "__fish_rlock_using_subcommand history" -l trace -d 'Print a trace for Perfetto or chrome://tracing'
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l json -d 'Print JSON'
 complete -c rlock -n "__fish_rlock_using_subcommand history" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
@@ -373,7 +377,7 @@ function __fish_rlock_grammar
         case doctor
             echo 0 --store --namespace --ttl --color
         case history
-            echo 999 --store --namespace --last -n --since --color
+            echo 999 --store --namespace --last -n --since --until --color
         case cleanup
             echo 999 --store --namespace --wait -w --session --pid
         case break

@@ -96,6 +96,10 @@ pub(crate) mod id {
     pub(crate) const SINCE: &str = "since";
     pub(crate) const FAILED: &str = "failed";
     pub(crate) const STATS: &str = "stats";
+    pub(crate) const UNTIL: &str = "until";
+    pub(crate) const BLAME: &str = "blame";
+    pub(crate) const TIMELINE: &str = "timeline";
+    pub(crate) const TRACE: &str = "trace";
 }
 
 /// The headings of the options of subcommands that lock.

@@ -1,6 +1,6 @@
 //! `rlock exec` and `rlock range-*`: acquires the lock, runs the command, and releases the lock.
 
-mod calendar;
+pub(super) mod calendar;
 mod nested;
 mod status;
 

@@ -19,7 +19,7 @@ use super::cleanup::{Breaks, Cleanup, Holder};
 use super::downgrade::Downgrade;
 use super::exec::Exec;
 use super::held::HeldBy;
-use super::history::History;
+use super::history::{self, History};
 use super::inspect::{Form, Inspect};
 use super::man::Man;
 use super::pages::Page;
@@ -241,8 +241,11 @@ fn other_subcommands_are_parsed() {
     assert_eq!(parsed("inspect --prometheus -o f").unwrap(), Invocation::Inspect(metrics));
     let history = History { resources: names(&["k"]), last: Some(3), failed: true, json: true, ..History::default() };
     assert_eq!(parsed("history k -n 3 --failed --json").unwrap(), Invocation::History(history));
-    let history = History { since: Some(secs(60)), stats: true, ..History::default() };
+    let history = History { since: Some(secs(60)), form: history::Form::Stats, ..History::default() };
     assert_eq!(parsed("history --since 1m --stats").unwrap(), Invocation::History(history));
+    let history = History { until: Some(secs(60)), form: history::Form::Trace, ..History::default() };
+    assert_eq!(parsed("history --until 1m --trace").unwrap(), Invocation::History(history));
+    assert!(parsed("history --blame --stats").is_err() && parsed("history --timeline --json").is_err());
     let cleanup = |resources, dry_run, breaks| {
         let store = StoreOptions::default();
         Invocation::Cleanup(Cleanup { store, resources, dry_run, breaks })

@@ -79,6 +79,7 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
         is_stopped: identity::is_stopped,
         is_above: above::is_above,
         owner_above: above::owner,
+        runs: None,
     };
     let process = caller::process(&options.whose, ci.as_ref(), agent.as_deref(), command);
     let request = Request {

@@ -18,9 +18,9 @@ use super::mode::{Mode, Modes, Nesting};
 use super::nesting::{self, Standing};
 use super::op::{Change, Op, Outcome, Refusal, Reply};
 use super::overtaking;
-use super::past::Remembered;
+use super::past::{Remembered, WaitEnd};
 use super::records::{ClaimRecord, Memory, Phase, Records, ResourceState, Revocation, Session};
-use super::remember::{self, Leaving};
+use super::remember::{self, Leaving, Ungranted};
 use super::request::{self, Claim, Place, Process, Request, SessionId};
 use super::resource::Resource;
 use super::slots;
@@ -215,7 +215,7 @@ impl<R: Records> LockTable<R> {
         if let [claim, ..] = request.claims.as_slice()
             && remember::is_done(&mut self.records, now, &claim.resource, &request.job)?
         {
-            remember::is_spared(&mut self.records, now, claim, &request.job, &request.process)?;
+            remember::is_spared(&mut self.records, now, &claim.resource, &request)?;
             return Ok(Reply::AlreadyDone);
         }
         if let [claim, ..] = request.claims.as_slice()
@@ -226,14 +226,15 @@ impl<R: Records> LockTable<R> {
         if let Some(place) = returns
             && let Some(superseded) = self.superseding(now, &request, place)?
         {
-            let Request { claims, job, process, .. } = &request;
-            let streak = remember::is_busy(&mut self.records, now, claims, job, process)?;
+            let ended = Ungranted::of(&request, place.asked);
+            let streak = remember::is_busy(&mut self.records, now, &ended, WaitEnd::Superseded)?;
             return Ok(Reply::Superseded { by: superseded.by, streak });
         }
         let place = match returns {
             Some(place) if !self.is_taken(place.number, &request)? => Some(place.number),
             _ => None,
         };
+        let asked = returns.map_or(now, |place| place.asked);
         let superseded = if returns.is_none() { self.superseded(&request)? } else { Vec::new() };
         let may_wait = request.wait && (returns.is_some() || !self.is_crowded(&request, &superseded)?);
         let mut freed = Vec::new();
@@ -242,8 +243,8 @@ impl<R: Records> LockTable<R> {
         }
         let blockers = self.in_the_way(&request, &standings, place, &superseded)?;
         if !blockers.is_empty() && !may_wait {
-            let Request { claims, job, process, .. } = &request;
-            let streak = remember::is_busy(&mut self.records, now, claims, job, process)?;
+            let ended = Ungranted::of(&request, asked);
+            let streak = remember::is_busy(&mut self.records, now, &ended, WaitEnd::Busy)?;
             return Ok(Reply::Busy { blockers, streak });
         }
         if !may_wait {
@@ -252,7 +253,6 @@ impl<R: Records> LockTable<R> {
         if request.job.supersedes && returns.is_none() {
             remember::supersedes(&mut self.records, now, &request, !superseded.is_empty())?;
         }
-        let asked = returns.map_or(now, |place| place.asked);
         let id = request.session;
         if blockers.is_empty() {
             let mut session = session_of(request, &standings, Rank::LAST, asked, now);

@@ -20,6 +20,7 @@ use crate::lock::request::{self, Claim, Process, SessionId, resources};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::lock::text::shortened;
+use crate::show::turn::Runs;
 use crate::store::Obstruction;
 use crate::system::clock::StoreTime;
 use crate::words::{self, reason, shell_quoted};
@@ -48,12 +49,30 @@ pub(crate) struct Messages {
     /// Looks for the number of the process above this one for which a session with this process
     /// holds its lock.
     pub(crate) owner_above: fn(&Process) -> Option<u32>,
+    /// The past holds of the resource, if they are known.
+    pub(crate) runs: Option<Runs>,
 }
 
 impl Messages {
     /// Whether the variables name sessions above the request.
     pub(crate) fn is_nested(&self) -> bool {
         self.related.len() > 1
+    }
+
+    /// The resource whose past holds tell when it is the turn of the request: one that is claimed as a
+    /// whole, and not as one of several slots.
+    pub(crate) fn has_turns(&self) -> Option<&Resource> {
+        match self.claims.as_slice() {
+            [claim] if claim.span.is_whole() && claim.slots.is_none_or(|slots| slots == 1) => Some(&claim.resource),
+            _ => None,
+        }
+    }
+
+    /// When it is the turn of the request, if that is known: of one that is busy, of the next.
+    fn turn(&self, obstructions: &[Obstruction]) -> Option<String> {
+        let (runs, [seen]) = (self.runs.as_ref()?, obstructions) else { return None };
+        let mine = seen.listing.waiters.iter().find(|waiter| Some(&waiter.session) == self.related.last());
+        runs.turn(seen, mine.map_or(seen.waiting, |mine| u64::from(mine.position) - 1))
     }
 
     pub(crate) fn waits(&self) -> String {
@@ -91,7 +110,7 @@ impl Messages {
     }
 
     pub(crate) fn waiting(&self, obstructions: &[Obstruction]) -> String {
-        format!("waiting: {}", self.hindrance(obstructions))
+        format!("waiting: {}{}", self.hindrance(obstructions), self.then_turn(obstructions))
     }
 
     /// The line on a terminal. The place in the queue and the start of the wait come first, so that
@@ -100,7 +119,8 @@ impl Messages {
         let place = self.place(obstructions).map(|place| format!("{place}, ")).unwrap_or_default();
         let since = time(asked);
         let of_day = since.get(11..19).unwrap_or_default();
-        format!("waiting, {place}since {of_day}Z: {}", self.hindrance(obstructions))
+        let turn = self.turn(obstructions).map(|turn| format!(", {turn}")).unwrap_or_default();
+        format!("waiting, {place}since {of_day}Z{turn}: {}", self.hindrance(obstructions))
     }
 
     /// The line for a caller who reads the last lines of an output: it is complete by itself.
@@ -110,7 +130,12 @@ impl Messages {
         let place = self.place(obstructions).map(|place| format!("{place}, ")).unwrap_or_default();
         let limit = limit.map(|limit| format!(" of {}", in_seconds(limit))).unwrap_or_default();
         let why = if hindrance.what == names { hindrance.state } else { hindrance.to_string() };
-        format!("waiting for {names}, {place}{}{limit}: {why}", in_seconds(waited))
+        let turn = self.then_turn(obstructions);
+        format!("waiting for {names}, {place}{}{limit}: {why}{turn}", in_seconds(waited))
+    }
+
+    fn then_turn(&self, obstructions: &[Obstruction]) -> String {
+        self.turn(obstructions).map(|turn| format!("; {turn}")).unwrap_or_default()
     }
 
     /// The place in the queue: `2 of 3`.
@@ -168,7 +193,7 @@ impl Messages {
     pub(crate) fn in_the_way(&self, obstructions: &[Obstruction], waited: Option<Duration>) -> String {
         let what = self.hindrance(obstructions);
         let remedy = if self.waits_for_itself(obstructions) { format!("; {UNNAMED}") } else { String::new() };
-        format!("{what}{}{remedy}", after(waited))
+        format!("{what}{}{}{remedy}", self.then_turn(obstructions), after(waited))
     }
 
     /// Whether a holder in the way runs its command around this process, and the variables do not
@@ -660,7 +685,7 @@ pub(crate) fn time(instant: StoreTime) -> String {
 const YEAR_10000: u64 = 253_402_300_800_000_000;
 
 /// A length of time without its milliseconds, in the units that the options accept.
-fn whole_seconds(length: Duration) -> String {
+pub(super) fn whole_seconds(length: Duration) -> String {
     words::duration(Duration::from_secs(length.as_secs()))
 }
 
@@ -718,6 +743,7 @@ mod tests {
             is_stopped: |_| false,
             is_above: |_, _| false,
             owner_above: |_| None,
+            runs: None,
         }
     }
 

@@ -320,6 +320,7 @@ where
             }
             Action::ShowWaiting => {
                 if let Ok(obstructions) = self.request.inspect() {
+                    self.look_back();
                     self.voice.show_waiting(&obstructions, self.report.waited(Boottime::now()));
                 }
             }
@@ -334,7 +335,10 @@ where
                 let event = self.request.give_up(&mut self.voice);
                 self.on_any(event)?;
             }
-            Action::ReportBusy => self.voice.report_busy(),
+            Action::ReportBusy => {
+                self.look_back();
+                self.voice.report_busy();
+            }
             Action::ReportSkip => self.voice.report_skip(),
             Action::ReportDone => self.voice.report_done(),
             Action::StartSpare => self.start_spare()?,
@@ -443,6 +447,7 @@ where
     fn run_else(&mut self) -> anyhow::Result<u8> {
         self.voice.finish();
         (self.signals.undo_in_child())().context("cannot restore the signals")?;
+        self.look_back();
         let busy = one_line(&self.voice.busy_line());
         // The second SHELL is `$0`, as without arguments.
         let argv =
@@ -475,8 +480,16 @@ where
         self.on_any(event)
     }
 
+    /// Finds out how long past holds took, to tell the user when it is the turn of the request.
+    fn look_back(&mut self) {
+        if let Some(name) = self.voice.messages.has_turns().filter(|_| !self.voice.settings.quiet).cloned() {
+            self.voice.messages.runs = self.request.runs(&name);
+        }
+    }
+
     fn report_waiting(&mut self, is_due: bool) {
         if let Ok(obstructions) = self.request.inspect() {
+            self.look_back();
             self.voice.report_waiting(&obstructions, is_due, self.report.waited(Boottime::now()));
         }
     }

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rlock::lock::past::{End, Ended, Ending, Entry, Event, JobPast, Past, Superseded, Totals};
-use rlock::lock::request::{Claim, Job, OncePer, Process};
+use rlock::lock::past::{End, Ended, Ending, Entry, Event, JobPast, Origin, Past, Superseded, Totals, WaitEnd};
+use rlock::lock::request::{Claim, Job, OncePer, Process, Request};
+use rlock::lock::resource::Resource;
 use rlock::system::clock::StoreTime;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -55,8 +56,41 @@ pub(crate) struct Kept {
     reports: Vec<Option<Report>>,
 }
 
+fn origin(job: &Job, is_nested: bool) -> Origin {
+    Origin { job: job.name.clone(), is_named: job.is_named, is_nested }
+}
+
+/// A request that ends without a grant.
+#[derive(Clone, Copy)]
+pub(crate) struct Wait<'a> {
+    pub(crate) request: &'a Request,
+    /// Whether an ancestor holds the resource.
+    pub(crate) is_nested: bool,
+    pub(crate) how: WaitEnd,
+    pub(crate) asked: StoreTime,
+}
+
+impl Wait<'_> {
+    /// The entry of requests on a resource of which this is the last.
+    fn entry(&self, of: &Resource, event: Event, since: StoreTime, now: StoreTime) -> Entry {
+        let claims: &[Claim] = &self.request.claims;
+        Entry {
+            event,
+            process: self.request.process.clone(),
+            claims: claims.iter().filter(|claim| claim.resource == *of).cloned().collect(),
+            asked: since,
+            granted: None,
+            ended: Ended::At(now),
+            token: None,
+            origin: origin(&self.request.job, self.is_nested),
+            later: Vec::new(),
+        }
+    }
+}
+
 /// An ended hold on a resource.
 pub(crate) struct Hold<'a> {
+    pub(crate) is_nested: bool,
     pub(crate) job: &'a Job,
     pub(crate) process: &'a Process,
     pub(crate) claims: Vec<Claim>,
@@ -167,38 +201,68 @@ impl Kept {
             granted: Some(hold.since),
             ended,
             token: hold.token,
+            origin: origin(hold.job, hold.is_nested),
             later: Vec::new(),
         };
         self.enter(hold.job.history, entry, None);
         self.clear_up(now);
     }
 
-    pub(crate) fn busy(&mut self, now: StoreTime, job: &Job, process: &Process, claims: Vec<Claim>) -> Option<Skips> {
+    /// A request of an instant is busy on a resource, or superseded.
+    pub(crate) fn busy(&mut self, now: StoreTime, of: &Resource, wait: &Wait<'_>) -> Option<Skips> {
+        let (job, request) = (&wait.request.job, wait.request);
         self.write(now).totals.busy += 1;
         let known = self.diary.skips.get(&job.name).filter(|skips| now < skips.last + WEEK).cloned();
         let skips = job.skips.then(|| Skips {
             count: known.as_ref().map_or(1, |skips| skips.count + 1),
             since: known.as_ref().map_or(now, |skips| skips.since),
             last: now,
-            command: process.command.clone(),
+            command: request.process.command.clone(),
         });
         if let Some(skips) = &skips {
-            let event = Event::Skipped(skips.count);
-            let entry = Entry {
-                event,
-                process: process.clone(),
-                claims,
-                asked: skips.since,
-                granted: None,
-                ended: Ended::At(now),
-                token: None,
-                later: Vec::new(),
-            };
+            let entry = wait.entry(of, Event::Skipped(skips.count), skips.since, now);
             self.report(job.history, entry, Report::Skips(job.name.clone()), known.is_some());
             self.diary.skips.insert(job.name.clone(), skips.clone());
+        } else {
+            self.wait(now, of, wait);
         }
         self.clear_up(now);
         skips
+    }
+
+    /// A request of an instant ends without a grant, and is no skip.
+    pub(crate) fn wait(&mut self, now: StoreTime, of: &Resource, wait: &Wait<'_>) {
+        let Wait { request, how, asked, .. } = *wait;
+        let max = (request.job.history as usize / 4).min(8);
+        let of_waits = |(at, entry): (usize, &Entry)| match entry {
+            Entry {
+                event: Event::Waited { count, sum, longest, .. }, ended: Ended::At(end), asked, origin, ..
+            } => Some((*end, at, origin.job.clone(), (*count, *sum, *longest), *asked)),
+            _ => None,
+        };
+        let known: Vec<_> = self.diary.entries.iter().enumerate().filter_map(of_waits).collect();
+        let is_of_now = |end: &StoreTime| self.diary.last.is_none_or(|(_, last_run)| last_run <= *end);
+        let own = known.iter().find(|(end, _, job, ..)| *job == request.job.name && is_of_now(end));
+        let is_again = own.is_some_and(|(end, ..)| asked == now && now < *end + Duration::from_secs(1));
+        if max == 0 || is_again {
+            return;
+        }
+        let (at, (count, sum, longest), since) = match own {
+            Some((_, at, _, waits, since)) => (Some(*at), *waits, *since),
+            None => {
+                let oldest = known.iter().min().filter(|_| known.len() >= max);
+                (oldest.map(|(_, at, ..)| *at), (0, Duration::ZERO, Duration::ZERO), asked)
+            }
+        };
+        let event =
+            Event::Waited { how, count: count + 1, sum: sum + (now - asked), longest: longest.max(now - asked) };
+        let entry = wait.entry(of, event, since, now);
+        match at {
+            Some(at) => self.diary.entries[at] = entry,
+            None => self.enter(request.job.history, entry, None),
+        }
+        self.write(now);
+        self.clear_up(now);
     }
 
     /// Enters requests that were not granted, in place of an earlier report if they go on.
@@ -242,19 +306,11 @@ impl Kept {
     }
 
     /// A request is told that its run is done, because of a success of the job `by`.
-    pub(crate) fn spare(&mut self, now: StoreTime, job: &Job, process: &Process, claims: Vec<Claim>, by: String) {
+    pub(crate) fn spare(&mut self, now: StoreTime, wait: &Wait<'_>, by: String) {
+        let (job, request) = (&wait.request.job, wait.request);
         let known = self.diary.spared.get(&by).copied();
         let (count, since) = known.map_or((1, now), |(count, since)| (count + 1, since));
-        let entry = Entry {
-            event: Event::Done(count),
-            process: process.clone(),
-            claims,
-            asked: since,
-            granted: None,
-            ended: Ended::At(now),
-            token: None,
-            later: Vec::new(),
-        };
+        let entry = wait.entry(&request.claims[0].resource, Event::Done(count), since, now);
         self.report(job.history, entry, Report::Spared(by.clone()), known.is_some());
         self.write(now).spared.insert(by, (count, since));
         self.clear_up(now);

@@ -366,7 +366,7 @@ impl Generator {
             hold_at_least: (keep_for.is_none() && random.chance(20)).then(|| length(random)),
             keep_for,
             is_acquire: keep_for.is_some(),
-            history: *random.pick(&[0, 1, 3, 32]),
+            history: *random.pick(&[0, 1, 3, 8, 32]),
             held_above: self.profile.resources.iter().filter(|_| random.chance(10)).cloned().collect(),
         }
     }

@@ -254,7 +254,7 @@ fn lease_of_maximum_length_does_not_overflow() {
 
 /// Kept holds, jobs and the past; the stories of tests/stories show them as well.
 mod past {
-    use super::super::super::past::{End, Ending, HISTORY_MAX, RETENTION, RETENTION_OF_TOTALS};
+    use super::super::super::past::{End, Ending, Event, HISTORY_MAX, RETENTION, RETENTION_OF_TOTALS, WaitEnd};
     use super::super::super::request::{Job, OncePer};
     use super::*;
 
@@ -277,6 +277,29 @@ mod past {
     fn found(table: &LockTable, now: StoreTime) -> Option<Remembered> {
         let Ok(found) = table.past(now, &name("r"), HISTORY_MAX);
         found
+    }
+
+    /// "A request that is busy at once less than a second after the last of its job makes no new
+    /// write."
+    #[test]
+    fn job_that_asks_again_and_again_is_entered_once_a_second() {
+        let mut table = LockTable::default();
+        let busy = |session| {
+            let Op::Acquire { mut request, .. } = job(Job { name: "j".to_owned(), ..Job::default() }, session) else {
+                unreachable!("it asks")
+            };
+            request.wait = false;
+            Op::Acquire { request, place: None }
+        };
+        at(&mut table, NOW, job(Job::default(), 1));
+        for (micros, expected) in [(0, 1), (999_999, 1), (1_000_000, 2), (1_999_999, 2), (2_000_000, 3)] {
+            at(&mut table, NOW + Duration::from_micros(micros), busy(2));
+            let entries = found(&table, NOW).unwrap().entries;
+            let event =
+                Event::Waited { how: WaitEnd::Busy, count: expected, sum: Duration::ZERO, longest: Duration::ZERO };
+            assert_eq!(entries.iter().map(|entry| entry.event).collect::<Vec<_>>(), [event], "{micros}");
+        }
+        assert_eq!(found(&table, NOW).unwrap().past.totals.busy, 5);
     }
 
     /// A client repeats a release whose reply it has not received.
@@ -352,7 +375,9 @@ mod past {
             let reply = at(&mut table, NOW, returning(2, 1)).reply;
             assert!(matches!(reply, Reply::Superseded { .. }), "{reply:?}");
         }
-        assert_eq!(found(&table, NOW).unwrap().past.totals.busy, 2);
+        let Remembered { past, entries, .. } = found(&table, NOW).unwrap();
+        let event = Event::Waited { how: WaitEnd::Superseded, count: 1, sum: Duration::ZERO, longest: Duration::ZERO };
+        assert_eq!((past.totals.busy, entries.iter().map(|entry| entry.event).collect()), (2, vec![event]));
         at(&mut table, NOW, release(3));
         assert_eq!(at(&mut table, NOW, returning(3, 2)).reply, Reply::Waiting, "it comes after itself");
         let over = NOW + RETENTION;

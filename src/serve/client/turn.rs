@@ -31,6 +31,7 @@ impl Turn<'_> {
             is_stopped,
             is_above: |_, _| false,
             owner_above: |_| None,
+            runs: None,
         }
     }
 

@@ -23,7 +23,7 @@ use super::sessions::{EmbeddedSessions, RELEASE_LIMIT};
 use super::store::Embedded;
 use super::stuck::Stuck;
 use crate::lock::deadlock::Reading;
-use crate::lock::past::End;
+use crate::lock::past::{End, Remembered};
 use crate::lock::request::{self, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::store::error::Error;
@@ -230,6 +230,10 @@ impl Handle for EmbeddedHandle {
 
     fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
         self.sessions.store.read(resources)
+    }
+
+    fn history(&mut self, name: &Resource, entries: u32) -> Result<Vec<Remembered>, Error> {
+        Ok(self.sessions.past(name, entries, LEAVE_LIMIT)?.into_iter().collect())
     }
 
     fn kept(&self) -> Vec<BorrowedFd<'_>> {

@@ -41,7 +41,7 @@ use super::stuck::{Stuck, TROUBLE_AFTER};
 use super::transaction::{View, Work};
 use crate::lock::lease::CLAIM;
 use crate::lock::op::{Op, Reply};
-use crate::lock::past::End;
+use crate::lock::past::{End, Remembered};
 use crate::lock::request::{Place, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::store::engine::Engine;
@@ -268,6 +268,12 @@ impl EmbeddedSessions {
     /// Removes the dead sessions among these, if the lock is free within `limit`.
     pub(super) fn reap(&mut self, dead: &[SessionId], limit: Duration) -> Result<(), Error> {
         self.transact(limit, |work, _, _| work.remove_gone(dead)).map(drop)
+    }
+
+    /// What a resource remembers, with at most so many entries, if the lock is free within `limit`.
+    pub(super) fn past(&mut self, name: &Resource, entries: u32, limit: Duration) -> Result<Option<Remembered>, Error> {
+        let found = self.transact(limit, |work, _, _| work.table().past(work.time()?, name, entries))?;
+        Ok(found.flatten())
     }
 
     /// Lists the holders and waiters of these resources.

@@ -65,24 +65,37 @@ impl Open for Session {
     }
 }
 
+/// The number of the field [`Past::waits`].
+const WAITS: u8 = 0;
+
 impl Open for Past {
     fn fields(&self) -> Later {
-        self.later.clone()
+        let waits = (!self.waits.is_empty()).then(|| (WAITS, encode(&self.waits)));
+        waits.into_iter().chain(self.later.iter().cloned()).collect()
     }
 
-    fn set(&mut self, field: (u8, Vec<u8>)) -> Result<(), Damaged> {
-        self.later.push(field);
+    fn set(&mut self, (number, bytes): (u8, Vec<u8>)) -> Result<(), Damaged> {
+        match number {
+            WAITS => self.waits = decode(&bytes)?,
+            _ => self.later.push((number, bytes)),
+        }
         Ok(())
     }
 }
 
+/// The number of the field [`Entry::origin`].
+const ORIGIN: u8 = 0;
+
 impl Open for Entry {
     fn fields(&self) -> Later {
-        self.later.clone()
+        std::iter::once((ORIGIN, encode(&self.origin))).chain(self.later.iter().cloned()).collect()
     }
 
-    fn set(&mut self, field: (u8, Vec<u8>)) -> Result<(), Damaged> {
-        self.later.push(field);
+    fn set(&mut self, (number, bytes): (u8, Vec<u8>)) -> Result<(), Damaged> {
+        match number {
+            ORIGIN => self.origin = decode(&bytes)?,
+            _ => self.later.push((number, bytes)),
+        }
         Ok(())
     }
 }
@@ -105,7 +118,7 @@ pub(in crate::store) fn decode_open<T: Open>(bytes: &[u8]) -> Result<T, Damaged>
 }
 
 /// The number of kinds of [`Event`](crate::lock::past::Event) that this version knows.
-const EVENTS: u8 = 3;
+const EVENTS: u8 = 4;
 
 /// Decodes an entry of a history; `None` if a later version has written it about something else.
 pub(in crate::store) fn decode_entry(bytes: &[u8]) -> Result<Option<Entry>, Damaged> {
@@ -122,7 +135,7 @@ mod tests {
     use super::*;
     use crate::lock::index::{Child, Entry as Claimed, Node, Rank, Tree};
     use crate::lock::mode::{Mode, Modes};
-    use crate::lock::past::{Ended, Ending, Event};
+    use crate::lock::past::{Ended, Ending, Event, Origin};
     use crate::lock::records::{ClaimRecord, Phase, ResourceState, Revocation};
     use crate::lock::request::{Claim, Job, Owner, Process, SessionId, Terms};
     use crate::lock::resource::Resource;
@@ -170,7 +183,7 @@ mod tests {
         let later = vec![(200, vec![1, 2, 3]), (201, Vec::new())];
         let session = Session { later: later.clone(), ..session() };
         assert_eq!(decode_open(&encode_open(&session)), Ok(session));
-        let past = Past { later, ..Past::default() };
+        let past = Past { later, waits: vec![300, 301], ..Past::default() };
         assert_eq!(decode_open(&encode_open(&past)), Ok(past));
     }
 
@@ -194,6 +207,7 @@ mod tests {
             granted: None,
             ended: Ended::At(StoreTime::default()),
             token: None,
+            origin: Origin { job: "j".into(), is_named: true, is_nested: false },
             later: vec![(9, vec![9])],
         };
         let mut bytes = encode_open(&entry);

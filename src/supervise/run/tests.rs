@@ -176,8 +176,15 @@ fn task(argv: &[&str], settings: Settings) -> Task {
     let command = CommandSpec { argv: argv.iter().map(OsString::from).collect(), session: "5e55".to_owned() };
     let claim = Claim { resource: Resource::new("k").unwrap(), mode: Mode::Write, span: Span::Whole, slots: None };
     let (related, has_leases) = (Vec::new(), false);
-    let (is_above, owner_above): (fn(&_, _) -> _, fn(&_) -> _) = (|_, _| false, |_| None);
-    let messages = Messages { claims: vec![claim], related, has_leases, is_stopped: |_| false, is_above, owner_above };
+    let messages = Messages {
+        claims: vec![claim],
+        related,
+        has_leases,
+        is_stopped: |_| false,
+        is_above: |_, _| false,
+        owner_above: |_| None,
+        runs: None,
+    };
     let report = Report::new(Boottime::now(), Vec::new());
     Task {
         command,

@@ -212,6 +212,11 @@ local reply, freed = { 'released' }, {}
 for i = 1, #claims do
   reply[i + 1] = claims[i][TOKEN]
 end
+for i = 1, own[HELD] == WAITS and #at or 0 do
+  local its = at[i].records[session]
+  now = at[i].now
+  enter_wait(at[i], its, pack(its[CLAIMS]), 'left', its[ASKED])
+end
 leave({ session }, nil, freed, 'released', run)
 settle(freed)
 return finish(reply)

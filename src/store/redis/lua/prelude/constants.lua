@@ -65,12 +65,15 @@ local OUTCOME, JOBS, ENDED, ENTERED, FIRST, SUCCEEDED, ENDS, HELD_FOR, BOUND, CO
 -- A past as struct writes it, its first two fields, and its length without texts.
 local PAST, OUTCOME_AND_JOBS, PAST_LENGTH = '>I1c0I4c0dI4I4dI4ddI1c0', '>I1c0I4c0', 50
 -- The other counters: the time for which holds had waited, and the numbers of busy requests and of
--- lost and expired holds. How struct writes them, and where a later version adds more.
+-- lost and expired holds. How struct writes them, and where the numbers of the entries about waits
+-- follow: a byte with their number, and 4 bytes for each. A later version adds more behind them.
 local WAITED, BUSY, LOST, EXPIRED = 1, 2, 3, 4
 local COUNTERS, AFTER_COUNTERS = '>dI4I4I4', 21
 
--- The beginning of an entry of the history as struct writes it: the outcome, the number of skips,
--- the instants of the request, the grant and the end, and the token.
+-- The beginning of an entry of the history as struct writes it: the outcome, the number of requests
+-- without a grant, the instants of the request, the grant and the end, and the token. Requests that
+-- were busy, left the queue or were superseded have the sum and the longest of their waits
+-- in place of the grant and the token.
 local ENTRY_HEAD = '>I1c0I4dddd'
 
 -- What a past has of a job, by its name: the instant that counts for its last run that asked for

@@ -54,7 +54,7 @@ local function note_outcome(past, outcome, success)
   past[SUCCEEDED] = success and now or past[SUCCEEDED]
 end
 
--- Returns an entry of the history. `times` is the number of skips that an entry stands for, and
+-- Returns an entry of the history. `times` is the number of requests that an entry stands for, and
 -- `request` has the packed claims, and then the part of the record that never changes.
 local function entry_of(outcome, times, asked, since, token, request)
   return struct.pack(ENTRY_HEAD, #outcome, outcome, times, asked, since, now, token) .. request
