@@ -4,6 +4,21 @@
 //! operation granted and the sessions that it found expired. The table has no clock, no I/O and no
 //! randomness; its state lies in [`Records`]. The module `conflict` decides which sessions block a
 //! claim, and `nesting` decides what an ancestor's hold permits. [`Rank`] orders the grants.
+//!
+//! After each operation these invariants hold. The code, the checkers and the tests cite their
+//! numbers.
+//!
+//! 1. Exclusion: two held claims clash only if one session is above the other, and no more slots
+//!    of a resource are held than each of their holders allows.
+//! 2. Progress: some other session is in the way of every waiter, so nobody waits for nothing.
+//! 3. Order: a request that waits in the queue is granted before every later one that clashes with
+//!    it. Only a nested request overtakes, and only a waiter that itself waits for its ancestor.
+//! 4. Tokens rise: each grant on a resource has a token above all earlier ones, except a nested
+//!    claim that takes that of the hold around it.
+//! 5. Whole requests: all claims of a session are held, or all wait.
+//! 6. Time: no session is left whose expiry has passed, as far as an operation may end so many, and
+//!    the instants of the operations never go back.
+//! 7. One truth: the tree and the counters of a resource say of its claims what the sessions do.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
@@ -419,6 +434,7 @@ impl<R: Records> LockTable<R> {
             } else if let Some(token) = fresh.get(&name) {
                 *token
             } else {
+                // Invariant 4, also where the clock stands still.
                 state.last_token = now.as_micros().max(state.last_token + 1);
                 fresh.insert(name.clone(), state.last_token);
                 state.last_token

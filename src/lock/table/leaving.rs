@@ -9,8 +9,8 @@ impl<R: Records> LockTable<R> {
     pub(super) fn expire(&mut self, now: StoreTime, granted: &mut Vec<SessionId>) -> Result<Vec<SessionId>, R::Error> {
         let mut expired = Vec::new();
         let mut freed = Vec::new();
-        // All expired sessions are removed before any waiter is granted. Otherwise a waiter could
-        // get a grant at the instant at which its own lease ends.
+        // All expired sessions are removed before any waiter is granted (invariant 6). Otherwise a
+        // waiter could get a grant at the instant at which its own lease ends.
         while self.portion.is_none_or(|left| expired.len() < left && freed.len() < CLAIMS_MAX)
             && let Some(id) = self.records.due(now)?
         {
