@@ -986,6 +986,7 @@ impl Oracle {
                         revoked,
                         ancestors,
                         process,
+                        gate: None,
                     };
                     holders.push(((token, since, session, index), holder));
                 } else {
