@@ -81,6 +81,8 @@ pub(crate) mod id {
     pub(crate) const MAX_CONNECTIONS: &str = "max-connections";
     pub(crate) const MAX_WAITING: &str = "max-waiting";
     pub(crate) const SUPERSEDE: &str = "supersede";
+    pub(crate) const MIN_MEMORY: &str = "min-memory";
+    pub(crate) const MAX_LOAD: &str = "max-load";
     pub(crate) const ONLY: &str = "only";
     pub(crate) const FOR: &str = "for";
     pub(crate) const PID: &str = "pid";

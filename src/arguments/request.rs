@@ -96,6 +96,13 @@ pub(crate) fn run_options() -> impl Iterator<Item = Arg> {
             "Time after which a nested wait looks for a deadlock; 0: never",
         )
         .default_value("1s"),
+        option(id::MIN_MEMORY, "SIZE", values::size, "Start COMMAND only when so much memory is free, such as 4G"),
+        option(
+            id::MAX_LOAD,
+            "N",
+            values::load,
+            "Start COMMAND only when the load, or with N% the pressure, is at most N",
+        ),
         shell(id::MEANWHILE, "Run STRING by /bin/sh once: beside the wait, or after the release"),
     ];
     let busy = [

@@ -32,6 +32,9 @@ const TTL_MIN: Duration = Duration::from_secs(1);
 /// milliseconds.
 const SHORTEST: Duration = Duration::from_millis(1);
 
+/// The highest limit of the load. A machine with more processors than that is none.
+const LOAD_MAX: f64 = 1_000_000.0;
+
 /// The word for a length of time without an end.
 const EVER_WORD: &str = "ever";
 
@@ -266,6 +269,33 @@ pub(crate) fn waiters(word: &str) -> Result<u32, String> {
     word.parse().map_err(|_| format!("'{word}' is not a number of waiters: give 0, 1, 2 and so on"))
 }
 
+/// Parses a number of bytes, with K, M, G or T for the powers of 1024.
+pub(crate) fn size(word: &str) -> Result<u64, Explained> {
+    let word = unmark(word);
+    let upper = word.to_ascii_uppercase();
+    let bare = upper.strip_suffix("IB").or_else(|| upper.strip_suffix('B')).unwrap_or(&upper);
+    let unit = [('K', 10), ('M', 20), ('G', 30), ('T', 40)].into_iter().find(|(unit, _)| bare.ends_with(*unit));
+    let (number, shift) = unit.map_or((bare, 0), |(_, shift)| (&bare[..bare.len() - 1], shift));
+    let is_plain = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let bytes = number.parse::<f64>().ok().filter(|_| is_plain).map(|number| number * (1_u64 << shift) as f64);
+    // Beyond this number, every size counts as one that no machine has.
+    let bytes = bytes.filter(|bytes| *bytes >= 1.0).map(|bytes| bytes as u64);
+    bytes.ok_or_else(|| Explained::new(format!("'{word}' is not a size"), "write it as 512M, 4G or 1.5G"))
+}
+
+/// Parses the highest load average of one minute, or with `%` the highest pressure.
+pub(crate) fn load(word: &str) -> Result<Load, Explained> {
+    let word = unmark(word);
+    let (number, is_pressure) = word.strip_suffix('%').map_or((word, false), |number| (number, true));
+    let is_plain = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let number = number.parse::<f64>().ok().filter(|_| is_plain).filter(|number| *number <= LOAD_MAX && *number > 0.0);
+    let number = number.filter(|number| !is_pressure || *number <= 100.0);
+    let number = number.ok_or_else(|| {
+        Explained::new(format!("'{word}' is not a load"), "give a load such as 8 or 1.5, or a pressure such as 25%")
+    })?;
+    Ok(if is_pressure { Load::Pressure(number) } else { Load::Average(number) })
+}
+
 /// Parses the number of entries that a history keeps.
 pub(crate) fn history(word: &str) -> Result<u32, Explained> {
     let word = unmark(word);
@@ -306,6 +336,15 @@ pub(crate) fn connections(word: &str) -> Result<usize, String> {
 
 pub(crate) fn glob(word: &str) -> Result<Pattern, String> {
     Pattern::new(word).map_err(|error| format!("'{word}' is not a pattern: {}", error.msg))
+}
+
+/// The highest load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Load {
+    /// The load average of one minute.
+    Average(f64),
+    /// The pressure on the processors, in percent.
+    Pressure(f64),
 }
 
 /// A lock of `acquire`.
@@ -388,8 +427,8 @@ mod tests {
     use std::time::Duration;
 
     use super::{
-        EVER, KEPT_MAX, Replicas, Slots, Wait, duration, exit_code, history, hold, kept, plain, replicas, resource,
-        slot, ttl, wait,
+        EVER, KEPT_MAX, Load, Replicas, Slots, Wait, duration, exit_code, history, hold, kept, load, plain, replicas,
+        resource, size, slot, ttl, wait,
     };
 
     fn secs(secs: u64) -> Duration {
@@ -462,6 +501,24 @@ mod tests {
         for word in ["db=4:0", "db=4:5", "db=4:", "db=4:-1", "db=4:x"] {
             let text = format!("'{word}' must take from 1 to 4 of the 4 slots: write db=4:1");
             assert_eq!(slot(word).unwrap_err(), text);
+        }
+    }
+
+    #[test]
+    fn size_has_binary_units_and_load_may_be_a_pressure() {
+        for (word, bytes) in
+            [("4G", 4 << 30), ("4g", 4 << 30), ("1.5K", 1536), ("512MiB", 512 << 20), ("7", 7), ("2TB", 2 << 40)]
+        {
+            assert_eq!(size(word), Ok(bytes), "{word}");
+        }
+        for word in ["", "G", "-1", "0", "4X", "1e3", "inf", "nan"] {
+            let text = format!("'{word}' is not a size: write it as 512M, 4G or 1.5G");
+            assert_eq!(size(word).unwrap_err().to_string(), text);
+        }
+        assert_eq!([load("8"), load("25%")], [Ok(Load::Average(8.0)), Ok(Load::Pressure(25.0))]);
+        for word in ["", "0", "-1", "101%", "x", "1e9", "%"] {
+            let text = format!("'{word}' is not a load: give a load such as 8 or 1.5, or a pressure such as 25%");
+            assert_eq!(load(word).unwrap_err().to_string(), text);
         }
     }
 

@@ -21,7 +21,7 @@ use crate::arguments::help::{advanced, notes};
 use crate::arguments::mistake::Mistake;
 use crate::arguments::options::{id, no_blank_before_value};
 use crate::arguments::request::{RequestOptions, read_request, run_options};
-use crate::arguments::values::{Period, Wait};
+use crate::arguments::values::{self, Period, Wait};
 use crate::environment::context::Named;
 use crate::environment::request::{self, Prepared};
 use crate::environment::room::{self, Limits};
@@ -33,6 +33,8 @@ use crate::lock::resource::Resource;
 use crate::show::failure::Failure;
 use crate::store::{AcquireOptions, Grant, Store, identity};
 use crate::supervise::above;
+use crate::supervise::gate::Gate;
+use crate::supervise::gate::room::{Load, Needs};
 use crate::supervise::machine::{Settings, Skip};
 use crate::supervise::notify::NotifySocket;
 use crate::supervise::owner::Owner;
@@ -116,6 +118,10 @@ pub(crate) struct Exec {
     pub(super) until_ready: bool,
     /// Whether the request ends with a process, and with which: `Some(None)` is the parent.
     pub(super) pid: Option<Option<Pid>>,
+    /// The memory that has to be free before the command starts, in bytes.
+    pub(super) min_memory: Option<u64>,
+    /// The highest load at which the command starts.
+    pub(super) max_load: Option<values::Load>,
     /// Whether the waiting requests of the same job end.
     pub(super) supersede: bool,
     /// Sleep for a random part of this time before the request is made.
@@ -227,6 +233,8 @@ fn read_with(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, 
         max_runtime: matches.remove_one(id::MAX_RUNTIME),
         until_ready: matches.get_flag(id::UNTIL_READY),
         pid: matches.remove_one(id::PID),
+        min_memory: matches.remove_one(id::MIN_MEMORY),
+        max_load: matches.remove_one(id::MAX_LOAD),
         supersede,
         splay: matches.remove_one(id::SPLAY).unwrap_or_default(),
         nested: matches.get_flag(id::NESTED),
@@ -314,6 +322,12 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     if let Some(complaint) = room::complaint(&exec.command, std::env::vars_os(), &added, Limits::of_this_process()) {
         return Err(Failure::usage(format!("the names do not fit into the command's environment: {complaint}")).into());
     }
+    let load = exec.max_load.map(|load| match load {
+        values::Load::Average(limit) => Load::Average(limit),
+        values::Load::Pressure(limit) => Load::Pressure(limit),
+    });
+    let needs = Needs { memory: exec.min_memory, load };
+    let gate = (needs != Needs::default()).then(|| Gate::new(needs, request.process.clone())).transpose()?;
     let cover = exec.nested.then(|| Cover::find(store.as_mut(), &request.ancestors, &request.claims)).transpose()?;
     request.job = Job {
         is_named: exec.request.job.is_some(),
@@ -337,6 +351,7 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
         skip: exec.skip_ok.map_or(Skip::Never, |limit| limit.map_or(Skip::Always, Skip::For)),
         has_spare: exec.meanwhile.is_some(),
         has_else: exec.otherwise.is_some(),
+        has_gate: gate.is_some(),
         ..settings
     };
     let store_options = exec.request.store;
@@ -349,7 +364,7 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     let command = CommandSpec { argv: exec.command, session: session.to_string() };
     let (spare, otherwise) = (exec.meanwhile.unwrap_or_default(), exec.otherwise.unwrap_or_default());
     let report = Report::new(asks_at, exec.success_codes);
-    let task = Task { command, messages, settings, spare, otherwise, report, detector, notify, owner };
+    let task = Task { command, messages, settings, spare, otherwise, report, detector, notify, owner, gate };
     run::run(handle.as_mut(), task, start_with, conclude, signals, &mut StandardStream::stderr())
 }
 

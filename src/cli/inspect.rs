@@ -34,6 +34,7 @@ use crate::show::listing::{places as from, table};
 use crate::show::tree::tree;
 use crate::show::{Look, json, messages};
 use crate::store::{Inspection, Store, identity};
+use crate::supervise::gate;
 use crate::words::one_line;
 
 pub(super) const INSPECT: Subcommand = Subcommand {
@@ -196,6 +197,7 @@ pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
     }
     let mut inspection = store.inspect(&inspect.resources).map_err(Failure::from)?;
     let unusable = store.take_unusable();
+    note_gates(&mut inspection);
     let checked = inspect.held_longer_than.map(|limit| checks::held_longer_than(&mut inspection, limit));
     let is_busy = |listing: &&ResourceListing| !listing.holders.is_empty() || !listing.waiters.is_empty();
     let text = match inspect.form {
@@ -223,6 +225,20 @@ pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
     stdout::print(text.as_bytes()).context("can't write to standard output")?;
     let code = after_all_but(&unusable);
     Ok(checked.filter(|checked| *checked > 0).unwrap_or(code))
+}
+
+/// Notes which holders wait for room on this machine.
+fn note_gates(inspection: &mut Inspection) {
+    let holders = inspection.resources.iter_mut().flat_map(|listing| &mut listing.holders);
+    let mut here: Vec<_> =
+        holders.filter(|holder| !holder.kept && identity::is_of_this_host(&holder.process)).collect();
+    if here.is_empty() {
+        return;
+    }
+    let waiting = gate::waiting();
+    for holder in &mut here {
+        holder.gate = waiting.get(&(holder.process.host.clone(), holder.process.pid)).cloned();
+    }
 }
 
 /// The lines of the tree or of the table.

@@ -28,7 +28,7 @@ use super::renew::Renew;
 use super::shrink::Shrink;
 use super::{Invocation, Usage, parse};
 use crate::arguments::options::StoreOptions;
-use crate::arguments::values::{LostSignal, Period, Unit, Wait, Which};
+use crate::arguments::values::{Load, LostSignal, Period, Unit, Wait, Which};
 use crate::lock::mode::Mode;
 use crate::lock::request::Claim;
 use crate::lock::resource::Resource;
@@ -149,6 +149,9 @@ fn every_option_of_exec_and_range_is_parsed() {
     let cron = exec("exec k -n --skip-ok --success-codes 3,5 --splay 1m --nested --status-file f -- c");
     assert_eq!((cron.skip_ok, cron.success_codes, cron.splay), (Some(None), vec![3, 5], secs(60)));
     assert_eq!((cron.nested, cron.status_file), (true, Some(PathBuf::from("f"))));
+    let room = exec("exec --min-memory 1.5G --max-load 8 k -- c");
+    assert_eq!((room.min_memory, room.max_load), (Some(3 << 29), Some(Load::Average(8.0))));
+    assert_eq!(exec("exec --max-load 25% k -- c").max_load, Some(Load::Pressure(25.0)));
     assert!(exec("exec --supersede --skip-ok k -- c").supersede && !exec("exec k -- c").supersede);
     let cron = exec("exec --skip-ok=1h --once-per 2h --hold-at-least 3s --max-runtime 4s --max-waiting 5 k -- c");
     assert_eq!((cron.skip_ok, cron.once_per), (Some(Some(secs(3600))), Some(Period::Within(secs(7200)))));

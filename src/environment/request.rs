@@ -67,6 +67,7 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
         skip: Skip::Never,
         has_spare: false,
         has_else: false,
+        has_gate: false,
         deadlock_timeout: Some(options.deadlock_timeout).filter(|timeout| !timeout.is_zero()),
     };
     let names = options.claims.iter().map(|claim| &claim.resource).chain(&held_above).cloned();

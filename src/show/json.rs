@@ -38,6 +38,9 @@ pub(crate) fn as_text(store: &str, inspection: &Inspection, remembered: &[Rememb
             add_process(&mut revoked, by, *at);
             revoked
         });
+        if let Some(gate) = &holder.gate {
+            value["gate"] = json!(gate);
+        }
         if holder.kept {
             value["kept_until"] = json!(messages::kept_until(holder).map(messages::time));
         }

@@ -324,7 +324,7 @@ pub(crate) fn left(signal: &str, waited: Option<Duration>, place: Option<&str>) 
     format!("ended by {signal}{waited}{place}")
 }
 
-fn after(waited: Option<Duration>) -> String {
+pub(crate) fn after(waited: Option<Duration>) -> String {
     waited.map(|wait| format!("; waited {}", words::duration(wait))).unwrap_or_default()
 }
 
@@ -690,7 +690,7 @@ pub(super) fn whole_seconds(length: Duration) -> String {
 }
 
 /// The same for a length of time that is compared with another one: up to two minutes in seconds.
-fn in_seconds(length: Duration) -> String {
+pub(crate) fn in_seconds(length: Duration) -> String {
     match length.as_secs() {
         seconds @ 0..120 => format!("{seconds}s"),
         _ => whole_seconds(length),

@@ -117,6 +117,11 @@ impl Embedded {
     }
 }
 
+/// Whether the default directory of this user is there. Opening the store would make it.
+pub(crate) fn has_default_place() -> bool {
+    directory::default_place().is_ok_and(|path| path.exists())
+}
+
 /// What the reply to a change of a hold means.
 fn changed(reply: Reply) -> Changed {
     match reply {

@@ -89,6 +89,9 @@ impl Report {
                 self.answered.get_or_insert(now);
                 self.is_granted = true;
             }
+            // The wait for room is a part of the wait.
+            Event::NoRoom => self.answered = None,
+            Event::Room => self.answered = Some(now),
             Event::Started => {
                 self.started = Some(now);
                 self.outcome = Outcome::Ran;

@@ -40,6 +40,7 @@ mod owner_process;
 mod paths;
 mod printed;
 mod refusals;
+mod room;
 mod runner;
 mod small_disk;
 mod spare;

@@ -122,7 +122,7 @@ const PAGES: [(&str, &[Play]); 17] = [
             Some((
                 ALONE,
                 "tar -cf /backup/home.tar /home\nfetch\nmerge\napply\ntrain\nrename-a-function\nmove-subtree\n\
-                 backup\nindex-batch\nfetch-next-batch\nreport\n",
+                 backup\ntrain\nindex-batch\nfetch-next-batch\nreport\n",
             )),
         ],
     ),

@@ -1004,6 +1004,7 @@ impl Oracle {
                         revoked,
                         ancestors,
                         process,
+                        gate: None,
                     };
                     holders.push(((token, since, session, index), holder));
                 } else {

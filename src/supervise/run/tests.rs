@@ -160,6 +160,7 @@ const SETTINGS: Settings = Settings {
     skip: Skip::Never,
     has_spare: false,
     has_else: false,
+    has_gate: false,
     sums_up: false,
     deadlock_timeout: None,
 };
@@ -196,6 +197,7 @@ fn task(argv: &[&str], settings: Settings) -> Task {
         detector: None,
         notify: None,
         owner: None,
+        gate: None,
     }
 }
 
