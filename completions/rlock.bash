@@ -13,7 +13,7 @@ _rlock_grammar() {
         renew) echo 0 --store --namespace --for ;;
         release) echo 0 --store --namespace ;;
         held) echo 1 --store --namespace --path ;;
-        inspect) echo 999 --store --namespace --color --held-longer-than --no-success-for --job --output -o ;;
+        inspect) echo 999 --store --namespace --color --held-longer-than --waiting-longer-than --no-success-for --job --output -o ;;
         doctor) echo 0 --store --namespace --ttl --color ;;
         history) echo 999 --store --namespace --last -n --since --until --color ;;
         cleanup) echo 999 --store --namespace --wait -w --session --pid ;;
@@ -1350,7 +1350,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__inspect)
-            opts="-v -o -h --store --namespace --json --names --tree --dot --watch --verbose --wide --color --held-longer-than --no-success-for --job --prometheus --output --help"
+            opts="-v -o -h --store --namespace --json --names --tree --dot --watch --verbose --wide --color --held-longer-than --waiting-longer-than --no-success-for --job --prometheus --output --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1382,6 +1382,13 @@ _rlock_static() {
                     return 0
                     ;;
                 --held-longer-than)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --waiting-longer-than)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace

@@ -255,6 +255,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l color -d 'Use co
 always\t''
 never\t''"
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l held-longer-than -d 'Only what is held for longer; exit 1 if there is any' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l waiting-longer-than -d 'Only who waits for longer; exit 1 if there is any' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l no-success-for -d 'Exit 1 and name each KEY without a successful run in DUR' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l job -d 'Only successful runs with this --job count' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s o -l output -d 'Write the metrics to FILE' -r -F
@@ -381,7 +382,7 @@ function __fish_rlock_grammar
         case held
             echo 1 --store --namespace --path
         case inspect
-            echo 999 --store --namespace --color --held-longer-than --no-success-for --job --output -o
+            echo 999 --store --namespace --color --held-longer-than --waiting-longer-than --no-success-for --job --output -o
         case doctor
             echo 0 --store --namespace --ttl --color
         case history

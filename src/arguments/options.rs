@@ -92,6 +92,7 @@ pub(crate) mod id {
     pub(crate) const HOLDER: &str = "session";
     pub(crate) const LAST: &str = "last";
     pub(crate) const HELD_LONGER_THAN: &str = "held-longer-than";
+    pub(crate) const WAITING_LONGER_THAN: &str = "waiting-longer-than";
     pub(crate) const NO_SUCCESS_FOR: &str = "no-success-for";
     pub(crate) const PROMETHEUS: &str = "prometheus";
     pub(crate) const OUTPUT: &str = "output";

@@ -69,6 +69,8 @@ pub(crate) struct Inspect {
     pub(super) color: ColorChoice,
     /// Show only holds that have lasted for longer than this time.
     pub(super) held_longer_than: Option<Duration>,
+    /// Show only waits that have lasted for longer than this time.
+    pub(super) waiting_longer_than: Option<Duration>,
     /// Report the resources without a successful run in this time. Then some are named, or a job.
     pub(super) no_success_for: Option<Duration>,
     /// Only the runs of this job count as successful.
@@ -100,7 +102,7 @@ fn define(command: Command) -> Command {
     let form = |id, help| switch(id, help).group(id::FORM);
     command
         .override_usage(
-            "rlock inspect [KEY]... [--json] [--held-longer-than DUR]\n       \
+            "rlock inspect [KEY]... [--json] [--held-longer-than DUR] [--waiting-longer-than DUR]\n       \
              rlock inspect [KEY]... --watch | --tree | --dot | --names\n       \
              rlock inspect --no-success-for DUR KEY... | --job NAME\n       \
              rlock inspect [KEY]... --prometheus [-o FILE]",
@@ -120,7 +122,12 @@ fn define(command: Command) -> Command {
         )
         .arg(
             optional(id::WATCH, values::interval, "Go on with each change; a server is asked each DUR [1s]")
-                .conflicts_with_all([id::HELD_LONGER_THAN, id::NO_SUCCESS_FOR, id::PROMETHEUS]),
+                .conflicts_with_all([
+                    id::HELD_LONGER_THAN,
+                    id::WAITING_LONGER_THAN,
+                    id::NO_SUCCESS_FOR,
+                    id::PROMETHEUS,
+                ]),
         )
         .arg(verbose("Show times of day instead of ages, and session ids"))
         .arg(switch(id::WIDE, "Cut nothing, even beyond the width of the terminal").conflicts_with(id::WATCH))
@@ -129,6 +136,7 @@ fn define(command: Command) -> Command {
         .arg(switch(id::PROMETHEUS, "Print metrics for Prometheus").conflicts_with_all([
             id::FORM,
             id::HELD_LONGER_THAN,
+            id::WAITING_LONGER_THAN,
             id::NO_SUCCESS_FOR,
         ]))
         .arg(
@@ -140,9 +148,11 @@ fn define(command: Command) -> Command {
 }
 
 /// The options of `inspect` that check something, and tell the result by the exit code.
-fn checks() -> [Arg; 3] {
+fn checks() -> [Arg; 4] {
     [
         option(id::HELD_LONGER_THAN, "DUR", values::duration, "Only what is held for longer; exit 1 if there is any")
+            .conflicts_with(id::NO_SUCCESS_FOR),
+        option(id::WAITING_LONGER_THAN, "DUR", values::duration, "Only who waits for longer; exit 1 if there is any")
             .conflicts_with(id::NO_SUCCESS_FOR),
         option(id::NO_SUCCESS_FOR, "DUR", values::period, "Exit 1 and name each KEY without a successful run in DUR")
             .conflicts_with(id::FORM),
@@ -167,6 +177,7 @@ fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
         wide: matches.get_flag(id::WIDE),
         color: read_color(&mut matches),
         held_longer_than: matches.remove_one(id::HELD_LONGER_THAN),
+        waiting_longer_than: matches.remove_one(id::WAITING_LONGER_THAN),
         no_success_for: matches.remove_one(id::NO_SUCCESS_FOR),
         job: matches.remove_one(id::JOB),
         prometheus: matches.get_flag(id::PROMETHEUS),
@@ -198,7 +209,8 @@ pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
     let mut inspection = store.inspect(&inspect.resources).map_err(Failure::from)?;
     let unusable = store.take_unusable();
     note_gates(&mut inspection);
-    let checked = inspect.held_longer_than.map(|limit| checks::held_longer_than(&mut inspection, limit));
+    let (held, waiting) = (inspect.held_longer_than, inspect.waiting_longer_than);
+    let checked = held.or(waiting).map(|_| checks::longer_than(&mut inspection, held, waiting));
     let is_busy = |listing: &&ResourceListing| !listing.holders.is_empty() || !listing.waiters.is_empty();
     let text = match inspect.form {
         Form::Names => {

@@ -234,6 +234,8 @@ fn other_subcommands_are_parsed() {
     assert_eq!(mistake("inspect --watch=0"), "--watch: '0' is too short: ask a server at most every 100ms");
     let checks = Inspect { held_longer_than: Some(secs(60)), form: Form::Json, ..Inspect::default() };
     assert_eq!(parsed("inspect --held-longer-than 1m --json").unwrap(), Invocation::Inspect(checks));
+    let checks = Inspect { waiting_longer_than: Some(secs(60)), ..Inspect::default() };
+    assert_eq!(parsed("inspect --waiting-longer-than 1m").unwrap(), Invocation::Inspect(checks));
     let checks = Inspect { resources: names(&["k"]), no_success_for: Some(secs(60)), ..Inspect::default() };
     assert_eq!(parsed("inspect --no-success-for 1m k").unwrap(), Invocation::Inspect(checks));
     let checks = Inspect { no_success_for: Some(secs(60)), job: Some("j".to_owned()), ..Inspect::default() };

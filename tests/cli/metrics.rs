@@ -115,7 +115,7 @@ fn metrics_have_the_documented_names_and_values() {
         let sums = ["wait", "hold"].map(|name| value(&format!("rlock_{name}_seconds_sum resource=k")));
         assert!(sums.iter().all(|sum| sum.is_some_and(|sum| (0.0..3600.0).contains(&sum))), "{found:?}");
         assert!(sums[1] > Some(0.0));
-        assert_eq!(found.len(), 18, "{found:?}");
+        assert_eq!(found.len(), 19, "{found:?}");
         holder.end().silently(0);
     });
 }
@@ -190,6 +190,37 @@ fn hold_that_lasts_for_too_long_is_shown_alone() {
         let rows: Vec<_> = table.lines().filter(|line| line.starts_with("old ")).collect();
         assert!(rows.len() == 1 && rows[0].contains(" holds "), "{table}");
         old.end().silently(0);
+    });
+}
+
+/// "`--waiting-longer-than DUR` as a check beside `--held-longer-than`; `rlock_oldest_wait_seconds`."
+#[test]
+fn wait_that_lasts_for_too_long_is_shown_alone() {
+    on_both(|lab| {
+        let holder = lab.hold("k");
+        lab.run(["inspect", "--waiting-longer-than", "0"]).silently(0);
+        if let Some(found) = parsed(&metrics(lab, &["k"])) {
+            assert_eq!(found["rlock_oldest_wait_seconds resource=k"], 0.0);
+        }
+        let waiter = lab.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 1);
+        wait_until("the wait lasts for 100 ms", || {
+            lab.run(["inspect", "--waiting-longer-than", "100ms"]).code() == Some(1)
+        });
+        lab.run(["inspect", "--waiting-longer-than", "1h"]).silently(0);
+        let listed = |words: &[&str]| {
+            let ran = lab.run([&["inspect", "--json", "--waiting-longer-than", "100ms"], words].concat());
+            let found: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+            ["holders", "waiters"].map(|list| found["resources"][0][list].as_array().map(Vec::len))
+        };
+        assert_eq!(listed(&[]), [Some(0), Some(1)]);
+        assert_eq!(listed(&["--held-longer-than", "100ms"]), [Some(1); 2]);
+        if let Some(found) = parsed(&metrics(lab, &["k"])) {
+            assert!(found["rlock_oldest_wait_seconds resource=k"] > 0.1);
+        }
+        let tree = lab.run(["inspect", "--tree"]).stdout;
+        assert!(tree.lines().any(|line| line.contains("holds write: ") && line.contains(", blocks 1, ")), "{tree}");
+        drop((holder.end(), waiter.end()));
     });
 }
 

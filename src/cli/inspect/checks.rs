@@ -19,14 +19,16 @@ use crate::words::{self, one_line};
 /// The exit code of a check that has something to report.
 const FOUND: u8 = 1;
 
-/// Removes all but the sessions that have held for longer than this. Returns the exit code.
-pub(super) fn held_longer_than(inspection: &mut Inspection, limit: Duration) -> u8 {
+/// Removes all but the sessions that have held, or waited, for longer than this. Returns the exit
+/// code.
+pub(super) fn longer_than(inspection: &mut Inspection, held: Option<Duration>, waiting: Option<Duration>) -> u8 {
     let now = inspection.now;
+    let is_longer = |since: StoreTime, limit: Option<Duration>| limit.is_some_and(|limit| now - since > limit);
     for listing in &mut inspection.resources {
-        listing.holders.retain(|holder| !holder.is_over(now) && now - holder.since > limit);
-        listing.waiters.clear();
+        listing.holders.retain(|holder| !holder.is_over(now) && is_longer(holder.since, held));
+        listing.waiters.retain(|waiter| is_longer(waiter.since, waiting));
     }
-    inspection.resources.retain(|listing| !listing.holders.is_empty());
+    inspection.resources.retain(|listing| !listing.holders.is_empty() || !listing.waiters.is_empty());
     if inspection.resources.is_empty() { 0 } else { FOUND }
 }
 
