@@ -18,7 +18,7 @@ pub(crate) const WAITS_SHARE: usize = 4;
 /// See [`WAITS_APART`](crate::lock::past::WAITS_APART), in seconds.
 pub(crate) const WAITS_APART: u64 = 1;
 /// See [`PERIOD_MAX`](crate::lock::request::PERIOD_MAX), in seconds.
-pub(crate) const PERIOD_MAX: u64 = 32 * 24 * 60 * 60;
+pub(crate) const PERIOD_MAX: u64 = 400 * 24 * 60 * 60;
 /// See [`AHEAD_MAX`](crate::lock::request::AHEAD_MAX), in seconds.
 pub(crate) const AHEAD_MAX: u64 = 60;
 /// See [`KEPT_MAX`](crate::lock::kept::KEPT_MAX), in seconds.

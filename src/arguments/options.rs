@@ -48,6 +48,7 @@ pub(crate) mod id {
     pub(crate) const JOB: &str = "job";
     pub(crate) const SKIP_OK: &str = "skip-ok";
     pub(crate) const ONCE_PER: &str = "once-per";
+    pub(crate) const REMEMBER: &str = "remember";
     pub(crate) const SUCCESS_CODES: &str = "success-codes";
     pub(crate) const HOLD_AT_LEAST: &str = "hold-at-least";
     pub(crate) const SPLAY: &str = "splay";

@@ -179,6 +179,12 @@ fn cron_options() -> impl Iterator<Item = Arg> {
         job(),
         history(),
         option(
+            id::REMEMBER,
+            "DUR",
+            values::period,
+            "Remember this run and those before for DUR, up to 400d [default: 7d]",
+        ),
+        option(
             id::STATUS_FILE,
             "FILE",
             value_parser!(PathBuf),

@@ -10,8 +10,8 @@ use rustix::process::{Pid, Signal};
 
 use super::numbers::unmark;
 use crate::lock::kept::{EVER, KEPT_MAX};
-use crate::lock::past::{HISTORY_MAX, RETENTION};
-use crate::lock::request::SessionId;
+use crate::lock::past::HISTORY_MAX;
+use crate::lock::request::{PERIOD_MAX, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::text::Unprintable;
 use crate::store::Replicas;
@@ -119,7 +119,7 @@ fn at_least(min: Duration, word: &str, remedy: &str) -> Result<Duration, Explain
 
 /// Parses how long a lock stays after its command.
 pub(crate) fn kept(word: &str) -> Result<Duration, String> {
-    within_week(word, KEPT_MAX, "a lock without a process lasts at most 7 days")
+    at_most(word, KEPT_MAX, "a lock without a process lasts at most 7 days")
 }
 
 /// Parses a period of one run.
@@ -129,23 +129,19 @@ pub(crate) fn once(word: &str) -> Result<Period, String> {
         "day" => Period::Calendar(Unit::Day),
         "week" => Period::Calendar(Unit::Week),
         "month" => Period::Calendar(Unit::Month),
-        _ => Period::Within(period(word).map_err(|error| {
-            let way = if duration(word).is_ok() {
-                "; write week or month for once in each"
-            } else {
-                ", or as hour, day, week or month"
-            };
-            error + way
+        _ => Period::Within(period(word).map_err(|error| match duration(word) {
+            Ok(_) => error,
+            Err(_) => error + ", or as hour, day, week or month",
         })?),
     })
 }
 
-/// Parses the time since a successful run.
+/// Parses the time for which the store keeps what it knows of a run, or after which it is asked.
 pub(crate) fn period(word: &str) -> Result<Duration, String> {
-    within_week(word, RETENTION, "a success is forgotten after 7 days")
+    at_most(word, PERIOD_MAX, "the store remembers for at most 400 days")
 }
 
-fn within_week(word: &str, max: Duration, reason: &str) -> Result<Duration, String> {
+fn at_most(word: &str, max: Duration, reason: &str) -> Result<Duration, String> {
     let length = duration(word)?;
     if length > max { Err(format!("'{}' is too long: {reason}", unmark(word))) } else { Ok(length) }
 }
@@ -170,7 +166,7 @@ pub(crate) fn hold(word: &str) -> Result<Duration, String> {
     if word == EVER_WORD {
         return Ok(EVER);
     }
-    let length = within_week(word, KEPT_MAX, "a lock without a process lasts at most 7 days, or 'ever'")?;
+    let length = at_most(word, KEPT_MAX, "a lock without a process lasts at most 7 days, or 'ever'")?;
     if length < SHORTEST {
         return Err(format!("'{word}' is too short: a lock without a process lasts at least 1ms"));
     }

@@ -112,6 +112,8 @@ pub(crate) struct Exec {
     pub(super) success_codes: Vec<u8>,
     /// How long the hold lasts from its grant even if the command ends sooner.
     pub(super) hold_at_least: Option<Duration>,
+    /// How long the KEYs remember what they know after this run.
+    pub(super) remember: Option<Duration>,
     /// The maximum run time of the command.
     pub(super) max_runtime: Option<Duration>,
     /// Whether the lock is released once the command says that it is ready.
@@ -230,6 +232,7 @@ fn read_with(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, 
         once_per: matches.remove_one(id::ONCE_PER),
         success_codes: matches.remove_many(id::SUCCESS_CODES).into_iter().flatten().collect(),
         hold_at_least: matches.remove_one(id::HOLD_AT_LEAST),
+        remember: matches.remove_one(id::REMEMBER),
         max_runtime: matches.remove_one(id::MAX_RUNTIME),
         until_ready: matches.get_flag(id::UNTIL_READY),
         pid: matches.remove_one(id::PID),
@@ -335,6 +338,7 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
         skips: exec.skip_ok.is_some(),
         supersedes: exec.supersede,
         hold_at_least: exec.hold_at_least,
+        remember: exec.remember,
         ..request.job
     };
     let mut asks_at = Boottime::now();

@@ -153,11 +153,13 @@ fn every_option_of_exec_and_range_is_parsed() {
     assert_eq!((room.min_memory, room.max_load), (Some(3 << 29), Some(Load::Average(8.0))));
     assert_eq!(exec("exec --max-load 25% k -- c").max_load, Some(Load::Pressure(25.0)));
     assert!(exec("exec --supersede --skip-ok k -- c").supersede && !exec("exec k -- c").supersede);
-    let cron = exec("exec --skip-ok=1h --once-per 2h --hold-at-least 3s --max-runtime 4s --max-waiting 5 k -- c");
+    let cron = exec(
+        "exec --skip-ok=1h --once-per 2h --remember 90d --hold-at-least 3s --max-runtime 4s --max-waiting 5 k -- c",
+    );
     assert_eq!((cron.skip_ok, cron.once_per), (Some(Some(secs(3600))), Some(Period::Within(secs(7200)))));
     assert_eq!(
-        (cron.hold_at_least, cron.max_runtime, cron.request.max_waiting),
-        (Some(secs(3)), Some(secs(4)), Some(5))
+        (cron.hold_at_least, cron.remember, cron.max_runtime, cron.request.max_waiting),
+        (Some(secs(3)), Some(secs(90 * 24 * 3600)), Some(secs(4)), Some(5))
     );
     let calendar =
         ["hour", "day", "week", "month"].map(|word| exec(&format!("exec --once-per {word} k -- c")).once_per);

@@ -333,10 +333,10 @@ impl JobPast {
     }
 
     /// Whether there is anything to remember that must not be forgotten yet, or is younger than
-    /// [`RETENTION`].
-    fn is_of_use(&self, now: StoreTime) -> bool {
+    /// [`RETENTION`]. The end of the last success stays for as long as the past is `bound`.
+    fn is_of_use(&self, now: StoreTime, bound: StoreTime) -> bool {
         self.success.is_some_and(|began| now < began + self.period.max(RETENTION))
-            || self.ended.is_some_and(|ended| now < ended + RETENTION)
+            || self.ended.is_some_and(|ended| now < bound.max(ended + RETENTION))
             || self.streak.as_ref().is_some_and(|streak| streak.is_running(now))
             || self.superseded.as_ref().is_some_and(|superseded| now < superseded.at + RETENTION)
     }
@@ -367,6 +367,9 @@ pub struct Past {
     /// The instant at which the table checks whether the past can go. The records find the past by
     /// this instant. It is late rather than exact, so that a change need not move it.
     pub check_at: StoreTime,
+    /// The instant until which the past is kept at least, whether or not the resource is used.
+    #[serde(skip)]
+    pub bound: StoreTime,
     /// The numbers of the entries of waits, in order. Those that the ring has no more may be among
     /// them.
     #[serde(skip)]
@@ -400,7 +403,10 @@ impl Past {
     pub fn keeps_until(&self) -> StoreTime {
         let is_worth_more = self.last_success.is_some() || !self.jobs.is_empty() || !self.ring.is_empty();
         let bound = self.jobs.values().filter_map(|job| Some(job.success? + job.period)).max();
-        bound.unwrap_or_default().max(self.changed + if is_worth_more { RETENTION } else { RETENTION_OF_TOTALS })
+        bound
+            .unwrap_or_default()
+            .max(self.bound)
+            .max(self.changed + if is_worth_more { RETENTION } else { RETENTION_OF_TOTALS })
     }
 
     /// The job whose last success is the run for which a request asks with [`Job::once_per`], if
@@ -443,7 +449,8 @@ impl Past {
     /// Drops what is too old to be of use, and of more than [`JOBS_MAX`] jobs the oldest ones whose
     /// successes may be forgotten.
     pub fn drop_old_jobs(&mut self, now: StoreTime) {
-        self.jobs.retain(|_, past| past.is_of_use(now));
+        let bound = self.bound;
+        self.jobs.retain(|_, past| past.is_of_use(now, bound));
         let free = |jobs: &BTreeMap<String, JobPast>| {
             let free = jobs.iter().filter(|(_, past)| !past.is_bound(now));
             free.map(|(name, past)| (past.last(), name.clone())).min()

@@ -16,7 +16,7 @@ use super::past::{
     Streak, Superseded, Totals, WAITS_APART, WaitEnd, waits_max,
 };
 use super::records::{Phase, Records, Session};
-use super::request::{self, Claim, Job, Process, Request, SessionId};
+use super::request::{self, Claim, Job, PERIOD_MAX, Process, Request, SessionId};
 use super::resource::Resource;
 use crate::system::clock::StoreTime;
 
@@ -189,6 +189,9 @@ impl<'a> Change<'a> {
         self.past.last = Some((end.ending, ended.latest()));
         self.past.totals.lost += u64::from(end.ending == Ending::Lost);
         self.past.totals.expired += u64::from(end.ending == Ending::Expired);
+        if let Some(remember) = job.remember {
+            self.past.bound = self.past.bound.max(now + remember.min(PERIOD_MAX));
+        }
         if end.is_success {
             self.past.last_success = Some(now);
             self.note_success(now, session);
@@ -208,7 +211,9 @@ impl<'a> Change<'a> {
         let past = self.past.jobs.entry(job.name.clone()).or_default();
         past.ended = job.is_named.then_some(now).or(past.ended);
         if let Some(once) = job.once_per {
-            (past.success, past.period, past.spared) = (Some(once.counted(session.since)), once.kept(), None);
+            let began = once.counted(session.since);
+            (past.success, past.period, past.spared) = (Some(began), once.kept(), None);
+            self.past.bound = self.past.bound.max(began + once.kept());
         }
     }
 
@@ -490,7 +495,12 @@ pub(super) fn is_done<R: Records>(
     let Some(by) = past.done_by(now, job).map(str::to_owned) else { return Ok(false) };
     let (known, asked) = (past.check_at, job.once_per.map_or(Duration::ZERO, |once| once.kept()));
     let longer = past.jobs.get_mut(&by).filter(|success| success.period < asked);
-    let is_changed = longer.map(|success| success.period = asked).is_some();
+    let until = longer.and_then(|success| {
+        success.period = asked;
+        Some(success.success? + asked)
+    });
+    let is_changed = until.is_some();
+    past.bound = past.bound.max(until.unwrap_or_default());
     if past.end_streak(&job.name) || is_changed {
         Change { name, known: Some(known), past, may_grow: false }.finish(records, now)?;
     }

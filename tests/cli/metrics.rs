@@ -277,6 +277,14 @@ fn key_without_a_recent_success_is_named() {
         assert!(ran.code() == Some(1) && ran.stdout.starts_with(late), "{ran:?}");
         lab.run(["exec", "--job", "failing", "o", "--", "false"]).silently(1);
         assert_eq!(check("1h", &["--job", "failing", "o"]).code(), Some(1));
-        assert!(check("8days", &["a"]).failed(64).contains("a success is forgotten after 7 days"));
+        // "Any DUR up to 400d, true for what is remembered and refused with the remedy for what is
+        // not."
+        check("8days", &["a"]).silently(0);
+        assert!(check("8days", &["a", "never"]).failed(64).contains("'never' is known"));
+        assert!(check("8days", &["never"]).failed(64).contains("run it with 'rlock exec --remember 8d'"));
+        assert_eq!(check("7days", &["never"]).code(), Some(1));
+        lab.run(["exec", "--remember", "90d", "never", "--", "false"]).silently(1);
+        assert_eq!(check("8days", &["never"]).code(), Some(1));
+        assert!(check("401days", &["a"]).failed(64).contains("the store remembers for at most 400 days"));
     });
 }

@@ -11,7 +11,7 @@ use rlock::system::clock::StoreTime;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3_600);
-const MONTH: Duration = Duration::from_secs(32 * 24 * 3_600);
+const PERIOD: Duration = Duration::from_secs(400 * 24 * 3_600);
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// The skips of a job in a row.
@@ -52,6 +52,8 @@ enum Report {
 pub(crate) struct Kept {
     diary: Diary,
     written: StoreTime,
+    /// The instant until which it is kept at least.
+    bound: StoreTime,
     /// For each entry, the job whose running streak or spared requests it reports.
     reports: Vec<Option<Report>>,
 }
@@ -109,7 +111,7 @@ impl Kept {
             || !diary.ends.is_empty()
             || !diary.superseded.is_empty()
             || !diary.entries.is_empty();
-        let is_bound = diary.successes.values().any(|(began, period)| now < *began + *period);
+        let is_bound = now < self.bound;
         if is_idle && !is_bound && self.written + if is_full { WEEK } else { HOUR } <= now {
             *self = Self::default();
         }
@@ -131,7 +133,7 @@ impl Kept {
         let old = |end: Option<StoreTime>| end.is_none_or(|end| end <= now);
         let success = |name: &String| successes.get(name).map(|(began, period)| *began + WEEK.max(*period));
         let skip = |name: &String| skips.get(name).map(|skips| skips.last + WEEK);
-        let end = |name: &String| ends.get(name).map(|end| *end + WEEK);
+        let end = |name: &String| ends.get(name).map(|end| self.bound.max(*end + WEEK));
         let newest = |name: &String| superseded.get(name).map(|(_, at, _)| *at + WEEK);
         let names = successes.keys().chain(skips.keys()).chain(ends.keys()).chain(superseded.keys());
         let is_old = |name: &&String| old(success(name)) && old(skip(name)) && old(end(name)) && old(newest(name));
@@ -190,8 +192,13 @@ impl Kept {
             }
             if let Some(once) = hold.job.once_per {
                 diary.spared.remove(&hold.job.name);
-                diary.successes.insert(hold.job.name.clone(), (counted(once, hold.since), once.period.min(MONTH)));
+                let (began, period) = (counted(once, hold.since), once.period.min(PERIOD));
+                diary.successes.insert(hold.job.name.clone(), (began, period));
+                self.bound = self.bound.max(began + period);
             }
+        }
+        if let Some(remember) = hold.job.remember {
+            self.bound = self.bound.max(now + remember.min(PERIOD));
         }
         let entry = Entry {
             event: Event::Ended(end.ending),
@@ -297,9 +304,10 @@ impl Kept {
         let ran = self.diary.successes.iter().filter(|(name, _)| counts(name));
         let last = ran.max_by_key(|(name, (began, _))| (*began, (*name).clone()));
         let (last, _) = last.filter(|(_, (began, _))| is_recent(once, *began, now))?;
-        let (last, period) = (last.clone(), once.period.min(MONTH));
+        let (last, period) = (last.clone(), once.period.min(PERIOD));
         if self.diary.successes[&last].1 < period {
             self.write(now).successes.entry(last.clone()).and_modify(|success| success.1 = period);
+            self.bound = self.bound.max(self.diary.successes[&last].0 + period);
             self.clear_up(now);
         }
         Some(last)
@@ -326,7 +334,7 @@ fn counted(once: OncePer, at: StoreTime) -> StoreTime {
 
 /// Whether a run that began at an instant makes another one at `now` unnecessary.
 fn is_recent(once: OncePer, began: StoreTime, now: StoreTime) -> bool {
-    let Some(calendar) = once.calendar else { return now - began < once.period.min(MONTH) };
+    let Some(calendar) = once.calendar else { return now - began < once.period.min(PERIOD) };
     let micros = |at: StoreTime| i128::from(at.as_micros());
     let (start, next) = (micros(calendar.start), micros(calendar.next));
     let number = |at: StoreTime| (micros(at) - start).div_euclid(next - start);

@@ -365,6 +365,9 @@ impl Generator {
             supersedes: random.chance(25),
             hold_at_least: (keep_for.is_none() && random.chance(20)).then(|| length(random)),
             keep_for,
+            remember: random
+                .chance(15)
+                .then(|| if random.chance(30) { Duration::from_secs(900_000) } else { length(random) }),
             is_acquire: keep_for.is_some(),
             history: *random.pick(&[0, 1, 3, 8, 32]),
             held_above: self.profile.resources.iter().filter(|_| random.chance(10)).cloned().collect(),

@@ -44,12 +44,12 @@ pub(in crate::cli) fn zone() -> Result<TimeZone, Failure> {
     })
 }
 
-/// The microseconds since the start of 1970 by the clocks of a zone, and by UTC where the zone does not
-/// know the instant.
-pub(in crate::cli) fn wall_clock(at: StoreTime, zone: &TimeZone) -> i64 {
-    let micros = i64::try_from(at.as_micros()).unwrap_or(i64::MAX);
-    let local = zone.find_local_time_type(micros / 1_000_000).map_or(0, |local| i64::from(local.ut_offset()));
-    micros.saturating_add(local * 1_000_000)
+/// What the clocks of a zone show at an instant: the instant at which UTC is the same. It is UTC where
+/// the zone does not know the instant.
+pub(in crate::cli) fn wall_clock(at: StoreTime, zone: &TimeZone) -> StoreTime {
+    let seconds = i64::try_from(at.as_micros() / 1_000_000).unwrap_or(i64::MAX);
+    let offset = zone.find_local_time_type(seconds).map_or(0, |local| i64::from(local.ut_offset()));
+    StoreTime::from_micros(at.as_micros().saturating_add_signed(offset * 1_000_000))
 }
 
 /// The time zone of the machine. Without /etc/localtime, it is UTC.

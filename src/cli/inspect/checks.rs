@@ -8,8 +8,7 @@ use anyhow::Context;
 use super::Inspect;
 use crate::cli::stdout;
 use crate::environment::{after_all_but, context};
-use crate::lock::past::Past;
-use crate::lock::resource::Resource;
+use crate::lock::past::{Past, RETENTION};
 use crate::show::failure::Failure;
 use crate::show::messages;
 use crate::store::Inspection;
@@ -43,22 +42,36 @@ pub(super) fn no_success_for(inspect: &Inspect, limit: Duration) -> anyhow::Resu
         None => past.last_success,
         Some(job) => past.jobs.get(job).and_then(|job| job.ended),
     };
-    let known = |name: &Resource| found.iter().find(|known| known.name == *name);
-    let asked =
-        inspect.resources.iter().map(|name| (format!("'{name}'"), known(name).map(|known| last_of(&known.past))));
-    let mut checked: Vec<_> = asked.map(|(name, last)| (name, last.flatten())).collect();
+    let asked = inspect.resources.iter().map(|name| {
+        let past = found.iter().find(|known| known.name == *name).map(|known| &known.past);
+        (format!("'{name}'"), past.and_then(last_of), past.is_some_and(|past| now < past.bound))
+    });
+    let mut checked: Vec<_> = asked.collect();
     if checked.is_empty() {
         let last = found.iter().filter_map(|known| last_of(&known.past)).max();
-        checked.push(("the store".to_owned(), last));
+        checked.push(("the store".to_owned(), last, false));
+    }
+    // A KEY that forgets after a week does not tell what was before.
+    let mut unknown = checked.iter().filter(|(_, last, is_remembered)| last.is_none() && !is_remembered);
+    if let Some((name, ..)) = unknown.next().filter(|_| limit > RETENTION) {
+        return Err(not_remembered(name, &of_job, limit).into());
     }
     let mut text = String::new();
-    for (name, last) in checked.into_iter().filter(|(_, last)| last.is_none_or(|last| last + limit <= now)) {
+    for (name, last, _) in checked.into_iter().filter(|(_, last, _)| last.is_none_or(|last| last + limit <= now)) {
         text.push_str(&one_line(&format!("{name} {}", without_success(limit, &of_job, last))));
         text.push('\n');
     }
     stdout::print(text.as_bytes()).context("can't write to standard output")?;
     let code = after_all_but(&unusable);
     Ok(if text.is_empty() { code } else { FOUND })
+}
+
+fn not_remembered(name: &str, of_job: &str, limit: Duration) -> Failure {
+    let days = limit.as_secs().div_ceil(24 * 3600);
+    Failure::usage(format!(
+        "--no-success-for: no successful run{of_job} of {name} is known, and those of more than 7 days ago may be \
+         forgotten: run it with 'rlock exec --remember {days}d'"
+    ))
 }
 
 fn without_success(limit: Duration, of_job: &str, last: Option<StoreTime>) -> String {

@@ -279,6 +279,24 @@ mod past {
         found
     }
 
+    /// "How long the name's last success, totals and entries stay after its last use."
+    #[test]
+    fn past_is_kept_for_as_long_as_a_run_asks_to_remember_it() {
+        let day = Duration::from_secs(24 * 3600);
+        let mut table = LockTable::default();
+        let backup =
+            Job { name: "backup".to_owned(), is_named: true, remember: Some(90 * day), history: 32, ..Job::default() };
+        at(&mut table, NOW, job(backup, 1));
+        at(&mut table, NOW, ended(1, 0));
+        let last_month = NOW + 60 * day;
+        at(&mut table, last_month, job(Job { history: 32, ..Job::default() }, 2));
+        at(&mut table, last_month, ended(2, 3));
+        let kept = found(&table, NOW + 89 * day).unwrap();
+        assert_eq!((kept.past.last_success, kept.past.jobs["backup"].ended), (Some(NOW), Some(NOW)));
+        assert_eq!((kept.past.totals.ended, kept.entries.len()), (2, 2));
+        assert_eq!(found(&table, NOW + 90 * day), None);
+    }
+
     /// "A request that is busy at once less than a second after the last of its job makes no new
     /// write."
     #[test]

@@ -8,7 +8,7 @@ use anstyle::Style;
 use serde_json::{Value, json};
 
 use super::spans::{self, Party};
-use super::text::length;
+use super::text::{column, length};
 use crate::lock::mode::Mode;
 use crate::lock::past::{Entry, Remembered};
 use crate::show::Look;
@@ -118,18 +118,13 @@ fn conflict(holder: &Entry, waiter: &Entry) -> bool {
     })
 }
 
-const COLUMNS: [Column; 5] = {
-    const fn column(heading: &'static str) -> Column {
-        Column { heading, narrowest: None, keeps_end: false, leaves: None }
-    }
-    [
-        column("SECONDS"),
-        column("TIMES"),
-        column("LONGEST"),
-        Column { narrowest: Some(10), ..column("WHO") },
-        Column { narrowest: Some(14), ..column("MADE WHOM WAIT") },
-    ]
-};
+const COLUMNS: [Column; 5] = [
+    column("SECONDS", 0),
+    column("TIMES", 1),
+    column("LONGEST", 2),
+    Column { narrowest: Some(10), leaves: None, ..column("WHO", 0) },
+    Column { narrowest: Some(14), leaves: None, ..column("MADE WHOM WAIT", 0) },
+];
 
 impl Blame<'_> {
     /// The table of the pairs, and what is known and not known.
@@ -185,10 +180,12 @@ impl Blame<'_> {
 mod tests {
     use super::super::tests::{at, entry_of};
     use super::*;
-    use crate::lock::past::{Ending, Event, Origin, Past, WaitEnd};
-    use crate::lock::request::Claim;
+    use crate::lock::op::Op;
+    use crate::lock::past::{End, Ending, Event, Origin, Past, WaitEnd};
+    use crate::lock::request::{Claim, Job, Process, Request, SessionId};
     use crate::lock::resource::Resource;
     use crate::lock::span::Span;
+    use crate::lock::table::LockTable;
     use crate::show::Palette;
 
     /// The hold of a named job that was asked for, granted and ended in these seconds.
@@ -221,6 +218,46 @@ mod tests {
         let seconds = |length: Duration| length.as_secs();
         let pair = |it: &Pair<'h>| (job(&it.who), job(&it.whom), seconds(it.waited), it.times, seconds(it.longest));
         blame.pairs.iter().map(pair).collect()
+    }
+
+    /// A night of cron jobs in virtual time: the table enters what they did, and the sums are exact.
+    #[test]
+    fn night_in_a_table_has_the_exact_sums() {
+        let mut table: LockTable = LockTable::default();
+        let mut apply = |second, op| {
+            let Ok(outcome) = table.apply(at(second), op);
+            outcome.reply
+        };
+        let ask = |session: u8, name: &str| {
+            let job = Job { name: name.to_owned(), is_named: true, ..Job::default() };
+            let process = Process { pid: u32::from(session), ..Process::default() };
+            let claims = run(name, Mode::Write, [0; 3]).claims;
+            let session = SessionId([session; 16]);
+            let request = Request { session, ancestors: vec![], claims, wait: true, terms: None, job, process };
+            Op::Acquire { request, place: None }
+        };
+        let id = |session: u8| SessionId([session; 16]);
+        let release = |session: u8| Op::Release { session: id(session), end: Some(End::KEPT) };
+        apply(0, ask(1, "backup"));
+        for (attempt, second) in [(10, 600), (11, 1200), (12, 2340)] {
+            apply(second, ask(attempt, "sync"));
+            apply(second + 60, Op::GiveUp(id(attempt)));
+        }
+        for (second, op) in [(1800, ask(2, "report")), (3000, ask(3, "index")), (3600, release(1))] {
+            apply(second, op);
+        }
+        for (second, op) in [(3600, Op::Renew(id(2))), (3900, release(2)), (3900, Op::Renew(id(3))), (4000, release(3))]
+        {
+            apply(second, op);
+        }
+        let Ok(found) = table.past(at(4000), &Resource::new("k").unwrap(), 100);
+        let expected = [
+            ("backup", "report", 1800, 1, 1800),
+            ("backup", "index", 600, 1, 600),
+            ("report", "index", 300, 1, 300),
+            ("backup", "sync", 180, 3, 60),
+        ];
+        assert_eq!(pairs(&blame(&[found.unwrap()], &ALWAYS)), expected);
     }
 
     /// Four cron jobs of a night on one lock: what each waited for each other is known.

@@ -14,7 +14,7 @@ use crate::show::listing::command;
 use crate::show::messages;
 use crate::show::tree::claim;
 
-const fn column(heading: &'static str, leaves: u8) -> Column {
+pub(super) const fn column(heading: &'static str, leaves: u8) -> Column {
     Column { heading, narrowest: None, keeps_end: false, leaves: Some(leaves) }
 }
 

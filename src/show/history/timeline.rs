@@ -9,8 +9,8 @@ use unicode_width::UnicodeWidthStr as _;
 use super::spans::{self, Party};
 use super::text::outcome;
 use crate::lock::past::{Ending, Entry, Event, Remembered};
-use crate::show::Look;
 use crate::show::columns::{cut, escaped};
+use crate::show::{Look, messages};
 use crate::system::clock::StoreTime;
 
 /// The width of an output that is no terminal.
@@ -20,29 +20,20 @@ const NAME: (usize, usize) = (24, 10);
 /// The narrowest bar.
 const BAR: usize = 20;
 /// The least number of columns from one time of the axis to the next.
-const TICK: i64 = 10;
+const TICK: u32 = 10;
 
-// Microseconds.
-const SECOND: i64 = 1_000_000;
-const MINUTE: i64 = 60 * SECOND;
-const HOUR: i64 = 60 * MINUTE;
-const DAY: i64 = 24 * HOUR;
-/// The steps of the axis.
-const STEPS: [i64; 19] = {
-    const SECONDS: [i64; 12] = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800];
-    const HOURS: [i64; 7] = [1, 2, 3, 6, 12, 24, 7 * 24];
-    let mut steps = [0; 19];
-    let mut at = 0;
-    while at < 19 {
-        steps[at] = if at < 12 { SECONDS[at] * SECOND } else { HOURS[at - 12] * HOUR };
-        at += 1;
-    }
-    steps
-};
+const MINUTE: u64 = 60;
+const DAY: u64 = 24 * 60 * MINUTE;
+/// The steps of the axis in seconds, up to a week.
+const STEPS: [u64; 18] = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, DAY];
 
-/// An instant as the clock on the wall shows it: the microseconds since the start of 1970
-/// there.
-pub(crate) type WallClock<'w> = &'w dyn Fn(StoreTime) -> i64;
+const HELD: char = '█';
+const WAITED: char = '░';
+const FAILED: char = 'x';
+const LOST: char = '!';
+
+/// Tells what the clock on the wall shows at an instant: the instant at which UTC is the same.
+pub(crate) type WallClock<'w> = &'w dyn Fn(StoreTime) -> StoreTime;
 
 /// The bars of the part of a history that is within a window: a row for each entry, or two for each
 /// resource. The axis covers the window, or what the entries cover where the window has no end.
@@ -53,55 +44,44 @@ pub(crate) fn lines(
     wall: WallClock<'_>,
     look: &Look,
 ) -> Vec<String> {
-    let touches = |entry: &&Entry| extent(entry).is_some_and(|it| it.start < window.end && window.start <= it.end);
-    let mut entries: Vec<Vec<&Entry>> =
-        found.iter().map(|known| known.entries.iter().filter(touches).collect()).collect();
-    entries.iter_mut().for_each(|list| list.sort_by_key(|entry| extent(entry).map(|it| it.start)));
-    let extents = || entries.iter().flatten().filter_map(|entry| extent(entry));
-    let (Some(first), Some(last)) = (extents().map(|it| it.start).min(), extents().map(|it| it.end).max()) else {
-        return vec!["no entries".to_owned()];
-    };
-    let from = if window.start == StoreTime::default() { first } else { window.start };
-    let to = if window.end == StoreTime::NEVER { last } else { window.end };
-    let mut rows = Vec::new();
-    for (known, list) in found.iter().zip(&entries) {
-        if by_entry {
-            let several = if found.len() > 1 { format!("{}: ", known.name.as_str()) } else { String::new() };
-            rows.extend(list.iter().map(|entry| Row {
-                name: format!("{several}{}", Party::of(entry).text()),
-                end: outcome(entry),
-                bars: vec![Bar::Wait, Bar::Hold],
-                entries: vec![*entry],
-            }));
-        } else if !list.is_empty() {
-            let row = |name: &str, bar: Bar| Row {
-                name: name.to_owned(),
-                end: if bar == Bar::Hold { "held" } else { "waiting" }.to_owned(),
-                bars: vec![bar],
-                entries: list.clone(),
-            };
-            rows.push(row(known.name.as_str(), Bar::Hold));
-            rows.extend(list.iter().any(|entry| spans::wait(entry).is_some()).then(|| row("", Bar::Wait)));
+    let (mut rows, mut first, mut last) = (Vec::new(), StoreTime::NEVER, StoreTime::default());
+    for known in found {
+        let extents = known.entries.iter().filter_map(|entry| Some((extent(entry)?, entry)));
+        let mut list: Vec<_> = extents.filter(|(it, _)| it.start < window.end && window.start <= it.end).collect();
+        list.sort_by_key(|(it, _)| it.start);
+        for (it, entry) in &list {
+            (first, last) = (first.min(it.start), last.max(it.end));
+            if by_entry {
+                let of = if found.len() > 1 { format!("{}: ", known.name) } else { String::new() };
+                let (name, end) = (format!("{of}{}", Party::of(entry).text()), outcome(entry));
+                rows.push(Row { name, waits: vec![*entry], holds: vec![*entry], end });
+            }
+        }
+        if !by_entry && !list.is_empty() {
+            let all: Vec<_> = list.iter().map(|(_, entry)| *entry).collect();
+            let waits: Vec<_> = all.iter().copied().filter(|entry| spans::wait(entry).is_some()).collect();
+            rows.push(Row { name: known.name.to_string(), waits: Vec::new(), holds: all, end: "held".to_owned() });
+            if !waits.is_empty() {
+                rows.push(Row { name: String::new(), waits, holds: Vec::new(), end: "waiting".to_owned() });
+            }
         }
     }
+    if rows.is_empty() {
+        return vec!["no entries".to_owned()];
+    }
+    let from = if window.start == StoreTime::default() { first } else { window.start };
+    let to = if window.end == StoreTime::NEVER { last } else { window.end };
     let name = rows.iter().map(|row| escaped(&row.name).width()).max().unwrap_or(0).clamp(NAME.1, NAME.0);
     let end = rows.iter().map(|row| row.end.width()).max().unwrap_or(0);
     let bar = look.width.unwrap_or(COLUMNS).saturating_sub(name + end + 2).max(BAR);
-    let axis = Axis { from, step: (to - from).max(Duration::from_millis(1)) / u32::try_from(bar).unwrap_or(1), bar };
-    let mut all = vec![format!("{:name$} {}", date(wall(from)), axis.labels(wall)).trim_end().to_owned()];
+    let step = (to - from).max(Duration::from_millis(1)) / u32::try_from(bar).unwrap_or(u32::MAX);
+    let axis = Axis { from, step, bar };
+    let mut all = vec![format!("{:name$} {}", part(wall(from), 0..10), axis.labels(wall)).trim_end().to_owned()];
     all.extend(rows.iter().map(|row| row.line(name, &axis, look)));
-    let (held, waits, alarm) = (look.palette.holder, look.palette.waiter, look.palette.alarm);
-    all.push(format!(
-        "{held}{HELD}{held:#} held  {waits}{WAITED}{waits:#} waiting  {alarm}{FAILED}{alarm:#} failed  \
-         {alarm}{LOST}{alarm:#} lost"
-    ));
+    let key = [(HELD, "held"), (WAITED, "waiting"), (FAILED, "failed"), (LOST, "lost")];
+    all.push(key.map(|(cell, means)| format!("{} {means}", styled(&[cell], look))).join("  "));
     all
 }
-
-const HELD: char = '█';
-const WAITED: char = '░';
-const FAILED: char = 'x';
-const LOST: char = '!';
 
 /// The time that an entry covers.
 fn extent(entry: &Entry) -> Option<Range<StoreTime>> {
@@ -111,59 +91,46 @@ fn extent(entry: &Entry) -> Option<Range<StoreTime>> {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Bar {
-    Hold,
-    Wait,
-}
-
 struct Row<'h> {
     name: String,
+    waits: Vec<&'h Entry>,
+    holds: Vec<&'h Entry>,
     /// What stands behind the bars.
     end: String,
-    /// What is drawn; the later over the earlier.
-    bars: Vec<Bar>,
-    entries: Vec<&'h Entry>,
 }
 
 impl Row<'_> {
     fn line(&self, name: usize, axis: &Axis, look: &Look) -> String {
         let mut cells = vec![' '; axis.bar];
-        for bar in &self.bars {
-            for entry in &self.entries {
-                let (span, cell) = match bar {
-                    Bar::Wait => (spans::wait(entry), WAITED),
-                    Bar::Hold => (spans::hold(entry), HELD),
-                };
-                if let Some(span) = span {
-                    cells[axis.columns(&span)].fill(cell);
-                }
-            }
+        for span in self.waits.iter().filter_map(|entry| spans::wait(entry)) {
+            cells[axis.columns(&span)].fill(WAITED);
+        }
+        for span in self.holds.iter().filter_map(|entry| spans::hold(entry)) {
+            cells[axis.columns(&span)].fill(HELD);
         }
         // The marks come last, so that no later hold covers them.
-        for entry in self.entries.iter().filter(|entry| self.bars.contains(&Bar::Hold) && entry.event.has_failed()) {
+        for entry in self.holds.iter().filter(|entry| entry.event.has_failed()) {
             let is_lost = matches!(entry.event, Event::Ended(Ending::Lost | Ending::Expired | Ending::Broken));
             if let Some(last) = spans::hold(entry).and_then(|span| axis.columns(&span).last()) {
                 cells[last] = if is_lost { LOST } else { FAILED };
             }
         }
-        let style = |cell: char| match cell {
-            HELD => look.palette.holder,
-            WAITED => look.palette.waiter,
-            FAILED | LOST => look.palette.alarm,
-            _ => Style::new(),
-        };
-        let bars: String = cells
-            .chunk_by(|one, other| one == other)
-            .map(|same| {
-                let style = style(same[0]);
-                format!("{style}{}{style:#}", same.iter().collect::<String>())
-            })
-            .collect();
+        let bars: String = cells.chunk_by(|one, other| one == other).map(|same| styled(same, look)).collect();
         let text = cut(&escaped(&self.name), name, true);
         let room = " ".repeat(name.saturating_sub(text.width()));
         format!("{text}{room} {bars} {}", self.end).trim_end().to_owned()
     }
+}
+
+/// Equal cells in their colour.
+fn styled(cells: &[char], look: &Look) -> String {
+    let style = match cells.first() {
+        Some(&HELD) => look.palette.holder,
+        Some(&WAITED) => look.palette.waiter,
+        Some(&(FAILED | LOST)) => look.palette.alarm,
+        _ => Style::new(),
+    };
+    format!("{style}{}{style:#}", cells.iter().collect::<String>())
 }
 
 /// The time that each column of the bars stands for.
@@ -182,15 +149,20 @@ impl Axis {
         first..at_most(column(span.end), self.bar).max(first + 1)
     }
 
-    /// The times on the axis, each at its column.
+    /// The times on the axis, each at its column: with seconds if these differ, or as dates.
     fn labels(&self, wall: WallClock<'_>) -> String {
         let start = |column: usize| wall(self.from + self.step * u32::try_from(column).unwrap_or(u32::MAX));
-        let per_tick = i64::try_from(self.step.as_micros()).unwrap_or(i64::MAX).saturating_mul(TICK);
-        let step = STEPS.into_iter().find(|step| *step >= per_tick).unwrap_or(STEPS[STEPS.len() - 1]);
-        let mut text = String::new();
+        let least = (self.step * TICK).as_secs_f64();
+        let step = STEPS.into_iter().find(|step| *step as f64 >= least).unwrap_or(7 * DAY);
+        let shown = match step {
+            ..MINUTE => 11..19,
+            MINUTE..DAY => 11..16,
+            _ => 5..10,
+        };
+        let (step, mut text) = (step * 1_000_000, String::new());
         for column in 0..self.bar {
-            let time = (start(column) + step - 1).div_euclid(step) * step;
-            let label = format!("|{}", of_axis(time, step));
+            let time = StoreTime::from_micros(start(column).as_micros().div_ceil(step) * step);
+            let label = format!("|{}", part(time, shown.clone()));
             if time < start(column + 1) && text.width() <= column && column + label.width() <= self.bar {
                 text.push_str(&" ".repeat(column - text.width()));
                 text.push_str(&label);
@@ -200,21 +172,9 @@ impl Axis {
     }
 }
 
-/// A time of the axis: with seconds if these differ, or as a date.
-fn of_axis(at: i64, step: i64) -> String {
-    let of_day = at.rem_euclid(DAY);
-    let (hour, minute, second) = (of_day / HOUR, of_day / MINUTE % 60, of_day / SECOND % 60);
-    match step {
-        ..MINUTE => format!("{hour:02}:{minute:02}:{second:02}"),
-        MINUTE..DAY => format!("{hour:02}:{minute:02}"),
-        _ => date(at)[5..].to_owned(),
-    }
-}
-
-/// The date of an instant of the clock on the wall.
-fn date(at: i64) -> String {
-    let start = StoreTime::default() + Duration::from_micros(at.max(0).unsigned_abs());
-    crate::show::messages::time(start)[..10].to_owned()
+/// A part of an instant as text.
+fn part(at: StoreTime, range: Range<usize>) -> String {
+    messages::time(at)[range].to_owned()
 }
 
 #[cfg(test)]
@@ -252,8 +212,8 @@ mod tests {
     const ALWAYS: Range<StoreTime> = StoreTime::from_micros(0)..StoreTime::NEVER;
 
     /// The clock on the wall is an hour ahead of UTC.
-    fn ahead(at: StoreTime) -> i64 {
-        i64::try_from(at.as_micros()).unwrap() + HOUR
+    fn ahead(at: StoreTime) -> StoreTime {
+        at + Duration::from_secs(3600)
     }
 
     /// "Readable at 80 columns, without colours and in a pipe."
@@ -296,8 +256,10 @@ mod tests {
 
     #[test]
     fn times_have_as_much_as_tells_them_apart() {
-        let shown =
-            [(3_661 * SECOND, SECOND), (3_660 * SECOND, MINUTE), (DAY, DAY)].map(|(at, step)| of_axis(at, step));
-        assert_eq!(shown, ["01:01:01", "01:01", "01-02"]);
+        let labels = |seconds: u64| {
+            let axis = Axis { from: at(0), step: Duration::from_secs(seconds) / 40, bar: 40 };
+            axis.labels(&ahead).split_whitespace().next().unwrap().to_owned()
+        };
+        assert_eq!([60, 6 * 3600, 4 * DAY].map(labels), ["|01:00:00", "|02:00", "|01-02"]);
     }
 }

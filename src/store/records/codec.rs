@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 
 use crate::lock::past::{Entry, Past};
 use crate::lock::records::{Later, Session};
+use crate::system::clock::StoreTime;
 
 /// Bytes that are not a record of this format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,18 +48,22 @@ pub(in crate::store) trait Open: Serialize + DeserializeOwned {
 const REVOKED: u8 = 0;
 /// The number of the field [`Process::lasts_for`](crate::lock::request::Process::lasts_for).
 const LASTS_FOR: u8 = 1;
+/// The number of the field [`Job::remember`](crate::lock::request::Job::remember).
+const REMEMBER: u8 = 2;
 
 impl Open for Session {
     fn fields(&self) -> Later {
         let revoked = self.revoked.iter().map(|revoked| (REVOKED, encode(revoked)));
         let owner = self.process.lasts_for.iter().map(|owner| (LASTS_FOR, encode(owner)));
-        revoked.chain(owner).chain(self.later.iter().cloned()).collect()
+        let remember = self.job.remember.iter().map(|length| (REMEMBER, encode(length)));
+        revoked.chain(owner).chain(remember).chain(self.later.iter().cloned()).collect()
     }
 
     fn set(&mut self, (number, bytes): (u8, Vec<u8>)) -> Result<(), Damaged> {
         match number {
             REVOKED => self.revoked = Some(decode(&bytes)?),
             LASTS_FOR => self.process.lasts_for = Some(decode(&bytes)?),
+            REMEMBER => self.job.remember = Some(decode(&bytes)?),
             _ => self.later.push((number, bytes)),
         }
         Ok(())
@@ -67,16 +72,20 @@ impl Open for Session {
 
 /// The number of the field [`Past::waits`].
 const WAITS: u8 = 0;
+/// The number of the field [`Past::bound`].
+const BOUND: u8 = 1;
 
 impl Open for Past {
     fn fields(&self) -> Later {
         let waits = (!self.waits.is_empty()).then(|| (WAITS, encode(&self.waits)));
-        waits.into_iter().chain(self.later.iter().cloned()).collect()
+        let bound = (self.bound > StoreTime::default()).then(|| (BOUND, encode(&self.bound)));
+        waits.into_iter().chain(bound).chain(self.later.iter().cloned()).collect()
     }
 
     fn set(&mut self, (number, bytes): (u8, Vec<u8>)) -> Result<(), Damaged> {
         match number {
             WAITS => self.waits = decode(&bytes)?,
+            BOUND => self.bound = decode(&bytes)?,
             _ => self.later.push((number, bytes)),
         }
         Ok(())
@@ -140,7 +149,6 @@ mod tests {
     use crate::lock::request::{Claim, Job, Owner, Process, SessionId, Terms};
     use crate::lock::resource::Resource;
     use crate::lock::span::Span;
-    use crate::system::clock::StoreTime;
 
     fn session() -> Session {
         let us = Duration::from_micros;
@@ -174,6 +182,7 @@ mod tests {
     fn session_record_round_trips() {
         let mut session = session();
         assert_eq!(decode_open(&encode_open(&session)), Ok(session.clone()));
+        session.job.remember = Some(Duration::from_secs(9));
         session.revoked = Some(Revocation { at: StoreTime::from_micros(7), by: session.process.clone() });
         assert_eq!(decode_open(&encode_open(&session)), Ok(session));
     }
@@ -183,7 +192,7 @@ mod tests {
         let later = vec![(200, vec![1, 2, 3]), (201, Vec::new())];
         let session = Session { later: later.clone(), ..session() };
         assert_eq!(decode_open(&encode_open(&session)), Ok(session));
-        let past = Past { later, waits: vec![300, 301], ..Past::default() };
+        let past = Past { later, waits: vec![300, 301], bound: StoreTime::from_micros(9), ..Past::default() };
         assert_eq!(decode_open(&encode_open(&past)), Ok(past));
     }
 

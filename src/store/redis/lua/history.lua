@@ -24,7 +24,7 @@ for i = 1, n do
     end
     local remembered = {
       past[OUTCOME], jobs, past[ENDED], past[ENTERED], past[SUCCEEDED], past[ENDS], past[HELD_FOR], counters[WAITED],
-      counters[BUSY], counters[LOST], counters[EXPIRED],
+      counters[BUSY], counters[LOST], counters[EXPIRED], past[BOUND],
     }
     reply[#reply + 1] = { ARGV[5 + i], remembered, entries }
     left = left - #jobs

@@ -14,7 +14,7 @@ use crate::system::clock::StoreTime;
 pub(super) fn remembered(value: &Value) -> Option<Remembered> {
     let [resource, past, entries] = list(value)? else { return None };
     let resource = name(resource)?;
-    let [outcome, jobs, ended, entered, success, ends, held, waited, busy, lost, expired] = list(past)? else {
+    let [outcome, jobs, ended, entered, success, ends, held, waited, busy, lost, expired, bound] = list(past)? else {
         return None;
     };
     let listed = list(entries)?;
@@ -33,6 +33,7 @@ pub(super) fn remembered(value: &Value) -> Option<Remembered> {
             waited: length(waited)?,
             held: length(held)?,
         },
+        bound: instant(bound)?,
         ring: entered.saturating_sub(listed.len() as u64)..entered,
         ..Past::default()
     };

@@ -34,10 +34,11 @@
 -- KEEP_FOR      how long a kept hold lasts; 0 for a hold that has a process
 -- IS_ACQUIRE    1 if `rlock acquire` made the request
 -- HELD_ABOVE    the names of the resources that the ancestors hold, as far as the request knows
+-- REMEMBER      how long the resources remember what they know after the end of the hold, or 0
 local HELD, SINCE, SEQ, LISTENING, ASKED, NAMES, TTL, LAST, CLAIMS, MORE, FIXED = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 local LEASE, HEARTBEAT, CHANNEL, ANCESTORS, PROCESS, HISTORY = 12, 13, 14, 15, 16, 17
 local JOB, ONCE_PER, CALENDAR, IS_NAMED, SKIPS, HOLD_AT_LEAST, KEEP_FOR = 18, 19, 20, 21, 22, 23, 24
-local IS_ACQUIRE, HELD_ABOVE = 25, 26
+local IS_ACQUIRE, HELD_ABOVE, REMEMBER = 25, 26, 27
 -- What HELD says: the session waits, holds, has a kept hold, or has a grant that becomes a kept
 -- hold when it is claimed.
 local WAITS, HOLDS, KEPT, TO_KEEP = 0, 1, 2, 3

@@ -24,13 +24,17 @@ end
 -- Keeps the jobs that are worth remembering. A change adds one job at most, and then the oldest of
 -- too many goes whose success may be forgotten.
 local function keep_jobs(r, jobs)
-  local known, bound, oldest, its_last = 0, 0, nil, nil
+  local past, known, oldest, its_last = changed_past(r), 0, nil, nil
+  for _, job in pairs(jobs) do
+    past[BOUND] = math.max(past[BOUND], job[SUCCESS] + job[PERIOD])
+  end
   for name, job in pairs(jobs) do
     local last = math.max(job[SUCCESS], job[LAST_END], job[COUNT] > 0 and job[LAST_SKIP] or 0, job[SUPERSEDED_AT])
-    if last + KEEP <= r.now and not is_bound(r, job) then
+    local is_kept = is_bound(r, job) or job[LAST_END] > 0 and r.now < past[BOUND]
+    if last + KEEP <= r.now and not is_kept then
       jobs[name] = nil
     else
-      known, bound = known + 1, math.max(bound, job[SUCCESS] + job[PERIOD])
+      known = known + 1
       if not is_bound(r, job) and (not oldest or last < its_last or last == its_last and before(name, oldest)) then
         oldest, its_last = name, last
       end
@@ -39,8 +43,7 @@ local function keep_jobs(r, jobs)
   if known > JOBS_MAX and oldest then
     jobs[oldest] = nil
   end
-  local past = changed_past(r)
-  past[JOBS], past[BOUND] = next(jobs) and pack(jobs) or '', bound
+  past[JOBS] = next(jobs) and pack(jobs) or ''
 end
 
 local function no_job()
@@ -303,6 +306,9 @@ local function note_run(r, known, outcome, success, limit)
   note_outcome(past, outcome, success)
   add_to(past, LOST, outcome == 'lost' and 1 or 0)
   add_to(past, EXPIRED, outcome == 'expired' and 1 or 0)
+  if (known[REMEMBER] or 0) > 0 then
+    past[BOUND] = math.max(past[BOUND], r.now + math.min(known[REMEMBER], PERIOD_MAX))
+  end
   if success and (known[ONCE_PER] > 0 or known[IS_NAMED] == 1) then
     note_success(r, known)
   end
