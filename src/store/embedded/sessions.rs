@@ -262,7 +262,7 @@ impl EmbeddedSessions {
 
     /// What a resource remembers, with at most so many entries, if the lock is free within `limit`.
     pub(super) fn past(&mut self, name: &Resource, entries: u32, limit: Duration) -> Result<Option<Remembered>, Error> {
-        let found = self.transact(limit, |work, _, _| Ok(work.table().past(work.time()?, name, entries)?))?;
+        let found = self.transact(limit, |work, _, _| work.table().past(work.time()?, name, entries))?;
         Ok(found.flatten())
     }
 
