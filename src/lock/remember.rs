@@ -88,19 +88,25 @@ impl<'a> Ungranted<'a> {
             granted: None,
             ended: Ended::At(now),
             token: None,
-            origin: origin(records, name, self.job, self.ancestors)?,
+            origin: Origin {
+                job: self.job.name.clone(),
+                is_named: self.job.is_named,
+                is_nested: is_held_above(records, name, self.ancestors)?,
+            },
             later: Vec::new(),
         })
     }
 }
 
-fn origin<R: Records>(records: &R, name: &Resource, job: &Job, ancestors: &[SessionId]) -> Result<Origin, R::Error> {
-    let mut origin = Origin { job: job.name.clone(), is_named: job.is_named, is_nested: false };
+/// Whether one of these ancestors holds a resource.
+fn is_held_above<R: Records>(records: &R, name: &Resource, ancestors: &[SessionId]) -> Result<bool, R::Error> {
     for ancestor in ancestors {
         let above = records.session(*ancestor)?.filter(Session::is_holder);
-        origin.is_nested |= above.is_some_and(|above| above.resources().contains(&name));
+        if above.is_some_and(|above| above.resources().contains(&name)) {
+            return Ok(true);
+        }
     }
-    Ok(origin)
+    Ok(false)
 }
 
 /// The past of a resource, unless it is forgotten.
@@ -197,7 +203,7 @@ impl<'a> Change<'a> {
             self.note_success(now, session);
         }
         let mut entry = entry_of(self.name, session, end.ending, ended);
-        entry.origin = origin(records, self.name, job, &session.ancestors)?;
+        entry.origin.is_nested = is_held_above(records, self.name, &session.ancestors)?;
         self.enter(records, job.history, entry).map(drop)
     }
 
@@ -283,7 +289,7 @@ impl<'a> Change<'a> {
     }
 }
 
-/// The entry of an ended hold on a resource.
+/// The entry of an ended hold on a resource that no ancestor holds.
 fn entry_of(name: &Resource, session: &Session, ending: Ending, ended: Ended) -> Entry {
     let own = || session.claims.iter().filter(|record| record.claim.resource == *name);
     Entry {

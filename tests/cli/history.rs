@@ -422,7 +422,7 @@ fn blame_tells_who_made_whom_wait_and_for_how_long() {
             (b, seconds_between(&waited["asked"], &held["ended"])),
         ] {
             let seconds = pair["seconds"].as_f64().expect("a number");
-            assert!((seconds - wait).abs() < 0.01 && pair["longest"] == pair["seconds"], "{wait} {blame}");
+            assert!((seconds - wait).abs() < 0.01 && pair["longest_seconds"] == pair["seconds"], "{wait} {blame}");
         }
         let table = lab.run(["history", "--blame", "k"]).stdout;
         let lines: Vec<_> = table.lines().collect();
@@ -455,7 +455,7 @@ fn timeline_draws_bars_and_marks_failures_in_a_pipe() {
         let lines = drawn(&[], "UTC");
         assert!(lines[1].starts_with("k          ███") && lines[1].ends_with("█x held"), "{lines:#?}");
         let [here, there] = ["UTC", "JST-9"].map(|zone| drawn(&["k", "--since", "1h"], zone)[0].clone());
-        assert!(here.contains(":00 ") && here != there, "{here} {there}");
+        assert!(here.matches('|').count() >= 3 && here != there, "{here} {there}");
         let failed = lab.run(["history", "--timeline", "--json"]);
         assert_eq!(failed.code(), Some(64));
     });

@@ -161,7 +161,7 @@ impl Blame<'_> {
             json!({
                 "seconds": pair.waited.as_secs_f64(),
                 "times": pair.times,
-                "longest": pair.longest.as_secs_f64(),
+                "longest_seconds": pair.longest.as_secs_f64(),
                 "who": party(&pair.who),
                 "whom": party(&pair.whom),
             })
