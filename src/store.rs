@@ -8,27 +8,34 @@
 //! - `lease_client`: the client of a store with leases, which decides what a request says.
 //! - `embedded`, `redis`: the stores; `url`: opens the one that a URL names.
 //! - `records`: the table's records as keys and values.
+//! - `network`: sockets, TLS and names; `node`: where a server listens; `address`: the parts of a
+//!   URL; `secrets`, `credentials`: the password, and what becomes of one that is refused.
 //! - `facts`: what a store tells `rlock doctor`; `identity`: describes processes and sessions;
 //!   `percent`: encodes text for URLs and keys.
 //!
 //! These modules import from each other and never from this one, so that no import leads back to
 //! where it began.
 
+mod address;
+mod credentials;
 pub mod embedded;
 mod error;
 pub mod facts;
 mod handle;
 pub(crate) mod identity;
 mod lease_client;
+pub(crate) mod network;
+pub(crate) mod node;
 mod operations;
 pub(crate) mod percent;
 mod records;
 pub mod redis;
+mod secrets;
 pub mod sessions;
 mod url;
 
 pub use error::Error;
 pub use handle::{AcquireOptions, Grant, Handle, Obstruction, Released, Replicas, Standing};
 pub use operations::{Breaking, Changed, Elsewhere, Inspection, Notices, Store, Unusable};
-pub use redis::Secrets;
+pub use secrets::Secrets;
 pub use url::{DEFAULT_NAMESPACE, NAMESPACE_BYTES_MAX, are_same_servers, has_password, open};

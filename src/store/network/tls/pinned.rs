@@ -18,7 +18,7 @@ struct Verifier {
 }
 
 /// Accepts what the roots have signed, and the named certificates themselves.
-pub(super) fn verifier(
+pub(in crate::store) fn verifier(
     roots: RootCertStore,
     named: Vec<CertificateDer<'static>>,
     provider: &Arc<CryptoProvider>,

@@ -23,7 +23,7 @@ impl Password {
     }
 
     /// The bytes, for the server alone.
-    pub(super) fn reveal(&self) -> &[u8] {
+    pub(in crate::store) fn reveal(&self) -> &[u8] {
         &self.0
     }
 }
@@ -62,7 +62,7 @@ impl Secrets {
     }
 }
 
-pub(super) fn first_line(path: &Path) -> Result<Password, Error> {
+pub(in crate::store) fn first_line(path: &Path) -> Result<Password, Error> {
     let shown = path.display();
     let content = files::read(path, PASSWORD_BYTES_MAX).map_err(|error| {
         let why = reason(&error);
