@@ -7,7 +7,8 @@
 //!   the trait of many requests; `error`: why a store fails.
 //! - `lease_client`: the client of a store with leases, which decides what a request says.
 //! - `embedded`, `redis`: the stores; `url`: opens the one that a URL names.
-//! - `records`: the table's records as keys and values.
+//! - `engine`: runs an operation on the table of a store that keeps its records itself; `records`:
+//!   these records as keys and values.
 //! - `network`: sockets, TLS and names; `node`: where a server listens; `address`: the parts of a
 //!   URL; `secrets`, `credentials`: the password, and what becomes of one that is refused.
 //! - `facts`: what a store tells `rlock doctor`; `identity`: describes processes and sessions;
@@ -19,6 +20,7 @@
 mod address;
 mod credentials;
 pub mod embedded;
+pub(crate) mod engine;
 mod error;
 pub mod facts;
 mod handle;

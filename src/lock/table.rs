@@ -488,7 +488,8 @@ impl ResourceState {
 
 /// The reply that tells a session its state. A granted reply states what is left of the lease, and
 /// never more.
-fn standing(now: StoreTime, session: &Session) -> Reply {
+/// How a session of the table stands: granted or waiting.
+pub(crate) fn standing(now: StoreTime, session: &Session) -> Reply {
     if session.is_holder() {
         let lease = session.expiry.map(|expiry| expiry - now);
         let (tokens, slots, is_revoked) = (session.tokens(), session.slots(), session.revoked.is_some());

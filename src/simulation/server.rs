@@ -1,8 +1,8 @@
 //! The server: the real lock table behind the replies of the scripts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::convert::Infallible;
 use std::mem;
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use redis::{ServerError, Value};
@@ -12,14 +12,15 @@ use super::data::{Channel, Data, Effect, sure};
 use super::database::{Answer, Circumstances};
 use super::told::Before;
 use super::wire::{self, Call, Operation, Script};
-use crate::lock::index::{Entry, Query, Rank};
-use crate::lock::mode::Mode;
+use crate::lock::index::Rank;
 use crate::lock::op::{Change, Op, Outcome, Reply, ResourceListing};
-use crate::lock::records::{Phase, Records as _, Session};
-use crate::lock::request::{self, Claim, Place, Request, SessionId, slots_of};
+use crate::lock::records::{Memory, Phase, Records as _, Session};
+use crate::lock::request::{self, Claim, Place, Request, SessionId};
 use crate::lock::resource::Resource;
+use crate::lock::table::LockTable;
+use crate::store::Obstruction;
+use crate::store::engine::{self, Engine};
 use crate::store::redis::codec::{Lease, ScriptReply};
-use crate::store::{Obstruction, Standing};
 use crate::system::clock::StoreTime;
 
 const NO_SCRIPT: &str = "NOSCRIPT No matching script.";
@@ -208,7 +209,7 @@ impl Server {
         let caller = call.operation.session();
         let reply = match &call.operation {
             Operation::Inspect { is_live } => {
-                let resources = call.resources.iter().map(|name| self.obstruction(name)).collect();
+                let resources = call.resources.iter().map(obstruction).collect();
                 // Nothing depends on what people see.
                 let sessions = if *is_live { self.living(&call.resources, now) } else { Vec::new() };
                 return Ok(ScriptReply::Listing { now, next: Vec::new(), resources, sessions });
@@ -231,145 +232,35 @@ impl Server {
                 return Ok(ScriptReply::Unknown);
             }
             _ if self.is_replica => return Err(READ_ONLY),
-            _ => {
-                self.drop_expired(caller, now, also);
-                (also.granted_before, also.passed_before) = (also.granted.len(), also.passed.len());
-                self.act(call, now, also)
-            }
+            _ => sure(self.transaction(caller, now, also).act(call)),
         };
         Ok(match (reply, caller) {
             (Reply::Granted { lease, tokens, slots, last, is_revoked }, _) => {
                 ScriptReply::Granted { lease, tokens, slots, last, is_revoked }
             }
             (Reply::Waiting, Some(caller)) => self.place(caller, &call.resources, now),
-            // The reply to a give-up lists nobody.
-            (Reply::Busy { streak, .. }, _) if call.script == Script::GiveUp => {
-                ScriptReply::Over(Standing::Busy { obstructions: Vec::new(), streak })
-            }
-            (Reply::Busy { streak, .. }, _) => {
-                let obstructions = call.resources.iter().map(|name| self.obstruction(name)).collect();
-                ScriptReply::Over(Standing::Busy { obstructions, streak })
-            }
-            (Reply::Superseded { by, streak }, _) => ScriptReply::Over(Standing::Superseded { by: by.into(), streak }),
-            (Reply::AlreadyDone, _) => ScriptReply::Over(Standing::AlreadyDone),
             (Reply::KeptUntil(until), _) => ScriptReply::KeptUntil(until),
             (Reply::Refused(refusal), _) => ScriptReply::Refused(refusal),
             (Reply::Released(tokens), _) => ScriptReply::Released(tokens),
             (Reply::Broken(_), _) => ScriptReply::Broken { next: Vec::new(), sessions: Vec::new() },
             (Reply::Done, _) => ScriptReply::Done,
             (Reply::Unknown, _) => ScriptReply::Unknown,
-            (reply, _) => panic!("no client asks for {reply:?}"),
+            (reply, _) => {
+                // The reply to a give-up lists nobody.
+                let listed = if call.script == Script::GiveUp { &[] } else { call.resources.as_slice() };
+                let obstructions = listed.iter().map(obstruction).collect();
+                ScriptReply::Over(engine::standing(reply, obstructions).expect("a client asks for a standing"))
+            }
         })
     }
 
-    /// Drops the expired sessions, and grants what they blocked, before anything else: the caller
-    /// may be granted its request meanwhile.
-    fn drop_expired(&mut self, caller: Option<SessionId>, now: StoreTime, also: &mut Consequences) {
-        if sure(self.data.table.records().due(now)).is_some() {
-            self.apply(Op::Expire, caller, now, also);
-        }
-    }
-
-    /// Carries out the call of a client.
-    fn act(&mut self, call: &Call, now: StoreTime, also: &mut Consequences) -> Reply {
-        let caller = call.operation.session();
-        match &call.operation {
-            Operation::Acquire { request, channel, place, listening } => {
-                also.session = caller;
-                let channel = Channel { name: channel.clone(), is_listening: *listening };
-                self.acquire(request, channel, *place, now, also)
-            }
-            Operation::Renew { session, listening } => {
-                also.session = caller;
-                let known = self.data.channels.get(session);
-                if let Some(channel) = known.filter(|channel| channel.is_listening != *listening) {
-                    let channel = Channel { is_listening: *listening, ..channel.clone() };
-                    self.listen(*session, channel);
-                }
-                let is_at_heartbeat = self.is_at_heartbeat(*session, now);
-                let mut reply = self.apply(Op::Renew(*session), caller, now, also);
-                // A waiter passes over the dead ahead of it as a new request does.
-                while reply == Reply::Waiting
-                    && is_at_heartbeat
-                    && let Some(dead) = self.dead_waiter_ahead(*session)
-                {
-                    self.apply(Op::Reap { session: dead, ended: None }, caller, now, also);
-                    reply = self.apply(Op::Renew(*session), caller, now, also);
-                }
-                reply
-            }
-            Operation::Release { session, end } => {
-                also.session = caller;
-                self.apply(Op::Release { session: *session, end: *end }, caller, now, also)
-            }
-            Operation::GiveUp(session) => {
-                also.session = caller;
-                self.apply(Op::GiveUp(*session), caller, now, also)
-            }
-            Operation::Change { session, change } => {
-                self.apply(Op::Change { session: *session, change: change.clone() }, caller, now, also)
-            }
-            Operation::Break { revokes } => self.break_grants(&call.resources[0], *revokes, now, also),
-            Operation::Inspect { .. } | Operation::RenewAlone { .. } => unreachable!("these calls are answered before"),
-        }
-    }
-
-    fn acquire(
-        &mut self,
-        request: &Request,
-        channel: Channel,
-        place: u64,
+    fn transaction<'s>(
+        &'s mut self,
+        caller: Option<SessionId>,
         now: StoreTime,
-        also: &mut Consequences,
-    ) -> Reply {
-        let id = request.session;
-        let caller = Some(id);
-        let is_known = self.session(id).is_some();
-        if !self.data.channels.contains_key(&id) {
-            self.listen(id, channel);
-        }
-        let is_taken = place > 0 && !is_known && self.is_taken(place, &request.claims);
-        let op = || match place {
-            0 => Op::Acquire { request: request.clone(), place: None },
-            number => Op::Acquire { request: request.clone(), place: Some(Place { number, asked: now }) },
-        };
-        // A busy request counts once, so the dead leave before the table takes it for busy.
-        let may_be_busy = place == 0 && (!request.wait || request.job.max_waiting.is_some());
-        while !is_known && may_be_busy && self.is_blocked(request) {
-            let first = self.first_waiter_in_the_way(id, &request.ancestors, &request.claims, place);
-            let Some(dead) = first.filter(|id| !self.is_heard(*id)) else { break };
-            self.apply(Op::Reap { session: dead, ended: None }, caller, now, also);
-        }
-        (also.granted_before, also.passed_before) = (also.granted.len(), also.passed.len());
-        also.joined = caller.filter(|_| !is_known).map(|caller| (caller, also.granted.len()));
-        let mut reply = self.apply(op(), caller, now, also);
-        // The request is in the queue before the dead leave, so nobody overtakes it meanwhile.
-        let place = if is_taken { 0 } else { place };
-        while !is_known && reply == Reply::Waiting {
-            let first = self.first_waiter_in_the_way(id, &request.ancestors, &request.claims, place);
-            let Some(dead) = first.filter(|id| !self.is_heard(*id)) else { break };
-            self.apply(Op::Reap { session: dead, ended: None }, caller, now, also);
-            reply = self.apply(op(), caller, now, also);
-        }
-        match &reply {
-            Reply::Granted { .. } if !is_known => also.granted.push(id),
-            Reply::Waiting if !is_known => also.displaced = caller.filter(|_| is_taken),
-            _ => {}
-        }
-        reply
-    }
-
-    /// Breaks all grants on a resource, and tells the holders.
-    fn break_grants(&mut self, name: &Resource, revokes: bool, now: StoreTime, also: &mut Consequences) -> Reply {
-        let holders = self.holders(name);
-        let channels: Vec<_> = holders.iter().filter_map(|id| self.data.channels.get(id).cloned()).collect();
-        let by = revokes.then(request::Process::default);
-        let reply = self.apply(Op::Break { resource: name.clone(), only: None, by }, None, now, also);
-        (also.revoked, also.broken) = holders.into_iter().partition(|id| self.session(*id).is_some());
-        for channel in channels {
-            self.publish(&channel.name, &mut also.messages);
-        }
-        reply
+        also: &'s mut Consequences,
+    ) -> Transaction<'s> {
+        Transaction { server: self, caller, now, also, superseded: Vec::new() }
     }
 
     /// The holders of these resources, and the waiters that hear of their grants.
@@ -386,10 +277,6 @@ impl Server {
             Some((id, session))
         };
         living.into_iter().filter_map(told).collect()
-    }
-
-    fn is_blocked(&self, request: &Request) -> bool {
-        !sure(self.data.table.blockers_of_request(request)).is_empty()
     }
 
     fn holders(&self, name: &Resource) -> Vec<SessionId> {
@@ -411,95 +298,10 @@ impl Server {
         terms.heartbeat * 3 / 10 <= silent && silent <= terms.heartbeat / 2
     }
 
-    /// A dead waiter that is ahead of this one and may be all that it waits for.
-    fn dead_waiter_ahead(&self, id: SessionId) -> Option<SessionId> {
-        let session = self.session(id)?;
-        let claims: Vec<_> = session.claims.iter().map(|record| record.claim.clone()).collect();
-        let first = self.first_waiter_in_the_way(id, &session.ancestors, &claims, session.place());
-        first.filter(|id| !self.is_heard(*id))
-    }
-
-    /// The first waiter in the way of a request. `None` if a holder is in the way too: its release
-    /// passes over the dead.
-    fn first_waiter_in_the_way(
-        &self,
-        own: SessionId,
-        ancestors: &[SessionId],
-        claims: &[Claim],
-        place: u64,
-    ) -> Option<SessionId> {
-        let before = if place > 0 { Rank::waiting(place) } else { Rank::LAST };
-        let mut first: Option<(Rank, SessionId)> = None;
-        for claim in claims {
-            let mut taken = slots_of(claims, &claim.resource) as u32;
-            let mut slots = claim.slots;
-            let Some(state) = sure(self.data.table.records().resource(&claim.resource)) else { continue };
-            let query = Query { span: &claim.span, ..Query::ALL };
-            let mut is_held = false;
-            sure(state.tree.visit(self.data.table.records(), &claim.resource, query, |entry| {
-                let Entry { session: id, mode, rank, shares, slots: its, .. } = *entry;
-                if id == own || ancestors.contains(&id) {
-                    return ControlFlow::Continue(());
-                }
-                let clashes = claim.mode.clashes_with(mode);
-                let is_slot = claim.mode == Mode::Slot && mode == Mode::Slot && !shares;
-                if rank.is_held() {
-                    taken += u32::from(is_slot);
-                    slots = slots.zip(its.filter(|_| is_slot).or(slots)).map(|(one, other)| one.min(other));
-                    is_held |= clashes || slots.is_some_and(|slots| taken > slots);
-                } else if (clashes || is_slot) && rank < before {
-                    first = first.into_iter().chain([(rank, id)]).min();
-                }
-                if is_held { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            }));
-            if is_held {
-                return None;
-            }
-        }
-        first.map(|(_, id)| id)
-    }
-
     /// Whether a waiter has a subscriber, cannot be subscribed yet, or cannot be asked for.
     fn is_heard(&self, id: SessionId) -> bool {
         let listener = self.data.channels.get(&id).filter(|channel| channel.is_listening && self.may_count);
         listener.is_none_or(|channel| self.subscribers.contains_key(&channel.name))
-    }
-
-    /// Applies an operation, wakes the sessions that it grants, and passes over those that nobody
-    /// would wake.
-    fn apply(&mut self, op: Op, caller: Option<SessionId>, now: StoreTime, also: &mut Consequences) -> Reply {
-        let waiters = self.waiters_of_the_job(&op);
-        let Outcome { reply, granted, .. } = self.change(now, op);
-        let mut granted = VecDeque::from(granted);
-        while let Some(id) = granted.pop_front() {
-            let listener = self.data.channels.get(&id).filter(|channel| channel.is_listening && caller != Some(id));
-            let is_deaf = listener.is_some_and(|channel| !self.publish(&channel.name, &mut also.messages));
-            let is_superseded = waiters.contains(&id) && !self.waits_or_holds(id);
-            if is_superseded {
-                continue;
-            }
-            if is_deaf {
-                also.passed.push(id);
-                granted.extend(self.change(now, Op::Reap { session: id, ended: None }).granted);
-            } else if self.waits_or_holds(id) {
-                also.granted.push(id);
-            } else if caller != Some(id) {
-                // A caller that is granted and leaves in one call has done nothing.
-                also.done.push(id);
-            }
-        }
-        reply
-    }
-
-    /// The sessions that a superseding request finds in the queues.
-    fn waiters_of_the_job(&self, op: &Op) -> Vec<SessionId> {
-        match op {
-            Op::Acquire { request, place: None } if request.job.supersedes => {
-                let names = request::resources(&request.claims);
-                names.into_iter().flat_map(|name| self.waiters_of(name, &request.job.name)).collect()
-            }
-            _ => Vec::new(),
-        }
     }
 
     /// The sessions of a job that wait for a resource.
@@ -507,10 +309,6 @@ impl Server {
         let mut waiters = sure(self.data.table.sessions_of(name, |rank| !rank.is_held()));
         waiters.retain(|id| self.session(*id).is_some_and(|session| session.job.name == job));
         waiters
-    }
-
-    fn waits_or_holds(&self, id: SessionId) -> bool {
-        self.session(id).is_some()
     }
 
     fn change(&mut self, now: StoreTime, op: Op) -> Outcome {
@@ -554,10 +352,6 @@ impl Server {
             position: ahead.len() as u32 + 1,
             next: next.map(|(expiry, _)| expiry - now).filter(|next| !next.is_zero()),
         }
-    }
-
-    fn obstruction(&self, name: &Resource) -> Obstruction {
-        ResourceListing { name: name.clone(), holders: Vec::new(), waiters: Vec::new() }.into()
     }
 
     /// The number of a session in the queue, and 0 for a holder.
@@ -681,7 +475,7 @@ impl Server {
                 } else {
                     Op::Reap { session: id, ended: None }
                 };
-                self.apply(op, Some(id), now, &mut also);
+                sure(self.transaction(Some(id), now, &mut also).apply(op));
             }
         }
         also
@@ -708,14 +502,170 @@ impl Server {
         }
         let now = self.data.time(now) + after;
         let mut also = Consequences::default();
-        self.apply(Op::Expire, None, now, &mut also);
+        sure(self.transaction(None, now, &mut also).apply(Op::Expire));
     }
+}
+
+/// A call in progress.
+struct Transaction<'s> {
+    server: &'s mut Server,
+    /// The session that calls, which learns from the reply what it is granted.
+    caller: Option<SessionId>,
+    now: StoreTime,
+    also: &'s mut Consequences,
+    /// The waiters of the job whose request supersedes those that it finds.
+    superseded: Vec<SessionId>,
+}
+
+impl Engine for Transaction<'_> {
+    type Records = Memory;
+    type Error = Infallible;
+
+    fn table(&self) -> &LockTable {
+        &self.server.data.table
+    }
+
+    fn step(&mut self, op: Op) -> Result<Outcome, Infallible> {
+        if let Op::Acquire { request, place: None } = &op
+            && request.job.supersedes
+        {
+            let names = request::resources(&request.claims);
+            let waiters = names.into_iter().flat_map(|name| self.server.waiters_of(name, &request.job.name));
+            self.superseded = waiters.collect();
+        }
+        Ok(self.server.change(self.now, op))
+    }
+
+    /// Passes over a session that nobody would wake.
+    fn tell(&mut self, id: SessionId) -> Result<Option<Op>, Infallible> {
+        let is_there = self.server.session(id).is_some();
+        let known = self.server.data.channels.get(&id);
+        let channel = known.filter(|channel| channel.is_listening && self.caller != Some(id));
+        let is_deaf = channel.is_some_and(|channel| !self.server.publish(&channel.name, &mut self.also.messages));
+        if self.superseded.contains(&id) && !is_there {
+            return Ok(None);
+        }
+        if is_deaf {
+            self.also.passed.push(id);
+            return Ok(Some(Op::Reap { session: id, ended: None }));
+        }
+        if is_there {
+            self.also.granted.push(id);
+        } else if self.caller != Some(id) {
+            // A caller that is granted and leaves in one call has done nothing.
+            self.also.done.push(id);
+        }
+        Ok(None)
+    }
+
+    /// Drops the expired sessions, and grants what they blocked, before anything else: the caller
+    /// may be granted its request meanwhile.
+    fn drop_due(&mut self) -> Result<(), Infallible> {
+        if self.table().records().due(self.now)?.is_some() {
+            self.apply(Op::Expire)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the waiters that nobody would wake. A holder ends with its lease.
+    fn remove_gone(&mut self, suspects: &[SessionId]) -> Result<bool, Infallible> {
+        let is_gone = |id: &&SessionId| self.server.waits(**id) && !self.server.is_heard(**id);
+        let gone: Vec<_> = suspects.iter().filter(is_gone).copied().collect();
+        for session in &gone {
+            self.apply(Op::Reap { session: *session, ended: None })?;
+        }
+        Ok(!gone.is_empty())
+    }
+}
+
+impl Transaction<'_> {
+    /// Carries out the call of a client.
+    fn act(mut self, call: &Call) -> Result<Reply, Infallible> {
+        self.drop_due()?;
+        self.count_before();
+        if !matches!(call.operation, Operation::Change { .. } | Operation::Break { .. }) {
+            self.also.session = self.caller;
+        }
+        match &call.operation {
+            Operation::Acquire { request, channel, place, listening } => {
+                let channel = Channel { name: channel.clone(), is_listening: *listening };
+                self.acquire(request, channel, *place)
+            }
+            Operation::Renew { session, listening } => {
+                let known = self.server.data.channels.get(session);
+                if let Some(channel) = known.filter(|channel| channel.is_listening != *listening) {
+                    let channel = Channel { is_listening: *listening, ..channel.clone() };
+                    self.server.listen(*session, channel);
+                }
+                // A waiter passes over the dead ahead of it as a new request does.
+                match self.server.is_at_heartbeat(*session, self.now) {
+                    true => self.ask(*session, Op::Renew(*session)),
+                    false => self.apply(Op::Renew(*session)),
+                }
+            }
+            Operation::Release { session, end } => self.apply(Op::Release { session: *session, end: *end }),
+            Operation::GiveUp(session) => self.apply(Op::GiveUp(*session)),
+            Operation::Change { session, change } => {
+                self.apply(Op::Change { session: *session, change: change.clone() })
+            }
+            Operation::Break { revokes } => self.break_grants(&call.resources[0], *revokes),
+            Operation::Inspect { .. } | Operation::RenewAlone { .. } => unreachable!("these calls are answered before"),
+        }
+    }
+
+    /// What was granted so far came before the operation of the caller.
+    fn count_before(&mut self) {
+        (self.also.granted_before, self.also.passed_before) = (self.also.granted.len(), self.also.passed.len());
+    }
+
+    fn acquire(&mut self, request: &Request, channel: Channel, number: u64) -> Result<Reply, Infallible> {
+        let id = request.session;
+        let is_known = self.server.session(id).is_some();
+        if !self.server.data.channels.contains_key(&id) {
+            self.server.listen(id, channel);
+        }
+        let is_taken = number > 0 && !is_known && self.server.is_taken(number, &request.claims);
+        let place = (number > 0).then_some(Place { number, asked: self.now });
+        if !is_known && place.is_none() {
+            self.clear_the_way(request)?;
+        }
+        self.count_before();
+        self.also.joined = self.caller.filter(|_| !is_known).map(|caller| (caller, self.also.granted.len()));
+        let reply = match is_known {
+            true => self.apply(Op::Acquire { request: request.clone(), place })?,
+            false => self.ask(id, Op::Acquire { request: request.clone(), place })?,
+        };
+        match &reply {
+            Reply::Granted { .. } if !is_known => self.also.granted.push(id),
+            Reply::Waiting if !is_known => self.also.displaced = self.caller.filter(|_| is_taken),
+            _ => {}
+        }
+        Ok(reply)
+    }
+
+    /// Breaks all grants on a resource, and tells the holders.
+    fn break_grants(&mut self, name: &Resource, revokes: bool) -> Result<Reply, Infallible> {
+        let holders = self.server.holders(name);
+        let channels: Vec<_> = holders.iter().filter_map(|id| self.server.data.channels.get(id).cloned()).collect();
+        let by = revokes.then(request::Process::default);
+        let reply = self.apply(Op::Break { resource: name.clone(), only: None, by })?;
+        (self.also.revoked, self.also.broken) = holders.into_iter().partition(|id| self.server.session(*id).is_some());
+        for channel in channels {
+            self.server.publish(&channel.name, &mut self.also.messages);
+        }
+        Ok(reply)
+    }
+}
+
+fn obstruction(name: &Resource) -> Obstruction {
+    ResourceListing { name: name.clone(), holders: Vec::new(), waiters: Vec::new() }.into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::lock::lease::Lease;
+    use crate::lock::mode::Mode;
     use crate::lock::request::{Job, Process};
     use crate::lock::span::Span;
 

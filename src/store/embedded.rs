@@ -81,6 +81,7 @@ pub use self::size::TABLE_BYTES_MAX;
 use self::snapshot::{Answer, Interest};
 pub use self::store::Embedded;
 use self::transaction::Work;
+use super::engine::Engine;
 use super::error::Error;
 use super::facts::Facts;
 use super::handle::{AcquireOptions, Handle, Released, Replicas};
@@ -178,9 +179,9 @@ impl Store for Embedded {
 
     fn release(&mut self, id: SessionId, _: &Session, end: Option<End>) -> Result<Released, Error> {
         self.act_for(id, None, |work| {
-            work.reap_dead(&[id])?;
+            work.remove_gone(&[id])?;
             // The process of the session, if there is one, has to learn that its hold has ended.
-            work.wake_later(&[id])?;
+            work.tell_all(vec![id])?;
             let reply = work.leave(id, Rank::HELD, end)?;
             work.wake_now()?;
             Ok(if reply == Reply::Unknown { Released::Lost } else { Released::Done })
@@ -279,7 +280,7 @@ impl Store for Embedded {
             // Each dead session has a transaction of its own. A full table has room for a small
             // transaction, and other processes get their turn in between.
             for (id, _) in &dead {
-                self.transact(None, |work| work.reap_dead(&[*id]).map(drop))?;
+                self.transact(None, |work| work.remove_gone(&[*id]).map(drop))?;
             }
             if resources.is_empty() {
                 self.transact(None, |work| work.sweep())?;
@@ -306,7 +307,7 @@ impl Store for Embedded {
                 broken.extend(work.records().session(*id)?.map(|session| (*id, session)));
             }
             if !matches!(how, Breaking::DryRun) {
-                work.wake_later(&holders)?;
+                work.tell_all(holders.clone())?;
                 work.apply(Op::Break { resource: resource.clone(), only, by: by.clone() })?;
                 let freed: BTreeSet<_> = broken.iter().flat_map(|(_, session)| session.resources()).collect();
                 work.call_waiters_of(freed)?;

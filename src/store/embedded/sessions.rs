@@ -44,6 +44,7 @@ use crate::lock::op::{Op, Reply};
 use crate::lock::past::End;
 use crate::lock::request::{Place, Request, SessionId};
 use crate::lock::resource::Resource;
+use crate::store::engine::Engine;
 use crate::store::error::Error;
 use crate::store::handle::{Released, Standing};
 use crate::store::sessions::{Report, Sessions};
@@ -257,7 +258,7 @@ impl EmbeddedSessions {
 
     /// Removes the dead sessions among these, if the lock is free within `limit`.
     pub(super) fn reap(&mut self, dead: &[SessionId], limit: Duration) -> Result<(), Error> {
-        self.transact(limit, |work, _, _| work.reap_dead(dead)).map(drop)
+        self.transact(limit, |work, _, _| work.remove_gone(dead)).map(drop)
     }
 
     /// Lists the holders and waiters of these resources.

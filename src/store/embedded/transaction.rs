@@ -1,18 +1,20 @@
 //! Runs one transaction on the table, under the lock of the directory.
 //!
-//! - `apply`: applies an operation.
+//! - `step`: applies an operation.
 //! - `reap`: removes the sessions whose processes have died.
 //! - `wake`: notes which sessions have to look at the table again.
 //! - `standing`: makes the request of a session, and finds out how the session stands.
 //!
+//! The [`Engine`](crate::store::engine::Engine) puts them together.
+//!
 //! Each of these files is a part of [`Work`], the transaction in progress.
 
-mod apply;
 mod reap;
 mod standing;
+mod step;
 mod wake;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -72,9 +74,8 @@ pub(super) struct Work<'t> {
     nested: Option<Vec<Nested>>,
     /// The beacons of the processes that did not claim a grant in time.
     passed_over: HashSet<Identity>,
-    /// The sessions that the operations so far have granted something, and that are not yet known
-    /// to live.
-    granted: VecDeque<SessionId>,
+    /// The resources of which a session left whose process goes on. Their waiters have to look.
+    left: BTreeSet<Resource>,
     /// The part of the file that the table may have, if a request was granted or queued.
     admitted: Option<[usize; 2]>,
     /// Whether this transaction ends a portion of a crowd of due sessions, and does nothing else.
@@ -222,7 +223,7 @@ impl Embedded {
                 reaped: Vec::new(),
                 nested: None,
                 passed_over: HashSet::new(),
-                granted: VecDeque::new(),
+                left: BTreeSet::new(),
                 admitted: None,
                 ends_portion: false,
                 is_patient,
@@ -232,7 +233,7 @@ impl Embedded {
                 Err(failure::Error::Portion) => None,
                 result => Some(result?),
             };
-            let Work { table: records, changed, concerned: left, woken, reaped, admitted, ends_portion, .. } = running;
+            let Work { table: records, changed, concerned: still, woken, reaped, admitted, ends_portion, .. } = running;
             if let Some(part) = admitted {
                 if !records.records().map.fits(part)? {
                     return Err(failure::Error::Full);
@@ -243,7 +244,7 @@ impl Embedded {
                 records.into_records().map.txn.commit()?;
                 table.seal(directory);
             }
-            *concerned = if result.is_none() || ends_portion { left } else { Vec::new() };
+            *concerned = if result.is_none() || ends_portion { still } else { Vec::new() };
             // A dead session's beacon is removed after the session, so that every session in the
             // table has a beacon.
             reaped.iter().for_each(|session| beacon::remove(directory, *session));
@@ -314,10 +315,6 @@ impl<'t> Work<'t> {
 
     pub(super) fn directory(&self) -> &'t Directory {
         self.directory
-    }
-
-    pub(super) fn table(&self) -> &LockTable<Transaction<'t>> {
-        &self.table
     }
 
     pub(super) fn records(&self) -> &Transaction<'t> {

@@ -11,6 +11,7 @@ use crate::lock::index::Rank;
 use crate::lock::op::{Op, Reply};
 use crate::lock::past::End;
 use crate::lock::request::{Request, SessionId};
+use crate::store::engine::Engine;
 
 /// The number of claims at which a transaction takes in no further session, because other processes
 /// wait for its end: a millisecond or two.

@@ -5,11 +5,12 @@ use std::os::fd::OwnedFd;
 use super::super::beacon::{self, Identity, Peer};
 use super::super::ending;
 use super::super::failure::Error;
-use super::super::fate::{EXPIRED_MAX, fate};
+use super::super::fate::fate;
 use super::Work;
 use crate::lock::op::Op;
 use crate::lock::records::{Records, Session};
-use crate::lock::request::{Request, SessionId};
+use crate::lock::request::SessionId;
+use crate::store::engine::Engine;
 use crate::system::clock::{Boottime, StoreTime};
 use crate::system::processes;
 
@@ -21,11 +22,12 @@ impl Work<'_> {
 
     /// Removes a dead session from the table, and wakes the sessions that this grants something.
     pub(in crate::store::embedded) fn reap(&mut self, id: SessionId) -> Result<(), Error> {
-        self.reap_alone(id)?;
-        self.wake_granted()
+        let op = self.burial(id)?;
+        self.apply(op).map(drop)
     }
 
-    pub(super) fn reap_alone(&mut self, id: SessionId) -> Result<(), Error> {
+    /// The operation that removes a dead session, once what is left of its tree has ended.
+    pub(super) fn burial(&mut self, id: SessionId) -> Result<Op, Error> {
         if self.is_patient
             && let Some(holder) = self.records().session(id)?.filter(Session::is_holder)
         {
@@ -40,7 +42,7 @@ impl Work<'_> {
         }
         self.reaped.push(id);
         let ended = self.tree_end(id)?;
-        self.apply_alone(Op::Reap { session: id, ended }).map(drop)
+        Ok(Op::Reap { session: id, ended })
     }
 
     /// Kills what a dead holder of this pid namespace has left of its tree, as its guardian does:
@@ -79,22 +81,6 @@ impl Work<'_> {
         Ok(Some(end).filter(|end| *end >= session.since))
     }
 
-    /// Reaps the dead sessions among `suspects` that hold or wait. Returns whether there were any.
-    pub(in crate::store::embedded) fn reap_dead(&mut self, suspects: &[SessionId]) -> Result<bool, Error> {
-        let mut found = false;
-        let own = self.own;
-        for suspect in suspects.iter().filter(|suspect| !own.has(**suspect)) {
-            if self.records().session(*suspect)?.is_some() && matches!(self.fate(*suspect)?, Peer::Dead) {
-                if self.reaped.len() >= EXPIRED_MAX {
-                    return Err(Error::Portion);
-                }
-                self.reap(*suspect)?;
-                found = true;
-            }
-        }
-        Ok(found)
-    }
-
     /// Lets the transaction begin anew once the process trees of these killed holders have ended,
     /// if it may still wait for that.
     pub(in crate::store::embedded) fn await_trees(&self, holders: &[SessionId]) -> Result<(), Error> {
@@ -105,24 +91,6 @@ impl Work<'_> {
             }
         }
         if ends.is_empty() { Ok(()) } else { Err(Error::Ending(ends)) }
-    }
-
-    /// Reaps the dead sessions that block a new request, or that count against its limit of
-    /// waiters.
-    pub(super) fn clear_the_way(&mut self, request: &Request) -> Result<(), Error> {
-        self.drop_due()?;
-        if request.job.max_waiting.is_some() {
-            for claim in &request.claims {
-                let waiters = self.table.sessions_of(&claim.resource, |rank| !rank.is_held())?;
-                self.reap_dead(&waiters)?;
-            }
-        }
-        loop {
-            let blockers = self.table.blockers_of_request(request)?;
-            if !self.reap_dead(&blockers)? {
-                return Ok(());
-            }
-        }
     }
 
     /// Removes the beacons of dead processes that have no session in the table.

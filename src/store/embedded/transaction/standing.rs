@@ -6,8 +6,10 @@ use super::{View, Work};
 use crate::lock::op::{Op, Reply};
 use crate::lock::records::{Phase, Records};
 use crate::lock::request::{Place, Request, SessionId};
-use crate::store::handle::{Grant, Obstruction, Standing};
-use crate::system::clock::Boottime;
+use crate::lock::table;
+use crate::store::engine::{self, Engine};
+use crate::store::handle::{Obstruction, Standing};
+use crate::system::clock::{Boottime, StoreTime};
 
 impl Work<'_> {
     /// Makes the request of a new session. `beacon` is the beacon of this process, which the first
@@ -76,40 +78,31 @@ impl Work<'_> {
     /// Makes a request, or one that returns to its place, and returns its state.
     pub(in crate::store::embedded) fn admit(&mut self, request: Request, place: Option<Place>) -> Result<View, Error> {
         // Dead ancestors are reaped first; their descendants then count as roots.
-        self.reap_dead(&request.ancestors)?;
+        self.remove_gone(&request.ancestors)?;
         loop {
-            if !request.wait || request.job.max_waiting.is_some() {
-                // The reply of the table counts, so it is asked only once.
-                self.clear_the_way(&request)?;
+            self.clear_the_way(&request)?;
+            let reply = self.apply(Op::Acquire { request: request.clone(), place })?;
+            let mut obstructions = Vec::new();
+            if let Reply::Busy { blockers, .. } = &reply {
+                self.await_trees(blockers)?;
+                let resources = request.claims.iter().map(|claim| claim.resource.clone()).collect();
+                obstructions.extend(self.inspect(resources)?.into_iter().map(Obstruction::from));
             }
-            let standing = match self.apply(Op::Acquire { request: request.clone(), place })? {
-                Reply::Granted { tokens, slots, last, is_revoked, .. } => {
-                    Standing::Granted(Grant { tokens, slots, last, deadline: None, is_revoked })
+            if let Reply::Refused(_) = reply {
+                // The sessions that cause the refusal may be dead.
+                let mut suspects = request.ancestors.clone();
+                for claim in &request.claims {
+                    suspects.extend(self.table.sessions_of(&claim.resource, |_| true)?);
                 }
-                Reply::Busy { blockers, streak } => {
-                    self.await_trees(&blockers)?;
-                    let resources = request.claims.iter().map(|claim| claim.resource.clone()).collect();
-                    let listings = self.inspect(resources)?;
-                    let obstructions = listings.into_iter().map(Obstruction::from).collect();
-                    Standing::Busy { obstructions, streak }
+                self.await_trees(&suspects)?;
+                if self.remove_gone(&suspects)? {
+                    continue;
                 }
-                Reply::Superseded { by, streak } => Standing::Superseded { by: by.into(), streak },
-                Reply::AlreadyDone => Standing::AlreadyDone,
-                Reply::Refused(refusal) => {
-                    // The sessions that cause the refusal may be dead.
-                    let mut suspects = request.ancestors.clone();
-                    for claim in &request.claims {
-                        suspects.extend(self.table.sessions_of(&claim.resource, |_| true)?);
-                    }
-                    self.await_trees(&suspects)?;
-                    if self.reap_dead(&suspects)? {
-                        continue;
-                    }
-                    Standing::Refused(refusal)
-                }
-                _ => return self.stand(request.session),
+            }
+            return match engine::standing(reply, obstructions) {
+                Some(standing) => Ok(View::settled(standing)),
+                None => self.stand(request.session),
             };
-            return Ok(View::settled(standing));
         }
     }
 
@@ -121,19 +114,15 @@ impl Work<'_> {
     pub(in crate::store::embedded) fn stand(&mut self, id: SessionId) -> Result<View, Error> {
         loop {
             self.drop_due()?;
-            let place = match self.records().session(id)? {
-                None => return Ok(View::settled(Standing::Lost)),
-                Some(session) if session.phase == Phase::Granted => {
-                    self.apply(Op::Renew(id))?;
-                    continue;
-                }
-                Some(session) if session.is_holder() => {
-                    let (tokens, slots, is_revoked) = (session.tokens(), session.slots(), session.revoked.is_some());
-                    let grant = Grant { tokens, slots, last: session.last, deadline: None, is_revoked };
-                    return Ok(View::settled(Standing::Granted(grant)));
-                }
-                Some(session) => Place { number: session.place(), asked: session.asked },
+            let Some(session) = self.records().session(id)? else { return Ok(View::settled(Standing::Lost)) };
+            let reply = match session.phase {
+                Phase::Granted => self.apply(Op::Renew(id))?,
+                _ => table::standing(StoreTime::default(), &session),
             };
+            if let Some(standing) = engine::standing(reply, Vec::new()) {
+                return Ok(View::settled(standing));
+            }
+            let place = Place { number: session.place(), asked: session.asked };
             let mut watched = Vec::new();
             let mut dead = Vec::new();
             for blocker in self.table.blockers(id)? {

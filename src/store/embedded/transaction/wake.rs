@@ -6,11 +6,11 @@
 //!
 //! | what has happened | which sessions look again | by |
 //! | --- | --- | --- |
-//! | a session was granted its request, or its run is done (1) | this session | `wake_granted` |
-//! | the same, and its process has just let a grant pass (2) | its waiters, too | `wake_granted` |
+//! | a session was granted its request, or its run is done (1) | this session | `tell` |
+//! | the same, and its process has just let a grant pass (2) | its waiters, too | `tell` |
 //! | the session has to claim the grant | some behind it, later (3) | `appoint_watchers` |
 //! | a session left whose process goes on | those that it may have blocked | `leave` |
-//! | the lease of a session has ended | its waiters, and it if it is own | `apply_alone` |
+//! | the lease of a session has ended | its waiters, and it if it is own | `step` |
 //! | an operator revoked a grant (4) | the holder and its waiters | `break_grants` |
 //! | a hold gave up a part of itself (4) | the waiters for the resource | `call_waiters_of` |
 //!
@@ -24,15 +24,16 @@
 
 use std::collections::BTreeSet;
 
-use super::super::beacon::{Peer, Wake};
+use super::super::beacon::Wake;
 use super::super::failure::Error;
 use super::Work;
 use crate::lock::index::Rank;
 use crate::lock::op::{Op, Reply};
 use crate::lock::past::End;
-use crate::lock::records::{Phase, Records, Session};
+use crate::lock::records::{Phase, Records};
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
+use crate::store::engine::Engine;
 
 /// The number of waiters of whom some are asked to look when a claim lease ends.
 const WATCHERS_AMONG: usize = 64;
@@ -58,7 +59,7 @@ impl Work<'_> {
     }
 
     /// Notes that a session has to look at the table.
-    fn call(&mut self, session: SessionId, wake: Wake) -> Result<(), Error> {
+    pub(super) fn call(&mut self, session: SessionId, wake: Wake) -> Result<(), Error> {
         if self.own.has(session) {
             self.concerned.push((session, wake));
         } else {
@@ -72,39 +73,6 @@ impl Work<'_> {
     /// something, or what blocked them has changed.
     pub(in crate::store::embedded) fn take_concerned(&mut self) -> Vec<(SessionId, Wake)> {
         std::mem::take(&mut self.concerned)
-    }
-
-    /// Goes through the granted sessions in a loop and not by recursion, because a long queue of
-    /// dead sessions may stand behind a dead one.
-    pub(super) fn wake_granted(&mut self) -> Result<(), Error> {
-        let mut left = BTreeSet::new();
-        while let Some(session) = self.granted.pop_front() {
-            if self.own.has(session) {
-                // This process runs, so the grant need not wait for another transaction.
-                self.apply_alone(Op::Renew(session))?;
-                self.concerned.push((session, Wake::Now));
-                continue;
-            }
-            match self.fate(session)? {
-                Peer::Alive(pipe) | Peer::Ending(pipe) => {
-                    let beacon = self.records().beacon(session)?;
-                    self.woken.keep(beacon, pipe);
-                    self.call(session, Wake::Now)?;
-                    if beacon.is_some_and(|beacon| self.passed_over.contains(&beacon)) {
-                        // Its process has just failed to claim another grant, and may have many
-                        // sessions in the queue.
-                        let passed_over = self.records().session(session)?;
-                        left.extend(passed_over.iter().flat_map(Session::resources).cloned());
-                        self.apply_alone(Op::Reap { session, ended: None })?;
-                    } else {
-                        self.appoint_watchers(session)?;
-                    }
-                }
-                Peer::Dead => self.reap_alone(session)?,
-                Peer::Missing => {}
-            }
-        }
-        self.call_waiters_of(&left)
     }
 
     /// Notes that the waiters for these resources have to look. The sessions that they watch may
@@ -126,7 +94,7 @@ impl Work<'_> {
     /// process may be stopped, and so may the processes of the waiters behind it, neighbours most
     /// likely together. So the first waiters are asked, few of the others, and the last: each costs
     /// a hand-over two context switches. A waiter that looks sets a timer for the next expiry.
-    fn appoint_watchers(&mut self, granted: SessionId) -> Result<(), Error> {
+    pub(super) fn appoint_watchers(&mut self, granted: SessionId) -> Result<(), Error> {
         let Some(session) = self.records().session(granted)?.filter(|session| session.phase == Phase::Granted) else {
             return Ok(());
         };
@@ -139,12 +107,6 @@ impl Work<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Registers sessions to be woken after the commit. Dead sessions are reaped instead.
-    pub(in crate::store::embedded) fn wake_later(&mut self, sessions: &[SessionId]) -> Result<(), Error> {
-        self.granted.extend(sessions);
-        self.wake_granted()
     }
 
     /// Wakes the registered sessions before the commit. They then wait for the lock, and read the
