@@ -14,6 +14,7 @@ use rustix::net::{
     sockopt,
 };
 use rustls::ClientConnection;
+use rustls::pki_types::CertificateDer;
 
 use super::tls::{end_of, from_tls};
 use super::{NetworkError, Stage};
@@ -43,12 +44,21 @@ pub(in crate::store) enum Received {
 impl Stream {
     /// Speaks over a socket that is connected, or about to be.
     pub(in crate::store) fn over(socket: OwnedFd, is_connected: bool, tls: Option<ClientConnection>) -> Self {
-        let tls = tls.map(|mut tls| {
-            // No limit, as without TLS: its owner waits for replies before it sends more.
-            tls.set_buffer_limit(None);
-            Box::new(tls)
-        });
-        Self { socket, is_connected, tls, outgoing: Vec::new(), sent: 0 }
+        let mut stream = Self { socket, is_connected, tls: None, outgoing: Vec::new(), sent: 0 };
+        tls.into_iter().for_each(|tls| stream.encrypt(tls));
+        stream
+    }
+
+    /// Encrypts what passes from now on.
+    pub(in crate::store) fn encrypt(&mut self, mut tls: ClientConnection) {
+        // No limit, as without TLS: its owner waits for replies before it sends more.
+        tls.set_buffer_limit(None);
+        self.tls = Some(Box::new(tls));
+    }
+
+    /// The certificate that the server has shown, if there is one.
+    pub(in crate::store) fn certificate(&self) -> Option<&CertificateDer<'_>> {
+        self.tls.as_ref()?.peer_certificates()?.first()
     }
 
     /// How far the connection has come while the server has not answered.
@@ -63,7 +73,7 @@ impl Stream {
 
     /// The end of the validity of the server's certificate since 1970, if there is one.
     pub(in crate::store) fn certificate_end(&self) -> Option<Duration> {
-        end_of(self.tls.as_ref()?.peer_certificates()?.first()?)
+        end_of(self.certificate()?)
     }
 
     /// The descriptor and the events to poll for.

@@ -17,6 +17,8 @@ use crate::words::{Explained, reason};
 
 pub(in crate::store) mod pinned;
 
+pub(in crate::store) use pinned::Checks;
+
 /// The largest file of certificates or of a key. All authorities that a system trusts take 250 KB.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -73,15 +75,21 @@ pub(in crate::store) fn client(
 ///
 /// # Errors
 /// A file can't be used.
-pub(in crate::store) fn config(files: &TlsFiles, url: &Spelling) -> Result<Arc<ClientConfig>, NetworkError> {
+pub(in crate::store) fn config(
+    files: &TlsFiles,
+    checks: Checks,
+    url: &Spelling,
+) -> Result<Arc<ClientConfig>, NetworkError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| from_tls(&error))?;
-    let config = match files.ca.as_deref() {
-        None => config.with_root_certificates(trusted(None, url)?),
-        Some(ca) => {
-            let verifier = pinned::verifier(trusted(Some(ca), url)?, certificates(ca)?, &provider);
+    let config = match (files.ca.as_deref(), checks) {
+        (None, Checks::All) => config.with_root_certificates(trusted(None, url)?),
+        (ca, checks) => {
+            let roots = if checks == Checks::Nothing { RootCertStore::empty() } else { trusted(ca, url)? };
+            let named = ca.map_or(Ok(Vec::new()), certificates)?;
+            let verifier = pinned::verifier(roots, named, checks, &provider);
             config.dangerous().with_custom_certificate_verifier(verifier.map_err(|error| from_tls(&error))?)
         }
     };

@@ -3,7 +3,8 @@
 use rustls::ClientConnection;
 
 use crate::store::error::Error;
-use crate::store::network::{NetworkError, tls};
+use crate::store::network::NetworkError;
+use crate::store::network::tls::{self, Checks};
 use crate::store::node::Node;
 use crate::store::redis::failure::{ErrorKind, SPELLING};
 use crate::store::redis::target::Target;
@@ -22,7 +23,7 @@ impl Target {
     pub(in crate::store) fn with_tls(mut self) -> Result<Self, Error> {
         let server = self.shown();
         if let Some(files) = &self.tls {
-            let config = tls::config(files, &SPELLING);
+            let config = tls::config(files, Checks::All, &SPELLING);
             self.tls_config = Some(config.map_err(|error| ErrorKind::from(error).of(&server))?);
         }
         Ok(self)

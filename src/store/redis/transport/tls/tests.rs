@@ -173,7 +173,8 @@ fn certificate_of_an_authority_is_accepted_if_ca_names_it() {
     let file = made.file("own.pem");
     let own = || certificates(&file).ok().unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = pinned::verifier(trusted(Some(&file), &SPELLING).ok().unwrap(), own(), &provider).ok().unwrap();
+    let verifier =
+        pinned::verifier(trusted(Some(&file), &SPELLING).ok().unwrap(), own(), Checks::All, &provider).ok().unwrap();
     let judged = |instant| {
         let name = ServerName::try_from("localhost").unwrap();
         verifier.verify_server_cert(&own()[0], &[], &name, &[], instant).map_err(|error| from_tls(&error))
