@@ -6,7 +6,7 @@
 //! - `operations`: the trait of a store; `handle`: the trait of one request in a store; `sessions`:
 //!   the trait of many requests; `error`: why a store fails.
 //! - `lease_client`: the client of a store with leases, which decides what a request says.
-//! - `embedded`, `redis`: the stores; `url`: opens the one that a URL names.
+//! - `embedded`, `redis`, `postgres`: the stores; `url`: opens the one that a URL names.
 //! - `engine`: runs an operation on the table of a store that keeps its records itself; `records`:
 //!   these records as keys and values.
 //! - `network`: sockets, TLS and names; `node`: where a server listens; `address`: the parts of a
@@ -30,6 +30,7 @@ pub(crate) mod network;
 pub(crate) mod node;
 mod operations;
 pub(crate) mod percent;
+pub(crate) mod postgres;
 mod records;
 pub mod redis;
 mod secrets;
@@ -39,5 +40,5 @@ mod url;
 pub use error::Error;
 pub use handle::{AcquireOptions, Grant, Handle, Obstruction, Released, Replicas, Standing};
 pub use operations::{Breaking, Changed, Elsewhere, Inspection, Notices, Store, Unusable};
-pub use secrets::Secrets;
+pub use secrets::{Libpq, Secrets};
 pub use url::{DEFAULT_NAMESPACE, NAMESPACE_BYTES_MAX, are_same_servers, has_password, open};
