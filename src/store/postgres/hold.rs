@@ -181,7 +181,18 @@ impl PostgresHold {
         self.releasing.is_some()
     }
 
-    fn client(&self) -> Client {
+    /// Finishes the transaction under way, for which others may be waiting, before this process
+    /// does something else for a while.
+    fn settle(&mut self) {
+        let until = Boottime::now() + INSPECT_LIMIT;
+        while self.step.is_some() && Boottime::now() < until {
+            self.exchange.connection.wait(Some(until));
+            self.drive(Boottime::now());
+        }
+    }
+
+    fn client(&mut self) -> Client {
+        self.settle();
         Client::over(self.exchange.another(), INSPECT_LIMIT.min(self.session.client.ttl() / 4))
     }
 }
@@ -197,7 +208,12 @@ fn released(
 
 impl Handle for PostgresHold {
     fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
-        let exchange = self.releasing.as_ref().map_or(&self.exchange, |releasing| &releasing.exchange);
+        let exchange = match &self.releasing {
+            Some(releasing) => &releasing.exchange,
+            // Nothing more is read.
+            None if self.session.client.is_over() => return Vec::new(),
+            None => &self.exchange,
+        };
         exchange.connection.descriptor().into_iter().collect()
     }
 
