@@ -27,7 +27,7 @@ pub const NAMESPACE_BYTES_MAX: usize = 128;
 
 /// The forms of URLs, for a message about an unknown one.
 fn forms() -> String {
-    format!("{}, {}", redis::SCHEMES, postgres::SCHEME)
+    format!("{}, {}", postgres::SCHEME, redis::SCHEMES)
 }
 
 /// Opens the store that `url` names, or the embedded store in its default directory. Opening a

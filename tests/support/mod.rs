@@ -163,6 +163,11 @@ impl Lab {
         self.environment["RLOCK_STORE"].clone()
     }
 
+    /// Whether the store is on a server, where a grant is a lease.
+    pub(crate) fn is_on_server(&self) -> bool {
+        !self.url().starts_with("file:")
+    }
+
     /// The namespace, if the store is on a server.
     pub(crate) fn namespace(&self) -> &str {
         &self.environment["RLOCK_NAMESPACE"]
@@ -235,6 +240,14 @@ impl Lab {
     /// wake-up channels. A waiter subscribes in the call after the one that queues its request. A
     /// holder subscribes about a second after its grant.
     pub(crate) fn until_subscribed(&self, resource: &str, sessions: usize) {
+        if let Some(server) = &self.postgres {
+            let statement = format!(
+                "select count(*) from rlock.records where namespace = '{}' and pid is not null",
+                self.namespace()
+            );
+            let what = format!("{sessions} listen for '{resource}'");
+            return wait_until(&what, || server.ask(&statement) == sessions.to_string());
+        }
         let Some(server) = &self.server else { return };
         let pattern = format!("{}:{{{resource}}}:w:*", self.namespace());
         wait_until(&format!("{sessions} are subscribed for '{resource}'"), || {

@@ -50,7 +50,7 @@ impl Client {
         run: impl Fn(&mut Work) -> Result<T, Stop> + 'static,
     ) -> Result<T, Failure> {
         let run = Box::new(run);
-        self.ask(Task { caller: None, ranges, frees: Vec::new(), only_reads: true, listens: false, run })
+        self.ask(Task { caller: None, ranges, frees: Vec::new(), claims: 0, only_reads: true, listens: false, run })
     }
 
     /// Changes the table. `resources` are those that may be freed.
@@ -61,7 +61,7 @@ impl Client {
         run: impl Fn(&mut Work) -> Result<T, Stop> + 'static,
     ) -> Result<T, Failure> {
         let (frees, run) = (resources.to_vec(), Box::new(run));
-        self.ask(Task { caller: None, ranges, frees, only_reads: false, listens: false, run })
+        self.ask(Task { caller: None, ranges, frees, claims: 0, only_reads: false, listens: false, run })
     }
 
     /// Lists the holders and waiters of these resources, or of all if none is named.

@@ -239,6 +239,7 @@ impl Handle for PostgresHold {
             let result = question.run(&mut exchange);
             return released(&question, &to_release, result);
         }
+        self.settle();
         let Some((mut question, to_release)) = self.releasing(end, Boottime::now()) else {
             return Ok(Released::Done);
         };
@@ -265,6 +266,7 @@ impl Handle for PostgresHold {
     }
 
     fn give_up(&mut self) -> Result<Standing, Error> {
+        self.settle();
         let now = Boottime::now();
         if self.step.take().is_some() {
             self.exchange.close();

@@ -85,6 +85,7 @@ impl Session {
             caller: Some(self.request.session),
             ranges: ranges(&self.resources, sessions),
             frees: if frees { self.resources.clone() } else { Vec::new() },
+            claims: u32::try_from(self.request.claims.len()).unwrap_or(u32::MAX),
             only_reads: false,
             listens: self.listens,
             run,

@@ -38,7 +38,9 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 const BEGIN_READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 /// The timeouts count for this transaction alone. That of the wait for the lock bounds no time in
 /// which others wait for this client.
-const TIMEOUTS: &str = "SELECT set_config('idle_in_transaction_session_timeout', $1, true), \
+///
+/// Without statistics the planner reads the whole table for each of many ranges.
+const TIMEOUTS: &str = "SELECT set_config('enable_seqscan', 'off', true), set_config('idle_in_transaction_session_timeout', $1, true), \
     set_config('lock_timeout', $2, true), set_config('statement_timeout', '0', true)";
 const LOCK: &str = "SELECT format FROM rlock.namespaces WHERE name = $1 FOR UPDATE";
 const FORMAT_ALONE: &str = "SELECT format FROM rlock.namespaces WHERE name = $1";
@@ -62,10 +64,13 @@ const PUT: &str = "INSERT INTO rlock.records AS known (namespace, key, value, pi
 const DELETE: &str = "DELETE FROM rlock.records WHERE namespace = $1 AND key = ANY ($2::bytea[])";
 const NOTIFY: &str = "SELECT pg_notify(channel, '') FROM unnest($1::text[]) AS channel";
 
-/// How long a client may keep the lock while it says nothing, at first. After a transaction that was
-/// ended for that, the next may be slower: the network may take longer.
+/// How long a client may keep the lock while it says nothing, at first: below a sixth of the
+/// shortest ttl. After a transaction that has failed, the next may be slower, since a network may
+/// take longer.
 const PATIENCE: Duration = Duration::from_millis(100);
-const PATIENCE_MAX: Duration = Duration::from_secs(1);
+const PATIENCE_MAX: Duration = Duration::from_millis(1500);
+/// How much longer for each claim, because the operation takes longer.
+const PER_CLAIM: Duration = Duration::from_millis(3);
 /// How long a statement may take that has the lock.
 const STATEMENT: &str = "500ms";
 /// How long a client waits for the lock before it asks again. It keeps nobody waiting meanwhile.
@@ -79,6 +84,8 @@ pub(super) struct Task<T> {
     pub(super) ranges: Vec<Range>,
     /// The resources whose waiters may be granted something.
     pub(super) frees: Vec<Resource>,
+    /// How many claims the session has.
+    pub(super) claims: u32,
     /// Whether it changes nothing, so that a role without rights may ask.
     pub(super) only_reads: bool,
     /// Whether the session listens to its channel from now on.
@@ -159,10 +166,11 @@ impl<T> Step<T> {
     /// a row that came before.
     pub(super) fn new(task: Task<T>, namespace: Arc<str>, login_pid: i32, failures: u32) -> Self {
         Self {
-            task,
             namespace,
             login_pid,
-            patience: PATIENCE.saturating_mul(1 << failures.min(4)).min(PATIENCE_MAX),
+            patience: PATIENCE.saturating_mul(3_u32.saturating_pow(failures)).min(PATIENCE_MAX)
+                + PER_CLAIM.saturating_mul(task.claims),
+            task,
             rows: Rows::default(),
             asked: Vec::new(),
             awaited: VecDeque::new(),
