@@ -1,8 +1,8 @@
 //! PostgreSQL servers of a test, and pgbouncer before them. Each starts in a temporary folder, and
 //! ends with the test, even if the test is killed.
 
-use std::fs::{self, File};
-use std::os::unix::fs::chown;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, Weak};
@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, Weak};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
 
+use super::certificates::Certificates;
 use super::{keeper, ports};
 use crate::support::{needs, wait_until};
 
@@ -90,6 +91,14 @@ impl Postgres {
         Self::start_on(Some(ports::free()), settings)
     }
 
+    /// Ends the server by this signal, and starts it again in the same folder.
+    pub(crate) fn restart(&mut self, signal: Signal) {
+        self.signal(signal);
+        self.child.wait().expect("the process is a child");
+        self.child = serve(&self.folder, self.port, &[]);
+        wait_until("the server is ready", || said(&self.folder).contains("ready to accept connections"));
+    }
+
     fn start_on(port: Option<u16>, settings: &[&str]) -> Self {
         let folder = folder();
         let data = folder.path().join("data");
@@ -97,16 +106,7 @@ impl Postgres {
         let mut made = command(initdb, &[]);
         made.args(["--auth=trust", "--username=tester", "--no-sync", "--encoding=UTF8", "--locale=C", "-D"]).arg(&data);
         assert!(made.stderr(log(&folder)).status().expect("setpriv runs").success(), "{}", said(&folder));
-        let mut server = command(program("postgres").expect("the server is present"), &["--pdeathsig", "QUIT"]);
-        server.arg("-D").arg(&data).arg("-k").arg(folder.path()).args(["-p", &port.unwrap_or(PORT).to_string()]);
-        server.args(["-c", &format!("listen_addresses={}", port.map_or("", |_| "127.0.0.1"))]);
-        for setting in SETTINGS.iter().chain(settings) {
-            server.args(["-c", setting]);
-        }
-        let child = keeper::spawn({
-            server.stderr(log(&folder));
-            server
-        });
+        let child = serve(&folder, port, settings);
         let started = Self { child, folder, port };
         wait_until("the server is ready", || said(&started.folder).contains("ready to accept connections"));
         started
@@ -137,10 +137,9 @@ impl Postgres {
 
     /// What a statement gives, one row in each line.
     pub(crate) fn ask(&self, statement: &str) -> String {
-        let mut psql = command(program("psql").expect("the client comes with the server"), &[]);
-        psql.args(["-X", "-At", "-U", "tester", "-d", "postgres", "-h"]).arg(self.folder.path());
-        psql.args(["-p", &self.port.unwrap_or(PORT).to_string(), "-c", statement]);
-        let output = psql.stdout(Stdio::piped()).output().expect("psql runs");
+        let mut psql = self.psql();
+        let output = psql.args(["-c", statement]).stdout(Stdio::piped()).stderr(Stdio::piped()).output();
+        let output = output.expect("psql runs");
         assert!(output.status.success(), "{statement}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
@@ -154,9 +153,61 @@ impl Postgres {
         self.folder.path()
     }
 
+    /// The socket of the server.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join(format!(".s.PGSQL.{}", self.port.unwrap_or(PORT)))
+    }
+
+    /// A psql that runs statements from its input until that ends.
+    pub(crate) fn psql(&self) -> Command {
+        let mut psql = command(program("psql").expect("the client comes with the server"), &[]);
+        psql.args(["-X", "-At", "-U", "tester", "-d", "postgres", "-h"]).arg(self.folder.path());
+        psql.args(["-p", &self.port.unwrap_or(PORT).to_string()]);
+        psql
+    }
+
+    /// Demands of each user what these lines of pg_hba.conf say.
+    pub(crate) fn demand(&self, lines: &str) {
+        fs::write(self.folder.path().join("data/pg_hba.conf"), lines).expect("the folder can be written");
+        self.signal(Signal::HUP);
+        let reloads = self.log().matches("reloading configuration files").count();
+        wait_until("the server reads its settings", || {
+            self.log().matches("reloading configuration files").count() >= reloads.max(1)
+        });
+    }
+
+    /// Speaks TLS with the certificate of the server.
+    pub(crate) fn encrypt(&self, certificates: &Certificates) {
+        for (name, from) in
+            [("server.crt", certificates.certificate("server")), ("server.key", certificates.key("server"))]
+        {
+            let to = self.folder.path().join("data").join(name);
+            fs::copy(from, &to).expect("the folder can be written");
+            fs::set_permissions(&to, Permissions::from_mode(0o600)).expect("the file is new");
+            if geteuid().is_root() {
+                chown(&to, Some(NOBODY), Some(NOBODY)).expect("root may give a file away");
+            }
+        }
+        self.ask("alter system set ssl = on");
+        self.ask("select pg_reload_conf()");
+        wait_until("the server speaks TLS", || self.ask("show ssl") == "on");
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("the process was not reaped");
     }
+}
+
+fn serve(folder: &TempDir, port: Option<u16>, settings: &[&str]) -> Child {
+    let mut server = command(program("postgres").expect("the server is present"), &["--pdeathsig", "QUIT"]);
+    server.arg("-D").arg(folder.path().join("data")).arg("-k").arg(folder.path());
+    server.args(["-p", &port.unwrap_or(PORT).to_string()]);
+    server.args(["-c", &format!("listen_addresses={}", port.map_or("", |_| "127.0.0.1"))]);
+    for setting in SETTINGS.iter().chain(settings) {
+        server.args(["-c", setting]);
+    }
+    server.stderr(log(folder));
+    keeper::spawn(server)
 }
 
 fn said(folder: &TempDir) -> String {
