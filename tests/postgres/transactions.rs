@@ -133,3 +133,19 @@ fn lock_is_held_after_an_immediate_shutdown() {
     holder.end().silently(0);
     lab.run(["exec", "-n", "k", "--", "true"]).silently(0);
 }
+
+/// "A holder closes its own after five seconds and opens one for each renewal … a revocation reaches
+/// it then."
+#[test]
+fn long_holder_keeps_no_connection_and_hears_of_a_revocation_at_its_renewal() {
+    skip_unless!(Postgres::is_present());
+    let server = Postgres::start(&[]);
+    let lab = Lab::at(server.url());
+    let holder = lab.hold_by(["exec", "--ttl", "30s", "k"]);
+    let own = "select count(*) from pg_stat_activity where application_name like 'rlock%'";
+    wait_until("the holder has no connection", || server.ask(own) == "0");
+    let renewed = |lab: &Lab| lab.inspect(["k"])["resources"][0]["holders"][0]["expires_in_ms"].as_u64();
+    wait_until("the holder renews", || renewed(&lab).is_some_and(|left| left > 28_000));
+    assert_eq!(lab.run(["break", "-w", "20s", "k"]).code(), Some(0));
+    assert_eq!(holder.end().code(), Some(76));
+}

@@ -160,10 +160,23 @@ impl Exchange {
     /// before there is one.
     pub(super) fn reconnect(&mut self, failure: Failure, now: Boottime, pause: Duration) {
         self.failures = self.failures.saturating_add(1);
-        let has_asked_all = self.failures as usize % self.target.servers.len() == 0;
+        let has_asked_all = (self.failures as usize).is_multiple_of(self.target.servers.len());
         self.outage = Some(failure.prefer(self.outage.take()));
         self.connection.close();
         self.state = State::Closed(if has_asked_all { now + pause } else { now });
+    }
+
+    /// Lets the next connection be opened at once.
+    pub(super) fn hurry(&mut self) {
+        if let State::Closed(at) = &mut self.state {
+            *at = Boottime::default();
+        }
+    }
+
+    /// Closes the connection until an instant at which another one is opened.
+    pub(super) fn rest_until(&mut self, until: Boottime) {
+        self.connection.close();
+        self.state = State::Closed(until);
     }
 
     /// Closes the connection for good.

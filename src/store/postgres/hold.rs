@@ -26,6 +26,9 @@ use crate::words::Explained;
 
 /// How often a waiter looks whom no notice reaches, because a pooler is between.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
+/// How long a holder keeps its connection. It then opens one for each renewal, so that a thousand
+/// long commands are no thousand backends.
+const KEEPS_FOR: Duration = Duration::from_secs(5);
 /// How long a look at the holders may take, if the ttl is long enough. Nothing else happens
 /// meanwhile.
 const INSPECT_LIMIT: Duration = Duration::from_secs(1);
@@ -39,6 +42,8 @@ pub(super) struct PostgresHold {
     said: Option<(Command, Boottime)>,
     /// When to look without a notice.
     look_at: Option<Boottime>,
+    /// Until when the holder keeps its connection.
+    keeps_until: Option<Boottime>,
     connect_timeout: Duration,
     /// The release of a command that goes on.
     releasing: Option<Releasing>,
@@ -77,6 +82,7 @@ impl PostgresHold {
             step: None,
             said: None,
             look_at: None,
+            keeps_until: None,
             connect_timeout,
             releasing: None,
         })
@@ -103,7 +109,7 @@ impl PostgresHold {
             return Err(self.exchange.connection.timeout_failure());
         }
         self.exchange.open(now)?;
-        if self.exchange.is_ready() && self.step.is_none() {
+        if self.is_idle() {
             if !self.session.has_more() {
                 let commands = match self.look_at {
                     Some(at) if at <= now => self.session.client.on_message(),
@@ -111,9 +117,15 @@ impl PostgresHold {
                 };
                 self.session.say(commands);
             }
-            if let Some((command, task)) = self.session.next() {
-                self.step = Some(self.exchange.begin(task));
-                self.said = Some((command, now));
+            match (self.session.next(), self.session.client.due()) {
+                (Some((command, task)), _) => {
+                    self.step = Some(self.exchange.begin(task));
+                    self.said = Some((command, now));
+                }
+                (None, Some(due)) if self.keeps_until.is_some_and(|until| until <= now) => {
+                    self.exchange.rest_until(due);
+                }
+                _ => {}
             }
         }
         match self.exchange.advance(&mut self.step)? {
@@ -128,6 +140,9 @@ impl PostgresHold {
                 let commands = self.session.client.on_reply(command, reply, sent, now);
                 self.session.say(commands.ok_or_else(|| self.exchange.failure(ErrorKind::UnexpectedReply))?);
                 let is_waiting = matches!(self.session.client.state(), State::Waiting { .. });
+                if self.session.client.held().is_some() {
+                    self.keeps_until.get_or_insert(now + KEEPS_FOR);
+                }
                 self.look_at = (is_waiting && backend.is_none()).then(|| now + LOOK_AFTER);
             }
         }
@@ -146,6 +161,11 @@ impl PostgresHold {
         }
         let failure = self.exchange.give_up(failure);
         self.session.client.on_failure(failure, may_be_done);
+    }
+
+    /// Whether there is a connection without a transaction.
+    fn is_idle(&self) -> bool {
+        self.exchange.is_ready() && self.step.is_none()
     }
 
     /// When the server has been silent for too long.
@@ -167,6 +187,7 @@ impl PostgresHold {
             // What is under way may be carried out, or not; the release comes after it.
             self.exchange.close();
         }
+        self.exchange.hurry();
         let to_release = ToRelease::new(self.session.client.held().cloned(), now);
         let until = to_release.until(self.exchange.is_closed(), self.connect_timeout);
         let question = Question::new(self.session.release(end), Retry::WhileDown, until);
@@ -224,9 +245,8 @@ impl Handle for PostgresHold {
         if self.session.client.is_over() {
             return None;
         }
-        let is_idle = self.exchange.is_ready() && self.step.is_none();
-        let due = if is_idle { self.session.client.due() } else { None };
-        [due, self.look_at.filter(|_| is_idle), self.exchange.opens_at(), self.limit()].into_iter().flatten().min()
+        let idle = [self.session.client.due(), self.look_at, self.keeps_until].into_iter().filter(|_| self.is_idle());
+        idle.chain([self.exchange.opens_at(), self.limit()]).flatten().min()
     }
 
     fn check(&mut self) -> Result<Standing, Error> {
@@ -271,6 +291,7 @@ impl Handle for PostgresHold {
         if self.step.take().is_some() {
             self.exchange.close();
         }
+        self.exchange.hurry();
         let mut question = Question::new(self.session.give_up(), Retry::WhileDown, now + self.connect_timeout);
         match question.run(&mut self.exchange)? {
             LeaseReply::Over(standing) => Ok(standing),

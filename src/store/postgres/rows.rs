@@ -44,6 +44,15 @@ fn behind(prefix: &[u8]) -> Vec<u8> {
     key
 }
 
+/// A row as it was fetched.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Row {
+    pub(super) key: Vec<u8>,
+    pub(super) value: Vec<u8>,
+    /// Whether the backend of its session is gone.
+    pub(super) is_gone: bool,
+}
+
 /// Why an operation cannot go on.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Stop {
@@ -74,12 +83,12 @@ pub(super) struct Rows {
 
 impl Rows {
     /// Takes in the rows of a range, in order, each with whether its backend is gone.
-    pub(super) fn fetch(&mut self, range: Range, rows: Vec<(Vec<u8>, Vec<u8>, bool)>) {
+    pub(super) fn fetch(&mut self, range: Range, rows: Vec<Row>) {
         let high = match rows.last() {
-            Some((last, ..)) if rows.len() >= range.count => after(last),
+            Some(last) if rows.len() >= range.count => after(&last.key),
             _ => range.high,
         };
-        for (key, value, is_gone) in rows {
+        for Row { key, value, is_gone } in rows {
             if is_gone {
                 self.gone.insert(key.clone());
             }
@@ -174,8 +183,8 @@ const SCANNED: usize = 1_000;
 mod tests {
     use super::*;
 
-    fn row(key: &str) -> (Vec<u8>, Vec<u8>, bool) {
-        (key.into(), b"v".to_vec(), false)
+    fn row(key: &str) -> Row {
+        Row { key: key.into(), value: b"v".to_vec(), is_gone: false }
     }
 
     fn keys(rows: &Rows, prefix: &str, count: usize) -> Result<Vec<String>, Stop> {

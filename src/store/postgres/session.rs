@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::failure::Failure;
-use super::step::Task;
-use super::work::ranges;
+use super::step::{Run, Task};
+use super::work::{Work, ranges};
 use crate::lock::op::Op;
 use crate::lock::past::End;
 use crate::lock::request::{self, Request};
@@ -64,7 +64,7 @@ impl Session {
                 self.commands.retain(|later| *later != Command::Renew);
             }
             let request = self.request.clone();
-            let run = move |work: &mut super::work::Work| work.command(command, &request);
+            let run = move |work: &mut Work| work.command(command, &request);
             return Some((command, self.task(false, Box::new(run))));
         }
         None
@@ -75,11 +75,7 @@ impl Session {
         !self.commands.is_empty()
     }
 
-    fn task<T>(
-        &self,
-        frees: bool,
-        run: Box<dyn Fn(&mut super::work::Work) -> Result<T, super::rows::Stop>>,
-    ) -> Task<T> {
+    fn task(&self, frees: bool, run: Run<LeaseReply>) -> Task<LeaseReply> {
         let sessions = [self.request.session].into_iter().chain(self.request.ancestors.iter().copied());
         Task {
             caller: Some(self.request.session),
@@ -95,7 +91,7 @@ impl Session {
     /// The transaction that releases what the server may keep.
     pub(super) fn release(&self, end: Option<End>) -> Task<LeaseReply> {
         let request = self.request.clone();
-        let run = move |work: &mut super::work::Work| {
+        let run = move |work: &mut Work| {
             work.drop_due()?;
             let reply = work.apply(Op::Release { session: request.session, end })?;
             work.answer(reply, &request)
@@ -107,8 +103,7 @@ impl Session {
     /// or something else if it was granted in the meantime.
     pub(super) fn give_up(&self) -> Task<LeaseReply> {
         let request = self.request.clone();
-        let run =
-            move |work: &mut super::work::Work| Ok(work.give_up(&request)?.map_or(LeaseReply::Other, LeaseReply::Over));
+        let run = move |work: &mut Work| Ok(work.give_up(&request)?.map_or(LeaseReply::Other, LeaseReply::Over));
         Task { listens: false, ..self.task(true, Box::new(run)) }
     }
 

@@ -25,7 +25,7 @@ use bytes::BytesMut;
 use postgres_protocol::message::backend::Message;
 
 use super::failure::{ErrorKind, SCHEMA};
-use super::rows::{Range, Rows, Stop};
+use super::rows::{Range, Row, Rows, Stop};
 use super::wire::{self, Param, ServerError};
 use super::work::{Work, session_key};
 use crate::lock::request::SessionId;
@@ -76,6 +76,9 @@ const STATEMENT: &str = "500ms";
 /// How long a client waits for the lock before it asks again. It keeps nobody waiting meanwhile.
 const LOCK_WAIT: &str = "2s";
 
+/// An operation on the table. It may run several times.
+pub(super) type Run<T> = Box<dyn Fn(&mut Work) -> Result<T, Stop>>;
+
 /// What an operation does, without the transaction around it.
 pub(super) struct Task<T> {
     /// The session of this process that asks.
@@ -91,7 +94,7 @@ pub(super) struct Task<T> {
     /// Whether the session listens to its channel from now on.
     pub(super) listens: bool,
     /// The operation, which runs again if it lacks rows.
-    pub(super) run: Box<dyn Fn(&mut Work) -> Result<T, Stop>>,
+    pub(super) run: Run<T>,
 }
 
 /// The channel of a session.
@@ -115,7 +118,7 @@ pub(super) struct Step<T> {
     patience: Duration,
     rows: Rows,
     /// The ranges that are asked for, and their rows so far.
-    asked: Vec<(Range, Vec<(Vec<u8>, Vec<u8>, bool)>)>,
+    asked: Vec<(Range, Vec<Row>)>,
     /// The statements that are not carried out yet, and what they answer.
     awaited: VecDeque<Part>,
     clock: StoreTime,
@@ -275,7 +278,8 @@ impl<T> Step<T> {
                 let (Some((_, rows)), Some(key), Some(value)) = (range, key, value) else {
                     return Err(ErrorKind::UnexpectedReply);
                 };
-                rows.push((key.to_vec(), value.to_vec(), wire::int(*is_gone) == Some(1)));
+                let is_gone = wire::int(*is_gone) == Some(1);
+                rows.push(Row { key: key.to_vec(), value: value.to_vec(), is_gone });
             }
             _ => {}
         }
