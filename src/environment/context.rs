@@ -16,7 +16,7 @@ use crate::lock::records::Session;
 use crate::lock::request::{Claim, SessionId};
 use crate::lock::resource::Resource;
 use crate::show::failure::Failure;
-use crate::store::{self, Changed, Secrets, Store, percent};
+use crate::store::{self, Changed, Libpq, Secrets, Store, percent};
 use crate::words::Explained;
 
 const STORE: &str = "RLOCK_STORE";
@@ -26,6 +26,9 @@ const EMBEDDED: &str = "embedded";
 /// `PASSWORD_FILE`.
 const PASSWORD: &str = "RLOCK_PASSWORD";
 const PASSWORD_FILE: &str = "RLOCK_PASSWORD_FILE";
+/// The variables of all clients of PostgreSQL.
+const PG_PASSWORD: &str = "PGPASSWORD";
+const PG_PASSFILE: &str = "PGPASSFILE";
 
 /// Whether to say what is being done: by the option, else by the variable.
 pub(crate) fn verbose(option: bool) -> bool {
@@ -107,6 +110,11 @@ impl Named {
         let secrets = Secrets {
             password: value(PASSWORD),
             password_file: value(PASSWORD_FILE).map(PathBuf::from).or(configured),
+            libpq: Libpq {
+                password: value(PG_PASSWORD),
+                passfile: value(PG_PASSFILE).map(PathBuf::from),
+                home: value("HOME").map(PathBuf::from),
+            },
         };
         Ok(Self {
             store: store.or(config.store),

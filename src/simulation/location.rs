@@ -7,9 +7,10 @@ use std::time::Duration;
 use super::network::ToClient;
 use super::random::Random;
 use super::world::{Happening, World};
+use crate::store::network::NetworkError;
+use crate::store::node::Node;
 use crate::store::redis::failure::ErrorKind;
 use crate::store::redis::interface::Seek;
-use crate::store::redis::node::Node;
 use crate::store::redis::target::{Kind, Target};
 
 pub(super) struct Location {
@@ -119,11 +120,11 @@ impl World {
         } else {
             (0..count).map(|step| self.location.known[(attempt + step) % count]).collect()
         };
-        let mut failure = ErrorKind::Refused;
+        let mut failure = ErrorKind::Network(NetworkError::Refused);
         let mut found = None;
         for node in named {
             if self.is_down(node) || self.weather.refuses {
-                failure = ErrorKind::Refused;
+                failure = ErrorKind::Network(NetworkError::Refused);
             } else if self.nodes[node].server.is_replica {
                 failure = ErrorKind::NotTheMaster;
             } else {

@@ -8,9 +8,10 @@ use redis::{ServerError, Value};
 use super::random::Random;
 use super::wire::Command;
 use super::world::{Happening, World};
-use crate::store::redis::failure::{ErrorKind, Stage};
+use crate::store::network::{NetworkError, Stage};
+use crate::store::node::Node;
+use crate::store::redis::failure::ErrorKind;
 use crate::store::redis::interface::Seek;
-use crate::store::redis::node::Node;
 
 #[derive(Debug)]
 pub(super) enum ToServer {
@@ -172,7 +173,7 @@ impl World {
     /// Cuts a connection. What is on the way is lost.
     pub(super) fn cut(&mut self, id: usize) {
         self.note(|| format!("network: connection {id} is cut"));
-        self.fail(id, ErrorKind::Closed(Stage::Used));
+        self.fail(id, ErrorKind::Network(NetworkError::Closed(Stage::Used)));
     }
 
     /// Breaks a connection for what is sent from now on. The server still carries out what is on
@@ -186,7 +187,10 @@ impl World {
         let [at_server, at_client] =
             [connection.last_at_server, connection.last_at_client].map(|at| at.max(self.now + delay));
         self.at(at_server, Happening::AtNode(node, id, ToServer::Reset));
-        self.at(at_client, Happening::AtClient(id, ToClient::Failed(ErrorKind::Closed(Stage::Used))));
+        self.at(
+            at_client,
+            Happening::AtClient(id, ToClient::Failed(ErrorKind::Network(NetworkError::Closed(Stage::Used)))),
+        );
     }
 
     pub(super) fn fail(&mut self, id: usize, kind: ErrorKind) {

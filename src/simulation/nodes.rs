@@ -9,7 +9,8 @@ use super::server::Server;
 use super::wire::{self, Call, Command};
 use super::world::{Happening, World};
 use crate::lock::records::Session;
-use crate::store::redis::failure::{ErrorKind, Stage};
+use crate::store::network::{NetworkError, Stage};
+use crate::store::redis::failure::ErrorKind;
 use crate::system::clock::StoreTime;
 
 /// How long a node takes for a call.
@@ -116,7 +117,7 @@ impl World {
         let is_refused = self.is_down(node) || self.weather.refuses;
         let Some(connection) = self.connections.get_mut(&id) else { return };
         match (frame, &mut connection.held_back) {
-            (ToServer::Connect, _) if is_refused => self.fail(id, ErrorKind::Refused),
+            (ToServer::Connect, _) if is_refused => self.fail(id, ErrorKind::Network(NetworkError::Refused)),
             (ToServer::Connect, _) if self.weather.is_crowded => self.turn_away(id),
             (ToServer::Connect, _) => connection.is_accepted = true,
             (ToServer::Reset, _) => {
@@ -141,7 +142,7 @@ impl World {
     fn turn_away(&mut self, id: usize) {
         let error = wire::error("ERR max number of clients reached");
         self.send_to_client(id, ToClient::Reply(Err(error)));
-        self.send_to_client(id, ToClient::Failed(ErrorKind::Closed(Stage::Used)));
+        self.send_to_client(id, ToClient::Failed(ErrorKind::Network(NetworkError::Closed(Stage::Used))));
     }
 
     fn execute(&mut self, node: usize, id: usize, call: &Call) {

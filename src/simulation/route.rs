@@ -7,9 +7,10 @@ use super::coverage::Counted;
 use super::network::{ToClient, ToServer};
 use super::task::Site;
 use super::wire;
+use crate::store::network::{NetworkError, Stage};
 use crate::store::redis::codec::{Call, ScriptReply, Setting, Wake};
 use crate::store::redis::conversation::{Exchange, Question, Retry};
-use crate::store::redis::failure::{ErrorKind, Failure, Stage};
+use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::interface::{Action, Conversation, Event, Transport};
 use crate::store::redis::keys::Keyspace;
 use crate::store::redis::target::{Kind, Target};
@@ -119,7 +120,7 @@ impl Transport for Route<'_> {
             Action::Unsubscribe(channel) => self.send(ToServer::Unsubscribe(channel)),
             Action::ReportTimeout => {
                 self.check_silence(now);
-                let failure = ErrorKind::TimedOut(Stage::Used).of(SERVER);
+                let failure = ErrorKind::Network(NetworkError::TimedOut(Stage::Used)).of(SERVER);
                 conversation.on(Event::TimedOut(failure), now);
             }
             Action::SetAside => self.aside = self.connection.take(),

@@ -73,7 +73,6 @@ pub(crate) trait Engine {
 
     /// Applies the request of a session, or its renewal, until no session that is gone is in its
     /// way. It is in the queue before they leave, so nobody overtakes it meanwhile.
-    #[cfg(test)] // Only simulated servers keep sessions with leases in such a table so far.
     fn ask(&mut self, session: SessionId, op: Op) -> Result<Reply, Self::Error> {
         loop {
             let reply = self.apply(op.clone())?;

@@ -7,7 +7,7 @@
 //! - `conversation` decides: what to send, when to retry, reconnect, redirect and release. It has
 //!   no clock and no socket.
 //!
-//! Both use `target`, the meaning of the URL, `node`, the place of a server, and `failure`, the
+//! Both use `target`, the meaning of the URL, `nodes`, those of a Cluster, and `failure`, the
 //! reasons why a server can't be used. `keys`, `scripts` and `codec` translate between the lock
 //! model and the server.
 //!
@@ -19,20 +19,16 @@
 mod client;
 pub mod codec;
 pub(crate) mod conversation;
-mod credentials;
 mod examine;
 pub(crate) mod failure;
 pub mod findings;
 mod hold;
 pub(crate) mod interface;
 pub mod keys;
-pub(crate) mod node;
 mod nodes;
-mod order;
 mod reading;
 mod rights;
 pub(crate) mod scripts;
-mod secrets;
 mod sessions;
 mod survey;
 pub(crate) mod target;
@@ -49,7 +45,6 @@ use failure::{ErrorKind, Failure};
 use findings::Findings;
 use hold::RedisHold;
 use keys::Keyspace;
-pub use secrets::Secrets;
 use sessions::{ClusterSessions, RedisSessions};
 use survey::{survey, survey_past, unusable_resource};
 use target::Kind;

@@ -5,11 +5,16 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{PathBuf, absolute};
 use std::time::Duration;
 
+use rustix::process::geteuid;
+
 use super::embedded::Embedded;
 use super::error::Error;
+use super::identity;
 use super::operations::Store;
 use super::percent::decode;
-use super::redis::{Redis, SCHEMES, Secrets, Target};
+use super::postgres::{self, Postgres};
+use super::redis::{self, Redis};
+use super::secrets::Secrets;
 use crate::lock::text::Unprintable;
 use crate::system::files;
 use crate::words::Explained;
@@ -19,6 +24,11 @@ pub const DEFAULT_NAMESPACE: &str = "rlock";
 
 /// The maximum length of a namespace in bytes.
 pub const NAMESPACE_BYTES_MAX: usize = 128;
+
+/// The forms of URLs, for a message about an unknown one.
+fn forms() -> String {
+    format!("{}, {}", postgres::SCHEME, redis::SCHEMES)
+}
 
 /// Opens the store that `url` names, or the embedded store in its default directory. Opening a
 /// server's store may take up to `connect_timeout`.
@@ -36,23 +46,48 @@ pub fn open(
     match url.map(|url| (url, Target::parse(url))) {
         None => Ok(Box::new(Embedded::open(None, namespace)?)),
         Some((url, None)) => Ok(Box::new(Embedded::open(Some(file_path(url)?), namespace)?)),
-        Some((_, Some(target))) => {
-            let target = complete(target?, secrets, connect_timeout)?;
+        Some((_, Some(Err(error)))) => Err(error),
+        Some((_, Some(Ok(Target::Redis(target))))) => {
+            let target = complete(target, secrets, connect_timeout)?;
             Ok(Box::new(Redis::new(target, namespace, connect_timeout)))
         }
+        Some((_, Some(Ok(Target::Postgres(target))))) => {
+            let target = complete_postgres(target, secrets, connect_timeout)?;
+            Ok(Box::new(Postgres::new(target, namespace, connect_timeout)))
+        }
+    }
+}
+
+/// The meaning of the URL of a store on servers.
+#[allow(clippy::large_enum_variant, reason = "there is one for each store that is opened")]
+enum Target {
+    Redis(redis::Target),
+    Postgres(postgres::Target),
+}
+
+impl Target {
+    /// Parses a URL; `None` if its scheme is that of no server.
+    fn parse(url: &str) -> Option<Result<Self, Error>> {
+        let redis = redis::Target::parse(url).map(|target| target.map(Self::Redis));
+        redis.or_else(|| Some(postgres::Target::parse(url)?.map(Self::Postgres)))
     }
 }
 
 /// Whether a URL contains a password, so that anybody who sees the URL sees the password.
 pub fn has_password(url: &str) -> bool {
-    matches!(Target::parse(url), Some(Ok(target)) if target.password_in_url())
+    match Target::parse(url) {
+        Some(Ok(Target::Redis(target))) => target.password_in_url(),
+        Some(Ok(Target::Postgres(target))) => target.password_in_url(),
+        _ => false,
+    }
 }
 
 /// Whether two URLs have the scheme, hosts, ports and user in common, so that the password for one
 /// is meant for the other.
 pub fn are_same_servers(one: &str, other: &str) -> bool {
     match (Target::parse(one), Target::parse(other)) {
-        (Some(Ok(one)), Some(Ok(other))) => one.has_same_servers(&other),
+        (Some(Ok(Target::Redis(one))), Some(Ok(Target::Redis(other)))) => one.has_same_servers(&other),
+        (Some(Ok(Target::Postgres(one))), Some(Ok(Target::Postgres(other)))) => one.has_same_servers(&other),
         _ => false,
     }
 }
@@ -60,7 +95,7 @@ pub fn are_same_servers(one: &str, other: &str) -> bool {
 /// Adds the settings that a URL takes from its surroundings. All files are read here, so that no
 /// file system blocks a poll loop later; only a password that is refused is read again, in a
 /// thread.
-fn complete(mut target: Target, secrets: &Secrets, limit: Duration) -> Result<Target, Error> {
+fn complete(mut target: redis::Target, secrets: &Secrets, limit: Duration) -> Result<redis::Target, Error> {
     target.anchor(std::env::current_dir)?;
     // A password file that is not needed is not read.
     let secrets = if target.lacks_password() { secrets.clone() } else { Secrets::default() };
@@ -75,8 +110,32 @@ fn complete(mut target: Target, secrets: &Secrets, limit: Duration) -> Result<Ta
         let password = secrets.read()?;
         target.with_password(password, secrets.file().and_then(|file| absolute(file).ok()), limit)?.with_tls()
     };
+    in_time(limit, &server, &files, read)
+}
+
+/// Adds the settings that a URL for PostgreSQL takes from its surroundings, likewise.
+fn complete_postgres(
+    mut target: postgres::Target,
+    secrets: &Secrets,
+    limit: Duration,
+) -> Result<postgres::Target, Error> {
+    target.anchor(std::env::current_dir)?;
+    let (server, secrets) = (target.shown(), secrets.clone());
+    let files = target.files().into_iter().chain(secrets.file()).chain(secrets.libpq.passfile.as_deref());
+    let files: Vec<_> = files.map(|file| format!("'{}'", file.display())).collect();
+    let user = identity::user(geteuid().as_raw());
+    in_time(limit, &server, &files, move || target.complete(&secrets, user, limit))
+}
+
+/// Reads files in a thread, so that no file system that does not answer keeps anybody waiting.
+fn in_time<T: Send + 'static>(
+    limit: Duration,
+    server: &str,
+    files: &[String],
+    read: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
     match files::within(limit, read) {
-        Ok(Some(target)) => target,
+        Ok(Some(result)) => result,
         Ok(None) => {
             let of = if files.is_empty() { "the system's certificates".to_owned() } else { files.join(", ") };
             let what = format!("'{server}' cannot be used: {of} could not be read in time");
@@ -127,7 +186,7 @@ fn check_url(url: &str) -> Result<(), Error> {
 
 fn file_path(url: &str) -> Result<PathBuf, Error> {
     let Some((scheme, rest)) = url.split_once("://") else {
-        let remedy = format!("write it as file:///directory or {SCHEMES}");
+        let remedy = format!("write it as file:///directory or {}", forms());
         return Err(Error::Usage(Explained::new("the store is no URL", remedy)));
     };
     if scheme != "file" {
@@ -135,7 +194,7 @@ fn file_path(url: &str) -> Result<PathBuf, Error> {
         // that is not a valid scheme may be a password too.
         let is_a_scheme = scheme.len() <= 30 && scheme.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'+');
         let shown = if is_a_scheme { format!(" '{scheme}'") } else { String::new() };
-        let remedy = format!("write file:///directory or {SCHEMES}");
+        let remedy = format!("write file:///directory or {}", forms());
         return Err(Error::Usage(Explained::new(format!("no store has the scheme{shown} of the URL"), remedy)));
     }
     let path = rest.strip_prefix("localhost").unwrap_or(rest);
@@ -168,13 +227,13 @@ mod tests {
     #[test]
     fn password_source_is_read_only_if_the_url_has_no_password() {
         const LIMIT: Duration = Duration::from_secs(60);
-        let read = |url: &str| Target::parse(url).unwrap().unwrap();
-        let nowhere = Secrets { password: None, password_file: Some("/nonexistent".into()) };
+        let read = |url: &str| redis::Target::parse(url).unwrap().unwrap();
+        let nowhere = Secrets { password_file: Some("/nonexistent".into()), ..Secrets::default() };
         assert!(complete(read("redis://:own@h"), &nowhere, LIMIT).is_ok());
         assert!(
             matches!(complete(read("redis://h"), &nowhere, LIMIT), Err(Error::Usage(words)) if words.what.contains("/nonexistent"))
         );
-        let given = Secrets { password: Some("secret".into()), password_file: None };
+        let given = Secrets { password: Some("secret".into()), ..Secrets::default() };
         assert!(!complete(read("redis://h"), &given, LIMIT).unwrap().lacks_password());
         assert!(complete(read("redis://h"), &Secrets::default(), LIMIT).unwrap().lacks_password());
     }
@@ -186,6 +245,7 @@ mod tests {
             ("redis://u:x@h", "redis://u@h"),
             ("redis+sentinel://a,b:1/m", "redis+sentinel://a:26379,b:1/n"),
             ("redis+unix:///s", "redis+unix:///s?db=1"),
+            ("postgres://h/a", "postgresql://h:5432/b"),
         ] {
             assert!(are_same_servers(one, other), "{one} {other}");
         }
@@ -198,6 +258,7 @@ mod tests {
             "valkey://h",
             "file:///h",
             "h",
+            "postgres://h",
         ] {
             assert!(!are_same_servers("redis://h", other), "{other}");
         }
@@ -207,6 +268,8 @@ mod tests {
     #[test]
     fn password_in_a_url_is_detected() {
         assert!(has_password("redis://:secret@h") && has_password("redis+sentinel://h/m?sentinel-password=x"));
+        assert!(has_password("postgres://u:secret@h") && has_password("postgresql:///?password=x"));
+        assert!(!has_password("postgres://u@h/d"));
         assert!(!has_password("redis://user@h") && !has_password("file:///x:y@z") && !has_password("redis://:secret@"));
     }
 

@@ -255,13 +255,15 @@ fn file_url_has_an_absolute_path_and_percent_escapes() {
         ("file:///%zz", "the file URL of the store has a % without two hexadecimal digits: write % itself as %25"),
         (
             "/some/dir",
-            "the store is no URL: write it as file:///directory or redis://host:6379, rediss:// for TLS, redis+unix:///path, \
-             redis+sentinel://host:26379/master-name, redis+cluster://host:6379, or valkey in place of redis",
+            "the store is no URL: write it as file:///directory or postgres://user@host/database, redis://host:6379, \
+             rediss:// for TLS, redis+unix:///path, redis+sentinel://host:26379/master-name, redis+cluster://host:6379, or \
+             valkey in place of redis",
         ),
         (
             "gopher://:secret@host",
-            "no store has the scheme 'gopher' of the URL: write file:///directory or redis://host:6379, rediss:// for TLS, \
-             redis+unix:///path, redis+sentinel://host:26379/master-name, redis+cluster://host:6379, or valkey in place of redis",
+            "no store has the scheme 'gopher' of the URL: write file:///directory or postgres://user@host/database, \
+             redis://host:6379, rediss:// for TLS, redis+unix:///path, redis+sentinel://host:26379/master-name, \
+             redis+cluster://host:6379, or valkey in place of redis",
         ),
     ] {
         lab.run(["--store", url, "inspect"]).said(64, text);

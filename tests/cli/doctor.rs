@@ -68,7 +68,7 @@ fn newcomer_learns_who_shares_the_store_and_what_a_lock_costs() {
             assert_eq!(check["verdict"], "ok", "{check}");
             check["found"].as_str().expect("text").to_owned()
         };
-        let is_server = lab.url().starts_with("redis");
+        let is_server = lab.is_on_server();
         let (seen, writers) = (found(lab, "seen by"), found(lab, "written by"));
         assert_eq!(seen.starts_with("every machine that reaches the server"), is_server, "{seen}");
         assert_eq!(writers.starts_with("clients with the rights of its user 'default'"), is_server, "{writers}");

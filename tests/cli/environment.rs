@@ -39,7 +39,7 @@ fn variables_of_the_command_describe_its_grant() {
         assert!(token(&told) > 1_500_000_000_000_000, "a token is no less than the clock in microseconds");
         let rest = ["ANCESTORS", "RESOURCE", "MODE", "STORE", "NAMESPACE"].map(|name| told[name].as_str());
         // A default is not exported. The lab names the namespace on a server.
-        let namespace = if lab.url().starts_with("redis") { lab.namespace() } else { "unset" };
+        let namespace = if lab.is_on_server() { lab.namespace() } else { "unset" };
         assert_eq!(rest, ["unset", "k", "write", &lab.url(), namespace]);
         assert!(token(&shown(&lab.run(["exec", "k", "-c", SHOW]))) > token(&told));
     });

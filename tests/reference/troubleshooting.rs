@@ -31,7 +31,7 @@ const ERROR_TYPES: [&str; 2] = ["src/lock/op.rs", "src/store/"];
 
 /// Functions and constants whose texts go to a maker elsewhere, belong to an exit code that the
 /// supervision chooses, or are answers of the lock server.
-const OTHERS: [(&str, &[&str]); 16] = [
+const OTHERS: [(&str, &[&str]); 17] = [
     (
         "src/show/messages.rs",
         &[
@@ -69,8 +69,9 @@ const OTHERS: [(&str, &[&str]); 16] = [
     ("src/store/embedded/fault.rs", &["LINE", "SLOW_LINE"]),
     ("src/store/embedded/transaction.rs", &["REPLACED"]),
     ("src/store/redis/conversation/replication.rs", &["lacking"]),
-    ("src/store/redis/failure.rs", &["words"]),
-    ("src/store/redis/transport/tls.rs", &["in_words"]),
+    ("src/store/redis/failure.rs", &["words", "SPELLING"]),
+    ("src/store/network/error.rs", &["words"]),
+    ("src/store/network/tls.rs", &["in_words"]),
     ("src/supervise/hint.rs", &["hint"]),
 ];
 

@@ -78,13 +78,28 @@ macro_rules! stories {
                 super::library::run_story(&super::path(stringify!($name)));
             }
 
+            #[test]
+            fn on_postgres() {
+                super::program::run_story_on_postgres(&super::path(stringify!($name)));
+            }
+
             mod in_the_library {
+                #[test]
+                fn on_postgres() {
+                    crate::library::run_story_on_postgres(&crate::path(stringify!($name)));
+                }
+
                 crate::support::servers::on_each_kind!(|kind| crate::library::run_story_on(kind, &crate::path(stringify!($name))));
             }
 
             crate::support::servers::on_each_kind!(|kind| super::program::run_story_on(kind, &super::path(stringify!($name))));
 
             mod through_serve {
+                #[test]
+                fn on_postgres() {
+                    crate::served::run_story_on_postgres(&crate::path(stringify!($name)));
+                }
+
                 #[test]
                 fn on_the_embedded_store() {
                     crate::served::run_story(&crate::path(stringify!($name)));

@@ -34,6 +34,7 @@ use rustix::io::Errno;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use self::servers::postgres::Postgres;
 use self::servers::{Kind, Server};
 
 /// The program under test. RLOCK_PROGRAM names another one when the tests are built, such as that
@@ -107,6 +108,7 @@ pub(crate) struct Lab {
     directory: PathBuf,
     /// The shared server that the store is on. The server must not end before the lab.
     server: Option<Arc<Server>>,
+    postgres: Option<Arc<Postgres>>,
 }
 
 impl Lab {
@@ -124,13 +126,19 @@ impl Lab {
         let environment = BTreeMap::from([("RLOCK_STORE", url.into()), ("RLOCK_NAMESPACE", namespace)]);
         let folder = tempfile::tempdir().expect("a folder can be made");
         let directory = folder.path().join("store");
-        Self { environment, folder, directory, server: None }
+        Self { environment, folder, directory, server: None, postgres: None }
     }
 
     /// A new namespace on the shared server of this kind.
     pub(crate) fn on(kind: Kind) -> Self {
         let server = Server::shared(kind);
         Self { server: Some(Arc::clone(&server)), ..Self::at(server.url()) }
+    }
+
+    /// A new namespace on the shared PostgreSQL server, if this machine has one.
+    pub(crate) fn on_postgres() -> Option<Self> {
+        let server = Postgres::is_present().then(Postgres::shared)?;
+        Some(Self { postgres: Some(Arc::clone(&server)), ..Self::at(server.url()) })
     }
 
     /// The same store with one more variable in the environment of each rlock, such as
@@ -153,6 +161,11 @@ impl Lab {
     /// The URL of the store.
     pub(crate) fn url(&self) -> String {
         self.environment["RLOCK_STORE"].clone()
+    }
+
+    /// Whether the store is on a server, where a grant is a lease.
+    pub(crate) fn is_on_server(&self) -> bool {
+        !self.url().starts_with("file:")
     }
 
     /// The namespace, if the store is on a server.
@@ -227,6 +240,14 @@ impl Lab {
     /// wake-up channels. A waiter subscribes in the call after the one that queues its request. A
     /// holder subscribes about a second after its grant.
     pub(crate) fn until_subscribed(&self, resource: &str, sessions: usize) {
+        if let Some(server) = &self.postgres {
+            let statement = format!(
+                "select count(*) from rlock.records where namespace = '{}' and pid is not null",
+                self.namespace()
+            );
+            let what = format!("{sessions} listen for '{resource}'");
+            return wait_until(&what, || server.ask(&statement) == sessions.to_string());
+        }
         let Some(server) = &self.server else { return };
         let pattern = format!("{}:{{{resource}}}:w:*", self.namespace());
         wait_until(&format!("{sessions} are subscribed for '{resource}'"), || {
@@ -275,11 +296,14 @@ impl Lab {
     }
 }
 
-/// Runs a test on a new embedded store and on a server.
+/// Runs a test on a new embedded store and on a server of each family.
 pub(crate) fn on_both(test: impl Fn(&Lab)) {
     test(&Lab::new());
     if Kind::Redis7.is_present() {
         test(&Lab::on(Kind::Redis7));
+    }
+    if let Some(lab) = Lab::on_postgres() {
+        test(&lab);
     }
 }
 

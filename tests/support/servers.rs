@@ -13,6 +13,7 @@ pub(crate) mod certificates;
 pub(crate) mod cluster;
 pub(crate) mod crowd;
 pub(crate) mod flood;
+pub(crate) mod postgres;
 pub(crate) mod proxy;
 pub(crate) mod sentinels;
 

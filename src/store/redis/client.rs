@@ -8,10 +8,10 @@ use redis::{Cmd, Value};
 use super::codec::{Call, LISTING_MAX, ScriptReply, Setting};
 use super::conversation::{Answer, Exchange, Question, Retry};
 use super::failure::{ErrorKind, Failure};
-use super::node::Node;
 use super::target::{Kind, Target};
 use super::transport::blocking;
 use super::transport::route::Route;
+use crate::store::node::Node;
 use crate::system::clock::Boottime;
 
 /// Asks one question at a time, over a connection that stays open between them.

@@ -7,10 +7,10 @@ use redis::{Cmd, Value, from_redis_value_ref};
 
 use super::client::Client;
 use super::failure::{ErrorKind, Failure};
-use super::node::Node;
 use super::nodes::open_slots;
 use super::survey::primaries_of;
 use crate::store::facts::{ClusterFacts, ServerFacts};
+use crate::store::node::Node;
 use crate::system::clock::StoreTime;
 
 /// The number of questions by which the latency is measured.

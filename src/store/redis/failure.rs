@@ -2,56 +2,27 @@
 
 use std::fmt;
 
-use rustix::io::Errno;
-
 use super::target::Kind;
 use crate::store::error::Error;
 use crate::store::lease_client::FailureClass;
+use crate::store::network::{NetworkError, Spelling};
 use crate::tables::FORMAT;
-use crate::words::{Explained, reason};
+use crate::words::Explained;
 
 mod reply;
 
 /// Why a server can't be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Failure {
     /// The server as messages name it.
     server: String,
     kind: ErrorKind,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ErrorKind {
-    /// The host name can't be resolved, with the reason.
-    Unresolved(String),
-    /// Nothing listens at the address.
-    Refused,
-    /// The socket in the file system does not exist.
-    NoSocket,
-    /// This user may not use the socket in the file system.
-    NotAllowed,
-    /// There is no route to the address, with the reason.
-    Unreachable(String),
-    /// No answer came in time.
-    TimedOut(Stage),
-    /// The server closed the connection.
-    Closed(Stage),
-    /// The connection failed otherwise, with the reason.
-    ConnectionFailed(String),
-    /// The certificate is from an authority that is not trusted.
-    UnknownAuthority,
-    /// The certificate is for another host.
-    WrongName,
-    /// The certificate has expired or is not valid yet.
-    Expired,
-    /// The server wants a client certificate, or another one.
-    WantsCertificate,
-    /// TLS fails otherwise, or a file that it needs can't be used, with the message about it.
-    Tls(Explained),
-    /// The server does not speak TLS.
-    IsPlain,
-    /// The server speaks TLS, and the URL does not.
-    IsTls,
+    /// The server can't be reached.
+    Network(NetworkError),
     /// The server speaks another protocol.
     NotRedis,
     /// The server wants a password, and there is none.
@@ -111,9 +82,6 @@ pub(crate) enum ErrorKind {
     TooFewReplicas,
     /// The server has too many clients.
     TooManyClients,
-    /// The queue of connections that the server has not accepted is full. Only a unix socket
-    /// reports this.
-    QueueFull,
     /// The server accepts only clients of its own machine.
     Protected,
     /// The database does not exist.
@@ -132,21 +100,6 @@ pub(crate) enum ErrorKind {
     Other(String),
 }
 
-/// How far a connection has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
-    /// The server has not accepted the connection.
-    Connecting,
-    /// The TLS handshake is not over.
-    Handshake,
-    /// The server has not answered yet, without TLS.
-    Silent,
-    /// The TLS handshake is over, and the server has not answered yet.
-    Encrypted,
-    /// The server has answered before.
-    Used,
-}
-
 /// A right that a user may lack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Right {
@@ -160,28 +113,28 @@ pub(crate) enum Right {
     Database(String),
 }
 
-/// What to do about a server that accepts and closes, as haproxy, stunnel and socat do.
-const LOG_OR_PROXY: &str = "see the server's log, or whether a proxy has no server behind it";
+/// How a URL names what the network may be about.
+pub(in crate::store) const SPELLING: Spelling = Spelling {
+    ca: "?ca=FILE",
+    identity: "?cert=FILE&key=FILE",
+    server_name: "?server-name=NAME",
+    without_tls: "redis:// or valkey://",
+    with_tls: "rediss:// or valkeys://",
+    if_plain: "write redis:// or valkey:// without the s",
+    if_tls: "write rediss:// or valkeys://",
+    if_forbidden: "see the server's unixsocketperm, or use another user",
+};
+
+impl From<NetworkError> for ErrorKind {
+    fn from(error: NetworkError) -> Self {
+        Self::Network(error)
+    }
+}
 
 impl ErrorKind {
     /// The failure of this kind of a server.
     pub(crate) fn of(self, server: &str) -> Failure {
         Failure { server: server.to_owned(), kind: self }
-    }
-
-    /// The kind of an error of the kernel.
-    pub(super) fn from_kernel(error: Errno, stage: Stage) -> Self {
-        match error {
-            Errno::CONNREFUSED => Self::Refused,
-            Errno::NOENT => Self::NoSocket,
-            Errno::ACCESS | Errno::PERM => Self::NotAllowed,
-            Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::NETDOWN | Errno::HOSTDOWN | Errno::ADDRNOTAVAIL => {
-                Self::Unreachable(reason(&error))
-            }
-            Errno::TIMEDOUT => Self::TimedOut(stage),
-            Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED => Self::Closed(stage),
-            error => Self::ConnectionFailed(reason(&error)),
-        }
     }
 
     /// Names the database by its number, if the failure is about the right to use it.
@@ -195,12 +148,9 @@ impl ErrorKind {
     /// What the failure says about the next attempt at a store of this kind.
     pub(super) fn class(&self, store: &Kind) -> FailureClass {
         let class = match self {
-            Self::Unresolved(_) | Self::Refused | Self::NoSocket | Self::Unreachable(_) => FailureClass::Absent,
+            Self::Network(error) => error.class(),
             Self::ReadOnly | Self::OutOfMemory => FailureClass::WrongServer,
-            Self::TimedOut(_)
-            | Self::Closed(_)
-            | Self::ConnectionFailed(_)
-            | Self::Loading
+            Self::Loading
             | Self::ClusterDown
             | Self::Migrating
             | Self::Busy
@@ -208,14 +158,17 @@ impl ErrorKind {
             | Self::CannotSave
             | Self::TooFewReplicas
             | Self::TooManyClients
-            | Self::QueueFull
             | Self::NotTheMaster
             | Self::LostReplica
             | Self::StalePassword => FailureClass::Transient,
-            _ => return FailureClass::Permanent,
+            _ => FailureClass::Permanent,
         };
-        // Where the URL leads to several servers, another one may be right.
-        if *store == Kind::Single { class } else { FailureClass::Transient }
+        match class {
+            FailureClass::Permanent => class,
+            _ if *store == Kind::Single => class,
+            // Where the URL leads to several servers, another one may be right.
+            _ => FailureClass::Transient,
+        }
     }
 
     /// Whether an error reply of this kind is about its command, so that the server may accept
@@ -236,63 +189,7 @@ impl ErrorKind {
     /// The message after the name of the server: what happened, and what to do.
     fn words(&self) -> Explained {
         let (what, remedy) = match self {
-            Self::Unresolved(why) => {
-                return Explained::with_semicolon(format!("cannot be found: {why}"), "check the host name");
-            }
-            Self::Refused => ("refused the connection", "start the server, or correct the address"),
-            Self::NoSocket => ("cannot be reached: no such socket", "start the server, or correct the path"),
-            Self::NotAllowed => {
-                ("cannot be reached: permission denied", "see the server's unixsocketperm, or use another user")
-            }
-            Self::Unreachable(why) => {
-                return Explained::with_semicolon(
-                    format!("cannot be reached: {why}"),
-                    "check the address and the network",
-                );
-            }
-            Self::TimedOut(Stage::Connecting) => {
-                ("did not answer in time", "check the address and the network, or raise --connect-timeout")
-            }
-            Self::TimedOut(Stage::Handshake) => {
-                ("did not answer in time to the TLS handshake", "for a server without TLS write redis:// or valkey://")
-            }
-            Self::TimedOut(Stage::Silent | Stage::Encrypted | Stage::Used) => (
-                "accepted the connection but did not answer in time",
-                "see whether the server is stopped or overloaded",
-            ),
-            Self::Closed(Stage::Connecting) => ("closed the connection at once", LOG_OR_PROXY),
-            Self::Closed(Stage::Handshake) => (
-                "closed the connection in the TLS handshake",
-                "see whether a proxy has no server behind it, or for a server without TLS write redis:// or valkey://",
-            ),
-            Self::Closed(Stage::Silent) => {
-                let remedy = format!("{LOG_OR_PROXY}, or write rediss:// or valkeys:// for TLS");
-                return Explained::with_semicolon("closed the connection without an answer", remedy);
-            }
-            Self::Closed(Stage::Encrypted) => ("closed the connection without an answer", LOG_OR_PROXY),
-            Self::Closed(Stage::Used) => {
-                ("closed the connection", "see the server's log, and whether the server was restarted")
-            }
-            Self::ConnectionFailed(why) => {
-                return Explained::with_semicolon(format!("cannot be reached: {why}"), "check the network");
-            }
-            Self::UnknownAuthority => {
-                ("shows a certificate of an authority that is not trusted", "name the authority's file by ?ca=FILE")
-            }
-            Self::WrongName => (
-                "shows a certificate whose subjectAltName lacks this host",
-                "correct the certificate, or give ?server-name=NAME",
-            ),
-            Self::Expired => (
-                "shows a certificate that is not valid now",
-                "renew the certificate, or correct the clock of this machine",
-            ),
-            Self::WantsCertificate => {
-                ("does not take this client without another certificate", "name a certificate by ?cert=FILE&key=FILE")
-            }
-            Self::Tls(words) => return words.clone().behind("cannot be reached by TLS: "),
-            Self::IsPlain => ("does not speak TLS", "write redis:// or valkey:// without the s"),
-            Self::IsTls => ("speaks TLS", "write rediss:// or valkeys://"),
+            Self::Network(error) => return error.words(&SPELLING),
             Self::NotRedis => ("is no Redis or Valkey server", "correct the host and the port"),
             Self::UnexpectedReply => (
                 "sent an unexpected reply",
@@ -351,9 +248,6 @@ impl ErrorKind {
                 ("takes no writes: fewer replicas than min-replicas-to-write are connected", "bring the replicas back")
             }
             Self::TooManyClients => ("takes no more clients", "raise maxclients"),
-            Self::QueueFull => {
-                ("has no room for another connection", "see whether the server is stopped or overloaded")
-            }
             Self::Protected => {
                 ("takes only clients of the same machine", "set a password on the server, or turn protected-mode off")
             }
@@ -404,7 +298,7 @@ impl Failure {
     /// it.
     pub(super) fn prefer(self, earlier: Option<Self>) -> Self {
         match (&self.kind, earlier) {
-            (ErrorKind::TimedOut(_), Some(earlier)) => earlier,
+            (ErrorKind::Network(NetworkError::TimedOut(_)), Some(earlier)) => earlier,
             _ => self,
         }
     }

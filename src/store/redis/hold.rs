@@ -13,7 +13,6 @@ use super::client::Client;
 use super::codec::{Call, LISTING_MAX, REPLY_MAX, ScriptReply, Setting};
 use super::conversation::{Exchange, HoldConversation, Release};
 use super::interface::{Conversation, Transport as _};
-use super::node::Node;
 use super::reading;
 use super::survey::survey_past;
 use super::target::{Kind, Target};
@@ -25,6 +24,7 @@ use crate::lock::request::Request;
 use crate::lock::resource::Resource;
 use crate::store::error::Error;
 use crate::store::handle::{AcquireOptions, Handle, Obstruction, Released, Standing};
+use crate::store::node::Node;
 use crate::system::clock::Boottime;
 
 /// How many holders and waiters of a resource are listed to find one that is in the way.

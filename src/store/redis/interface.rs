@@ -9,7 +9,7 @@ use std::time::Duration;
 use redis::{Cmd, ServerError, Value};
 
 use super::failure::Failure;
-use super::node::Node;
+use crate::store::node::Node;
 use crate::system::clock::Boottime;
 
 /// Decides what happens on a connection.

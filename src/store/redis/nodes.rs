@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redis::{Value, from_redis_value_ref};
 
-use super::node::Node;
+use crate::store::node::{Node, number};
 use crate::system::clock::Boottime;
 
 /// Maximum number of nodes that a process keeps beside those of the URL.
@@ -151,6 +151,26 @@ fn ranges(reply: &Value, asked: &Node) -> Vec<Range> {
         Some(Range { first, last, nodes: nodes.iter().filter_map(node).collect() })
     };
     ranges.iter().filter_map(range).collect()
+}
+
+impl Node {
+    /// The node that a MOVED or ASK error of this one names. `details` is the text without the
+    /// first word, such as `3999 10.0.0.1:6381`.
+    pub(super) fn redirected(&self, details: &str) -> Option<Self> {
+        let (host, port) = details.split_whitespace().nth(1)?.rsplit_once(':')?;
+        self.sibling(host.trim_start_matches('[').trim_end_matches(']'), number(port)?)
+    }
+
+    /// The node that this one calls by a host and a port. A node that does not know its own host
+    /// leaves it out, and means the host by which it was reached.
+    pub(super) fn sibling(&self, host: &str, port: u16) -> Option<Self> {
+        let host = match (host, self) {
+            ("" | "?", Self::Tcp { host, .. }) => host,
+            ("" | "?", Self::Unix(_)) => return None,
+            (host, _) => host,
+        };
+        Some(Self::Tcp { host: host.to_owned(), port })
+    }
 }
 
 #[cfg(test)]

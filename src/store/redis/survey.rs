@@ -9,10 +9,10 @@ use redis::{Cmd, Value};
 use super::client::Client;
 use super::failure::{ErrorKind, Failure};
 use super::findings::{Findings, remembered};
-use super::node::Node;
 use super::nodes::primaries;
 use crate::lock::past::Remembered;
 use crate::lock::resource::Resource;
+use crate::store::node::Node;
 use crate::store::operations::Unusable;
 
 /// How many keys the server looks at in a step: a fraction of a millisecond.

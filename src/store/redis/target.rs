@@ -14,14 +14,15 @@ use std::time::Duration;
 
 use rustls::ClientConfig;
 
-use super::credentials::Credentials;
-use super::node::{Node, PATH};
 use super::nodes::Known;
-use super::order::Order;
-use super::secrets::Password;
+use crate::store::address::usage;
+use crate::store::credentials::Credentials;
 use crate::store::error::Error;
+use crate::store::network::order::Order;
+use crate::store::network::tls::TlsFiles;
+use crate::store::node::{Node, PATH};
 use crate::store::percent::encode;
-use crate::words::Explained;
+use crate::store::secrets::Password;
 
 mod read;
 
@@ -38,17 +39,6 @@ pub(crate) enum Kind {
     Sentinel { master: String },
     /// The nodes of a Cluster.
     Cluster,
-}
-
-/// The options of TLS, all of them optional.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::store) struct TlsFiles {
-    /// The authorities to trust in place of those of the system.
-    pub(super) ca: Option<PathBuf>,
-    /// The certificate and key of the client.
-    pub(super) identity: Option<(PathBuf, PathBuf)>,
-    /// The name that the certificate must have in place of the host.
-    pub(super) server_name: Option<String>,
 }
 
 /// The user and the password for a server.
@@ -92,28 +82,17 @@ impl Target {
     /// `directory` is called only if there is one.
     pub(in crate::store) fn anchor(&mut self, directory: impl FnOnce() -> io::Result<PathBuf>) -> Result<(), Error> {
         let Some(tls) = &mut self.tls else { return Ok(()) };
-        let files = tls.ca.iter_mut().chain(tls.identity.iter_mut().flat_map(|(certificate, key)| [certificate, key]));
-        let mut relative = files.filter(|path| path.is_relative()).peekable();
-        if relative.peek().is_none() {
-            return Ok(());
-        }
-        let directory = directory().map_err(|_| {
+        tls.anchor(directory).map_err(|_| {
             usage(
                 "has a relative path, but the working directory has none",
                 "write absolute paths for ca, cert and key",
             )
-        })?;
-        for path in relative {
-            *path = directory.join(&*path);
-        }
-        Ok(())
+        })
     }
 
     /// The files of TLS that the URL names.
     pub(in crate::store) fn files(&self) -> Vec<&Path> {
-        let Some(TlsFiles { ca, identity, .. }) = &self.tls else { return Vec::new() };
-        let identity = identity.iter().flat_map(|(certificate, key)| [certificate, key]);
-        ca.iter().chain(identity).map(PathBuf::as_path).collect()
+        self.tls.as_ref().map_or_else(Vec::new, TlsFiles::paths)
     }
 
     /// Whether the URL contains a password, for everybody who sees the URL.
@@ -228,15 +207,6 @@ impl Target {
 
 /// The characters of a word in a URL that need no escape, besides letters and digits.
 const WORD: &[u8] = b"-._~";
-
-fn usage(what: &str, remedy: &str) -> Error {
-    Error::Usage(Explained::new(format!("the URL of the store {what}"), remedy))
-}
-
-/// A mistake that shows by itself what to do.
-fn plain_usage(what: &str) -> Error {
-    Error::Usage(format!("the URL of the store {what}").into())
-}
 
 #[cfg(test)]
 mod tests;

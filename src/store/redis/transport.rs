@@ -3,11 +3,10 @@
 //!
 //! From the bytes upwards:
 //!
-//! - `stream`: a socket with or without TLS (`tls`).
+//! - `store::network`: a socket, with TLS if the target demands it (`tls`).
 //! - `link`: adds the wire protocol and the login.
-//! - `locate`: finds the address of a server, in the threads of a `pool` where that may block.
-//!   `resolve`: resolves names. `race`: connects to one of several addresses. `sentinels`: asks
-//!   them for the master. `waiting`: waits in these threads.
+//! - `locate`: finds the address of a server, in a thread where that may block. `resolve`: resolves
+//!   names. `sentinels`: asks them for the master. `waiting`: waits in these threads.
 //! - `route`: joins these steps into one connection that a conversation directs.
 //!
 //! None of these blocks a poll loop; `blocking` waits where there is none.
@@ -15,11 +14,8 @@
 pub(super) mod blocking;
 mod link;
 mod locate;
-mod pool;
-mod race;
 mod resolve;
 pub(super) mod route;
 mod sentinels;
-mod stream;
 mod tls;
 mod waiting;

@@ -12,6 +12,7 @@ use rlock::lock::request::{self, Process, Request, SessionId, Terms};
 use rlock::lock::resource::Resource;
 use rlock::store::{self, AcquireOptions, Breaking, Changed, Handle, Released, Secrets, Standing, Store};
 use rlock::system::clock::StoreTime;
+use rustix::event::{PollFd, Timespec, poll};
 
 use super::dump::{self, Row};
 use super::play_at_once;
@@ -19,6 +20,7 @@ use super::script::Story;
 use super::step::{Acquire, Label, Step, StoreStep};
 use super::{Engine, break_reply, model, play};
 use crate::support::Lab;
+use crate::support::servers::postgres::Postgres;
 use crate::support::servers::{Kind, Server};
 
 /// The leases on a server. A killed session ends with its lease.
@@ -42,9 +44,20 @@ pub(crate) fn run_story(path: &Path) {
 /// Plays the same scenes on a server, all in parallel, each in a namespace of its own.
 pub(crate) fn run_story_on(kind: Kind, path: &Path) {
     let server = Server::shared(kind);
+    run_story_at(&server.url(), path);
+}
+
+/// The same on PostgreSQL.
+pub(crate) fn run_story_on_postgres(path: &Path) {
+    if let Some(server) = Postgres::is_present().then(Postgres::shared) {
+        run_story_at(&server.url(), path);
+    }
+}
+
+fn run_story_at(url: &str, path: &Path) {
     let story = Story::read(path);
     let scenes = story.scenes.iter().filter(|scene| scene.store_only);
-    play_at_once(path, scenes, |_| Library::new(Lab::at(server.url()), Some(TERMS)));
+    play_at_once(path, scenes, |_| Library::new(Lab::at(url), Some(TERMS)));
 }
 
 struct Library {
@@ -67,6 +80,7 @@ impl Engine for Library {
     const TIMEOUT: Duration = Duration::from_secs(20);
 
     fn execute(&mut self, step: &Step) {
+        self.settle();
         self.pending = Some(match step {
             Step::Acquire(acquire) => {
                 self.acquire(acquire);
@@ -91,7 +105,9 @@ impl Engine for Library {
     }
 
     fn observe(&mut self) -> (String, Vec<Row>) {
+        self.settle();
         let standings = self.standings();
+        self.settle();
         let reply = match self.pending.as_ref().expect("a step was executed") {
             Ok(reply) => reply.clone(),
             Err(label) => standings[label].clone(),
@@ -139,6 +155,26 @@ impl Library {
     fn release(&mut self, label: &Label, end: Option<End>) -> String {
         self.left.insert(label.clone());
         released(self.handle(label).release(end))
+    }
+
+    /// Looks after the sessions until none of them has anything to do now. In PostgreSQL each has a
+    /// transaction of its own, which ends only if its handle is looked after, and everybody else
+    /// waits for its end.
+    fn settle(&mut self) {
+        if !self.lab.url().starts_with("postgres:") {
+            return;
+        }
+        loop {
+            self.standings();
+            let here = self.handles.iter().filter(|(label, _)| !self.left.contains(*label));
+            let descriptors: Vec<_> = here.flat_map(|(_, handle)| handle.descriptors()).collect();
+            let mut polled: Vec<_> =
+                descriptors.iter().map(|(fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
+            let quiet = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+            if poll(&mut polled, Some(&quiet)).expect("descriptors can be polled") == 0 {
+                return;
+            }
+        }
     }
 
     /// How each session stands that has not left.

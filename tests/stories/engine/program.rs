@@ -21,6 +21,7 @@ use super::script::{Scene, Story};
 use super::step::{Acquire, Label, Step};
 use super::{Engine, break_reply, play, play_at_once};
 use crate::support::Lab;
+use crate::support::servers::postgres::Postgres;
 use crate::support::servers::{Kind, Server};
 
 /// The options of a session that a later step kills. A server notices its death only when the lease
@@ -38,10 +39,21 @@ pub(crate) fn run_story(path: &Path) {
 /// for leases to end, so all scenes run in parallel, each in a namespace of its own.
 pub(crate) fn run_story_on(kind: Kind, path: &Path) {
     let server = Server::shared(kind);
+    run_story_at(&server.url(), path);
+}
+
+/// The same on PostgreSQL.
+pub(crate) fn run_story_on_postgres(path: &Path) {
+    if let Some(server) = Postgres::is_present().then(Postgres::shared) {
+        run_story_at(&server.url(), path);
+    }
+}
+
+fn run_story_at(url: &str, path: &Path) {
     let story = Story::read(path);
     play_at_once(path, playable_scenes(&story), |scene| {
         let kill_notice = KillNotice::AtTheEndOfTheLease(killed_sessions(scene));
-        Program::new(Lab::at(server.url()), kill_notice)
+        Program::new(Lab::at(url), kill_notice)
     });
 }
 

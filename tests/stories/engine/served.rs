@@ -21,6 +21,7 @@ use super::step::{Acquire, Label, Step};
 use super::{Engine, break_reply, play, play_at_once};
 use crate::support::Lab;
 use crate::support::serve::{self, LockServer, Next};
+use crate::support::servers::postgres::Postgres;
 use crate::support::servers::{Kind, Server};
 
 /// Plays every scene of a story that clients can express, on the embedded store.
@@ -35,6 +36,13 @@ pub(crate) fn run_story(path: &Path) {
 pub(crate) fn run_story_on(kind: Kind, path: &Path) {
     let server = Server::shared(kind);
     play_at_once(path, scenes(&Story::read(path)), |_| Served::new(Lab::at(server.url())));
+}
+
+/// The same on PostgreSQL.
+pub(crate) fn run_story_on_postgres(path: &Path) {
+    if let Some(server) = Postgres::is_present().then(Postgres::shared) {
+        play_at_once(path, scenes(&Story::read(path)), |_| Served::new(Lab::at(server.url())));
+    }
 }
 
 /// The number of the scenes of a story that clients can express.

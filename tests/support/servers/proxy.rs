@@ -62,8 +62,13 @@ struct Connection {
 impl Proxy {
     /// Starts a proxy for a server.
     pub(crate) fn new(server: &Server) -> Self {
+        Self::before(server.socket())
+    }
+
+    /// Starts a proxy for a server with this socket.
+    pub(crate) fn before(server: PathBuf) -> Self {
         let folder = tempfile::Builder::new().prefix("rlock-proxy-").tempdir().expect("a folder can be made");
-        let shared = Shared { server: server.socket(), state: Mutex::default(), changed: Condvar::new() };
+        let shared = Shared { server, state: Mutex::default(), changed: Condvar::new() };
         let proxy = Self { shared: Arc::new(shared), folder };
         let listener = UnixListener::bind(proxy.socket()).expect("the folder is new");
         let shared = Arc::clone(&proxy.shared);
@@ -89,8 +94,13 @@ impl Proxy {
         format!("redis+unix://{}", self.socket().display())
     }
 
+    /// The same for PostgreSQL, which names the folder alone.
+    pub(crate) fn postgres_url(&self) -> String {
+        format!("postgres://tester@/postgres?host={}", self.folder.path().display())
+    }
+
     fn socket(&self) -> PathBuf {
-        self.folder.path().join("socket")
+        self.folder.path().join(".s.PGSQL.5432")
     }
 
     /// The number of requests since the start of the proxy.

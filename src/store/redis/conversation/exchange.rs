@@ -14,10 +14,10 @@ use redis::{Cmd, ServerError, Value};
 use super::verdict::Verdict;
 use crate::lock::request::SessionId;
 use crate::store::lease_client::{Command, FailureClass, LeaseReply};
+use crate::store::node::Node;
 use crate::store::redis::codec::{Call, NEEDED_MAX, ScriptReply, Setting};
 use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::interface::{Action, Redirect, Seek};
-use crate::store::redis::node::Node;
 use crate::store::redis::target::{Kind, Target};
 use crate::system::clock::Boottime;
 

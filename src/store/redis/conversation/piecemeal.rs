@@ -72,7 +72,7 @@ impl Piecemeal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::redis::node::Node;
+    use crate::store::node::Node;
 
     const SINCE: Boottime = Boottime::since_boot(Duration::from_secs(7));
     const LONG: Duration = Duration::from_secs(30);

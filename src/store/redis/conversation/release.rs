@@ -62,11 +62,12 @@ fn told(reply: Result<ScriptReply, Failure>, late: Option<ScriptReply>) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::network::NetworkError;
     use crate::store::redis::failure::ErrorKind;
 
     #[test]
     fn late_reply_counts_if_the_later_release_found_nothing_or_failed() {
-        let failure = ErrorKind::Refused.of("h");
+        let failure = ErrorKind::Network(NetworkError::Refused).of("h");
         let (held, other) = (ScriptReply::Released(vec![7]), ScriptReply::Released(vec![8]));
         for (first, late, expected) in [
             (Ok(ScriptReply::Unknown), Some(held.clone()), Ok(held.clone())),

@@ -12,8 +12,9 @@ use crate::lock::request::{self, Job, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::store::error::Error;
 use crate::store::lease_client::{Command, LeaseClient};
+use crate::store::network::{NetworkError, Stage};
 use crate::store::redis::codec::Call;
-use crate::store::redis::failure::{ErrorKind, Failure, Stage};
+use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::interface::Action;
 use crate::store::redis::keys;
 use crate::store::redis::target::Kind;
@@ -111,7 +112,9 @@ impl Session {
         match exchange.judge(error) {
             Verdict::Failure(kind) => Err(exchange.failure(kind)),
             Verdict::Redirect(redirect) => exchange.follow(redirect),
-            Verdict::NoScript | Verdict::TryAgain => Err(exchange.failure(ErrorKind::Closed(Stage::Used))),
+            Verdict::NoScript | Verdict::TryAgain => {
+                Err(exchange.failure(ErrorKind::Network(NetworkError::Closed(Stage::Used))))
+            }
         }
     }
 

@@ -14,7 +14,8 @@ use super::session::Session;
 use crate::lock::request::{Job, Request, SessionId};
 use crate::store::handle::Released;
 use crate::store::lease_client::{Command, LeaseReply, State, ToRelease, old_limit, take_back};
-use crate::store::redis::failure::{ErrorKind, Failure, Stage};
+use crate::store::network::{NetworkError, Stage};
+use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::interface::{Action, Conversation, Event};
 use crate::store::redis::keys;
 use crate::store::sessions;
@@ -272,7 +273,10 @@ impl SharedConversation {
         }
         if member.until(self.heard).is_some_and(|until| until <= now) {
             let earlier = member.trouble.as_ref().map(|trouble| &trouble.failure).or(self.exchange.outage());
-            let failure = self.exchange.failure(ErrorKind::TimedOut(Stage::Connecting)).prefer(earlier.cloned());
+            let failure = self
+                .exchange
+                .failure(ErrorKind::Network(NetworkError::TimedOut(Stage::Connecting)))
+                .prefer(earlier.cloned());
             self.fail(id, failure, now);
             return true;
         }

@@ -10,11 +10,12 @@ use crate::lock::mode::Mode;
 use crate::lock::request::{Claim, Job, Process, Request, SessionId, Terms};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
+use crate::store::network::{NetworkError, Stage};
+use crate::store::node::Node;
 use crate::store::redis::codec::{Setting, Wake};
-use crate::store::redis::failure::{ErrorKind, Failure, Stage};
+use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::interface::{Action, Conversation, Event, Seek};
 use crate::store::redis::keys::Keyspace;
-use crate::store::redis::node::Node;
 use crate::store::redis::scripts;
 use crate::store::redis::target::Target;
 use crate::system::clock::Boottime;
@@ -111,7 +112,7 @@ fn channel(session: SessionId) -> String {
 }
 
 pub(super) fn timed_out() -> Event {
-    Event::TimedOut(failure(ErrorKind::TimedOut(Stage::Used)))
+    Event::TimedOut(failure(ErrorKind::Network(NetworkError::TimedOut(Stage::Used))))
 }
 
 /// Handles an event and a tick, and returns the actions that follow.

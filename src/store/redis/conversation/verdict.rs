@@ -2,13 +2,13 @@
 
 use redis::{ServerError, ServerErrorKind};
 
+use crate::store::node::Node;
 use crate::store::redis::failure::ErrorKind;
 use crate::store::redis::interface::Redirect;
-use crate::store::redis::node::Node;
 use crate::store::redis::target::{Kind, Target};
 
 /// What to do after an error reply.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(super) enum Verdict {
     /// Send the source of the script.
     NoScript,

@@ -1,8 +1,11 @@
 //! Tests that the error replies of Redis 6.2, 7.0 and 8.2 and Valkey 9.1 are classified.
 
 use redis::{ServerError, Value};
+use rustix::io::Errno;
 
 use super::*;
+use crate::store::network::{NetworkError, Stage};
+use crate::words::reason;
 
 fn error(text: &str) -> ServerError {
     match redis::parse_redis_value(format!("-{text}\r\n").as_bytes()) {
@@ -146,15 +149,18 @@ fn failures_that_may_pass_soon_are_transient() {
         assert!(!ErrorKind::from_reply(&error(text)).of("h").is_transient(), "{text}");
     }
     for errno in [Errno::CONNREFUSED, Errno::NOENT, Errno::HOSTUNREACH, Errno::CONNRESET, Errno::TIMEDOUT, Errno::IO] {
-        assert!(ErrorKind::from_kernel(errno, Stage::Connecting).of("h").is_transient(), "{errno}");
+        assert!(
+            ErrorKind::Network(NetworkError::from_kernel(errno, Stage::Connecting)).of("h").is_transient(),
+            "{errno}"
+        );
     }
-    assert!(!ErrorKind::from_kernel(Errno::ACCESS, Stage::Connecting).of("h").is_transient());
+    assert!(!ErrorKind::Network(NetworkError::from_kernel(Errno::ACCESS, Stage::Connecting)).of("h").is_transient());
 }
 
 /// A proxy without a server behind it accepts and closes, before or after the TLS handshake.
 #[test]
 fn closed_connection_advises_what_its_url_lacks() {
-    let remedy = |stage| ErrorKind::Closed(stage).of("h").words().remedy.expect("there is one");
+    let remedy = |stage| ErrorKind::Network(NetworkError::Closed(stage)).of("h").words().remedy.expect("there is one");
     for stage in [Stage::Connecting, Stage::Handshake, Stage::Silent, Stage::Encrypted] {
         assert!(remedy(stage).contains("whether a proxy has no server behind it"), "{stage:?}");
         assert_eq!(remedy(stage).contains("write rediss://"), stage == Stage::Silent, "{stage:?}");
@@ -165,13 +171,13 @@ fn closed_connection_advises_what_its_url_lacks() {
 fn message_names_the_server_and_what_to_do() {
     let said = |kind: ErrorKind| kind.of("redis://h:1").to_string();
     assert_eq!(
-        said(ErrorKind::Refused),
+        said(ErrorKind::Network(NetworkError::Refused)),
         "'redis://h:1' refused the connection; start the server, or correct the address"
     );
     // The words of the system depend on the C library.
     let unreachable = reason(&Errno::NETUNREACH);
     assert_eq!(
-        said(ErrorKind::from_kernel(Errno::NETUNREACH, Stage::Connecting)),
+        said(ErrorKind::Network(NetworkError::from_kernel(Errno::NETUNREACH, Stage::Connecting))),
         format!("'redis://h:1' cannot be reached: {unreachable}; check the address and the network")
     );
     assert_eq!(
@@ -194,15 +200,15 @@ fn class_depends_on_failure_and_store() {
     use FailureClass::{Absent, Permanent, Transient, WrongServer};
     let text = String::new;
     for (failure, expected) in [
-        (Refused, [Absent, Transient]),
-        (NoSocket, [Absent, Transient]),
-        (Unresolved(text()), [Absent, Transient]),
-        (Unreachable(text()), [Absent, Transient]),
+        (Network(NetworkError::Refused), [Absent, Transient]),
+        (Network(NetworkError::NoSocket), [Absent, Transient]),
+        (Network(NetworkError::Unresolved(text())), [Absent, Transient]),
+        (Network(NetworkError::Unreachable(text())), [Absent, Transient]),
         (ReadOnly, [WrongServer, Transient]),
         (OutOfMemory, [WrongServer, Transient]),
-        (TimedOut(Stage::Used), [Transient, Transient]),
-        (Closed(Stage::Used), [Transient, Transient]),
-        (ConnectionFailed(text()), [Transient, Transient]),
+        (Network(NetworkError::TimedOut(Stage::Used)), [Transient, Transient]),
+        (Network(NetworkError::Closed(Stage::Used)), [Transient, Transient]),
+        (Network(NetworkError::ConnectionFailed(text())), [Transient, Transient]),
         (Loading, [Transient, Transient]),
         (ClusterDown, [Transient, Transient]),
         (Migrating, [Transient, Transient]),
@@ -211,10 +217,10 @@ fn class_depends_on_failure_and_store() {
         (CannotSave, [Transient, Transient]),
         (TooFewReplicas, [Transient, Transient]),
         (TooManyClients, [Transient, Transient]),
-        (QueueFull, [Transient, Transient]),
+        (Network(NetworkError::QueueFull), [Transient, Transient]),
         (NotTheMaster, [Transient, Transient]),
         (LostReplica, [Transient, Transient]),
-        (NotAllowed, [Permanent, Permanent]),
+        (Network(NetworkError::NotAllowed), [Permanent, Permanent]),
         (NoPassword, [Permanent, Permanent]),
         (TooOld, [Permanent, Permanent]),
         (UnexpectedReply, [Permanent, Permanent]),

@@ -11,16 +11,17 @@ use std::time::Duration;
 use redis::{Cmd, Parser, PushKind, ServerError, Value};
 use rustix::event::PollFlags;
 
-use super::stream::{Received, Stream, connect_tcp, connect_unix};
 use super::tls;
-use crate::store::redis::credentials::Credentials;
-use crate::store::redis::failure::{ErrorKind, Failure, Right, Stage};
+use crate::store::credentials::Credentials;
+use crate::store::network::order::Order;
+use crate::store::network::stream::{Received, Stream, connect_tcp, connect_unix};
+use crate::store::network::{NetworkError, Stage};
+use crate::store::node::Node;
+use crate::store::redis::failure::{ErrorKind, Failure, Right};
 use crate::store::redis::interface::Event;
-use crate::store::redis::node::Node;
 use crate::store::redis::nodes::{Known, all_of};
-use crate::store::redis::order::Order;
-use crate::store::redis::secrets::Password;
 use crate::store::redis::target::{Kind, Login, Target};
+use crate::store::secrets::Password;
 use crate::system::clock::Boottime;
 
 /// The first byte of a TLS server that received plain text: an alert, or a part of a handshake.
@@ -173,13 +174,13 @@ impl Link {
             (Way::Socket(address), _) => connect_tcp(address),
             (Way::Path, Node::Unix(path)) => connect_unix(path),
             (Way::Path, Node::Tcp { .. }) | (Way::Unknown, _) => {
-                Err(ErrorKind::Unresolved("it has no address".to_owned()))
+                Err(NetworkError::Unresolved("it has no address".to_owned()))
             }
         };
         let tls = tls::client(target, node);
         let stream = tls.and_then(|tls| Ok(Stream::over(socket?, connected.is_some(), tls)));
         Ok(Self {
-            stream: stream.map_err(|kind| kind.of(&server))?,
+            stream: stream.map_err(|error| ErrorKind::Network(error).of(&server))?,
             server,
             node: node.clone(),
             db: target.db,
@@ -240,7 +241,7 @@ impl Link {
     /// stops sending leaves the caller time for its signals and timers. Before `None`, the link
     /// hands out everything that it has read.
     pub(super) fn advance(&mut self) -> Result<Option<Event>, Failure> {
-        let wrote = self.stream.write().map_err(|kind| self.failure(kind))?;
+        let wrote = self.stream.write().map_err(|error| self.failure(error))?;
         loop {
             while let Some(value) = self.parse()? {
                 if let Some(event) = self.sort(value)? {
@@ -252,10 +253,10 @@ impl Link {
             if std::mem::take(&mut self.has_read) || wrote {
                 return Ok(None);
             }
-            match self.stream.read(&mut self.inbox.bytes).map_err(|kind| self.failure(kind))? {
+            match self.stream.read(&mut self.inbox.bytes).map_err(|error| self.failure(error))? {
                 Received::Bytes => self.has_read = true,
                 Received::Nothing => return Ok(None),
-                Received::End => return Err(self.failure(ErrorKind::Closed(self.stage()))),
+                Received::End => return Err(self.failure(ErrorKind::Network(NetworkError::Closed(self.stage())))),
             }
         }
     }
@@ -270,7 +271,7 @@ impl Link {
             Err(_) if self.inbox.is_over() => Err(self.failure(ErrorKind::ReplyTooLong)),
             Err(_) if self.inbox.ran_dry => Ok(None),
             Err(_) if self.inbox.first.is_some_and(|first| TLS_RECORDS.contains(&first)) => {
-                Err(self.failure(ErrorKind::IsTls))
+                Err(self.failure(ErrorKind::Network(NetworkError::IsTls)))
             }
             Err(_) => Err(self.failure(ErrorKind::NotRedis)),
         }
@@ -302,7 +303,7 @@ impl Link {
             (Some(Expected::Hello), Err(error)) => {
                 self.refused_hello = Some(error);
                 // The subscription behind it makes the connection useless for other commands.
-                Err(self.failure(ErrorKind::Closed(Stage::Used)))
+                Err(self.failure(ErrorKind::Network(NetworkError::Closed(Stage::Used))))
             }
             (Some(expected), Err(error)) => expected.failed(&error).map_or(Ok(None), |kind| Err(self.failure(kind))),
             (Some(Expected::Nodes), Ok(reply)) => {
@@ -342,7 +343,9 @@ impl Link {
                 self.expected.pop_front();
             }
             // The slot has moved, and its publishers with it.
-            PushKind::Unsubscribe | PushKind::SUnsubscribe => return Err(self.failure(ErrorKind::Closed(Stage::Used))),
+            PushKind::Unsubscribe | PushKind::SUnsubscribe => {
+                return Err(self.failure(ErrorKind::Network(NetworkError::Closed(Stage::Used))));
+            }
             _ => {}
         }
         Ok(None)
@@ -365,15 +368,15 @@ impl Link {
 
     /// The failure when no reply came in time.
     pub(super) fn timeout_failure(&self) -> Failure {
-        self.failure(ErrorKind::TimedOut(self.stage()))
+        self.failure(ErrorKind::Network(NetworkError::TimedOut(self.stage())))
     }
 
     fn stage(&self) -> Stage {
         if self.is_used { Stage::Used } else { self.stream.stage() }
     }
 
-    fn failure(&self, kind: ErrorKind) -> Failure {
-        kind.in_database(self.db).of(&self.server)
+    fn failure(&self, kind: impl Into<ErrorKind>) -> Failure {
+        kind.into().in_database(self.db).of(&self.server)
     }
 }
 

@@ -4,30 +4,26 @@
 //! A lookup that may block runs in a thread, which closes a pipe when it ends. The connection over
 //! which a server was found is handed over.
 
-use std::io::{PipeReader, PipeWriter, pipe};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use rustix::event::PollFlags;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 use super::link::{Address, Link, Way};
-use super::pool::Pool;
 use super::resolve::{known, resolve};
 use super::{sentinels, waiting};
-use crate::store::redis::failure::{ErrorKind, Failure, Stage};
+use crate::store::credentials::Refused;
+use crate::store::network::lookup::{self as network, NoResult};
+use crate::store::network::{NetworkError, Stage};
+use crate::store::node::Node;
+use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::interface::Seek;
-use crate::store::redis::node::Node;
 use crate::store::redis::target::{Kind, Target};
 use crate::system::clock::Boottime;
 use crate::words::reason;
-
-/// The threads of all lookups. Nothing ends a thread that is blocked in the resolver, so their
-/// number has a limit.
-static THREADS: Pool = Pool::new(16);
 
 /// The state of a search.
 pub(super) enum Located {
@@ -39,11 +35,7 @@ pub(super) enum Located {
 
 /// A lookup in a thread.
 pub(super) struct Lookup {
-    /// Ends with the lookup.
-    end: PipeReader,
-    /// Lives as long as somebody waits for the result.
-    _waits: Arc<()>,
-    found: Receiver<Result<Address, Failure>>,
+    found: network::Lookup<Result<Address, Failure>>,
     server: String,
 }
 
@@ -126,44 +118,37 @@ fn search(
     server: String,
     find: impl FnOnce(&Arc<Target>) -> Result<Address, Failure> + Send + 'static,
 ) -> Result<Lookup, Failure> {
-    let (sender, found) = channel();
-    let waits = Arc::new(());
     let (target, named) = (Arc::clone(target), server.clone());
-    let begin = |(end, running): (PipeReader, PipeWriter)| {
-        let run = move || {
-            let renewed = target.credentials.renew().map_err(|kind| kind.of(&named));
-            // Nobody may wait for the result any more.
-            let _ = sender.send(renewed.and_then(|()| find(&target)));
-            drop(running);
-        };
-        THREADS.run(&waits, run).map(|()| end)
+    let run = move || {
+        target.credentials.renew().map_err(|Refused| ErrorKind::WrongPassword.of(&named))?;
+        find(&target)
     };
-    match pipe().and_then(begin) {
-        Ok(end) => Ok(Lookup { end, _waits: waits, found, server }),
-        Err(error) => Err(ErrorKind::ConnectionFailed(format!("cannot look for it: {}", reason(&error))).of(&server)),
+    match network::Lookup::begin(run) {
+        Ok(found) => Ok(Lookup { found, server }),
+        Err(error) => {
+            let why = format!("cannot look for it: {}", reason(&error));
+            Err(ErrorKind::Network(NetworkError::ConnectionFailed(why)).of(&server))
+        }
     }
 }
 
 impl Lookup {
     /// The descriptor to poll.
     pub(super) fn descriptor(&self) -> (BorrowedFd<'_>, PollFlags) {
-        (self.end.as_fd(), PollFlags::IN)
+        self.found.descriptor()
     }
 
     /// The result, once there is one. It is given once.
     pub(super) fn result(&self) -> Option<Result<Address, Failure>> {
-        match self.found.try_recv() {
-            Ok(result) => Some(result),
-            Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => {
-                Some(Err(ErrorKind::ConnectionFailed("the search for it failed".to_owned()).of(&self.server)))
-            }
-        }
+        self.found.result().unwrap_or_else(|NoResult| {
+            let error = NetworkError::ConnectionFailed("the search for it failed".to_owned());
+            Some(Err(ErrorKind::Network(error).of(&self.server)))
+        })
     }
 
     /// The failure when the lookup takes too long.
     pub(super) fn timeout_failure(&self) -> Failure {
-        ErrorKind::TimedOut(Stage::Connecting).of(&self.server)
+        ErrorKind::Network(NetworkError::TimedOut(Stage::Connecting)).of(&self.server)
     }
 }
 
@@ -184,7 +169,7 @@ fn in_turn(target: &Target, nodes: &[Node], deadline: Boottime) -> Result<Addres
             Err(_) => {}
         }
     }
-    Err(worst.unwrap_or_else(|| ErrorKind::TimedOut(Stage::Connecting).of(&target.shown())))
+    Err(worst.unwrap_or_else(|| ErrorKind::Network(NetworkError::TimedOut(Stage::Connecting)).of(&target.shown())))
 }
 
 fn node_of_cluster(target: &Target, node: &Node, deadline: Boottime) -> Result<Address, Failure> {

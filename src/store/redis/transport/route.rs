@@ -14,9 +14,10 @@ use rustix::event::PollFlags;
 
 use super::link::{Address, Expected, Link, Way};
 use super::locate::{Located, Lookup, check_master, locate};
-use crate::store::redis::failure::{ErrorKind, Failure, Stage};
+use crate::store::network::{NetworkError, Stage};
+use crate::store::node::Node;
+use crate::store::redis::failure::{ErrorKind, Failure};
 use crate::store::redis::interface::{Action, Conversation, Event, Seek, Transport};
-use crate::store::redis::node::Node;
 use crate::store::redis::target::{Kind, Target};
 use crate::system::clock::Boottime;
 
@@ -161,7 +162,7 @@ impl Route {
             State::Locating(lookup) => lookup.timeout_failure(),
             State::Closed => {
                 let node = self.connection.node.as_ref().unwrap_or(&self.target.nodes[0]);
-                ErrorKind::TimedOut(Stage::Connecting).of(&self.target.shown_node(node))
+                ErrorKind::Network(NetworkError::TimedOut(Stage::Connecting)).of(&self.target.shown_node(node))
             }
         }
     }

@@ -13,11 +13,12 @@ use std::time::Duration;
 use redis::{ServerError, Value};
 
 use super::link::{Address, Link, replicas_of};
-use super::pool::Pool;
 use super::resolve::resolve;
 use super::waiting;
-use crate::store::redis::failure::{ErrorKind, Failure, Right, Stage};
-use crate::store::redis::node::Node;
+use crate::store::network::pool::Pool;
+use crate::store::network::{NetworkError, Stage};
+use crate::store::node::Node;
+use crate::store::redis::failure::{ErrorKind, Failure, Right};
 use crate::store::redis::target::{Kind, Target};
 use crate::system::clock::Boottime;
 
@@ -101,7 +102,9 @@ fn newest(target: &Arc<Target>, deadline: Boottime) -> Result<Answer, Failure> {
             Err(_) => break,
         }
     }
-    best.ok_or_else(|| worst.unwrap_or_else(|| ErrorKind::TimedOut(Stage::Connecting).of(&target.shown())))
+    best.ok_or_else(|| {
+        worst.unwrap_or_else(|| ErrorKind::Network(NetworkError::TimedOut(Stage::Connecting)).of(&target.shown()))
+    })
 }
 
 /// Asks the Sentinel at `node`.

@@ -3,7 +3,7 @@
 use super::super::testing::*;
 use super::*;
 use crate::lock::request::SessionId;
-use crate::store::redis::failure::Stage;
+use crate::store::network::{NetworkError, Stage};
 use crate::store::redis::interface::Event;
 
 fn call() -> Call {
@@ -106,7 +106,11 @@ fn connection_opens_only_when_closed_and_due() {
     };
     let later = || {
         let mut exchange = open(SINGLE);
-        exchange.reconnect(failure(ErrorKind::Refused), START + Duration::from_secs(1), Action::Close);
+        exchange.reconnect(
+            failure(ErrorKind::Network(NetworkError::Refused)),
+            START + Duration::from_secs(1),
+            Action::Close,
+        );
         exchange
     };
     let rows: [(Begin, [bool; 2]); 4] =
@@ -180,9 +184,12 @@ fn lost_connection_drops_the_commands_in_flight() {
 fn outage_keeps_the_most_specific_failure_and_ends_with_an_answer() {
     let mut exchange = open(SINGLE);
     for (kind, kept) in [
-        (ErrorKind::TimedOut(Stage::Used), ErrorKind::TimedOut(Stage::Used)),
-        (ErrorKind::Refused, ErrorKind::Refused),
-        (ErrorKind::TimedOut(Stage::Connecting), ErrorKind::Refused),
+        (
+            ErrorKind::Network(NetworkError::TimedOut(Stage::Used)),
+            ErrorKind::Network(NetworkError::TimedOut(Stage::Used)),
+        ),
+        (ErrorKind::Network(NetworkError::Refused), ErrorKind::Network(NetworkError::Refused)),
+        (ErrorKind::Network(NetworkError::TimedOut(Stage::Connecting)), ErrorKind::Network(NetworkError::Refused)),
         (ErrorKind::Loading, ErrorKind::Loading),
     ] {
         exchange.reconnect(failure(kind), START, Action::Close);

@@ -4,7 +4,7 @@ use super::super::testing::*;
 use super::*;
 use crate::lock::request::Terms;
 use crate::store::handle::Released;
-use crate::store::redis::failure::Stage;
+use crate::store::network::{NetworkError, Stage};
 
 fn begin(url: &str, replicas: u32) -> HoldConversation {
     let replicas = Replicas { count: replicas, on_disk: false };
@@ -151,8 +151,8 @@ fn release_of_an_unanswered_request_is_sent_if_the_request_may_have_left() {
     let states: [fn(&str) -> HoldConversation; 2] = [locating, asking];
     let rows: Vec<(&str, Option<Make>, [bool; 2])> = vec![
         ("no event", None, [false, true]),
-        ("closed connection", Some(|| failed(ErrorKind::Closed(Stage::Used))), [false, true]),
-        ("refused connection", Some(|| failed(ErrorKind::Refused)), [false, false]),
+        ("closed connection", Some(|| failed(ErrorKind::Network(NetworkError::Closed(Stage::Used)))), [false, true]),
+        ("refused connection", Some(|| failed(ErrorKind::Network(NetworkError::Refused))), [false, false]),
         ("rejected login", Some(|| failed(ErrorKind::WrongPassword)), [false, true]),
         ("busy", Some(busy), [false, false]),
         ("error reply", Some(|| error_reply("NOPERM x")), [false, false]),
@@ -194,7 +194,7 @@ fn absent_server_is_tried_again_until_the_limit_and_then_told() {
             if has_address {
                 conversation.on(Event::Connecting(node(1)), now);
             }
-            conversation.on(failed(ErrorKind::Refused), now);
+            conversation.on(failed(ErrorKind::Network(NetworkError::Refused)), now);
         };
         let mut now = START;
         while now < START + CONNECT_TIMEOUT / 2 {
@@ -299,7 +299,7 @@ fn backoff_grows_with_each_failure_and_ends_with_an_answer() {
     let mut pauses = Vec::new();
     let mut now = START;
     for _ in 0..4 {
-        conversation.on(failed(ErrorKind::Refused), now);
+        conversation.on(failed(ErrorKind::Network(NetworkError::Refused)), now);
         let at_next = conversation.timeout().unwrap();
         pauses.push(at_next - now);
         now = at_next;
@@ -309,7 +309,7 @@ fn backoff_grows_with_each_failure_and_ends_with_an_answer() {
     conversation.on(Event::Connecting(node(1)), now);
     conversation.on(granted(), now);
     assert!(conversation.exchange.outage().is_none());
-    conversation.on(failed(ErrorKind::Refused), now);
+    conversation.on(failed(ErrorKind::Network(NetworkError::Refused)), now);
     assert_eq!(conversation.timeout(), Some(now), "the first failure has no pause");
 }
 
@@ -451,7 +451,7 @@ fn grant_is_lost_if_its_lease_ends_before_the_replicas_have_it() {
     at(&mut conversation, START);
     conversation.on(Event::Connecting(node(1)), START);
     assert_eq!(after(&mut conversation, granted(), START), "WAIT");
-    let broken = failed(ErrorKind::Closed(Stage::Used));
+    let broken = failed(ErrorKind::Network(NetworkError::Closed(Stage::Used)));
     assert_eq!(after(&mut conversation, broken, START), "close, open 1, subscribe, renew");
     conversation.on(Event::Connecting(node(1)), START);
     assert_eq!(after(&mut conversation, reply(&["granted", "30", "7", "8"]), START), "WAIT");

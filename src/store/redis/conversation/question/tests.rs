@@ -3,6 +3,7 @@
 use super::super::testing::*;
 use super::*;
 use crate::lock::request::SessionId;
+use crate::store::network::NetworkError;
 
 const UNTIL: Boottime = Boottime::since_boot(Duration::from_secs(1_010));
 const OLD_UNTIL: Boottime = Boottime::since_boot(Duration::from_secs(1_001));
@@ -62,11 +63,13 @@ fn script_call_after_each_event() {
 
 #[test]
 fn refused_connection_is_retried_only_at_the_right_server() {
-    for (retry, expected) in [(Retry::WhileUp, "Refused"), (Retry::WhileDown, "open"), (Retry::Never, "Refused")] {
+    for (retry, expected) in
+        [(Retry::WhileUp, "Network(Refused)"), (Retry::WhileDown, "open"), (Retry::Never, "Network(Refused)")]
+    {
         let mut exchange = exchange(SINGLE);
         let mut question = Question::call(&mut exchange, call(), retry, UNTIL);
         assert_eq!(at(&mut question, START), "open 0, release");
-        after(&mut question, failed(ErrorKind::Refused), START);
+        after(&mut question, failed(ErrorKind::Network(NetworkError::Refused)), START);
         assert_eq!(result(&question), expected, "{retry:?}");
     }
 }
@@ -76,11 +79,11 @@ fn deadline_ends_a_question_with_the_most_specific_failure() {
     let mut exchange = open(SINGLE);
     let mut question = Question::call(&mut exchange, call(), Retry::WhileDown, UNTIL);
     at(&mut question, START);
-    after(&mut question, failed(ErrorKind::Refused), START);
+    after(&mut question, failed(ErrorKind::Network(NetworkError::Refused)), START);
     assert_eq!(question.timeout(), Some(START + RETRY_AFTER));
     assert_eq!(at(&mut question, UNTIL), "report timeout");
     after(&mut question, timed_out(), UNTIL);
-    assert_eq!(result(&question), "Refused");
+    assert_eq!(result(&question), "Network(Refused)");
 }
 
 #[test]
@@ -159,6 +162,6 @@ fn connection_that_failed_before_anything_left_leaves_no_doubt() {
     let mut exchange = exchange(SINGLE);
     let mut question = Question::call(&mut exchange, call(), Retry::WhileDown, UNTIL);
     assert_eq!(at(&mut question, START), "open 0, release");
-    after(&mut question, failed(ErrorKind::Refused), START);
+    after(&mut question, failed(ErrorKind::Network(NetworkError::Refused)), START);
     assert!(!question.is_in_doubt());
 }

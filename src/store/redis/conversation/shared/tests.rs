@@ -4,6 +4,7 @@ use super::super::testing::*;
 use super::*;
 use crate::lock::lease::Lease;
 use crate::store::handle::Standing;
+use crate::store::network::{NetworkError, Stage};
 
 const fn id(number: u8) -> SessionId {
     SessionId([number; 16])
@@ -144,7 +145,7 @@ fn failure_concerns_one_session_or_all() {
         ),
         (
             "closed connection",
-            || failed(ErrorKind::Closed(Stage::Used)),
+            || failed(ErrorKind::Network(NetworkError::Closed(Stage::Used))),
             [("close, open 1, acquire, acquire", ""), (both_renew, ""), (both_renew, "")],
         ),
         (
@@ -158,7 +159,7 @@ fn failure_concerns_one_session_or_all() {
         ),
         (
             "refused connection",
-            || failed(ErrorKind::Refused),
+            || failed(ErrorKind::Network(NetworkError::Refused)),
             [("close, open 1, acquire, acquire", ""), (both_renew, ""), (both_renew, "")],
         ),
     ];
@@ -267,7 +268,10 @@ fn release_of_a_grant_that_is_gone_reports_the_loss_unless_in_doubt_or_late() {
     }
     let mut conversation = held(SINGLE, 1);
     release(&mut conversation, 1, START);
-    assert_eq!(after(&mut conversation, failed(ErrorKind::Closed(Stage::Used)), START), "close, open 1, release");
+    assert_eq!(
+        after(&mut conversation, failed(ErrorKind::Network(NetworkError::Closed(Stage::Used))), START),
+        "close, open 1, release"
+    );
     conversation.on(reply(&["unknown"]), START);
     assert_eq!(reports(&mut conversation), "1 released", "the first release may have been carried out");
 }
@@ -311,7 +315,7 @@ fn release_of_a_request_that_never_left_sends_nothing() {
         for _ in 0..3 {
             let now = conversation.timeout().unwrap();
             at(conversation, now);
-            conversation.on(failed(ErrorKind::Refused), now);
+            conversation.on(failed(ErrorKind::Network(NetworkError::Refused)), now);
         }
         conversation.timeout().unwrap() - Duration::from_millis(1)
     };
@@ -348,7 +352,7 @@ fn release_that_nobody_awaits_is_tried_until_the_lease_ends() {
         now = now.max(next);
         if at(&mut conversation, now).contains("open") {
             attempts += 1;
-            conversation.on(failed(ErrorKind::Refused), now);
+            conversation.on(failed(ErrorKind::Network(NetworkError::Refused)), now);
         }
         assert!(attempts < 100, "retries slow down");
     }
@@ -449,7 +453,7 @@ fn failed_release_is_reported_at_its_limit_and_tried_until_the_lease_ends() {
         now = now.max(conversation.timeout().unwrap());
         let actions = at(&mut conversation, now);
         if actions.contains("open") {
-            conversation.on(failed(ErrorKind::Refused), now);
+            conversation.on(failed(ErrorKind::Network(NetworkError::Refused)), now);
         } else if actions.contains("report timeout") {
             conversation.on(timed_out(), now);
         }
@@ -497,7 +501,7 @@ fn unanswered_requests_are_made_again_in_the_order_of_their_arrival() {
     }
     let now = START + Duration::from_millis(3);
     conversation.on(Event::Connecting(node(1)), now);
-    conversation.on(failed(ErrorKind::Closed(Stage::Used)), now);
+    conversation.on(failed(ErrorKind::Network(NetworkError::Closed(Stage::Used))), now);
     conversation.tick(now);
     let asked: Vec<_> = conversation.exchange.in_flight().collect();
     let session = |asked: &Asked| if let Asked::Session(id, _) = asked { id.0[0] } else { 0 };

@@ -8,9 +8,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::super::race::connect_first;
 use super::super::waiting;
 use super::*;
+use crate::store::network::race::connect_first;
+use crate::store::network::{NetworkError, Stage};
 use crate::system::clock::Boottime;
 
 /// Longer than any test needs on the slowest machine.
@@ -261,7 +262,11 @@ fn errors_are_replies_and_pushes_may_come_between_them() {
     }
     assert!(matches!(link.advance().unwrap(), Some(Event::Reply(Ok(_)))), "the subscription has no reply");
     assert_eq!(link.advance().unwrap(), Some(Event::Message("c".to_owned())));
-    assert_eq!(link.advance().unwrap_err().kind(), &ErrorKind::Closed(Stage::Used), "the subscription has ended");
+    assert_eq!(
+        link.advance().unwrap_err().kind(),
+        &ErrorKind::Network(NetworkError::Closed(Stage::Used)),
+        "the subscription has ended"
+    );
     assert_eq!(link.advance().unwrap(), None);
 }
 
@@ -270,7 +275,7 @@ fn question_times_out_at_its_deadline() {
     let server = Server::new();
     let (mut link, stream) = server.link("", "");
     let failure = waiting::ask(&mut link, &ping(), Boottime::now() + Duration::from_millis(20)).unwrap_err();
-    assert_eq!(failure.kind(), &ErrorKind::TimedOut(Stage::Silent));
+    assert_eq!(failure.kind(), &ErrorKind::Network(NetworkError::TimedOut(Stage::Silent)));
     drop(stream);
 }
 
@@ -309,7 +314,7 @@ fn reply_before_a_close_is_read() {
         Event::Reply(Err(error)) => assert_eq!(ErrorKind::from_reply(&error), ErrorKind::TooManyClients),
         other => panic!("{other:?}"),
     }
-    assert_eq!(arrival(&mut link).unwrap_err().kind(), &ErrorKind::Closed(Stage::Used));
+    assert_eq!(arrival(&mut link).unwrap_err().kind(), &ErrorKind::Network(NetworkError::Closed(Stage::Used)));
 }
 
 #[test]
@@ -320,7 +325,10 @@ fn close_in_the_middle_of_a_reply_is_reported() {
     stream.write_all(b"$10\r\nabc").unwrap();
     drop(stream);
     let failure = arrival(&mut link).unwrap_err();
-    assert!(matches!(failure.kind(), ErrorKind::Closed(_)) && failure.is_transient(), "{failure}");
+    assert!(
+        matches!(failure.kind(), ErrorKind::Network(NetworkError::Closed(_))) && failure.is_transient(),
+        "{failure}"
+    );
 }
 
 #[test]
@@ -328,7 +336,7 @@ fn other_protocols_are_recognised() {
     let cases = [
         (&b"HTTP/1.1 400 Bad Request\r\n"[..], ErrorKind::NotRedis),
         (b"SSH-2.0-OpenSSH_9.2p1\r\n", ErrorKind::NotRedis),
-        (b"\x15\x03\x03\x00\x02\x02\x28", ErrorKind::IsTls),
+        (b"\x15\x03\x03\x00\x02\x02\x28", ErrorKind::Network(NetworkError::IsTls)),
     ];
     for (bytes, kind) in cases {
         let server = Server::new();
@@ -397,7 +405,7 @@ fn question_to_a_peer_that_never_stops_sending_times_out() {
     let (mut link, stream) = server.link("", "");
     let flood = flood(stream, "", ">2\r\n+other\r\n:1\r\n");
     let failure = waiting::ask(&mut link, &ping(), Boottime::now() + Duration::from_millis(20)).unwrap_err();
-    assert_eq!(failure.kind(), &ErrorKind::TimedOut(Stage::Used));
+    assert_eq!(failure.kind(), &ErrorKind::Network(NetworkError::TimedOut(Stage::Used)));
     drop(link);
     flood.join().unwrap();
 }
@@ -482,7 +490,7 @@ fn refused_connection_is_reported() {
     let refused =
         Link::open(&target, address).and_then(|mut link| waiting::ask(&mut link, &ping(), Boottime::now() + PATIENCE));
     let failure = refused.unwrap_err();
-    assert_eq!(failure.kind(), &ErrorKind::Refused);
+    assert_eq!(failure.kind(), &ErrorKind::Network(NetworkError::Refused));
     assert!(failure.to_string().starts_with("'redis://127.0.0.1:1' refused"), "{failure}");
 }
 
@@ -490,7 +498,10 @@ fn refused_connection_is_reported() {
 fn missing_socket_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let target = target(&format!("redis+unix://{}/none", dir.path().display()));
-    assert_eq!(Link::open(&target, address(&target)).err().unwrap().kind(), &ErrorKind::NoSocket);
+    assert_eq!(
+        Link::open(&target, address(&target)).err().unwrap().kind(),
+        &ErrorKind::Network(NetworkError::NoSocket)
+    );
 }
 
 #[test]
@@ -502,7 +513,10 @@ fn full_queue_of_a_unix_socket_is_reported() {
     rustix::net::listen(&socket, 0).unwrap();
     let _first = UnixStream::connect(&path).unwrap();
     let target = target(&format!("redis+unix://{}", path.display()));
-    assert_eq!(Link::open(&target, address(&target)).err().unwrap().kind(), &ErrorKind::QueueFull);
+    assert_eq!(
+        Link::open(&target, address(&target)).err().unwrap().kind(),
+        &ErrorKind::Network(NetworkError::QueueFull)
+    );
 }
 
 #[test]

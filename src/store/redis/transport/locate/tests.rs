@@ -10,6 +10,7 @@ use rustix::event::{PollFd, poll};
 use rustix::io::retry_on_intr;
 
 use super::*;
+use crate::store::network::NetworkError;
 use crate::store::redis::interface::Redirect;
 use crate::system::clock::Boottime;
 
@@ -113,7 +114,10 @@ fn host_name_is_resolved() {
 fn unresolvable_name_is_reported() {
     // The name is too long, so no name server is asked.
     let failure = found(&format!("redis://{}:7", "x".repeat(300)), PATIENCE).err().unwrap();
-    assert!(matches!(failure.kind(), ErrorKind::Unresolved(why) if !why.contains("lookup")), "{failure}");
+    assert!(
+        matches!(failure.kind(), ErrorKind::Network(NetworkError::Unresolved(why)) if !why.contains("lookup")),
+        "{failure}"
+    );
 }
 
 /// Starts a Sentinel that takes the server at this port for the master, by a configuration of this
@@ -190,7 +194,7 @@ fn silent_sentinel_is_not_awaited_for_long() {
     else {
         panic!()
     };
-    assert!(matches!(wait(&lookup).err().unwrap().kind(), ErrorKind::TimedOut(_)));
+    assert!(matches!(wait(&lookup).err().unwrap().kind(), ErrorKind::Network(NetworkError::TimedOut(_))));
 }
 
 /// The columns: what the Sentinels say when the server is looked for, and what they say later.

@@ -8,6 +8,7 @@ use std::thread;
 use tempfile::TempDir;
 
 use super::*;
+use crate::store::network::{NetworkError, Stage};
 use crate::store::redis::interface::Redirect;
 use crate::store::redis::transport::blocking;
 use crate::system::clock::Boottime;
@@ -230,9 +231,9 @@ fn timeout_names_the_stage_of_the_connection() {
         _ => panic!("a timeout is reported"),
     };
     let report = || [Action::ReportTimeout];
-    assert_eq!(stage(server.run(report(), 1)), ErrorKind::TimedOut(Stage::Connecting));
+    assert_eq!(stage(server.run(report(), 1)), ErrorKind::Network(NetworkError::TimedOut(Stage::Connecting)));
     let mut stream = server.connect(false);
     stream.write_all(b"+PONG\r\n").unwrap();
     server.run([ping()], 1);
-    assert_eq!(stage(server.run(report(), 1)), ErrorKind::TimedOut(Stage::Used));
+    assert_eq!(stage(server.run(report(), 1)), ErrorKind::Network(NetworkError::TimedOut(Stage::Used)));
 }

@@ -14,15 +14,16 @@ use rustix::net::{
     sockopt,
 };
 use rustls::ClientConnection;
+use rustls::pki_types::CertificateDer;
 
 use super::tls::{end_of, from_tls};
-use crate::store::redis::failure::{ErrorKind, Stage};
+use super::{NetworkError, Stage};
 
 /// The number of bytes after which a read stops, although the kernel may have more. A peer that
 /// never stops sending then leaves the poll loop time for signals and timers.
 const READ_MAX: usize = 16 * 1024;
 
-pub(super) struct Stream {
+pub(in crate::store) struct Stream {
     socket: OwnedFd,
     /// Whether bytes have passed, so that the other side has accepted the connection.
     is_connected: bool,
@@ -34,7 +35,7 @@ pub(super) struct Stream {
 
 /// The result of a read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Received {
+pub(in crate::store) enum Received {
     Bytes,
     Nothing,
     End,
@@ -42,17 +43,26 @@ pub(super) enum Received {
 
 impl Stream {
     /// Speaks over a socket that is connected, or about to be.
-    pub(super) fn over(socket: OwnedFd, is_connected: bool, tls: Option<ClientConnection>) -> Self {
-        let tls = tls.map(|mut tls| {
-            // No limit, as without TLS: its owner waits for replies before it sends more.
-            tls.set_buffer_limit(None);
-            Box::new(tls)
-        });
-        Self { socket, is_connected, tls, outgoing: Vec::new(), sent: 0 }
+    pub(in crate::store) fn over(socket: OwnedFd, is_connected: bool, tls: Option<ClientConnection>) -> Self {
+        let mut stream = Self { socket, is_connected, tls: None, outgoing: Vec::new(), sent: 0 };
+        tls.into_iter().for_each(|tls| stream.encrypt(tls));
+        stream
+    }
+
+    /// Encrypts what passes from now on.
+    pub(in crate::store) fn encrypt(&mut self, mut tls: ClientConnection) {
+        // No limit, as without TLS: its owner waits for replies before it sends more.
+        tls.set_buffer_limit(None);
+        self.tls = Some(Box::new(tls));
+    }
+
+    /// The certificate that the server has shown, if there is one.
+    pub(in crate::store) fn certificate(&self) -> Option<&CertificateDer<'_>> {
+        self.tls.as_ref()?.peer_certificates()?.first()
     }
 
     /// How far the connection has come while the server has not answered.
-    pub(super) fn stage(&self) -> Stage {
+    pub(in crate::store) fn stage(&self) -> Stage {
         match &self.tls {
             _ if !self.is_connected => Stage::Connecting,
             Some(tls) if tls.is_handshaking() => Stage::Handshake,
@@ -62,23 +72,23 @@ impl Stream {
     }
 
     /// The end of the validity of the server's certificate since 1970, if there is one.
-    pub(super) fn certificate_end(&self) -> Option<Duration> {
-        end_of(self.tls.as_ref()?.peer_certificates()?.first()?)
+    pub(in crate::store) fn certificate_end(&self) -> Option<Duration> {
+        end_of(self.certificate()?)
     }
 
     /// The descriptor and the events to poll for.
-    pub(super) fn descriptor(&self) -> (BorrowedFd<'_>, PollFlags) {
+    pub(in crate::store) fn descriptor(&self) -> (BorrowedFd<'_>, PollFlags) {
         let writes = !self.outgoing.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.wants_write());
         (self.socket.as_fd(), if writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN })
     }
 
     /// The buffer that [`write`](Self::write) sends.
-    pub(super) fn outgoing(&mut self) -> &mut Vec<u8> {
+    pub(in crate::store) fn outgoing(&mut self) -> &mut Vec<u8> {
         &mut self.outgoing
     }
 
     /// Sends as much as the kernel takes; tells whether it took anything.
-    pub(super) fn write(&mut self) -> Result<bool, ErrorKind> {
+    pub(in crate::store) fn write(&mut self) -> Result<bool, NetworkError> {
         if let Some(tls) = &mut self.tls {
             // Its buffer has no limit, so it takes all bytes.
             let _ = tls.writer().write_all(&self.outgoing);
@@ -100,7 +110,7 @@ impl Stream {
                     self.sent = 0;
                     return Ok(false);
                 }
-                Err(error) => return Err(ErrorKind::from_kernel(error, self.stage())),
+                Err(error) => return Err(NetworkError::from_kernel(error, self.stage())),
             }
         }
     }
@@ -125,7 +135,7 @@ impl Stream {
 
     /// Appends what has arrived to `into`, but little more than [`READ_MAX`] bytes. The descriptor
     /// stays ready if the kernel has more.
-    pub(super) fn read(&mut self, into: &mut Vec<u8>) -> Result<Received, ErrorKind> {
+    pub(in crate::store) fn read(&mut self, into: &mut Vec<u8>) -> Result<Received, NetworkError> {
         loop {
             let received = match &mut self.tls {
                 None => read_plain(self.socket.as_fd(), into),
@@ -147,26 +157,26 @@ impl Stream {
                 Err(Errno::AGAIN) => return Ok(Received::Nothing),
                 Err(Errno::INTR) => {}
                 Err(Errno::CONNRESET) => return Ok(Received::End),
-                Err(error) => return Err(ErrorKind::from_kernel(error, self.stage())),
+                Err(error) => return Err(NetworkError::from_kernel(error, self.stage())),
             }
         }
     }
 }
 
 /// Connects to a socket in the file system.
-pub(super) fn connect_unix(path: &Path) -> Result<OwnedFd, ErrorKind> {
+pub(in crate::store) fn connect_unix(path: &Path) -> Result<OwnedFd, NetworkError> {
     let connected = || {
         let socket = socket(AddressFamily::UNIX)?;
         connect(&socket, &SocketAddrUnix::new(path)?).map(|()| socket)
     };
     connected().map_err(|error| match error {
-        Errno::AGAIN => ErrorKind::QueueFull,
-        error => ErrorKind::from_kernel(error, Stage::Connecting),
+        Errno::AGAIN => NetworkError::QueueFull,
+        error => NetworkError::from_kernel(error, Stage::Connecting),
     })
 }
 
 /// Begins to connect to an address.
-pub(super) fn connect_tcp(address: SocketAddr) -> Result<OwnedFd, ErrorKind> {
+pub(in crate::store) fn connect_tcp(address: SocketAddr) -> Result<OwnedFd, NetworkError> {
     let begun = || {
         let socket = socket(if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 })?;
         // Each write is a whole request whose reply somebody awaits.
@@ -176,7 +186,7 @@ pub(super) fn connect_tcp(address: SocketAddr) -> Result<OwnedFd, ErrorKind> {
             Err(error) => Err(error),
         }
     };
-    begun().map_err(|error| ErrorKind::from_kernel(error, Stage::Connecting))
+    begun().map_err(|error| NetworkError::from_kernel(error, Stage::Connecting))
 }
 
 fn socket(family: AddressFamily) -> Result<OwnedFd, Errno> {

@@ -61,7 +61,7 @@ fn missing_socket_and_socket_without_listener_fail_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     let kind = |path: &Path| connect_unix(path).err();
-    assert_eq!(kind(&path), Some(ErrorKind::NoSocket));
+    assert_eq!(kind(&path), Some(NetworkError::NoSocket));
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-    assert_eq!(kind(&path), Some(ErrorKind::Refused));
+    assert_eq!(kind(&path), Some(NetworkError::Refused));
 }

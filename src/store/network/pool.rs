@@ -8,7 +8,7 @@ use std::thread::Builder;
 use crate::system::background;
 
 /// A pool of threads, which start with the jobs and end without.
-pub(super) struct Pool {
+pub(in crate::store) struct Pool {
     /// The largest number of threads.
     max: usize,
     state: Mutex<State>,
@@ -26,7 +26,7 @@ struct Job {
 }
 
 impl Pool {
-    pub(super) const fn new(max: usize) -> Self {
+    pub(in crate::store) const fn new(max: usize) -> Self {
         Self { max, state: Mutex::new(State { threads: 0, queue: VecDeque::new() }) }
     }
 
@@ -34,7 +34,11 @@ impl Pool {
     ///
     /// # Errors
     /// The kernel has no thread to spare.
-    pub(super) fn run(&'static self, wanted: &Arc<()>, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    pub(in crate::store) fn run(
+        &'static self,
+        wanted: &Arc<()>,
+        run: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
         let job = Job { wanted: Arc::downgrade(wanted), run: Box::new(run) };
         let mut state = self.state();
         // The queue must not grow behind jobs that never end.

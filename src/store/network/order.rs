@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What is known of the addresses, which all connections to a store share.
 #[derive(Debug, Default)]
-pub(super) struct Order(Mutex<State>);
+pub(in crate::store) struct Order(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -20,14 +20,14 @@ const SILENT_MAX: usize = 64;
 
 impl Order {
     /// Orders the addresses in which to try them.
-    pub(super) fn sort(&self, addresses: &mut [SocketAddr]) {
+    pub(in crate::store) fn sort(&self, addresses: &mut [SocketAddr]) {
         let State { answered, silent } = &*self.state();
         let turn = |address: &SocketAddr| silent.iter().position(|other| other == address).map_or(0, |place| place + 1);
         addresses.sort_by_key(|address| (turn(address), *answered != Some(*address)));
     }
 
     /// An address has accepted a connection.
-    pub(super) fn accepted(&self, address: SocketAddr) {
+    pub(in crate::store) fn accepted(&self, address: SocketAddr) {
         let mut state = self.state();
         state.silent.retain(|other| *other != address);
         state.silent.push(address);
@@ -37,7 +37,7 @@ impl Order {
     }
 
     /// The server at an address has answered.
-    pub(super) fn answered(&self, address: SocketAddr) {
+    pub(in crate::store) fn answered(&self, address: SocketAddr) {
         let mut state = self.state();
         state.answered = Some(address);
         state.silent.retain(|other| *other != address);

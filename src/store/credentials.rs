@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::failure::ErrorKind;
 use super::secrets::{Password, first_line};
 use crate::system::clock::Boottime;
 
@@ -32,27 +31,31 @@ struct State {
     since: Option<(Boottime, Boottime)>,
 }
 
+/// Another login would be refused as the last one was.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::store) struct Refused;
+
 impl Credentials {
     /// A password, and the file that it comes from. A login that has worked before is tried again
     /// for as long as `limit`.
-    pub(super) fn new(password: Option<Password>, file: Option<PathBuf>, limit: Duration) -> Self {
+    pub(in crate::store) fn new(password: Option<Password>, file: Option<PathBuf>, limit: Duration) -> Self {
         Self { file, limit, state: Mutex::new(State { password, ..State::default() }) }
     }
 
     /// The password for a login now.
-    pub(super) fn password(&self) -> Option<Password> {
+    pub(in crate::store) fn password(&self) -> Option<Password> {
         self.state().password.clone()
     }
 
     /// The server has accepted a login.
-    pub(super) fn accepted(&self) {
+    pub(in crate::store) fn accepted(&self) {
         let mut state = self.state();
         (state.has_worked, state.refused, state.since) = (true, None, None);
     }
 
     /// The server has refused a login with this password at `now`. Tells whether another login may
     /// be accepted, after [`renew`](Self::renew).
-    pub(super) fn refused(&self, password: &Password, now: Boottime) -> bool {
+    pub(in crate::store) fn refused(&self, password: &Password, now: Boottime) -> bool {
         let mut state = self.state();
         state.refused = Some(password.clone());
         // After a pause this is another outage.
@@ -62,7 +65,7 @@ impl Credentials {
     }
 
     /// Whether [`renew`](Self::renew) has to be called before the next login.
-    pub(super) fn is_refused(&self) -> bool {
+    pub(in crate::store) fn is_refused(&self) -> bool {
         let state = self.state();
         state.refused.is_some() && state.refused == state.password
     }
@@ -71,7 +74,7 @@ impl Credentials {
     ///
     /// # Errors
     /// The file has the password that was refused, and no login has worked before.
-    pub(super) fn renew(&self) -> Result<(), ErrorKind> {
+    pub(in crate::store) fn renew(&self) -> Result<(), Refused> {
         if !self.is_refused() {
             return Ok(());
         }
@@ -81,7 +84,7 @@ impl Credentials {
         match read.filter(|read| state.refused.as_ref() != Some(read)) {
             Some(read) => state.password = Some(read),
             None if state.has_worked => {}
-            None => return Err(ErrorKind::WrongPassword),
+            None => return Err(Refused),
         }
         Ok(())
     }
@@ -117,7 +120,7 @@ mod tests {
 
         std::fs::write(file.path(), "old\n").unwrap();
         assert!(credentials.refused(&password("old"), NOW) && credentials.is_refused());
-        assert_eq!(credentials.renew(), Err(ErrorKind::WrongPassword));
+        assert_eq!(credentials.renew(), Err(Refused));
         std::fs::write(file.path(), "new\n").unwrap();
         assert_eq!((credentials.renew(), credentials.password()), (Ok(()), Some(password("new"))));
         // A connection that is behind.

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 
 use super::stream::connect_tcp;
-use crate::store::redis::failure::{ErrorKind, Stage};
+use super::{NetworkError, Stage};
 use crate::system::clock::Boottime;
 
 /// How long an address has before the next one is tried as well (RFC 8305, section 5).
@@ -22,10 +22,13 @@ const NEXT_AFTER: Duration = Duration::from_millis(250);
 ///
 /// # Errors
 /// None of them accepts: the last failure.
-pub(super) fn connect_first(addresses: &[SocketAddr], deadline: Boottime) -> Result<(OwnedFd, SocketAddr), ErrorKind> {
+pub(in crate::store) fn connect_first(
+    addresses: &[SocketAddr],
+    deadline: Boottime,
+) -> Result<(OwnedFd, SocketAddr), NetworkError> {
     let mut next = addresses.iter();
     let mut begun: Vec<(OwnedFd, SocketAddr)> = Vec::new();
-    let mut failure = ErrorKind::TimedOut(Stage::Connecting);
+    let mut failure = NetworkError::TimedOut(Stage::Connecting);
     let mut next_at = Boottime::now();
     loop {
         let now = Boottime::now();
@@ -51,7 +54,7 @@ pub(super) fn connect_first(addresses: &[SocketAddr], deadline: Boottime) -> Res
             match sockopt::socket_error(&socket) {
                 Ok(Ok(())) => return Ok((socket, address)),
                 Ok(Err(error)) | Err(error) => {
-                    failure = ErrorKind::from_kernel(error, Stage::Connecting);
+                    failure = NetworkError::from_kernel(error, Stage::Connecting);
                     next_at = now;
                 }
             }
@@ -119,8 +122,8 @@ mod tests {
         let (silent, _kept) = silent();
         let deserted = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let failed = |addresses: &[SocketAddr], patience| connect_first(addresses, Boottime::now() + patience).err();
-        assert_eq!(failed(&[deserted, deserted], PATIENCE), Some(ErrorKind::Refused));
-        assert_eq!(failed(&[silent], Duration::from_millis(50)), Some(ErrorKind::TimedOut(Stage::Connecting)));
-        assert_eq!(failed(&[], PATIENCE), Some(ErrorKind::TimedOut(Stage::Connecting)));
+        assert_eq!(failed(&[deserted, deserted], PATIENCE), Some(NetworkError::Refused));
+        assert_eq!(failed(&[silent], Duration::from_millis(50)), Some(NetworkError::TimedOut(Stage::Connecting)));
+        assert_eq!(failed(&[], PATIENCE), Some(NetworkError::TimedOut(Stage::Connecting)));
     }
 }

@@ -23,7 +23,7 @@ impl Password {
     }
 
     /// The bytes, for the server alone.
-    pub(super) fn reveal(&self) -> &[u8] {
+    pub(in crate::store) fn reveal(&self) -> &[u8] {
         &self.0
     }
 }
@@ -41,6 +41,19 @@ pub struct Secrets {
     pub password: Option<OsString>,
     /// The file whose first line is the password, unless there is a `password`.
     pub password_file: Option<PathBuf>,
+    /// The same for PostgreSQL alone, as its other clients know it.
+    pub libpq: Libpq,
+}
+
+/// Where all clients of PostgreSQL look for a password, after those above, and for certificates.
+#[derive(Clone, Default)]
+pub struct Libpq {
+    /// The password itself.
+    pub password: Option<OsString>,
+    /// The file of the passwords, unless it is the one in the home directory.
+    pub passfile: Option<PathBuf>,
+    /// The home directory.
+    pub home: Option<PathBuf>,
 }
 
 impl Secrets {
@@ -62,7 +75,7 @@ impl Secrets {
     }
 }
 
-pub(super) fn first_line(path: &Path) -> Result<Password, Error> {
+pub(in crate::store) fn first_line(path: &Path) -> Result<Password, Error> {
     let shown = path.display();
     let content = files::read(path, PASSWORD_BYTES_MAX).map_err(|error| {
         let why = reason(&error);
@@ -89,7 +102,7 @@ mod tests {
         if let Some(content) = content {
             std::fs::write(&path, content).unwrap();
         }
-        let secrets = Secrets { password: None, password_file: Some(path) };
+        let secrets = Secrets { password_file: Some(path), ..Secrets::default() };
         secrets.read().map(|password| password.unwrap().reveal().to_vec()).map_err(|error| error.to_string())
     }
 
@@ -112,7 +125,8 @@ mod tests {
 
     #[test]
     fn variable_precedes_the_file() {
-        let secrets = Secrets { password: Some("one".into()), password_file: Some("/nonexistent".into()) };
+        let secrets =
+            Secrets { password: Some("one".into()), password_file: Some("/nonexistent".into()), ..Secrets::default() };
         assert_eq!(secrets.read().unwrap().unwrap().reveal(), b"one");
     }
 }

@@ -1,0 +1,90 @@
+//! Asks a server and blocks until the answer arrives.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::exchange::{Exchange, Question};
+use super::failure::Failure;
+use super::rows::{Range, Stop};
+use super::step::Task;
+use super::target::Target;
+use super::work::{Work, ranges_of_listing};
+use crate::lock::deadlock::Reading;
+use crate::lock::records::Session;
+use crate::lock::resource::Resource;
+use crate::store::lease_client::Retry;
+use crate::store::operations::Inspection;
+use crate::system::clock::Boottime;
+
+/// Asks one thing at a time, over a connection that stays open in between.
+pub(super) struct Client {
+    pub(super) exchange: Exchange,
+    /// How long one answer may take.
+    limit: Duration,
+    retry: Retry,
+}
+
+impl Client {
+    pub(super) fn new(target: Arc<Target>, namespace: Arc<str>, limit: Duration) -> Self {
+        Self::over(Exchange::new(target, namespace, limit, Boottime::default()), limit)
+    }
+
+    /// A client over a connection to be made.
+    pub(super) fn over(exchange: Exchange, limit: Duration) -> Self {
+        Self { exchange, limit, retry: Retry::WhileUp }
+    }
+
+    /// Waits for a server that is down, as the holder of a lock does.
+    pub(super) fn retry_while_down(self) -> Self {
+        Self { retry: Retry::WhileDown, ..self }
+    }
+
+    fn ask<T>(&mut self, task: Task<T>) -> Result<T, Failure> {
+        Question::new(task, self.retry, Boottime::now() + self.limit).run(&mut self.exchange)
+    }
+
+    /// Reads rows, and gives what `run` makes of them.
+    pub(super) fn look<T>(
+        &mut self,
+        ranges: Vec<Range>,
+        run: impl Fn(&mut Work) -> Result<T, Stop> + 'static,
+    ) -> Result<T, Failure> {
+        let run = Box::new(run);
+        self.ask(Task { caller: None, ranges, frees: Vec::new(), claims: 0, only_reads: true, listens: false, run })
+    }
+
+    /// Changes the table. `resources` are those that may be freed.
+    pub(super) fn change<T>(
+        &mut self,
+        ranges: Vec<Range>,
+        resources: &[Resource],
+        run: impl Fn(&mut Work) -> Result<T, Stop> + 'static,
+    ) -> Result<T, Failure> {
+        let (frees, run) = (resources.to_vec(), Box::new(run));
+        self.ask(Task { caller: None, ranges, frees, claims: 0, only_reads: false, listens: false, run })
+    }
+
+    /// Lists the holders and waiters of these resources, or of all if none is named.
+    pub(super) fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Failure> {
+        let names = resources.to_vec();
+        self.look(ranges_of_listing(resources), move |work| {
+            let mut resources = work.list(names.clone())?;
+            if names.is_empty() {
+                resources.retain(|listing| !listing.holders.is_empty() || !listing.waiters.is_empty());
+            }
+            let concerned = |session: &Session| {
+                names.is_empty() || session.claims.iter().any(|record| names.contains(&record.claim.resource))
+            };
+            let mut sessions: Reading = work.records().sessions()?.into_iter().collect();
+            sessions.retain(|_, session| concerned(session));
+            Ok(Inspection { now: work.now, resources, sessions })
+        })
+    }
+
+    /// The live sessions that hold or wait for these resources.
+    pub(super) fn read(&mut self, resources: &[Resource]) -> Result<Reading, Failure> {
+        let mut found = self.inspect(resources)?;
+        found.sessions.retain(|_, session| session.expiry.is_none_or(|expiry| found.now < expiry));
+        Ok(found.sessions)
+    }
+}

@@ -1,0 +1,118 @@
+//! The parts of a URL as libpq reads them, and the errors for invalid URLs.
+
+use super::*;
+
+fn read(url: &str) -> Result<Target, String> {
+    Target::parse(url).expect("a known scheme").map_err(|error| error.to_string())
+}
+
+fn nodes(target: &Target) -> Vec<String> {
+    target.servers.iter().map(|server| server.node.to_string()).collect()
+}
+
+fn complete(url: &str, secrets: &Secrets) -> Target {
+    read(url).unwrap().complete(secrets, "me".to_owned(), Duration::ZERO).unwrap()
+}
+
+fn passwords(target: &Target) -> Vec<Option<Vec<u8>>> {
+    let password = |server: &Server| server.credentials.password().map(|password| password.reveal().to_vec());
+    target.servers.iter().map(password).collect()
+}
+
+#[test]
+fn url_is_read_as_libpq_reads_it() {
+    for (url, hosts, user, database) in [
+        ("postgres://", &["/run/postgresql/.s.PGSQL.5432"][..], "me", "me"),
+        ("postgresql://h", &["h:5432"], "me", "me"),
+        ("postgres://u@h/d", &["h:5432"], "u", "d"),
+        ("postgres://u@h", &["h:5432"], "u", "u"),
+        ("postgres://a:1,b,[::1]:2/d", &["a:1", "b:5432", "[::1]:2"], "me", "d"),
+        ("postgres://a,b/d?port=7", &["a:7", "b:7"], "me", "d"),
+        ("postgres://a,b/d?port=7,8", &["a:7", "b:8"], "me", "d"),
+        ("postgres:///d?host=/run/pg&port=5433", &["/run/pg/.s.PGSQL.5433"], "me", "d"),
+        ("postgres://u@%2Frun%2Fpg:5433/d", &["/run/pg/.s.PGSQL.5433"], "u", "d"),
+        ("postgres://?host=::1,h&dbname=x%20y&user=w", &["[::1]:5432", "h:5432"], "w", "x y"),
+    ] {
+        let target = complete(url, &Secrets::default());
+        assert_eq!(
+            (nodes(&target), target.user(), target.database()),
+            (hosts.iter().map(ToString::to_string).collect(), user, database),
+            "{url}"
+        );
+    }
+}
+
+#[test]
+fn url_for_another_process_means_the_same_and_has_no_password() {
+    for url in [
+        "postgres://u:secret@h:1,g/d?sslmode=verify-full&sslrootcert=/ca.pem&connect_timeout=7",
+        "postgres://u@/d%2Fx?host=/run/a%20b&port=5433&application_name=x",
+        "postgres://h/d?sslrootcert=system&channel_binding=require",
+        "postgres://h?sslcert=/c&sslkey=/k&sslmode=require&password=secret",
+    ] {
+        let target = read(url).unwrap();
+        let again = target.url();
+        assert!(!again.contains("secret"), "{again}");
+        let other = read(&again).unwrap();
+        assert_eq!((other.url(), nodes(&other), &other.user), (again, nodes(&target), &target.user));
+        assert_eq!((other.ssl_mode, other.database.clone()), (target.ssl_mode, target.database.clone()));
+        assert!(!target.shown().contains("secret") && !target.shown().contains('@'));
+    }
+    assert_eq!(read("postgres://u@h/d").unwrap().shown(), "postgres://h:5432/d");
+    assert_eq!(read("postgres:///d").unwrap().shown(), "postgres:///d?host=/run/postgresql&port=5432");
+}
+
+#[test]
+fn password_comes_from_the_url_then_rlocks_variables_then_those_of_libpq() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "a:1:d:me:one\n*:*:*:me:any\n").unwrap();
+    let mut secrets = Secrets::default();
+    secrets.libpq.passfile = Some(file.path().to_owned());
+    let of = |url: &str, secrets: &Secrets| passwords(&complete(url, secrets));
+    let both = |text: &str| vec![Some(text.as_bytes().to_vec()); 2];
+    let urls = ["postgres://a:1,b/d", "postgres://me:own@a:1,b/d"];
+    assert_eq!(of(urls[0], &secrets), [Some(b"one".to_vec()), Some(b"any".to_vec())]);
+    secrets.libpq.password = Some("pg".into());
+    assert_eq!(of(urls[0], &secrets), both("pg"));
+    secrets.password = Some("rlock".into());
+    assert_eq!(of(urls[0], &secrets), both("rlock"));
+    assert_eq!(of(urls[1], &secrets), both("own"));
+}
+
+#[test]
+fn usual_directory_of_sockets_is_localhost_in_a_password_file() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "localhost:5432:me:me:usual\n/other:5432:me:me:other\n").unwrap();
+    let mut secrets = Secrets::default();
+    secrets.libpq.passfile = Some(file.path().to_owned());
+    let of = |url: &str| passwords(&complete(url, &secrets));
+    assert_eq!(of("postgres://"), [Some(b"usual".to_vec())]);
+    assert_eq!(of("postgres://?host=/other"), [Some(b"other".to_vec())]);
+}
+
+#[test]
+fn invalid_url_is_a_usage_error_that_shows_no_password() {
+    for (url, expected) in [
+        ("postgres://u:secret@h/d?sslmode=on", "unknown sslmode"),
+        ("postgres://u:secret@h?target_session_attrs=standby", "takes no writes"),
+        ("postgres://u:secret@h:0", "no number from 1"),
+        ("postgres://u:secret@h?port=x", "no number from 1"),
+        ("postgres://u:secret@a,b,c?port=1,2", "another number of ports"),
+        ("postgres://u:secret@h?sslcert=/c", "give both"),
+        ("postgres://u:secret@h?sslrootcert=system&sslmode=require", "verify-full"),
+        ("postgres://u:secret@h?connect_timeout=soon", "no number of seconds"),
+        ("postgres://u:secret@h?options=-c", "unknown option"),
+        ("postgres://u:sec/ret@h", "behind a '/'"),
+        ("postgres://h?sslmode", "without a value"),
+        ("postgres://a..b:1:2/x", "too many colons"),
+    ] {
+        let text = read(url).expect_err(url);
+        assert!(text.contains(expected) && !text.contains("secret") && !text.contains('\n'), "{url}: {text}");
+    }
+}
+
+#[test]
+fn timeout_of_libpq_counts_in_seconds_and_0_is_none() {
+    let timeout = |text: &str| read(&format!("postgres://h?connect_timeout={text}")).unwrap().connect_timeout;
+    assert_eq!(["0", "1", "9"].map(timeout), [None, Some(Duration::from_secs(2)), Some(Duration::from_secs(9))]);
+}

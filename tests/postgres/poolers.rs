@@ -1,0 +1,56 @@
+//! pgbouncer in transaction mode, where each transaction may be on another backend.
+
+use crate::support::needs::skip_unless;
+use crate::support::servers::postgres::{Bouncer, Postgres};
+use crate::support::{Lab, wait_until};
+
+/// "Behind a pooler in transaction mode everything works."
+#[test]
+fn queue_behind_a_pooler_is_served_in_order() {
+    skip_unless!(Bouncer::is_present());
+    let server = Postgres::start(&["max_connections=20"]);
+    let bouncer = Bouncer::before(&server, 2);
+    let lab = Lab::at(bouncer.url());
+    lab.assert_quiet();
+    let holder = lab.hold("k");
+    let mut waiters: Vec<_> = (1..=4)
+        .map(|count| {
+            let waiter = lab.wait_by(["exec", "k"]);
+            lab.until_waiting("k", count);
+            waiter
+        })
+        .collect();
+    holder.end().silently(0);
+    for waiter in &mut waiters {
+        waiter.expect_held();
+        waiter.close();
+    }
+    waiters.into_iter().for_each(|waiter| waiter.end().silently(0));
+    lab.assert_idle();
+}
+
+/// "A pooler is found before LISTEN, which would stick to a foreign backend."
+#[test]
+fn waiter_behind_a_pooler_is_known_by_no_backend() {
+    skip_unless!(Bouncer::is_present());
+    let server = Postgres::start(&[]);
+    let bouncer = Bouncer::before(&server, 2);
+    let recorded = "select count(*) from rlock.records where pid is not null";
+    for (lab, is_pooled) in [(Lab::at(bouncer.url()), true), (Lab::at(server.url()), false)] {
+        let holder = lab.hold("k");
+        let mut waiter = lab.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 1);
+        if is_pooled {
+            holder.end().silently(0);
+            waiter.expect_held();
+            assert_eq!(server.ask(recorded), "0");
+            let listening = "select count(*) from pg_stat_activity where query like 'LISTEN%'";
+            assert_eq!(server.ask(listening), "0");
+        } else {
+            wait_until("the waiter is known by its backend", || server.ask(recorded) != "0");
+            holder.end().silently(0);
+            waiter.expect_held();
+        }
+        waiter.end().silently(0);
+    }
+}

@@ -1,0 +1,43 @@
+//! What a role may do.
+
+use crate::support::Lab;
+use crate::support::needs::skip_unless;
+use crate::support::servers::postgres::Postgres;
+
+/// "Schema rlock, made at first use where the role may; otherwise 69 and the SQL."
+#[test]
+fn role_that_may_make_no_tables_is_told_the_statements_and_uses_them_later() {
+    skip_unless!(Postgres::is_present());
+    let server = Postgres::start(&[]);
+    server.ask("create role locks login");
+    server.ask("create role looks login");
+    let [lab, looks] = ["locks", "looks"].map(|role| Lab::at(server.url().replace("tester", role)));
+    let looks = looks.with("RLOCK_NAMESPACE", lab.namespace());
+    let said = lab.run(["exec", "k", "--", "true"]);
+    let (_, statements) = said.failed(69).split_once("let a role that may run this: ").expect("the statements");
+    statements.trim().split("; ").for_each(|statement| drop(server.ask(statement)));
+    let said = lab.run(["exec", "k", "--", "true"]);
+    assert!(said.failed(69).contains("rights that rlock-postgres(7) lists"), "{said:?}");
+    server.ask("grant usage on schema rlock to locks, looks");
+    server.ask("grant select on all tables in schema rlock to looks");
+    server.ask("grant select, insert, update, delete on all tables in schema rlock to locks");
+    lab.run(["exec", "k", "--", "true"]).silently(0);
+    let holder = lab.hold("k");
+    assert_eq!(looks.counts("k"), (1, 0));
+    assert!(looks.run(["history", "k"]).stdout.contains("exit 0"));
+    let said = looks.run(["exec", "-n", "j", "--", "true"]);
+    assert!(said.failed(69).contains("does not let this role do what it has to"), "{said:?}");
+    holder.end().silently(0);
+}
+
+/// The records of a later version are not touched.
+#[test]
+fn namespace_of_another_format_is_refused() {
+    let Some(lab) = Lab::on_postgres() else { return };
+    lab.run(["exec", "k", "--", "true"]).silently(0);
+    Postgres::shared().ask(&format!("update rlock.namespaces set format = 9 where name = '{}'", lab.namespace()));
+    for words in [&["exec", "k", "--", "true"][..], &["inspect"]] {
+        let said = lab.run(words);
+        assert!(said.failed(69).contains("keeps the namespace in format 9, and this rlock knows format 4"), "{said:?}");
+    }
+}

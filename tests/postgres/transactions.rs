@@ -1,0 +1,151 @@
+//! Transactions that wait for each other, stop half-way, or get no answer.
+
+use std::io::Write as _;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::support::needs::skip_unless;
+use crate::support::servers::postgres::Postgres;
+use crate::support::servers::proxy::Proxy;
+use crate::support::{Lab, Running, wait_until, wait_within};
+
+/// The number of the message in which a client commits, after its login and the first message.
+const COMMIT: u64 = 3;
+
+/// "The lock is a statement of its own, and the reads are later statements": a client that has waited
+/// for the lock sees what was granted meanwhile.
+#[test]
+fn of_two_clients_that_wait_for_the_lock_at_once_one_is_granted() {
+    let Some(lab) = Lab::on_postgres() else { return };
+    lab.run(["exec", "k", "--", "true"]).silently(0);
+    let server = Postgres::shared();
+    for _ in 0..3 {
+        let mut blocks = server.psql().stdin(Stdio::piped()).spawn().expect("psql runs");
+        let name = lab.namespace();
+        let lock = format!("begin; select * from rlock.namespaces where name = '{name}' for update;\n");
+        blocks.stdin.as_mut().expect("a pipe").write_all(lock.as_bytes()).expect("psql reads");
+        let locked =
+            "select count(*) from pg_stat_activity where state = 'idle in transaction' and query like '%for update%'";
+        wait_until("psql has the lock", || server.ask(locked) != "0");
+        let start = || {
+            Running::start(lab.rlock(["exec", "-n", "k", "--", "sh", "-c", "echo held; sleep 1"]).stdin(Stdio::null()))
+        };
+        let both = [start(), start()];
+        let blocked =
+            "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and application_name like 'rlock%'";
+        wait_until("both wait for the lock", || server.ask(blocked) == "2");
+        drop(blocks.stdin.take());
+        blocks.wait().expect("psql ends");
+        let mut codes = both.map(|running| running.end().code());
+        codes.sort_unstable();
+        assert_eq!(codes, [Some(0), Some(75)]);
+    }
+}
+
+/// "A client that stops between the round trips holds the namespace's row": the server ends its
+/// transaction, and the others go on.
+#[test]
+fn client_that_stops_before_its_commit_keeps_the_others_for_a_moment_only() {
+    skip_unless!(Postgres::is_present());
+    let server = Postgres::start(&[]);
+    let proxy = Proxy::before(server.socket());
+    let lab = Lab::at(server.url());
+    let stopped = Lab::at(proxy.postgres_url()).with("RLOCK_NAMESPACE", lab.namespace());
+    lab.run(["exec", "k", "--", "true"]).silently(0);
+    proxy.hold_at(COMMIT);
+    let waits = Running::start(&mut stopped.rlock(["exec", "k", "--", "true"]));
+    proxy.until_held();
+    lab.run(["exec", "-w", "20s", "k", "--", "true"]).silently(0);
+    wait_until("the server has ended the transaction", || server.log().contains("idle-in-transaction timeout"));
+    proxy.pass();
+    waits.end().silently(0);
+    lab.assert_idle();
+}
+
+/// "Where COMMIT got no answer, the next step finds out."
+#[test]
+fn commit_without_an_answer_grants_once() {
+    skip_unless!(Postgres::is_present());
+    let server = Postgres::start(&[]);
+    for lost in [COMMIT, COMMIT + 2] {
+        let proxy = Proxy::before(server.socket());
+        let lab = Lab::at(proxy.postgres_url());
+        lab.run(["exec", "k", "--", "true"]).silently(0);
+        proxy.lose_reply(proxy.requests() + lost);
+        lab.run(["exec", "-w", "20s", "k", "--", "true"]).silently(0);
+        lab.assert_idle();
+    }
+}
+
+/// "The granting step passes over those that pg_stat_activity no longer has, so five killed waiters
+/// cost no 15 s."
+#[test]
+fn killed_waiters_are_passed_over_at_once() {
+    let Some(lab) = Lab::on_postgres() else { return };
+    let holder = lab.hold("k");
+    let dead: Vec<_> = (1..=5)
+        .map(|count| {
+            let waiter = lab.wait_by(["exec", "k"]);
+            lab.until_waiting("k", count);
+            waiter
+        })
+        .collect();
+    let mut next = lab.wait_by(["exec", "k"]);
+    lab.until_waiting("k", 6);
+    // The holder listens, too.
+    lab.until_subscribed("k", 7);
+    dead.into_iter().for_each(|waiter| drop(waiter.kill()));
+    holder.end().silently(0);
+    // Each of them would cost its claim lease of 3 s.
+    wait_within(Duration::from_secs(10), "the sixth is granted", || lab.counts("k") == (1, 0));
+    next.expect_held();
+    next.end().silently(0);
+}
+
+/// "A restart … waited out as an absent Redis is, until the lease ends."
+#[test]
+fn holder_and_waiter_outlive_a_restart() {
+    skip_unless!(Postgres::is_present());
+    let mut server = Postgres::start(&[]);
+    let lab = Lab::at(server.url());
+    let holder = lab.hold("k");
+    let mut waiter = lab.wait_by(["exec", "k"]);
+    lab.until_waiting("k", 1);
+    server.restart(Signal::INT);
+    lab.until_waiting("k", 1);
+    holder.end().silently(0);
+    waiter.expect_held();
+    waiter.end().silently(0);
+    lab.assert_idle();
+}
+
+/// A crash keeps what was committed.
+#[test]
+fn lock_is_held_after_an_immediate_shutdown() {
+    skip_unless!(Postgres::is_present());
+    let mut server = Postgres::start(&[]);
+    let lab = Lab::at(server.url());
+    let holder = lab.hold("k");
+    server.restart(Signal::QUIT);
+    lab.run(["exec", "-n", "k", "--", "true"]).busy();
+    holder.end().silently(0);
+    lab.run(["exec", "-n", "k", "--", "true"]).silently(0);
+}
+
+/// "A holder closes its own after five seconds and opens one for each renewal … a revocation reaches
+/// it then."
+#[test]
+fn long_holder_keeps_no_connection_and_hears_of_a_revocation_at_its_renewal() {
+    skip_unless!(Postgres::is_present());
+    let server = Postgres::start(&[]);
+    let lab = Lab::at(server.url());
+    let holder = lab.hold_by(["exec", "--ttl", "30s", "k"]);
+    let own = "select count(*) from pg_stat_activity where application_name like 'rlock%'";
+    wait_until("the holder has no connection", || server.ask(own) == "0");
+    let renewed = |lab: &Lab| lab.inspect(["k"])["resources"][0]["holders"][0]["expires_in_ms"].as_u64();
+    wait_until("the holder renews", || renewed(&lab).is_some_and(|left| left > 28_000));
+    assert_eq!(lab.run(["break", "-w", "20s", "k"]).code(), Some(0));
+    assert_eq!(holder.end().code(), Some(76));
+}
