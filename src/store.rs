@@ -37,7 +37,7 @@ mod secrets;
 pub mod sessions;
 mod url;
 
-pub(crate) use embedded::has_default_place;
+pub(crate) use embedded::default_place;
 pub use error::Error;
 pub use handle::{AcquireOptions, Grant, Handle, Obstruction, Released, Replicas, Standing};
 pub use operations::{Breaking, Changed, Elsewhere, Inspection, Notices, Store, Unusable};

@@ -376,7 +376,7 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
 /// ancestors of the request, as the variables of these holds would.
 fn run_below_lasting(store: &mut dyn Store, request: &mut Request) -> Result<(), Failure> {
     let names: Vec<_> = resources(&request.claims).into_iter().cloned().collect();
-    for id in acquired::lasting_for_parents(store, &names)? {
+    for id in acquired::lasting_for_parents(&store.inspect(&names)?) {
         let Some(hold) = store.session(id, &names)? else { continue };
         for id in std::iter::once(id).chain(hold.ancestors.iter().copied()) {
             if !request.ancestors.contains(&id) {

@@ -79,17 +79,17 @@ pub(super) fn run(held: &HeldBy) -> anyhow::Result<u8> {
     let mut above = context::sessions_above()?;
     let name = std::slice::from_ref(&held.claim.resource);
     let mut store = context::open_store(&held.store)?;
-    above.extend(acquired::lasting_for_parents(store.as_mut(), name)?);
+    let seen = store.inspect(name).map_err(Failure::from)?;
+    let unusable = store.take_unusable();
+    if !unusable.is_empty() {
+        return Ok(after_all_but(&unusable));
+    }
+    above.extend(acquired::lasting_for_parents(&seen));
     if above.is_empty() {
         if verbose {
             say(&format!("not below any rlock: {} is not set", names::SESSION));
         }
         return Ok(exit::NOT_HELD);
-    }
-    let seen = store.inspect(name).map_err(Failure::from)?;
-    let unusable = store.take_unusable();
-    if !unusable.is_empty() {
-        return Ok(after_all_but(&unusable));
     }
     let mut holders = seen.resources.iter().flat_map(|listing| &listing.holders);
     let is_held = holders.any(|holder| {

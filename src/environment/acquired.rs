@@ -8,7 +8,7 @@ use crate::lock::records::Session;
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::show::failure::Failure;
-use crate::store::{Store, identity};
+use crate::store::{Inspection, Store, identity};
 use crate::supervise::above;
 use crate::system::exit;
 
@@ -35,13 +35,9 @@ pub(crate) fn innermost(store: &mut dyn Store) -> Result<SessionId, Failure> {
     )))
 }
 
-/// The live holds of these resources that `acquire --pid` has made for a process above this one, by
-/// this user.
-///
-/// # Errors
-/// The store cannot be used.
-pub(crate) fn lasting_for_parents(store: &mut dyn Store, names: &[Resource]) -> Result<Vec<SessionId>, Failure> {
-    let seen = store.inspect(names)?;
+/// The live holds of a listing that `acquire --pid` has made for a process above this one, by this
+/// user.
+pub(crate) fn lasting_for_parents(seen: &Inspection) -> Vec<SessionId> {
     let user = identity::user(geteuid().as_raw());
     let holders = seen.resources.iter().flat_map(|listing| &listing.holders);
     let mut found = Vec::new();
@@ -50,7 +46,7 @@ pub(crate) fn lasting_for_parents(store: &mut dyn Store, names: &[Resource]) -> 
             found.push(holder.session);
         }
     }
-    Ok(found)
+    found
 }
 
 /// What a word means: a session itself, or that which holds a KEY for a process above this one.
@@ -62,10 +58,11 @@ pub(crate) fn meant(store: &mut dyn Store, which: &Which) -> Result<SessionId, F
         Which::Session(id) => return Ok(*id),
         Which::Key(name) => name,
     };
-    match lasting_for_parents(store, std::slice::from_ref(name))?.as_slice() {
+    let seen = store.inspect(std::slice::from_ref(name))?;
+    match lasting_for_parents(&seen).as_slice() {
         [only] => Ok(*only),
         // A word that the store does not know is rather a mistake than a lock that has ended.
-        [] if store.history(std::slice::from_ref(name), 0)?.is_empty() && is_free(store, name)? => {
+        [] if is_free(&seen) && store.history(std::slice::from_ref(name), 0)?.is_empty() => {
             let text =
                 format!("'{name}' is not a session, and no KEY that the store knows: name the SESSION or the KEY");
             Err(Failure::usage(text))
@@ -83,10 +80,9 @@ pub(crate) fn meant(store: &mut dyn Store, which: &Which) -> Result<SessionId, F
     }
 }
 
-/// Whether nobody holds the resource or waits for it.
-fn is_free(store: &mut dyn Store, name: &Resource) -> Result<bool, Failure> {
-    let seen = store.inspect(std::slice::from_ref(name))?;
-    Ok(seen.resources.iter().all(|listing| listing.holders.is_empty() && listing.waiters.is_empty()))
+/// Whether nobody holds or waits.
+fn is_free(seen: &Inspection) -> bool {
+    seen.resources.iter().all(|listing| listing.holders.is_empty() && listing.waiters.is_empty())
 }
 
 /// A session that `acquire` made, if it still holds something.

@@ -72,7 +72,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use self::beacon::Peer;
 use self::handle::{EmbeddedHandle, LEAVE_LIMIT};
@@ -117,9 +117,9 @@ impl Embedded {
     }
 }
 
-/// Whether the default directory of this user is there. Opening the store would make it.
-pub(crate) fn has_default_place() -> bool {
-    directory::default_place().is_ok_and(|path| path.exists())
+/// The default directory of this user, whether it is there or not.
+pub(crate) fn default_place() -> Option<PathBuf> {
+    directory::default_place().ok()
 }
 
 /// What the reply to a change of a hold means.

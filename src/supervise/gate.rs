@@ -5,8 +5,9 @@
 //!   granted ──▶ queue of the gate ──▶ looks for room ──▶ starts, and leaves a kept hold for 2 s
 //! ```
 //!
-//! The gate is a lock in the embedded store of this user, whatever the store of the request is. So
-//! the end of rlock gives it up as well. The kept hold is made below the lock, so that no other
+//! The gate is a lock in an embedded store of this user, below the directory of the default one, so
+//! that no listing of locks shows it. Its store is the same whatever that of the request is. The end
+//! of rlock gives the gate up as well. The kept hold is made below the lock, so that no other
 //! request comes between.
 
 pub(crate) mod room;
@@ -25,14 +26,14 @@ use crate::lock::request::{Claim, Job, Process, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::show::failure::Failure;
-use crate::store::{self, AcquireOptions, Handle, Secrets, Standing, Store, identity};
+use crate::store::{self, AcquireOptions, DEFAULT_NAMESPACE, Handle, Secrets, Standing, Store, identity};
 use crate::supervise::event::Event;
 use crate::system::clock::Boottime;
 use crate::system::exit;
 use crate::words::reason;
 
-/// The namespace of the gate in the embedded store.
-const NAMESPACE: &str = "rlock.gate";
+/// The directory of the gate's store, in the default one.
+const FOLDER: &str = "gate";
 
 /// The name of the gate.
 const NAME: &str = "start";
@@ -158,6 +159,12 @@ impl Gate {
         }
     }
 
+    /// Leaves the queue of the gate, because the wait is over.
+    pub(crate) fn leave(&mut self) {
+        // If that fails, the end of rlock does so.
+        let _ = self.handle.take().map(|mut handle| handle.release(None));
+    }
+
     /// Gives the gate up behind the start of the command, and keeps it closed for others until the
     /// command has had time to take its memory. If that fails, the next command may look too early.
     pub(crate) fn note_start(&mut self) {
@@ -182,7 +189,7 @@ impl Gate {
 /// What the requests at the gate need, in words, by host and process. The requests that have
 /// started are not among them. Nothing is known where the store does not exist or cannot be used.
 pub(crate) fn waiting() -> HashMap<(String, u32), String> {
-    if !store::has_default_place() {
+    if !store::default_place().is_some_and(|place| place.join(FOLDER).exists()) {
         return HashMap::new();
     }
     let seen = open().and_then(|mut store| Ok(store.inspect(&[name()])?));
@@ -194,7 +201,10 @@ pub(crate) fn waiting() -> HashMap<(String, u32), String> {
 }
 
 fn open() -> Result<Box<dyn Store>, Failure> {
-    Ok(store::open(None, NAMESPACE, &Secrets::default(), Duration::ZERO)?)
+    let open = |url: Option<&str>| store::open(url, DEFAULT_NAMESPACE, &Secrets::default(), Duration::ZERO);
+    // Only the default store makes the folders above it.
+    let place = open(None)?.url();
+    Ok(open(Some(&format!("{place}/{FOLDER}")))?)
 }
 
 fn name() -> Resource {

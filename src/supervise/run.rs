@@ -355,7 +355,10 @@ where
                 }
                 self.look_at_gate()?;
             }
-            Action::LeaveGate => self.on(Event::Busy { skipped_for: None })?,
+            Action::LeaveGate => {
+                self.gate.iter_mut().for_each(Gate::leave);
+                self.on(Event::Busy { skipped_for: None })?;
+            }
             Action::ReportWaiting if self.voice.is_at_gate() => {
                 self.voice.report_gate(self.report.waited(Boottime::now()));
             }
