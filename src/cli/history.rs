@@ -92,7 +92,7 @@ fn define(command: Command) -> Command {
     };
     command
         .override_usage(
-            "rlock history [KEY]... [-n N] [--since DUR] [--until DUR] [--failed] [--json]\n       \
+            "rlock history [KEY]... [-n N] [--since DUR] [--until DUR] [--failed]\n       \
              rlock history [KEY]... --stats | --blame | --timeline | --trace",
         )
         .after_help(notes("", &["rlock history --failed --since 1d", "rlock history -n 5 backup"]))

@@ -101,7 +101,8 @@ fn define(command: Command) -> Command {
     let form = |id, help| switch(id, help).group(id::FORM);
     command
         .override_usage(
-            "rlock inspect [KEY]... [--json] [--held-longer-than DUR] [--waiting-longer-than DUR]\n       \
+            "rlock inspect [KEY]... [--json]\n       \
+             rlock inspect [KEY]... --held-longer-than DUR | --waiting-longer-than DUR\n       \
              rlock inspect [KEY]... --watch | --tree | --dot | --names\n       \
              rlock inspect --no-success-for DUR KEY... | --job NAME\n       \
              rlock inspect [KEY]... --prometheus [-o FILE]",
