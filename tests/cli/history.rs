@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::support::{Lab, Ran, Running, needs, on_both, wait_until};
+use crate::support::{Lab, RLOCK, Ran, Running, needs, on_both, wait_until};
 
 /// The output of `rlock history --json` with these words.
 fn history(lab: &Lab, words: &[&str]) -> Value {
@@ -493,6 +493,18 @@ fn until_leaves_out_what_ended_later() {
         assert_eq!(outcomes(lab, &["--until", "1h"]), [""; 0]);
         assert_eq!(outcomes(lab, &["--until", "0s"]), ["exit 0"]);
         assert_eq!(outcomes(lab, &["--since", "1h", "--until", "0s"]), ["exit 0"]);
+    });
+}
+
+/// "Nested holds do not count in `--stats`": those that a hold of the same KEY covers.
+#[test]
+fn hold_below_a_hold_of_the_same_key_does_not_count_in_the_statistics() {
+    on_both(|lab| {
+        let inner = [RLOCK, "exec", "b", "--", RLOCK, "exec", "a", "--", "true"];
+        lab.run([&["exec", "a", "--"], &inner[..]].concat()).silently(0);
+        let ended = |name: &str| history(lab, &[name, "--stats"])["resources"][0]["stats"]["ended"].clone();
+        assert_eq!(["a", "b"].map(ended), [json!(1), json!(1)]);
+        assert_eq!(entries(lab, &["a"]).len(), 2);
     });
 }
 

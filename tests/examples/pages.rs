@@ -130,7 +130,10 @@ const PAGES: [(&str, &[Play]); 17] = [
         "held",
         &[Some(("FILE=/w/src/a.rs\n(EXAMPLE\n) || echo refused", "refused\n")), Some(("EXAMPLE\necho work", "work\n"))],
     ),
-    ("history", &[None, None, Some((AFTER_BACKUP, "~\njq .resources[].entries[] | select(.outcome == \"signal\")\n"))]),
+    (
+        "history",
+        &[None, None, None, Some((AFTER_BACKUP, "~\njq .resources[].entries[] | select(.outcome == \"signal\")\n"))],
+    ),
     ("inspect", &[None, None, Some((AFTER_BACKUP, "~nobody holds or waits"))]),
     ("man", &[Some((ALONE, "man -l -\nman -l -\n"))]),
     ("range", &[Some((ALONE, "check-header.sh\nreport.sh 2024\npatch-index.sh\nprune.sh\nrebalance.sh\napply p\n"))]),

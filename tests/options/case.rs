@@ -332,7 +332,6 @@ fn others(random: &mut Random, on_server: bool) -> Vec<String> {
         vec!["--reason", "because"],
         vec!["--job", "nightly"],
         vec!["--history", "0"],
-        vec!["--remember", "90d"],
         vec!["--history=5"],
         vec!["--deadlock-timeout", "0"],
         vec!["--no-default-store"],
