@@ -58,6 +58,10 @@ const SOON: Duration = Duration::from_millis(100);
 const LOOKS_SOON: u32 = 50;
 const AGAIN: Duration = Duration::from_secs(5);
 
+/// How long the keeper tries to end a hold of a process that has ended, at a server that does not
+/// answer. Then the hold lasts to its own end.
+const TRIES: Duration = Duration::from_secs(600);
+
 /// Ends a kept hold of these resources with the process. Returns when nothing is left to do: the hold
 /// may have ended at its instant, which a renewal moves, or by a release or a break.
 ///
@@ -70,27 +74,30 @@ pub(crate) fn watch(
     names: &[Resource],
 ) -> io::Result<()> {
     let (alarm, announced) = (Alarm::default(), announcement::descriptor()?);
-    let (mut has_ended, mut looks_soon) = (false, 0);
+    let (mut ended, mut looks_soon) = (None, 0);
     loop {
         looks_soon = if announcement::is_there(session) { LOOKS_SOON } else { looks_soon.saturating_sub(1) };
         let now = Boottime::now();
         let again = match store.inspect(names) {
+            // What an embedded store had is gone with it.
+            Err(_) if ended.is_some_and(|ended| !store.leases() || now - ended > TRIES) => return Ok(()),
             Err(_) => AGAIN,
             Ok(mut seen) => {
                 let Some(hold) = seen.sessions.remove(&session) else { return Ok(()) };
                 let left = hold.expiry.map_or(Duration::MAX, |expiry| expiry - seen.now);
-                if left.is_zero() || has_ended && store.release(session, &hold, Some(End::KEPT)).is_ok() {
+                if left.is_zero() || ended.is_some() && store.release(session, &hold, Some(End::KEPT)).is_ok() {
                     return Ok(());
                 }
-                if has_ended { AGAIN } else { left }
+                if ended.is_some() { AGAIN } else { left }
             }
         };
         let mut polled = vec![PollFd::new(&announced, PollFlags::IN)];
-        if !has_ended {
+        if ended.is_none() {
             polled.push(PollFd::new(process.descriptor(), PollFlags::IN));
         }
         alarm.wait(&mut polled, Some(now + if looks_soon > 0 { again.min(SOON) } else { again }))?;
-        has_ended |= polled.get(1).is_some_and(|process| !process.revents().is_empty());
+        let is_over = polled.get(1).is_some_and(|process| !process.revents().is_empty());
+        ended = ended.or_else(|| is_over.then(Boottime::now));
     }
 }
 

@@ -77,6 +77,23 @@ fn hold_with_a_process_and_a_limit_ends_with_the_first_of_both() {
     });
 }
 
+/// A keeper whose store is gone has nothing left to end.
+#[test]
+fn keeper_of_a_hold_with_a_limit_ends_with_its_process_if_the_store_is_gone() {
+    let lab = Lab::new();
+    let mut process = Command::new("sleep").arg("600").spawn().expect("sleep runs");
+    let pid = process.id().to_string();
+    assert_eq!(lab.run(["acquire", "k", "--for", "1h", "--pid", &pid]).code(), Some(0));
+    let keeper = lab.inspect(["k"])["resources"][0]["holders"][0]["pid"].to_string();
+    fs::remove_dir_all(lab.directory()).expect("the store is there");
+    process.kill().expect("sleep runs");
+    process.wait().expect("sleep is a child");
+    wait_until("the keeper ends", || {
+        let stat = fs::read_to_string(format!("/proc/{keeper}/stat")).unwrap_or_default();
+        stat.is_empty() || stat.contains(") Z ")
+    });
+}
+
 /// "Plain `exec` still waits, and its line says what to do if the hold is one's own."
 #[test]
 fn busy_line_below_a_hold_for_the_agent_says_how_to_use_it() {
