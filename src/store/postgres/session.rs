@@ -82,6 +82,7 @@ impl Session {
             ranges: ranges(&self.resources, sessions),
             frees: if frees { self.resources.clone() } else { Vec::new() },
             claims: u32::try_from(self.request.claims.len()).unwrap_or(u32::MAX),
+            tells: None,
             only_reads: false,
             listens: self.listens,
             run,

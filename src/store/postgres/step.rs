@@ -89,6 +89,8 @@ pub(super) struct Task<T> {
     pub(super) frees: Vec<Resource>,
     /// How many claims the session has.
     pub(super) claims: u32,
+    /// A statement whose only row the operation gets as texts.
+    pub(super) tells: Option<&'static str>,
     /// Whether it changes nothing, so that a role without rights may ask.
     pub(super) only_reads: bool,
     /// Whether the session listens to its channel from now on.
@@ -123,6 +125,7 @@ pub(super) struct Step<T> {
     awaited: VecDeque<Part>,
     clock: StoreTime,
     backend: Option<Backend>,
+    told: Vec<String>,
     phase: Phase<T>,
     error: Option<ServerError>,
     /// Whether the namespace has a row.
@@ -139,6 +142,7 @@ enum Part {
     Nothing,
     Format,
     Time,
+    Told,
     Rows,
 }
 
@@ -179,6 +183,7 @@ impl<T> Step<T> {
             awaited: VecDeque::new(),
             clock: StoreTime::default(),
             backend: None,
+            told: Vec::new(),
             phase: Phase::Reading,
             error: None,
             is_known: false,
@@ -215,6 +220,9 @@ impl<T> Step<T> {
         let lock = if self.task.only_reads { FORMAT_ALONE } else { LOCK };
         self.add(lock, &[Param::Text(&namespace)], Part::Format, out);
         self.add(TIME, &[Param::Text(STATEMENT)], Part::Time, out);
+        if let Some(statement) = self.task.tells {
+            self.add(statement, &[], Part::Told, out);
+        }
         self.read(self.task.ranges.clone(), out);
     }
 
@@ -271,6 +279,10 @@ impl<T> Step<T> {
                 if wire::int(*recovers) != Some(0) {
                     return Err(ErrorKind::ReadOnly);
                 }
+            }
+            (Some(Part::Told), columns) => {
+                let text = |column: &Option<&[u8]>| String::from_utf8_lossy(column.unwrap_or_default()).into_owned();
+                self.told = columns.iter().map(text).collect();
             }
             (Some(Part::Rows), [number, key, value, is_gone]) => {
                 let number = wire::long(*number).and_then(|number| usize::try_from(number).ok()?.checked_sub(1));
@@ -344,6 +356,7 @@ impl<T> Step<T> {
         }
         self.rows.reset();
         let ran = Work::new(self.rows.clone(), self.clock, self.task.caller).and_then(|mut work| {
+            (work.told, work.is_pooled) = (self.told.clone(), self.backend.is_none());
             work.prepare(&self.task.frees)?;
             Ok(((self.task.run)(&mut work)?, work))
         });
