@@ -414,3 +414,6 @@ const IS_MADE: [&str; 4] = ["23505", "42P06", "42P07", "XX000"];
 const TOO_MANY_NOTICES: &str = "54000";
 /// The wait for the lock has timed out, or the server has chosen this transaction among two.
 const RETRIED: [&str; 3] = ["55P03", "40001", "40P01"];
+
+#[cfg(test)]
+mod tests;
