@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::exchange::{Exchange, Question};
 use super::failure::Failure;
 use super::rows::{Range, Stop};
-use super::step::Task;
+use super::step::{Channel, Task};
 use super::target::Target;
 use super::work::{Work, ranges, ranges_of_listing};
 use crate::lock::deadlock::Reading;
@@ -57,7 +57,7 @@ impl Client {
             claims: 0,
             tells: None,
             only_reads: true,
-            listens: false,
+            channel: Channel::Stays,
             run,
         })
     }
@@ -70,7 +70,16 @@ impl Client {
         run: impl Fn(&mut Work) -> Result<T, Stop> + 'static,
     ) -> Result<T, Failure> {
         let (frees, run) = (resources.to_vec(), Box::new(run));
-        self.ask(Task { caller: None, ranges, frees, claims: 0, tells: None, only_reads: false, listens: false, run })
+        self.ask(Task {
+            caller: None,
+            ranges,
+            frees,
+            claims: 0,
+            tells: None,
+            only_reads: false,
+            channel: Channel::Stays,
+            run,
+        })
     }
 
     /// What the server tells about itself, by texts that `run` takes apart.
@@ -88,7 +97,7 @@ impl Client {
             claims: 0,
             tells,
             only_reads: true,
-            listens: false,
+            channel: Channel::Stays,
             run,
         })
     }

@@ -93,10 +93,21 @@ pub(super) struct Task<T> {
     pub(super) tells: Option<&'static str>,
     /// Whether it changes nothing, so that a role without rights may ask.
     pub(super) only_reads: bool,
-    /// Whether the session listens to its channel from now on.
-    pub(super) listens: bool,
+    /// What becomes of the session's channel.
+    pub(super) channel: Channel,
     /// The operation, which runs again if it lacks rows.
     pub(super) run: Run<T>,
+}
+
+/// What becomes of the channel of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Channel {
+    /// It stays as it is.
+    Stays,
+    /// The session listens to it from now on.
+    Begins,
+    /// The session does not listen to it any more.
+    Ends,
 }
 
 /// The channel of a session.
@@ -379,7 +390,7 @@ impl<T> Step<T> {
         let namespace = Arc::clone(&self.namespace);
         if !self.task.only_reads {
             let (put, removed): (Vec<_>, Vec<_>) = rows.changes().into_iter().partition(|(_, value)| value.is_some());
-            let own = self.task.caller.filter(|_| self.task.listens).map(session_key);
+            let own = self.task.caller.filter(|_| self.task.channel == Channel::Begins).map(session_key);
             let backend = |key: &[u8]| self.backend.filter(|_| own.as_deref() == Some(key));
             if !put.is_empty() {
                 let params = [
@@ -400,8 +411,13 @@ impl<T> Step<T> {
                 self.add(NOTIFY, &[Param::Texts(channels)], Part::Nothing, out);
             }
             // Behind a pooler it would stick to the backend of somebody else.
-            if let Some(session) = self.task.caller.filter(|_| self.task.listens && self.backend.is_some()) {
-                self.add(&format!("LISTEN \"{}\"", channel(session)), &[], Part::Nothing, out);
+            let word = match self.task.channel {
+                Channel::Begins => "LISTEN",
+                Channel::Ends => "UNLISTEN",
+                Channel::Stays => "",
+            };
+            if let Some(session) = self.task.caller.filter(|_| !word.is_empty() && self.backend.is_some()) {
+                self.add(&format!("{word} \"{}\"", channel(session)), &[], Part::Nothing, out);
             }
         }
         self.add("COMMIT", &[], Part::Nothing, out);

@@ -18,7 +18,7 @@ fn step(only_reads: bool, run: Run<Reply>) -> Step<Reply> {
         claims: 1,
         tells: None,
         only_reads,
-        listens: true,
+        channel: Channel::Begins,
         run,
     };
     Step::new(task, "n".into(), PID, 0)
