@@ -484,4 +484,4 @@ complete -c rlock -n "__fish_rlock_position | string match -q key" -f -a "(__fis
 complete -c rlock -n "__fish_rlock_position | string match -q command" -f -a "(__fish_rlock_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand downgrade" -f -a "read prewrite"
 complete -c rlock -n "__fish_rlock_using_subcommand completions" -f -a "bash zsh fish"
-complete -c rlock -n "__fish_rlock_using_subcommand man" -f -a "rlock rlock-exec rlock-range-read rlock-range-prewrite rlock-range-write rlock-acquire rlock-renew rlock-release rlock-held rlock-inspect rlock-doctor rlock-history rlock-cleanup rlock-break rlock-shrink rlock-downgrade rlock-serve rlock-completions rlock-man rlock-range rlock-redis rlock-recipes"
+complete -c rlock -n "__fish_rlock_using_subcommand man" -f -a "rlock rlock-exec rlock-range-read rlock-range-prewrite rlock-range-write rlock-acquire rlock-renew rlock-release rlock-held rlock-inspect rlock-doctor rlock-history rlock-cleanup rlock-break rlock-shrink rlock-downgrade rlock-serve rlock-completions rlock-man rlock-range rlock-redis rlock-postgres rlock-recipes"

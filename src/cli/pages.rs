@@ -53,6 +53,15 @@ const REDIS: Page = Page {
     texts: &[include_str!("pages/redis.txt")],
 };
 
+/// The page about the stores in PostgreSQL.
+const POSTGRES: Page = Page {
+    name: "rlock-postgres",
+    word: "postgres",
+    section: 7,
+    about: "Locks across machines, in PostgreSQL",
+    texts: &[include_str!("pages/postgres.txt")],
+};
+
 /// The page about idioms, and about other lock programs.
 const RECIPES: Page = Page {
     name: "rlock-recipes",
@@ -68,7 +77,7 @@ const PREAMBLE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 
 /// Every page, the main one first.
 pub fn all() -> impl Iterator<Item = Page> {
-    std::iter::once(PROGRAM).chain(subcommands()).chain([RANGE, REDIS, RECIPES])
+    std::iter::once(PROGRAM).chain(subcommands()).chain([RANGE, REDIS, POSTGRES, RECIPES])
 }
 
 fn subcommands() -> impl Iterator<Item = Page> {
@@ -199,6 +208,7 @@ impl Page {
         let own: Vec<Self> = match self.word {
             "rlock" => all().skip(1).filter(|page| !page.is_link()).collect(),
             "redis" => found(&["rlock", "exec", "inspect", "cleanup"]),
+            "postgres" => found(&["rlock", "exec", "redis", "doctor"]),
             "recipes" => found(&["rlock", "exec", "acquire", "redis", "serve"]),
             "exec" => found(&["rlock", "redis"]),
             "serve" => found(&["rlock", "exec", "inspect", "redis"]),
@@ -207,6 +217,7 @@ impl Page {
         let peer = match self.section {
             1 => Some("flock(1)".to_owned()),
             7 if self == RECIPES => Some("flock(1)".to_owned()),
+            7 if self == POSTGRES => Some("psql(1)".to_owned()),
             8 => Some("systemd.socket(5)".to_owned()),
             _ => None,
         };
@@ -237,6 +248,7 @@ mod tests {
             ("rlock-exec", "rlock-exec.1"),
             ("exec", "rlock-exec.1"),
             ("redis", "rlock-redis.7"),
+            ("postgres", "rlock-postgres.7"),
             ("recipes", "rlock-recipes.7"),
             ("serve", "rlock-serve.8"),
         ] {

@@ -2,6 +2,7 @@
 
 mod audience;
 mod check;
+mod database;
 mod load;
 mod place;
 mod server;
@@ -35,6 +36,7 @@ pub(crate) fn checks(facts: &Facts, ttl: Duration) -> Vec<Check> {
         .into_iter()
         .chain(server::cluster(facts))
         .collect(),
+        Facts::Database(facts) => database::checks(facts, ttl),
     }
 }
 

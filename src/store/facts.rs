@@ -13,6 +13,8 @@ pub enum Facts {
     Directory(DirectoryFacts),
     /// The store is at a server.
     Server(ServerFacts),
+    /// The store is in a database of a server.
+    Database(DatabaseFacts),
 }
 
 /// The facts about the directory of an embedded store.
@@ -62,6 +64,36 @@ pub struct ServerFacts {
     pub unknown: Vec<&'static str>,
     /// The slots, if the server is a node of a Cluster.
     pub cluster: Option<ClusterFacts>,
+}
+
+/// The facts about a database.
+#[derive(Clone, Debug, Default)]
+pub struct DatabaseFacts {
+    /// Whether the connection is encrypted.
+    pub is_encrypted: bool,
+    /// Whether the server's certificate was checked, and its host.
+    pub is_verified: bool,
+    /// How long the server's certificate is still valid.
+    pub certificate_left: Option<Duration>,
+    /// Whether the server is reached without a network.
+    pub is_local: bool,
+    /// The role as which rlock has logged in.
+    pub login: String,
+    /// Whether a pooler is between, so that no notice reaches a waiter.
+    pub is_pooled: bool,
+    /// The number of the server's version, such as 150020.
+    pub version: u32,
+    /// The connections to the server and their maximum.
+    pub connections: Option<(u64, u64)>,
+    /// Whether a commit is on the disk before it is answered.
+    pub is_durable: bool,
+    /// The setting `synchronous_standby_names`.
+    pub standbys: String,
+    /// How far the server's clock is ahead of this machine's in microseconds, and how far that may
+    /// be off.
+    pub clock: Option<(i64, Duration)>,
+    /// How long some transactions took, in order.
+    pub pings: Vec<Duration>,
 }
 
 /// The facts about the slots of a Cluster.

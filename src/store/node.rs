@@ -22,6 +22,16 @@ pub(crate) enum Node {
     Unix(PathBuf),
 }
 
+impl Node {
+    /// Whether the server is on this machine.
+    pub(in crate::store) fn is_local(&self) -> bool {
+        match self {
+            Self::Unix(_) => true,
+            Self::Tcp { host, .. } => host == "localhost" || host.starts_with("127.") || host == "::1",
+        }
+    }
+}
+
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

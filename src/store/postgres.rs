@@ -9,10 +9,12 @@
 //!   transaction around an operation, without a clock and a socket.
 //! - `exchange`: runs steps over connections. `session`: what a session says. `hold` drives one in
 //!   the poll loop of `exec`, `sessions` many in that of `rlock serve`, and `client` blocks.
+//!   `examine`: facts for `rlock doctor`.
 
 mod binding;
 mod client;
 mod connection;
+mod examine;
 mod exchange;
 mod failure;
 mod hold;
@@ -37,7 +39,7 @@ use work::{ranges, ranges_of_listing, ranges_of_past};
 
 use super::engine::Engine as _;
 use super::error::Error;
-use super::facts::{Facts, ServerFacts};
+use super::facts::Facts;
 use super::handle::{AcquireOptions, Handle, Released};
 use super::operations::{Breaking, Changed, Inspection, Store};
 use super::sessions::Sessions;
@@ -210,14 +212,6 @@ impl Store for Postgres {
     }
 
     fn examine(&mut self) -> Result<Facts, Error> {
-        let mut client = self.client();
-        client.look(ranges([], []), |work| Ok(work.now))?;
-        let (is_encrypted, _) = client.exchange.connection.security();
-        Ok(Facts::Server(ServerFacts {
-            is_encrypted,
-            is_local: client.exchange.connection.is_local(),
-            login: Some(self.target.user().to_owned()),
-            ..ServerFacts::default()
-        }))
+        Ok(Facts::Database(examine::gather(self.client(), &self.target)?))
     }
 }

@@ -31,7 +31,7 @@ const ERROR_TYPES: [&str; 2] = ["src/lock/op.rs", "src/store/"];
 
 /// Functions and constants whose texts go to a maker elsewhere, belong to an exit code that the
 /// supervision chooses, or are answers of the lock server.
-const OTHERS: [(&str, &[&str]); 17] = [
+const OTHERS: [(&str, &[&str]); 18] = [
     (
         "src/show/messages.rs",
         &[
@@ -72,6 +72,7 @@ const OTHERS: [(&str, &[&str]); 17] = [
     ("src/store/redis/failure.rs", &["words", "SPELLING"]),
     ("src/store/network/error.rs", &["words"]),
     ("src/store/network/tls.rs", &["in_words"]),
+    ("src/store/postgres/failure.rs", &["words"]),
     ("src/supervise/hint.rs", &["hint"]),
 ];
 

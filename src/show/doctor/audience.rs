@@ -12,17 +12,20 @@ pub(crate) fn audience(facts: &Facts, namespace: &str, elsewhere: &Elsewhere) ->
             Check::ok("seen by", seen_in_directory(facts, elsewhere)),
             Check::ok("written by", format!("{}; whoever may write may take and break any lock", writers(facts))),
         ],
-        Facts::Server(facts) => {
-            let user = match facts.login.as_deref() {
-                Some(user) => format!("clients with the rights of its user '{}'", shortened(user)),
-                None => "clients that may log in".to_owned(),
-            };
-            [
-                Check::ok("seen by", format!("every machine that reaches the server and uses namespace '{namespace}'")),
-                Check::ok("written by", format!("{user}; whoever may write may take and break any lock")),
-            ]
-        }
+        Facts::Server(facts) => at_server(facts.login.as_deref(), namespace),
+        Facts::Database(facts) => at_server(Some(&facts.login), namespace),
     }
+}
+
+fn at_server(login: Option<&str>, namespace: &str) -> [Check; 2] {
+    let user = match login {
+        Some(user) => format!("clients with the rights of its user '{}'", shortened(user)),
+        None => "clients that may log in".to_owned(),
+    };
+    [
+        Check::ok("seen by", format!("every machine that reaches the server and uses namespace '{namespace}'")),
+        Check::ok("written by", format!("{user}; whoever may write may take and break any lock")),
+    ]
 }
 
 fn seen_in_directory(facts: &DirectoryFacts, elsewhere: &Elsewhere) -> String {

@@ -11,7 +11,7 @@ use crate::words::duration;
 /// certificates do it a month before.
 const CERTIFICATE_DAYS: u64 = 14;
 
-fn certificate(left: Option<Duration>) -> Check {
+pub(super) fn certificate(left: Option<Duration>) -> Check {
     let Some(left) = left else {
         let remedy = "see its end with openssl s_client -connect HOST:PORT";
         return Check::unknown("tls", "the connection is encrypted; the end of the certificate cannot be read", remedy);
@@ -190,8 +190,13 @@ pub(super) fn clients(facts: &ServerFacts) -> Check {
 const CLOCK_OFF: i64 = 1_000_000;
 
 pub(super) fn clock(facts: &ServerFacts) -> Check {
-    let Some((ahead, error)) = facts.clock else {
-        return Check::unknown("clock", "the server does not tell its time", allow(facts, "time"));
+    clock_apart(facts.clock, || allow(facts, "time"))
+}
+
+/// How far a clock is apart. `remedy` is for a server that does not tell its time.
+pub(super) fn clock_apart(clock: Option<(i64, Duration)>, remedy: impl FnOnce() -> String) -> Check {
+    let Some((ahead, error)) = clock else {
+        return Check::unknown("clock", "the server does not tell its time", remedy());
     };
     let off = Duration::from_micros(ahead.unsigned_abs());
     let side = if ahead < 0 { "behind" } else { "ahead of" };
@@ -207,11 +212,16 @@ pub(super) fn clock(facts: &ServerFacts) -> Check {
 }
 
 pub(super) fn latency(facts: &ServerFacts, ttl: Duration) -> Check {
-    let (Some(middle), Some(longest)) = (facts.pings.get(facts.pings.len() / 2), facts.pings.last()) else {
+    latency_of(&facts.pings, ttl, || allow(facts, "time"))
+}
+
+/// How long a server takes to answer. `remedy` is for one that has answered nothing.
+pub(super) fn latency_of(pings: &[Duration], ttl: Duration, remedy: impl FnOnce() -> String) -> Check {
+    let (Some(middle), Some(longest)) = (pings.get(pings.len() / 2), pings.last()) else {
         return Check::unknown(
             "latency",
             "the server does not tell its time, by which the latency is measured",
-            allow(facts, "time"),
+            remedy(),
         );
     };
     let shown = |length: &Duration| format!("{:.1}ms", length.as_secs_f64() * 1000.0);

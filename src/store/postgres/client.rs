@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::exchange::{Exchange, Question};
 use super::failure::Failure;
 use super::rows::{Range, Stop};
-use super::step::Task;
+use super::step::{Channel, Task};
 use super::target::Target;
-use super::work::{Work, ranges_of_listing};
+use super::work::{Work, ranges, ranges_of_listing};
 use crate::lock::deadlock::Reading;
 use crate::lock::records::Session;
 use crate::lock::resource::Resource;
@@ -50,7 +50,16 @@ impl Client {
         run: impl Fn(&mut Work) -> Result<T, Stop> + 'static,
     ) -> Result<T, Failure> {
         let run = Box::new(run);
-        self.ask(Task { caller: None, ranges, frees: Vec::new(), claims: 0, only_reads: true, listens: false, run })
+        self.ask(Task {
+            caller: None,
+            ranges,
+            frees: Vec::new(),
+            claims: 0,
+            tells: None,
+            only_reads: true,
+            channel: Channel::Stays,
+            run,
+        })
     }
 
     /// Changes the table. `resources` are those that may be freed.
@@ -61,7 +70,36 @@ impl Client {
         run: impl Fn(&mut Work) -> Result<T, Stop> + 'static,
     ) -> Result<T, Failure> {
         let (frees, run) = (resources.to_vec(), Box::new(run));
-        self.ask(Task { caller: None, ranges, frees, claims: 0, only_reads: false, listens: false, run })
+        self.ask(Task {
+            caller: None,
+            ranges,
+            frees,
+            claims: 0,
+            tells: None,
+            only_reads: false,
+            channel: Channel::Stays,
+            run,
+        })
+    }
+
+    /// What the server tells about itself, by texts that `run` takes apart.
+    pub(super) fn told<T>(
+        &mut self,
+        statement: &'static str,
+        run: impl Fn(&mut Work) -> Result<T, Stop> + 'static,
+    ) -> Result<T, Failure> {
+        let (ranges, run) = (ranges([], []), Box::new(run));
+        let tells = Some(statement);
+        self.ask(Task {
+            caller: None,
+            ranges,
+            frees: Vec::new(),
+            claims: 0,
+            tells,
+            only_reads: true,
+            channel: Channel::Stays,
+            run,
+        })
     }
 
     /// Lists the holders and waiters of these resources, or of all if none is named.

@@ -75,7 +75,7 @@ impl Connection {
 
     /// Whether the server is reached without a network.
     pub(super) fn is_local(&self) -> bool {
-        matches!(self.server().node, Node::Unix(_))
+        self.server().node.is_local()
     }
 
     fn server(&self) -> &Server {

@@ -40,8 +40,8 @@ enum State {
 pub(super) enum Happened<T> {
     /// The login is done.
     Connected,
-    /// Somebody has told this client to look.
-    Notice,
+    /// Somebody has told a session to look, by its channel.
+    Notice(String),
     /// The transaction is committed.
     Done(T, Option<Backend>),
 }
@@ -128,7 +128,7 @@ impl Exchange {
                     self.state = State::Ready(pid);
                     return Ok(Some(Happened::Connected));
                 }
-                (Some(Event::Notice), _) => return Ok(Some(Happened::Notice)),
+                (Some(Event::Notice(channel)), _) => return Ok(Some(Happened::Notice(channel))),
                 (Some(Event::Error(error)), Some(step)) => step.on_error(error),
                 (Some(Event::Error(error)), None) => return Err(self.failure(ErrorKind::from_server(&error))),
                 (Some(Event::Message(_)), None) => {}
@@ -261,7 +261,7 @@ impl<T> Question<T> {
                 None => return Ok(None),
                 Some(Happened::Done(result, _)) => return Ok(Some(result)),
                 Some(Happened::Connected) => self.old_until = None,
-                Some(Happened::Notice) => {}
+                Some(Happened::Notice(_)) => {}
             }
         }
     }

@@ -25,7 +25,7 @@ use crate::system::clock::Boottime;
 use crate::words::Explained;
 
 /// How often a waiter looks whom no notice reaches, because a pooler is between.
-const LOOK_AFTER: Duration = Duration::from_secs(1);
+pub(super) const LOOK_AFTER: Duration = Duration::from_secs(1);
 /// How long a holder keeps its connection. It then opens one for each renewal, so that a thousand
 /// long commands are no thousand backends.
 const KEEPS_FOR: Duration = Duration::from_secs(5);
@@ -131,7 +131,7 @@ impl PostgresHold {
         match self.exchange.advance(&mut self.step)? {
             None => return Ok(false),
             Some(Happened::Connected) => self.session.on_connect(),
-            Some(Happened::Notice) => {
+            Some(Happened::Notice(_)) => {
                 let commands = self.session.client.on_message();
                 self.session.say(commands);
             }
@@ -195,11 +195,6 @@ impl PostgresHold {
         let distrusts =
             |question: Question<_>| question.distrusting_old_connection(now + old_limit(self.connect_timeout));
         Some((if is_old { distrusts(question) } else { question }, to_release))
-    }
-
-    /// Whether a release has begun that blocks nobody.
-    pub(super) fn is_releasing(&self) -> bool {
-        self.releasing.is_some()
     }
 
     /// Finishes the transaction under way, for which others may be waiting, before this process

@@ -59,8 +59,8 @@ pub(super) enum Event {
     Message(Message),
     /// An error that belongs to it.
     Error(ServerError),
-    /// Somebody has told this client to look.
-    Notice,
+    /// Somebody has told a session to look, by its channel.
+    Notice(String),
 }
 
 impl Link {
@@ -192,7 +192,9 @@ impl Link {
             return Ok(None);
         };
         Ok(Some(match (message, &self.login) {
-            (Message::NotificationResponse(_), _) => Some(Event::Notice),
+            (Message::NotificationResponse(body), _) => {
+                Some(Event::Notice(body.channel().unwrap_or_default().to_owned()))
+            }
             (Message::NoticeResponse(_) | Message::ParameterStatus(_), _) => None,
             (message, Login::Done) => match message {
                 Message::ErrorResponse(body) => match wire::error(body.fields()) {

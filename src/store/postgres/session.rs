@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::failure::Failure;
-use super::step::{Run, Task};
+use super::step::{Channel, Run, Task};
 use super::work::{Work, ranges};
 use crate::lock::op::Op;
 use crate::lock::past::End;
@@ -82,8 +82,9 @@ impl Session {
             ranges: ranges(&self.resources, sessions),
             frees: if frees { self.resources.clone() } else { Vec::new() },
             claims: u32::try_from(self.request.claims.len()).unwrap_or(u32::MAX),
+            tells: None,
             only_reads: false,
-            listens: self.listens,
+            channel: if self.listens { Channel::Begins } else { Channel::Stays },
             run,
         }
     }
@@ -96,7 +97,7 @@ impl Session {
             let reply = work.apply(Op::Release { session: request.session, end })?;
             work.answer(reply, &request)
         };
-        Task { listens: false, ..self.task(true, Box::new(run)) }
+        Task { channel: Channel::Ends, ..self.task(true, Box::new(run)) }
     }
 
     /// The transaction that gives up the place in the queue. It replies that the request is over,
@@ -104,7 +105,7 @@ impl Session {
     pub(super) fn give_up(&self) -> Task<LeaseReply> {
         let request = self.request.clone();
         let run = move |work: &mut Work| Ok(work.give_up(&request)?.map_or(LeaseReply::Other, LeaseReply::Over));
-        Task { listens: false, ..self.task(true, Box::new(run)) }
+        Task { channel: Channel::Ends, ..self.task(true, Box::new(run)) }
     }
 
     /// The backoff before the next attempt, after so many failures.

@@ -89,12 +89,25 @@ pub(super) struct Task<T> {
     pub(super) frees: Vec<Resource>,
     /// How many claims the session has.
     pub(super) claims: u32,
+    /// A statement whose only row the operation gets as texts.
+    pub(super) tells: Option<&'static str>,
     /// Whether it changes nothing, so that a role without rights may ask.
     pub(super) only_reads: bool,
-    /// Whether the session listens to its channel from now on.
-    pub(super) listens: bool,
+    /// What becomes of the session's channel.
+    pub(super) channel: Channel,
     /// The operation, which runs again if it lacks rows.
     pub(super) run: Run<T>,
+}
+
+/// What becomes of the channel of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Channel {
+    /// It stays as it is.
+    Stays,
+    /// The session listens to it from now on.
+    Begins,
+    /// The session does not listen to it any more.
+    Ends,
 }
 
 /// The channel of a session.
@@ -123,6 +136,7 @@ pub(super) struct Step<T> {
     awaited: VecDeque<Part>,
     clock: StoreTime,
     backend: Option<Backend>,
+    told: Vec<String>,
     phase: Phase<T>,
     error: Option<ServerError>,
     /// Whether the namespace has a row.
@@ -139,6 +153,7 @@ enum Part {
     Nothing,
     Format,
     Time,
+    Told,
     Rows,
 }
 
@@ -179,6 +194,7 @@ impl<T> Step<T> {
             awaited: VecDeque::new(),
             clock: StoreTime::default(),
             backend: None,
+            told: Vec::new(),
             phase: Phase::Reading,
             error: None,
             is_known: false,
@@ -215,6 +231,9 @@ impl<T> Step<T> {
         let lock = if self.task.only_reads { FORMAT_ALONE } else { LOCK };
         self.add(lock, &[Param::Text(&namespace)], Part::Format, out);
         self.add(TIME, &[Param::Text(STATEMENT)], Part::Time, out);
+        if let Some(statement) = self.task.tells {
+            self.add(statement, &[], Part::Told, out);
+        }
         self.read(self.task.ranges.clone(), out);
     }
 
@@ -271,6 +290,10 @@ impl<T> Step<T> {
                 if wire::int(*recovers) != Some(0) {
                     return Err(ErrorKind::ReadOnly);
                 }
+            }
+            (Some(Part::Told), columns) => {
+                let text = |column: &Option<&[u8]>| String::from_utf8_lossy(column.unwrap_or_default()).into_owned();
+                self.told = columns.iter().map(text).collect();
             }
             (Some(Part::Rows), [number, key, value, is_gone]) => {
                 let number = wire::long(*number).and_then(|number| usize::try_from(number).ok()?.checked_sub(1));
@@ -344,6 +367,7 @@ impl<T> Step<T> {
         }
         self.rows.reset();
         let ran = Work::new(self.rows.clone(), self.clock, self.task.caller).and_then(|mut work| {
+            (work.told, work.is_pooled) = (self.told.clone(), self.backend.is_none());
             work.prepare(&self.task.frees)?;
             Ok(((self.task.run)(&mut work)?, work))
         });
@@ -366,7 +390,7 @@ impl<T> Step<T> {
         let namespace = Arc::clone(&self.namespace);
         if !self.task.only_reads {
             let (put, removed): (Vec<_>, Vec<_>) = rows.changes().into_iter().partition(|(_, value)| value.is_some());
-            let own = self.task.caller.filter(|_| self.task.listens).map(session_key);
+            let own = self.task.caller.filter(|_| self.task.channel == Channel::Begins).map(session_key);
             let backend = |key: &[u8]| self.backend.filter(|_| own.as_deref() == Some(key));
             if !put.is_empty() {
                 let params = [
@@ -387,8 +411,13 @@ impl<T> Step<T> {
                 self.add(NOTIFY, &[Param::Texts(channels)], Part::Nothing, out);
             }
             // Behind a pooler it would stick to the backend of somebody else.
-            if let Some(session) = self.task.caller.filter(|_| self.task.listens && self.backend.is_some()) {
-                self.add(&format!("LISTEN \"{}\"", channel(session)), &[], Part::Nothing, out);
+            let word = match self.task.channel {
+                Channel::Begins => "LISTEN",
+                Channel::Ends => "UNLISTEN",
+                Channel::Stays => "",
+            };
+            if let Some(session) = self.task.caller.filter(|_| !word.is_empty() && self.backend.is_some()) {
+                self.add(&format!("{word} \"{}\"", channel(session)), &[], Part::Nothing, out);
             }
         }
         self.add("COMMIT", &[], Part::Nothing, out);
@@ -401,3 +430,6 @@ const IS_MADE: [&str; 4] = ["23505", "42P06", "42P07", "XX000"];
 const TOO_MANY_NOTICES: &str = "54000";
 /// The wait for the lock has timed out, or the server has chosen this transaction among two.
 const RETRIED: [&str; 3] = ["55P03", "40001", "40P01"];
+
+#[cfg(test)]
+mod tests;

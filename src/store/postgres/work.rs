@@ -32,10 +32,16 @@ type Records = MapRecords<'static, Rows>;
 pub(super) struct Work {
     table: LockTable<Records>,
     pub(super) now: StoreTime,
+    /// The server's clock, which `now` never precedes.
+    pub(super) clock: StoreTime,
     /// The session of this process that has asked.
     caller: Option<SessionId>,
     /// The sessions that have to look at the table.
     woken: BTreeSet<SessionId>,
+    /// What the server has told beside the rows.
+    pub(super) told: Vec<String>,
+    /// Whether a pooler is between this process and the server.
+    pub(super) is_pooled: bool,
 }
 
 fn records(rows: Rows) -> Records {
@@ -103,7 +109,7 @@ impl Work {
         let now = clock.max(records.clock()?.now + Duration::from_micros(1));
         let mut table = LockTable::with_claim_lease(records, CLAIM);
         table.expire_at_most(EXPIRED_MAX);
-        Ok(Self { table, now, caller, woken: BTreeSet::new() })
+        Ok(Self { table, now, clock, caller, woken: BTreeSet::new(), told: Vec::new(), is_pooled: false })
     }
 
     /// The rows as the operations have left them, and the sessions to wake.

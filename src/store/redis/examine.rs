@@ -10,7 +10,6 @@ use super::failure::{ErrorKind, Failure};
 use super::nodes::open_slots;
 use super::survey::primaries_of;
 use crate::store::facts::{ClusterFacts, ServerFacts};
-use crate::store::node::Node;
 use crate::system::clock::StoreTime;
 
 /// The number of questions by which the latency is measured.
@@ -26,10 +25,7 @@ pub(super) fn gather(mut client: Client, is_encrypted: bool) -> Result<ServerFac
         Err(failure) if !matches!(failure.kind(), ErrorKind::NoRight(_)) => return Err(failure),
         _ => {}
     }
-    let is_local = match client.node() {
-        Node::Unix(_) => true,
-        Node::Tcp { host, .. } => host == "localhost" || host.starts_with("127.") || host == "::1",
-    };
+    let is_local = client.node().is_local();
     let left = |end: Duration| end.saturating_sub(Duration::from_micros(StoreTime::of_machine().as_micros()));
     let certificate_left = client.certificate_end().map(left);
     let cluster = client.is_cluster().then(|| slots(&mut client)).transpose()?;
