@@ -15,7 +15,7 @@ pub(crate) const RETENTION_OF_TOTALS: u64 = 60 * 60;
 pub(crate) const WAITS_MAX: usize = 8;
 /// See [`WAITS_MAX`].
 pub(crate) const WAITS_SHARE: usize = 4;
-/// See [`WAITS_APART`](crate::lock::past::WAITS_APART), in seconds.
+/// How soon after the last one a busy request without a wait makes no new entry, in seconds.
 pub(crate) const WAITS_APART: u64 = 1;
 /// See [`PERIOD_MAX`](crate::lock::request::PERIOD_MAX), in seconds.
 pub(crate) const PERIOD_MAX: u64 = 400 * 24 * 60 * 60;
