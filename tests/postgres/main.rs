@@ -10,4 +10,5 @@ mod support;
 mod logins;
 mod poolers;
 mod roles;
+mod serving;
 mod transactions;
