@@ -64,7 +64,8 @@ impl LineParser {
             let [key, other] = [key, stray].map(shell_quoted);
             return Err(format!("unexpected second KEY {other}: for two locks write --write {key} --write {other}"));
         }
-        // The client may be on another machine, and a file system that hangs must not stop the others.
+        // The client may be on another machine, and a file system that hangs must not stop the
+        // others.
         let as_written = |path: &Path| Ok(path.to_owned());
         let claims = claims::of_exec(&matches, as_written);
         in_one_line(claims.and_then(|claims| Ok(Lock { claims, wait: limit(&matches)? })))

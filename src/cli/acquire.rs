@@ -188,8 +188,8 @@ fn keep(
         Ok(())
     };
     // The keeper asks this store how its grant ended if no release has announced the end, or
-    // whether a hold with a limit has ended. It is opened now, because the keeper gives up the descriptors and the folder that the user's words
-    // may mean.
+    // whether a hold with a limit has ended. It is opened now, because the keeper gives up the
+    // descriptors and the folder that the user's words may mean.
     let mut store = Named::find(&acquire.request.store)?.open(acquire.request.connect_timeout)?;
     let asked = lock(acquire, words, limit, process.identity(), detach)?;
     let (code, Asked { request, mut handle, tokens, grace }) = asked;

@@ -162,9 +162,9 @@ fn json(value: &serde_json::Value) -> String {
     words::json(value) + "\n"
 }
 
-/// What the resources remember, with the selected entries, and the time from `--since` to `--until`.
-/// Holds that have ended without a record of it count as well. What ended before, or later, may have
-/// waited in that time, so only a list leaves it out.
+/// What the resources remember, with the selected entries, and the time from `--since` to
+/// `--until`. Holds that have ended without a record of it count as well. What ended before, or
+/// later, may have waited in that time, so only a list leaves it out.
 fn remembered(store: &mut dyn Store, options: &History) -> Result<(Vec<Remembered>, Range<StoreTime>), store::Error> {
     let is_list = matches!(options.form, Form::Entries | Form::Stats);
     let is_filtered = options.failed || options.since.is_some() || options.until.is_some();

@@ -2,8 +2,8 @@
 //! and finds its process.
 //!
 //! The variables are inherited by all that the agent starts, also by what outlives it, and
-//! sub-agents share them. So they choose words and the end of a hold only: no lock is granted and no
-//! limit is set by them.
+//! sub-agents share them. So they choose words and the end of a hold only: no lock is granted and
+//! no limit is set by them.
 
 use std::env;
 use std::fs::{self, File};
@@ -138,10 +138,10 @@ struct Seen<'s, M, A> {
 }
 
 impl<M: Fn(Pid) -> bool, A: Fn(Pid) -> bool> Seen<'_, M, A> {
-    /// The agent is a process that it has `named`, if that is above this one. Else it is the nearest
-    /// process above that was started without its marks, because it has set them for what it starts.
-    /// Where the chain of parents is broken, or without marks, it is the parent of the session's
-    /// leader, because agents start each call in a session of its own.
+    /// The agent is a process that it has `named`, if that is above this one. Else it is the
+    /// nearest process above that was started without its marks, because it has set them for what
+    /// it starts. Where the chain of parents is broken, or without marks, it is the parent of the
+    /// session's leader, because agents start each call in a session of its own.
     fn agent(&self, named: &[Pid], has_marks: bool) -> Result<Pid, Hidden> {
         let above = || self.chain.iter().skip(1).map(|stat| stat.process.pid);
         let by_name = above().find(|pid| named.contains(pid));

@@ -20,8 +20,8 @@ use crate::tables;
 pub const NAMES_MAX: usize = 256;
 /// Maximum number of claims of a request.
 pub const CLAIMS_MAX: usize = 1000;
-/// The longest period for which a success, or what is remembered of a resource, is kept: more than a
-/// year.
+/// The longest period for which a success, or what is remembered of a resource, is kept: more than
+/// a year.
 pub const PERIOD_MAX: Duration = Duration::from_secs(tables::PERIOD_MAX);
 /// The number of entries that a ring keeps unless the request asks for another number.
 pub const HISTORY: u32 = 32;

@@ -98,8 +98,8 @@ impl<'l> Graph<'l> {
     }
 }
 
-/// Maximum number of waiters ahead of a waiter at which the count of those who wait looks. They wait
-/// for those ahead of them, so more change hardly anything and cost much in a long queue.
+/// Maximum number of waiters ahead of a waiter at which the count of those who wait looks. They
+/// wait for those ahead of them, so more change hardly anything and cost much in a long queue.
 const AHEAD_MAX: usize = 16;
 
 /// The sessions that a waiting claim waits for, the holders first. A session may come twice.

@@ -59,8 +59,8 @@ impl Messages {
         self.related.len() > 1
     }
 
-    /// The resource whose past holds tell when it is the turn of the request: one that is claimed as a
-    /// whole, and not as one of several slots.
+    /// The resource whose past holds tell when it is the turn of the request: one that is claimed
+    /// as a whole, and not as one of several slots.
     pub(crate) fn has_turns(&self) -> Option<&Resource> {
         match self.claims.as_slice() {
             [claim] if claim.span.is_whole() && claim.slots.is_none_or(|slots| slots == 1) => Some(&claim.resource),
@@ -156,7 +156,8 @@ impl Messages {
 
     fn hindrance(&self, obstructions: &[Obstruction]) -> Hindrance {
         let mut found = in_the_way(&self.claims, &self.related, obstructions, self.is_stopped);
-        // Only people know whether the hold is theirs: those whom an agent starts share its process.
+        // Only people know whether the hold is theirs: those whom an agent starts share its
+        // process.
         let blocked = Blocked::find(&self.claims, &self.related, obstructions).holder;
         if let Some((of, pid)) = blocked.and_then(|(of, it)| Some((of, (self.owner_above)(&it.process)?))) {
             found.state.push_str(&format!(

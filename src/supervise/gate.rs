@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The gate is a lock in an embedded store of this user, below the directory of the default one, so
-//! that no listing of locks shows it. Its store is the same whatever that of the request is. The end
-//! of rlock gives the gate up as well. The kept hold is made below the lock, so that no other
+//! that no listing of locks shows it. Its store is the same whatever that of the request is. The
+//! end of rlock gives the gate up as well. The kept hold is made below the lock, so that no other
 //! request comes between.
 
 pub(crate) mod room;
@@ -75,8 +75,8 @@ impl Gate {
     /// The gate for a command with these needs. `process` is that of the request.
     ///
     /// # Errors
-    /// The machine never has so much memory, or does not tell how much it has, or its embedded store
-    /// cannot be used.
+    /// The machine never has so much memory, or does not tell how much it has, or its embedded
+    /// store cannot be used.
     pub(crate) fn new(needs: Needs, process: Process) -> Result<Self, Failure> {
         if let Some(needed) = needs.memory {
             let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();

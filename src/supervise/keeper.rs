@@ -62,8 +62,8 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// answer. Then the hold lasts to its own end.
 const TRIES: Duration = Duration::from_secs(600);
 
-/// Ends a kept hold of these resources with the process. Returns when nothing is left to do: the hold
-/// may have ended at its instant, which a renewal moves, or by a release or a break.
+/// Ends a kept hold of these resources with the process. Returns when nothing is left to do: the
+/// hold may have ended at its instant, which a renewal moves, or by a release or a break.
 ///
 /// # Errors
 /// The kernel's.

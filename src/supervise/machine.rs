@@ -153,8 +153,8 @@ impl Next {
         self.after(hide)
     }
 
-    /// Lets a request that is granted pass the gate before its start, if there is one. `wait` is the
-    /// rest of its wait.
+    /// Lets a request that is granted pass the gate before its start, if there is one. `wait` is
+    /// the rest of its wait.
     fn through_gate(self, wait: Wait, settings: &Settings) -> Self {
         match self {
             Self::Enter(State::Starting(starting), mut actions) if settings.has_gate => {
@@ -192,8 +192,8 @@ impl Next {
 /// a slow file system. [`start_limit`](Machine::start_limit) bounds that time, so that the lease
 /// can be renewed after it.
 ///
-/// **AtGate**, between the grant and Starting, if the command needs room on its machine: the grant is
-/// held and renewed, and the wait goes on, with its limit and its lines. See [`at_gate`].
+/// **AtGate**, between the grant and Starting, if the command needs room on its machine: the grant
+/// is held and renewed, and the wait goes on, with its limit and its lines. See [`at_gate`].
 ///
 /// **GivingUp**, from Waiting to Done: the wait is over, the request leaves the queue, and the
 /// store is asked which sessions are in the way. A store that is out of reach is not busy, so the

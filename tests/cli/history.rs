@@ -74,8 +74,8 @@ fn each_way_to_end_has_its_entry_and_the_newest_is_last() {
     });
 }
 
-/// "A request that ended without a grant: `busy`, `left` or `superseded`. Those of one job since the
-/// last run are one entry … `--failed` leaves them out."
+/// "A request that ended without a grant: `busy`, `left` or `superseded`. Those of one job since
+/// the last run are one entry … `--failed` leaves them out."
 #[test]
 fn requests_without_a_grant_have_an_entry_and_are_no_failures() {
     on_both(|lab| {

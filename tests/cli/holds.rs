@@ -10,8 +10,8 @@ use super::acquire::is_free;
 use crate::support::needs::{programs, skip_unless};
 use crate::support::{Lab, RLOCK, Ran, on_both, wait_until};
 
-/// A script of an agent. `call` runs a shell as agents do: in a session of its own, with the mark of
-/// the agent, without a terminal. Within it, `rlock` is the program under test.
+/// A script of an agent. `call` runs a shell as agents do: in a session of its own, with the mark
+/// of the agent, without a terminal. Within it, `rlock` is the program under test.
 fn agent(lab: &Lab, script: &str) -> Ran {
     let mut shell = Command::new("sh");
     lab.settle(&mut shell);

@@ -193,7 +193,8 @@ fn hold_that_lasts_for_too_long_is_shown_alone() {
     });
 }
 
-/// "`--waiting-longer-than DUR` as a check beside `--held-longer-than`; `rlock_oldest_wait_seconds`."
+/// "`--waiting-longer-than DUR` as a check beside `--held-longer-than`;
+/// `rlock_oldest_wait_seconds`."
 #[test]
 fn wait_that_lasts_for_too_long_is_shown_alone() {
     on_both(|lab| {

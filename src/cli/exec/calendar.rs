@@ -44,8 +44,8 @@ pub(in crate::cli) fn zone() -> Result<TimeZone, Failure> {
     })
 }
 
-/// What the clocks of a zone show at an instant: the instant at which UTC is the same. It is UTC where
-/// the zone does not know the instant.
+/// What the clocks of a zone show at an instant: the instant at which UTC is the same. It is UTC
+/// where the zone does not know the instant.
 pub(in crate::cli) fn wall_clock(at: StoreTime, zone: &TimeZone) -> StoreTime {
     let seconds = i64::try_from(at.as_micros() / 1_000_000).unwrap_or(i64::MAX);
     let offset = zone.find_local_time_type(seconds).map_or(0, |local| i64::from(local.ut_offset()));

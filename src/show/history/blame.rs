@@ -220,7 +220,8 @@ mod tests {
         blame.pairs.iter().map(pair).collect()
     }
 
-    /// A night of cron jobs in virtual time: the table enters what they did, and the sums are exact.
+    /// A night of cron jobs in virtual time: the table enters what they did, and the sums are
+    /// exact.
     #[test]
     fn night_in_a_table_has_the_exact_sums() {
         let mut table: LockTable = LockTable::default();

@@ -222,8 +222,8 @@ impl EmbeddedSessions {
         done
     }
 
-    /// Makes a request that the table does not contain yet as one that must not wait, if the lock is
-    /// free within `limit`.
+    /// Makes a request that the table does not contain yet as one that must not wait, if the lock
+    /// is free within `limit`.
     pub(super) fn ask_without_wait(&mut self, id: SessionId, limit: Duration) {
         if let Some(Session { stage: Stage::Asking(request), .. }) = self.sessions.get_mut(&id) {
             request.wait = false;

@@ -86,8 +86,8 @@ pub(crate) fn of_machine(meminfo: &str) -> Option<(u64, u64)> {
     Some((kib("MemAvailable")? << 10, kib("MemTotal")? << 10))
 }
 
-/// What a cgroup leaves of its limit: `limit` and `used` are the texts of its files, and `stat` that
-/// of memory.stat, whose inactive pages of files the kernel gives up first.
+/// What a cgroup leaves of its limit: `limit` and `used` are the texts of its files, and `stat`
+/// that of memory.stat, whose inactive pages of files the kernel gives up first.
 pub(crate) fn of_group(limit: &str, used: &str, stat: &str) -> Option<u64> {
     // Without a limit there is a word, or the highest number of pages.
     let limit: u64 = limit.trim().parse().ok()?;

@@ -118,8 +118,8 @@ impl Wait {
         Self { over_at: Some(now), shown: Shown::Never, reach: Reach::Answers, look_at: None }
     }
 
-    /// The rest of the wait behind a grant, which no deadlock can keep. The line on the terminal was
-    /// hidden at the grant.
+    /// The rest of the wait behind a grant, which no deadlock can keep. The line on the terminal
+    /// was hidden at the grant.
     pub(super) fn at_gate(&self, now: Boottime) -> Self {
         let shown = if self.shown == Shown::Line { Shown::LineFrom(now) } else { self.shown };
         Self { shown, reach: Reach::Answers, look_at: None, ..*self }
