@@ -101,7 +101,7 @@ const ACQUIRED: &str =
     "lock=$(rlock acquire k --for 1h --export) || exit; eval \"$lock\"; EXAMPLE\n rlock release >/dev/null 2>&1 || :";
 
 /// The blocks of each page, in order.
-const PAGES: [(&str, &[Play]); 17] = [
+const PAGES: [(&str, &[Play]); 18] = [
     (
         "acquire",
         &[
@@ -137,6 +137,8 @@ const PAGES: [(&str, &[Play]); 17] = [
     ("inspect", &[None, None, Some((AFTER_BACKUP, "~nobody holds or waits"))]),
     ("man", &[Some((ALONE, "man -l -\nman -l -\n"))]),
     ("range", &[Some((ALONE, "check-header.sh\nreport.sh 2024\npatch-index.sh\nprune.sh\nrebalance.sh\napply p\n"))]),
+    // tests/postgres runs the statements for roles.
+    ("postgres", &[None, None, None, None]),
     (
         "redis",
         &[
