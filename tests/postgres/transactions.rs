@@ -182,24 +182,20 @@ fn long_queue_leaves_room_for_the_release_and_is_served_in_order() {
 #[test]
 fn request_without_a_connection_asks_again_until_there_is_one() {
     skip_unless!(Postgres::is_present());
-    let server = Postgres::start(&["max_connections=4"]);
+    let server = Postgres::start(&[]);
     server.ask("create role locks login");
     server.ask("grant create on database postgres to locks");
     let lab = Lab::at(server.url().replace("tester", "locks"));
     lab.run(["exec", "k", "--", "true"]).silently(0);
-    let connected = "select count(*) from pg_stat_activity where usename = 'locks'";
-    wait_until("the connection is free", || server.ask(connected) == "0");
-    // The only connection that is not for superusers.
-    let mut psql = server.psql();
-    psql.args(["-U", "locks"]).stdin(Stdio::piped());
-    let mut taken = psql.spawn().expect("psql runs");
-    wait_until("psql has the connection", || server.ask(connected) == "1");
+    server.ask("alter role locks connection limit 0");
     let waits = Running::start(&mut lab.rlock(["exec", "-w", "100s", "--connect-timeout", "1s", "k", "--", "true"]));
     // In one second it would ask five times.
-    wait_until("it asks for longer", || server.log().matches("connection slots are reserved").count() > 7);
-    drop(taken.stdin.take());
-    taken.wait().expect("psql ends");
+    wait_until("it asks for longer", || server.log().matches("too many connections for role").count() > 7);
+    server.ask("alter role locks connection limit -1");
     waits.end().silently(0);
+    server.ask("alter role locks connection limit 0");
+    let refused = lab.run(["exec", "-n", "--connect-timeout", "1s", "k", "--", "true"]);
+    assert!(refused.failed(69).contains("takes no more clients"), "{refused:?}");
 }
 
 /// "The command must be gone by the deadline": a holder that the server does not answer ends before
