@@ -5,17 +5,17 @@
 # takes one. `--` stands for the command. Nothing follows a word that is no subcommand.
 _rlock_grammar() {
     case $1 in
-        exec) echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --pid --splay --job --history --status-file --owner --reason --shell -c -- ;;
-        range-read) echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --pid --splay --job --history --status-file --owner --reason --shell -c --once-per -- ;;
-        range-prewrite) echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --pid --splay --job --history --status-file --owner --reason --shell -c --once-per -- ;;
-        range-write) echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --pid --splay --job --history --status-file --owner --reason --shell -c --once-per -- ;;
-        acquire) echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --deadlock-timeout --conflict-exit-code -E --ttl --connect-timeout --replicas --history --owner --reason --job --grace ;;
+        exec) echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --deadlock-timeout --min-memory --max-load --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --pid --splay --job --history --remember --status-file --owner --reason --shell -c -- ;;
+        range-read) echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --min-memory --max-load --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --pid --splay --job --history --remember --status-file --owner --reason --shell -c --once-per -- ;;
+        range-prewrite) echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --min-memory --max-load --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --pid --splay --job --history --remember --status-file --owner --reason --shell -c --once-per -- ;;
+        range-write) echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --min-memory --max-load --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --pid --splay --job --history --remember --status-file --owner --reason --shell -c --once-per -- ;;
+        acquire) echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --deadlock-timeout --conflict-exit-code -E --ttl --connect-timeout --replicas --history --owner --reason --job --grace ;;
         renew) echo 0 --store --namespace --for ;;
         release) echo 0 --store --namespace ;;
-        held) echo 1 --store --namespace ;;
-        inspect) echo 999 --store --namespace --color --held-longer-than --no-success-for --job --output -o ;;
+        held) echo 1 --store --namespace --path ;;
+        inspect) echo 999 --store --namespace --color --held-longer-than --waiting-longer-than --no-success-for --job --output -o ;;
         doctor) echo 0 --store --namespace --ttl --color ;;
-        history) echo 999 --store --namespace --last -n --since --color ;;
+        history) echo 999 --store --namespace --last -n --since --until --color ;;
         cleanup) echo 999 --store --namespace --wait -w --session --pid ;;
         break) echo 999 --store --namespace --wait -w --session --pid ;;
         shrink) echo 0 --store --namespace --resource ;;
@@ -304,7 +304,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__acquire)
-            opts="-n -w -E -q -v -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --for --pid --lost-signal --export --no-wait --wait --max-waiting --deadlock-timeout --conflict-exit-code --quiet --ttl --connect-timeout --replicas --history --no-default-store --owner --reason --verbose --job --grace --help"
+            opts="-n -w -E -q -v -h --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-prewrite --range-write --for --pid --lost-signal --export --no-wait --wait --max-waiting --deadlock-timeout --conflict-exit-code --quiet --ttl --connect-timeout --replicas --history --no-default-store --owner --reason --verbose --job --grace --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -347,6 +347,14 @@ _rlock_static() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
                     fi
+                    return 0
+                    ;;
+                --path)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --path-read)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --range-read)
@@ -699,7 +707,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__exec)
-            opts="-n -w -E -q -c -v -h --store --namespace --read --prewrite --write --slot --range-read --range-prewrite --range-write --no-wait --wait --max-waiting --supersede --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --job --history --status-file --nested --no-default-store --owner --reason --shell --verbose --help"
+            opts="-n -w -E -q -c -v -h --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-prewrite --range-write --no-wait --wait --max-waiting --supersede --deadlock-timeout --min-memory --max-load --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --job --history --remember --status-file --nested --no-default-store --owner --reason --shell --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -742,6 +750,14 @@ _rlock_static() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
                     fi
+                    return 0
+                    ;;
+                --path)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --path-read)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --range-read)
@@ -787,6 +803,20 @@ _rlock_static() {
                     return 0
                     ;;
                 --deadlock-timeout)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --min-memory)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --max-load)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -906,6 +936,13 @@ _rlock_static() {
                     fi
                     return 0
                     ;;
+                --remember)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 --status-file)
                     local oldifs
                     if [ -n "${IFS+x}" ]; then
@@ -951,7 +988,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__held)
-            opts="-v -h --store --namespace --read --prewrite --write --slot --verbose --help"
+            opts="-v -h --store --namespace --path --read --prewrite --write --slot --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -966,6 +1003,10 @@ _rlock_static() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
                     fi
+                    return 0
+                    ;;
+                --path)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 *)
@@ -1256,7 +1297,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__history)
-            opts="-n -h --store --namespace --last --since --failed --stats --json --color --help"
+            opts="-n -h --store --namespace --last --since --until --failed --stats --blame --timeline --trace --json --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1294,6 +1335,13 @@ _rlock_static() {
                     fi
                     return 0
                     ;;
+                --until)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 --color)
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
@@ -1309,7 +1357,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__inspect)
-            opts="-v -o -h --store --namespace --json --names --tree --dot --watch --verbose --wide --color --held-longer-than --no-success-for --job --prometheus --output --help"
+            opts="-v -o -h --store --namespace --json --names --tree --dot --watch --verbose --wide --color --held-longer-than --waiting-longer-than --no-success-for --job --prometheus --output --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1341,6 +1389,13 @@ _rlock_static() {
                     return 0
                     ;;
                 --held-longer-than)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --waiting-longer-than)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -1431,7 +1486,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__prewrite)
-            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --supersede --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --job --history --status-file --nested --no-default-store --owner --reason --shell --verbose --once-per --help"
+            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --supersede --deadlock-timeout --min-memory --max-load --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --job --history --remember --status-file --nested --no-default-store --owner --reason --shell --verbose --once-per --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1470,6 +1525,20 @@ _rlock_static() {
                     return 0
                     ;;
                 --deadlock-timeout)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --min-memory)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --max-load)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -1576,6 +1645,13 @@ _rlock_static() {
                     return 0
                     ;;
                 --history)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --remember)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -1634,7 +1710,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__read)
-            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --supersede --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --job --history --status-file --nested --no-default-store --owner --reason --shell --verbose --once-per --help"
+            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --supersede --deadlock-timeout --min-memory --max-load --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --job --history --remember --status-file --nested --no-default-store --owner --reason --shell --verbose --once-per --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1673,6 +1749,20 @@ _rlock_static() {
                     return 0
                     ;;
                 --deadlock-timeout)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --min-memory)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --max-load)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -1779,6 +1869,13 @@ _rlock_static() {
                     return 0
                     ;;
                 --history)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --remember)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -1837,7 +1934,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__write)
-            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --supersede --deadlock-timeout --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --job --history --status-file --nested --no-default-store --owner --reason --shell --verbose --once-per --help"
+            opts="-n -w -E -q -c -v -h --store --namespace --no-wait --wait --max-waiting --supersede --deadlock-timeout --min-memory --max-load --meanwhile --conflict-exit-code --else --skip-ok --quiet --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --job --history --remember --status-file --nested --no-default-store --owner --reason --shell --verbose --once-per --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1876,6 +1973,20 @@ _rlock_static() {
                     return 0
                     ;;
                 --deadlock-timeout)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --min-memory)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --max-load)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -1982,6 +2093,13 @@ _rlock_static() {
                     return 0
                     ;;
                 --history)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --remember)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace

@@ -53,12 +53,16 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -l read -d 'Lock KEY f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l prewrite -d 'Lock KEY for reading now and writing later, beside readers only' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l write -d 'Lock KEY for writing, alone, as a bare KEY does' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l slot -d 'Take one of the N slots of KEY; W with KEY=N:W' -r -f -a "(__fish_rlock_names =)"
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l path -d 'Lock the file or folder P, and all that is in it, for writing' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l path-read -d 'Lock the file or folder P, and all that is in it, for reading' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l range-read -d 'Lock an interval of KEY, such as \'[1.2,1.8)\', for reading' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l range-prewrite -d 'Lock an interval of KEY for reading now and writing later' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l range-write -d 'Lock an interval of KEY for writing' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s w -l wait -d 'Wait at most DUR [default: RLOCK_WAIT or ever]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-waiting -d 'Exit with 75 at once if N requests already wait; 0 as -n' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l deadlock-timeout -d 'Time after which a nested wait looks for a deadlock; 0: never' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l min-memory -d 'Start COMMAND only when so much memory is free, such as 4G' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-load -d 'Start COMMAND only when the load, or with N% the pressure, is at most N' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why, "$@" is COMMAND' -r -f -a "(__fish_complete_command)"
@@ -75,6 +79,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -l pid -d 'End the wai
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l splay -d 'Sleep for a random part of DUR before the request' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l remember -d 'Remember this run and those before for DUR, up to 400d [default: 7d]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l status-file -d 'Write to FILE how the request and COMMAND ended, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
@@ -92,6 +97,8 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l namespace -d 
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s w -l wait -d 'Wait at most DUR [default: RLOCK_WAIT or ever]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l max-waiting -d 'Exit with 75 at once if N requests already wait; 0 as -n' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l deadlock-timeout -d 'Time after which a nested wait looks for a deadlock; 0: never' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l min-memory -d 'Start COMMAND only when so much memory is free, such as 4G' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l max-load -d 'Start COMMAND only when the load, or with N% the pressure, is at most N' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why, "$@" is COMMAND' -r -f -a "(__fish_complete_command)"
@@ -107,6 +114,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l pid -d 'End t
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l splay -d 'Sleep for a random part of DUR before the request' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l remember -d 'Remember this run and those before for DUR, up to 400d [default: 7d]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l status-file -d 'Write to FILE how the request and COMMAND ended, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
@@ -125,6 +133,8 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l namespace
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s w -l wait -d 'Wait at most DUR [default: RLOCK_WAIT or ever]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l max-waiting -d 'Exit with 75 at once if N requests already wait; 0 as -n' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l deadlock-timeout -d 'Time after which a nested wait looks for a deadlock; 0: never' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l min-memory -d 'Start COMMAND only when so much memory is free, such as 4G' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l max-load -d 'Start COMMAND only when the load, or with N% the pressure, is at most N' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why, "$@" is COMMAND' -r -f -a "(__fish_complete_command)"
@@ -140,6 +150,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l pid -d 'E
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l splay -d 'Sleep for a random part of DUR before the request' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l remember -d 'Remember this run and those before for DUR, up to 400d [default: 7d]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l status-file -d 'Write to FILE how the request and COMMAND ended, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
@@ -158,6 +169,8 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l namespace -d
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s w -l wait -d 'Wait at most DUR [default: RLOCK_WAIT or ever]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l max-waiting -d 'Exit with 75 at once if N requests already wait; 0 as -n' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l deadlock-timeout -d 'Time after which a nested wait looks for a deadlock; 0: never' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l min-memory -d 'Start COMMAND only when so much memory is free, such as 4G' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l max-load -d 'Start COMMAND only when the load, or with N% the pressure, is at most N' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why, "$@" is COMMAND' -r -f -a "(__fish_complete_command)"
@@ -173,6 +186,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l pid -d 'End 
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l splay -d 'Sleep for a random part of DUR before the request' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l remember -d 'Remember this run and those before for DUR, up to 400d [default: 7d]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l status-file -d 'Write to FILE how the request and COMMAND ended, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
@@ -192,11 +206,13 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l read -d 'Lock KE
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l prewrite -d 'Lock KEY for reading now and writing later, beside readers only' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l write -d 'Lock KEY for writing, alone, as a bare KEY does' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l slot -d 'Take one of the N slots of KEY; W with KEY=N:W' -r -f -a "(__fish_rlock_names =)"
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l path -d 'Lock the file or folder P, and all that is in it, for writing' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l path-read -d 'Lock the file or folder P, and all that is in it, for reading' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l range-read -d 'Lock an interval of KEY, such as \'[1.2,1.8)\', for reading' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l range-prewrite -d 'Lock an interval of KEY for reading now and writing later' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l range-write -d 'Lock an interval of KEY for writing' -r -f -a "(__fish_rlock_names)"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l for -d 'Hold the lock for DUR, at most 7 days, or for ever' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l pid -d 'Hold the lock until the process PID ends' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l pid -d 'Hold it until the process PID, or \'agent\', ends' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l lost-signal -d 'Send PID this signal when the lock is lost, or none' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s w -l wait -d 'Wait at most DUR [default: RLOCK_WAIT or ever]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l max-waiting -d 'Exit with 75 at once if N requests already wait; 0 as -n' -r -f
@@ -229,6 +245,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand release" -s v -l verbose -d 
 complete -c rlock -n "__fish_rlock_using_subcommand release" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand held" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand held" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand held" -l path -d 'The file or folder that has to be held' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand held" -l read -d 'For reading, or in any stronger mode'
 complete -c rlock -n "__fish_rlock_using_subcommand held" -l prewrite -d 'For reading now and writing later, or for writing'
 complete -c rlock -n "__fish_rlock_using_subcommand held" -l write -d 'For writing, as without an option'
@@ -242,6 +259,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l color -d 'Use co
 always\t''
 never\t''"
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l held-longer-than -d 'Only what is held for longer; exit 1 if there is any' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l waiting-longer-than -d 'Only who waits for longer; exit 1 if there is any' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l no-success-for -d 'Exit 1 and name each KEY without a successful run in DUR' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l job -d 'Only successful runs with this --job count' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s o -l output -d 'Write the metrics to FILE' -r -F
@@ -265,11 +283,15 @@ complete -c rlock -n "__fish_rlock_using_subcommand history" -l store -d 'The st
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand history" -s n -l last -d 'Only the last N entries of each KEY' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l since -d 'Only what ended less than DUR ago' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand history" -l until -d 'Only what ended at least DUR ago' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l color -d 'Use colours: always, never, or auto: on a terminal' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l failed -d 'Only what failed: not exit 0, a skip, or the end of rlock acquire'
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l stats -d 'Sum up: waits, holds, failures, busy requests, queues'
+complete -c rlock -n "__fish_rlock_using_subcommand history" -l blame -d 'Show who made whom wait, and for how long'
+complete -c rlock -n "__fish_rlock_using_subcommand history" -l timeline -d 'Draw waits and holds as bars over time'
+complete -c rlock -n "__fish_rlock_using_subcommand history" -l trace -d 'Print a trace for Perfetto or chrome://tracing'
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l json -d 'Print JSON'
 complete -c rlock -n "__fish_rlock_using_subcommand history" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
@@ -348,27 +370,27 @@ complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_su
 function __fish_rlock_grammar
     switch $argv[1]
         case exec
-            echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --pid --splay --job --history --status-file --owner --reason --shell -c --
+            echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --deadlock-timeout --min-memory --max-load --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --pid --splay --job --history --remember --status-file --owner --reason --shell -c --
         case range-read
-            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --pid --splay --job --history --status-file --owner --reason --shell -c --once-per --
+            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --min-memory --max-load --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --pid --splay --job --history --remember --status-file --owner --reason --shell -c --once-per --
         case range-prewrite
-            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --pid --splay --job --history --status-file --owner --reason --shell -c --once-per --
+            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --min-memory --max-load --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --pid --splay --job --history --remember --status-file --owner --reason --shell -c --once-per --
         case range-write
-            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --pid --splay --job --history --status-file --owner --reason --shell -c --once-per --
+            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --min-memory --max-load --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --pid --splay --job --history --remember --status-file --owner --reason --shell -c --once-per --
         case acquire
-            echo 1 --store --namespace --read --prewrite --write --slot --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --deadlock-timeout --conflict-exit-code -E --ttl --connect-timeout --replicas --history --owner --reason --job --grace
+            echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --deadlock-timeout --conflict-exit-code -E --ttl --connect-timeout --replicas --history --owner --reason --job --grace
         case renew
             echo 0 --store --namespace --for
         case release
             echo 0 --store --namespace
         case held
-            echo 1 --store --namespace
+            echo 1 --store --namespace --path
         case inspect
-            echo 999 --store --namespace --color --held-longer-than --no-success-for --job --output -o
+            echo 999 --store --namespace --color --held-longer-than --waiting-longer-than --no-success-for --job --output -o
         case doctor
             echo 0 --store --namespace --ttl --color
         case history
-            echo 999 --store --namespace --last -n --since --color
+            echo 999 --store --namespace --last -n --since --until --color
         case cleanup
             echo 999 --store --namespace --wait -w --session --pid
         case break

@@ -10,16 +10,18 @@
 //! - `request`: prepares the requests of `exec` and `acquire`.
 //! - `variables`: builds the variables by which an rlock finds the lock that it runs below. `room`
 //!   checks whether they fit into the command's environment.
+//! - `paths`: resolves the paths of files and folders to lock.
 //! - `acquired`: finds the locks of `rlock acquire`.
 
 pub(crate) mod acquired;
-mod agent;
+pub(crate) mod agent;
 pub(crate) mod caller;
 mod ci;
 mod config;
 pub(crate) mod context;
 pub(crate) mod defaults;
 pub(crate) mod names;
+pub(crate) mod paths;
 pub(crate) mod request;
 pub(crate) mod room;
 pub(crate) mod variables;

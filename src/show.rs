@@ -8,7 +8,8 @@
 //! - `listing`: the table of holders and waiters.
 //! - `edges`: the graph of sessions and resources, which `tree` and `dot` show.
 //! - `json`: holders, waiters and changes as JSON.
-//! - `history`: ended requests as JSON and as tables, and their statistics.
+//! - `history`: ended requests as JSON, tables and bars; their statistics; who made whom wait.
+//! - `turn`: when it is the turn of a request.
 //! - `doctor`: the questions of `rlock doctor` and their answers.
 
 pub(crate) mod changes;
@@ -22,6 +23,7 @@ pub(crate) mod json;
 pub(crate) mod listing;
 pub(crate) mod messages;
 pub(crate) mod tree;
+pub(crate) mod turn;
 
 use anstyle::{AnsiColor, Style};
 

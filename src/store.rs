@@ -37,6 +37,7 @@ mod secrets;
 pub mod sessions;
 mod url;
 
+pub(crate) use embedded::default_place;
 pub use error::Error;
 pub use handle::{AcquireOptions, Grant, Handle, Obstruction, Released, Replicas, Standing};
 pub use operations::{Breaking, Changed, Elsewhere, Inspection, Notices, Store, Unusable};

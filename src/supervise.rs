@@ -18,6 +18,7 @@ pub(crate) mod above;
 mod canary;
 mod child;
 pub(crate) mod event;
+pub(crate) mod gate;
 mod guarded;
 pub(crate) mod guardian;
 mod hint;

@@ -10,8 +10,15 @@ pub(crate) const FORMAT: u32 = 4;
 pub(crate) const RETENTION: u64 = 7 * 24 * 60 * 60;
 /// See [`RETENTION_OF_TOTALS`](crate::lock::past::RETENTION_OF_TOTALS), in seconds.
 pub(crate) const RETENTION_OF_TOTALS: u64 = 60 * 60;
+/// Maximum number of entries of a ring that tell of waits, and the part of the ring that they may
+/// take at most: one of so many entries.
+pub(crate) const WAITS_MAX: usize = 8;
+/// See [`WAITS_MAX`].
+pub(crate) const WAITS_SHARE: usize = 4;
+/// How soon after the last one a busy request without a wait makes no new entry, in seconds.
+pub(crate) const WAITS_APART: u64 = 1;
 /// See [`PERIOD_MAX`](crate::lock::request::PERIOD_MAX), in seconds.
-pub(crate) const PERIOD_MAX: u64 = 32 * 24 * 60 * 60;
+pub(crate) const PERIOD_MAX: u64 = 400 * 24 * 60 * 60;
 /// See [`AHEAD_MAX`](crate::lock::request::AHEAD_MAX), in seconds.
 pub(crate) const AHEAD_MAX: u64 = 60;
 /// See [`KEPT_MAX`](crate::lock::kept::KEPT_MAX), in seconds.

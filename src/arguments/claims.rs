@@ -1,6 +1,8 @@
 //! Builds the claims of a request from the matched words.
 
-use clap::{Arg, ArgAction, ArgMatches};
+use std::path::{Path, PathBuf};
+
+use clap::{Arg, ArgAction, ArgMatches, ValueHint, value_parser};
 
 use super::help::advanced;
 use super::mistake::Mistake;
@@ -13,10 +15,15 @@ use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::words::shell_quoted;
 
-/// The claims on whole resources and on intervals.
-pub(crate) fn claims() -> [Arg; 9] {
+/// Finds the file or folder that a path of the user means, or says in one line why not. Only the
+/// callers look at files.
+pub(crate) type Resolve = fn(&Path) -> Result<PathBuf, String>;
+
+/// The claims on whole resources, on files and folders, and on intervals.
+pub(crate) fn claims() -> [Arg; 11] {
     let claim =
         |id, help| option(id, "KEY", values::resource, help).action(ArgAction::Append).help_heading(heading::CLAIMS);
+    let path = |id, help| advanced(path(id, help).action(ArgAction::Append).help_heading(heading::CLAIMS));
     // The two values have different types, so `claims` parses them.
     let range = |id, help| {
         option(id, "KEY", values::plain, help)
@@ -34,10 +41,17 @@ pub(crate) fn claims() -> [Arg; 9] {
         option(id::SLOT, "KEY=N", values::slot, "Take one of the N slots of KEY; W with KEY=N:W")
             .action(ArgAction::Append)
             .help_heading(heading::CLAIMS),
+        path(id::PATH, "Lock the file or folder P, and all that is in it, for writing"),
+        path(id::PATH_READ, "Lock the file or folder P, and all that is in it, for reading"),
         advanced(range(id::RANGE_READ, "Lock an interval of KEY, such as '[1.2,1.8)', for reading")),
         advanced(range(id::RANGE_PREWRITE, "Lock an interval of KEY for reading now and writing later")),
         advanced(range(id::RANGE_WRITE, "Lock an interval of KEY for writing")),
     ]
+}
+
+/// An option whose value is the path of a file or folder.
+pub(crate) fn path(id: &'static str, help: &'static str) -> Arg {
+    option(id, "P", value_parser!(PathBuf), help).value_hint(ValueHint::AnyPath)
 }
 
 /// Words after KEY.
@@ -55,21 +69,21 @@ pub(crate) fn range_claim() -> [Arg; 3] {
 }
 
 /// The claims of `exec`, in the order of the command line, each span of a resource at most once.
-pub(crate) fn of_exec(matches: &ArgMatches) -> Result<Vec<Claim>, Mistake> {
+pub(crate) fn of_exec(matches: &ArgMatches, resolve: Resolve) -> Result<Vec<Claim>, Mistake> {
     only_one_bare_key(matches)?;
-    all(matches)
+    all(matches, resolve)
 }
 
 /// The claims of `acquire`, as those of `exec`.
-pub(crate) fn of_acquire(matches: &ArgMatches) -> Result<Vec<Claim>, Mistake> {
+pub(crate) fn of_acquire(matches: &ArgMatches, resolve: Resolve) -> Result<Vec<Claim>, Mistake> {
     if let Some([key, stray]) = stray(matches) {
         let text = format!("unexpected second KEY '{stray}': for two locks write {}", two_writes(key, stray));
         return Err(Mistake::plain(text));
     }
-    all(matches)
+    all(matches, resolve)
 }
 
-fn all(matches: &ArgMatches) -> Result<Vec<Claim>, Mistake> {
+fn all(matches: &ArgMatches, resolve: Resolve) -> Result<Vec<Claim>, Mistake> {
     let mut claims = Vec::new();
     for (id, mode) in
         [(id::KEY, Mode::Write), (id::READ, Mode::Read), (id::PREWRITE, Mode::Prewrite), (id::WRITE, Mode::Write)]
@@ -86,6 +100,11 @@ fn all(matches: &ArgMatches) -> Result<Vec<Claim>, Mistake> {
             let (place, [key, interval]) = range;
             let claim = interval_claim(key, interval, mode);
             claims.push((place, claim.map_err(|reason| Mistake::plain(format!("--{id}: {reason}")))?));
+        }
+    }
+    for (id, mode) in [(id::PATH, Mode::Write), (id::PATH_READ, Mode::Read)] {
+        for (place, path) in with_places::<PathBuf>(matches, id) {
+            claims.push((place, path_claim(id, path, mode, resolve)?));
         }
     }
     claims.sort_by_key(|(place, _)| *place);
@@ -146,6 +165,15 @@ fn two_writes(one: &str, other: &str) -> String {
 /// A claim on the whole of a resource.
 fn whole(resource: &Resource, mode: Mode, slots: Option<u32>) -> Claim {
     Claim { resource: resource.clone(), mode, span: Span::Whole, slots }
+}
+
+/// The claim on the file or folder at a path, which is the value of the option `id`.
+pub(crate) fn path_claim(id: &str, path: &Path, mode: Mode, resolve: Resolve) -> Result<Claim, Mistake> {
+    let span = resolve(path)
+        .and_then(|path| Span::path(path.as_os_str().as_encoded_bytes()).map_err(|error| error.to_string()));
+    let span = span.map_err(|reason| Mistake::plain(format!("--{id}: {reason}")))?;
+    let resource = Resource::new(Resource::PATHS).expect("the axis has a valid name");
+    Ok(Claim { resource, mode, span, slots: None })
 }
 
 /// The pairs of values of an option for an interval, each with its position among the words.

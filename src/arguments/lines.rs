@@ -2,6 +2,7 @@
 //! `range-*`, `shrink` and `downgrade`.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Command};
@@ -63,7 +64,11 @@ impl LineParser {
             let [key, other] = [key, stray].map(shell_quoted);
             return Err(format!("unexpected second KEY {other}: for two locks write --write {key} --write {other}"));
         }
-        in_one_line(claims::of_exec(&matches).and_then(|claims| Ok(Lock { claims, wait: limit(&matches)? })))
+        // The client may be on another machine, and a file system that hangs must not stop the
+        // others.
+        let as_written = |path: &Path| Ok(path.to_owned());
+        let claims = claims::of_exec(&matches, as_written);
+        in_one_line(claims.and_then(|claims| Ok(Lock { claims, wait: limit(&matches)? })))
     }
 
     /// The words after RANGE-READ, RANGE-PREWRITE or RANGE-WRITE.
@@ -134,6 +139,8 @@ mod tests {
             ("--slot s=3 -w 2s", "slot s whole Some(3); Some(2s)"),
             ("k -w ever", "write k whole None; None"),
             ("a b", "unexpected second KEY b: for two locks write --write a --write b"),
+            ("--path /w/src --path-read /w/./lib/", "write / /w/src None, read / /w/lib None; None"),
+            ("--path src", "--path: the path 'src' does not begin with '/': write the whole path"),
             ("", "nothing to lock: name a KEY, or use --read, --prewrite, --write, --slot or --range-write"),
             ("k --ttl 3s", "unexpected argument '--ttl'"),
             ("k -h", "unexpected argument '-h'"),

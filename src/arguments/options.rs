@@ -24,6 +24,8 @@ pub(crate) mod id {
     pub(crate) const PREWRITE: &str = "prewrite";
     pub(crate) const WRITE: &str = "write";
     pub(crate) const SLOT: &str = "slot";
+    pub(crate) const PATH: &str = "path";
+    pub(crate) const PATH_READ: &str = "path-read";
     pub(crate) const RANGE_READ: &str = "range-read";
     pub(crate) const RANGE_PREWRITE: &str = "range-prewrite";
     pub(crate) const RANGE_WRITE: &str = "range-write";
@@ -46,6 +48,7 @@ pub(crate) mod id {
     pub(crate) const JOB: &str = "job";
     pub(crate) const SKIP_OK: &str = "skip-ok";
     pub(crate) const ONCE_PER: &str = "once-per";
+    pub(crate) const REMEMBER: &str = "remember";
     pub(crate) const SUCCESS_CODES: &str = "success-codes";
     pub(crate) const HOLD_AT_LEAST: &str = "hold-at-least";
     pub(crate) const SPLAY: &str = "splay";
@@ -79,6 +82,8 @@ pub(crate) mod id {
     pub(crate) const MAX_CONNECTIONS: &str = "max-connections";
     pub(crate) const MAX_WAITING: &str = "max-waiting";
     pub(crate) const SUPERSEDE: &str = "supersede";
+    pub(crate) const MIN_MEMORY: &str = "min-memory";
+    pub(crate) const MAX_LOAD: &str = "max-load";
     pub(crate) const ONLY: &str = "only";
     pub(crate) const FOR: &str = "for";
     pub(crate) const PID: &str = "pid";
@@ -88,12 +93,17 @@ pub(crate) mod id {
     pub(crate) const HOLDER: &str = "session";
     pub(crate) const LAST: &str = "last";
     pub(crate) const HELD_LONGER_THAN: &str = "held-longer-than";
+    pub(crate) const WAITING_LONGER_THAN: &str = "waiting-longer-than";
     pub(crate) const NO_SUCCESS_FOR: &str = "no-success-for";
     pub(crate) const PROMETHEUS: &str = "prometheus";
     pub(crate) const OUTPUT: &str = "output";
     pub(crate) const SINCE: &str = "since";
     pub(crate) const FAILED: &str = "failed";
     pub(crate) const STATS: &str = "stats";
+    pub(crate) const UNTIL: &str = "until";
+    pub(crate) const BLAME: &str = "blame";
+    pub(crate) const TIMELINE: &str = "timeline";
+    pub(crate) const TRACE: &str = "trace";
 }
 
 /// The headings of the options of subcommands that lock.

@@ -96,6 +96,13 @@ pub(crate) fn run_options() -> impl Iterator<Item = Arg> {
             "Time after which a nested wait looks for a deadlock; 0: never",
         )
         .default_value("1s"),
+        option(id::MIN_MEMORY, "SIZE", values::size, "Start COMMAND only when so much memory is free, such as 4G"),
+        option(
+            id::MAX_LOAD,
+            "N",
+            values::load,
+            "Start COMMAND only when the load, or with N% the pressure, is at most N",
+        ),
         shell(id::MEANWHILE, "Run STRING by /bin/sh once: beside the wait, or after the release"),
     ];
     let busy = [
@@ -171,6 +178,12 @@ fn cron_options() -> impl Iterator<Item = Arg> {
         option(id::SPLAY, "DUR", values::duration, "Sleep for a random part of DUR before the request"),
         job(),
         history(),
+        option(
+            id::REMEMBER,
+            "DUR",
+            values::period,
+            "Remember this run and those before for DUR, up to 400d [default: 7d]",
+        ),
         option(
             id::STATUS_FILE,
             "FILE",

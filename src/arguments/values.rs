@@ -10,8 +10,8 @@ use rustix::process::{Pid, Signal};
 
 use super::numbers::unmark;
 use crate::lock::kept::{EVER, KEPT_MAX};
-use crate::lock::past::{HISTORY_MAX, RETENTION};
-use crate::lock::request::SessionId;
+use crate::lock::past::HISTORY_MAX;
+use crate::lock::request::{PERIOD_MAX, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::text::Unprintable;
 use crate::store::Replicas;
@@ -31,6 +31,9 @@ const TTL_MIN: Duration = Duration::from_secs(1);
 /// The shortest time that an option may give, where no time makes no sense. Messages show times in
 /// milliseconds.
 const SHORTEST: Duration = Duration::from_millis(1);
+
+/// The highest limit of the load. A machine with more processors than that is none.
+const LOAD_MAX: f64 = 1_000_000.0;
 
 /// The word for a length of time without an end.
 const EVER_WORD: &str = "ever";
@@ -116,7 +119,7 @@ fn at_least(min: Duration, word: &str, remedy: &str) -> Result<Duration, Explain
 
 /// Parses how long a lock stays after its command.
 pub(crate) fn kept(word: &str) -> Result<Duration, String> {
-    within_week(word, KEPT_MAX, "a lock without a process lasts at most 7 days")
+    at_most(word, KEPT_MAX, "a lock without a process lasts at most 7 days")
 }
 
 /// Parses a period of one run.
@@ -126,23 +129,19 @@ pub(crate) fn once(word: &str) -> Result<Period, String> {
         "day" => Period::Calendar(Unit::Day),
         "week" => Period::Calendar(Unit::Week),
         "month" => Period::Calendar(Unit::Month),
-        _ => Period::Within(period(word).map_err(|error| {
-            let way = if duration(word).is_ok() {
-                "; write week or month for once in each"
-            } else {
-                ", or as hour, day, week or month"
-            };
-            error + way
+        _ => Period::Within(period(word).map_err(|error| match duration(word) {
+            Ok(_) => error,
+            Err(_) => error + ", or as hour, day, week or month",
         })?),
     })
 }
 
-/// Parses the time since a successful run.
+/// Parses the time for which the store keeps what it knows of a run, or after which it is asked.
 pub(crate) fn period(word: &str) -> Result<Duration, String> {
-    within_week(word, RETENTION, "a success is forgotten after 7 days")
+    at_most(word, PERIOD_MAX, "the store remembers for at most 400 days")
 }
 
-fn within_week(word: &str, max: Duration, reason: &str) -> Result<Duration, String> {
+fn at_most(word: &str, max: Duration, reason: &str) -> Result<Duration, String> {
     let length = duration(word)?;
     if length > max { Err(format!("'{}' is too long: {reason}", unmark(word))) } else { Ok(length) }
 }
@@ -167,7 +166,7 @@ pub(crate) fn hold(word: &str) -> Result<Duration, String> {
     if word == EVER_WORD {
         return Ok(EVER);
     }
-    let length = within_week(word, KEPT_MAX, "a lock without a process lasts at most 7 days, or 'ever'")?;
+    let length = at_most(word, KEPT_MAX, "a lock without a process lasts at most 7 days, or 'ever'")?;
     if length < SHORTEST {
         return Err(format!("'{word}' is too short: a lock without a process lasts at least 1ms"));
     }
@@ -177,6 +176,11 @@ pub(crate) fn hold(word: &str) -> Result<Duration, String> {
 pub(crate) fn pid(word: &str) -> Result<Pid, String> {
     let pid = word.parse().ok().filter(|pid| *pid > 0).and_then(Pid::from_raw);
     pid.ok_or_else(|| format!("'{word}' is not a process id: give the number of a process, such as $$"))
+}
+
+/// Parses the process with which a hold ends: a process id, or `agent`, which is `None`.
+pub(crate) fn keeper(word: &str) -> Result<Option<Pid>, String> {
+    if word == "agent" { Ok(None) } else { pid(word).map(Some) }
 }
 
 /// Parses the process with which a request ends: a process id, or `parent`, which is `None`.
@@ -218,6 +222,11 @@ const SIGNALS: [(&str, i32); 13] = [
     ("WINCH", Signal::WINCH.as_raw()),
 ];
 
+/// Parses a session, or the KEY that one holds.
+pub(crate) fn which(word: &str) -> Result<Which, String> {
+    word.parse().map(Which::Session).or_else(|_| resource(word).map(Which::Key))
+}
+
 pub(crate) fn session(word: &str) -> Result<SessionId, String> {
     word.parse().map_err(|error| format!("'{word}' is not a session: {error}"))
 }
@@ -254,6 +263,33 @@ pub(crate) fn replicas(word: &str) -> Result<Replicas, Explained> {
 pub(crate) fn waiters(word: &str) -> Result<u32, String> {
     let word = unmark(word);
     word.parse().map_err(|_| format!("'{word}' is not a number of waiters: give 0, 1, 2 and so on"))
+}
+
+/// Parses a number of bytes, with K, M, G or T for the powers of 1024.
+pub(crate) fn size(word: &str) -> Result<u64, Explained> {
+    let word = unmark(word);
+    let upper = word.to_ascii_uppercase();
+    let bare = upper.strip_suffix("IB").or_else(|| upper.strip_suffix('B')).unwrap_or(&upper);
+    let unit = [('K', 10), ('M', 20), ('G', 30), ('T', 40)].into_iter().find(|(unit, _)| bare.ends_with(*unit));
+    let (number, shift) = unit.map_or((bare, 0), |(_, shift)| (&bare[..bare.len() - 1], shift));
+    let is_plain = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let bytes = number.parse::<f64>().ok().filter(|_| is_plain).map(|number| number * (1_u64 << shift) as f64);
+    // Beyond this number, every size counts as one that no machine has.
+    let bytes = bytes.filter(|bytes| *bytes >= 1.0).map(|bytes| bytes as u64);
+    bytes.ok_or_else(|| Explained::new(format!("'{word}' is not a size"), "write it as 512M, 4G or 1.5G"))
+}
+
+/// Parses the highest load average of one minute, or with `%` the highest pressure.
+pub(crate) fn load(word: &str) -> Result<Load, Explained> {
+    let word = unmark(word);
+    let (number, is_pressure) = word.strip_suffix('%').map_or((word, false), |number| (number, true));
+    let is_plain = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let number = number.parse::<f64>().ok().filter(|_| is_plain).filter(|number| *number <= LOAD_MAX && *number > 0.0);
+    let number = number.filter(|number| !is_pressure || *number <= 100.0);
+    let number = number.ok_or_else(|| {
+        Explained::new(format!("'{word}' is not a load"), "give a load such as 8 or 1.5, or a pressure such as 25%")
+    })?;
+    Ok(if is_pressure { Load::Pressure(number) } else { Load::Average(number) })
 }
 
 /// Parses the number of entries that a history keeps.
@@ -296,6 +332,24 @@ pub(crate) fn connections(word: &str) -> Result<usize, String> {
 
 pub(crate) fn glob(word: &str) -> Result<Pattern, String> {
     Pattern::new(word).map_err(|error| format!("'{word}' is not a pattern: {}", error.msg))
+}
+
+/// The highest load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Load {
+    /// The load average of one minute.
+    Average(f64),
+    /// The pressure on the processors, in percent.
+    Pressure(f64),
+}
+
+/// A lock of `acquire`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// That of a session.
+    Session(SessionId),
+    /// The one on this KEY that is for a process above.
+    Key(Resource),
 }
 
 /// The number of a signal, or none to send nothing.
@@ -369,8 +423,8 @@ mod tests {
     use std::time::Duration;
 
     use super::{
-        EVER, KEPT_MAX, Replicas, Slots, Wait, duration, exit_code, history, hold, kept, plain, replicas, resource,
-        slot, ttl, wait,
+        EVER, KEPT_MAX, Load, Replicas, Slots, Wait, duration, exit_code, history, hold, kept, load, plain, replicas,
+        resource, size, slot, ttl, wait,
     };
 
     fn secs(secs: u64) -> Duration {
@@ -443,6 +497,24 @@ mod tests {
         for word in ["db=4:0", "db=4:5", "db=4:", "db=4:-1", "db=4:x"] {
             let text = format!("'{word}' must take from 1 to 4 of the 4 slots: write db=4:1");
             assert_eq!(slot(word).unwrap_err(), text);
+        }
+    }
+
+    #[test]
+    fn size_has_binary_units_and_load_may_be_a_pressure() {
+        for (word, bytes) in
+            [("4G", 4 << 30), ("4g", 4 << 30), ("1.5K", 1536), ("512MiB", 512 << 20), ("7", 7), ("2TB", 2 << 40)]
+        {
+            assert_eq!(size(word), Ok(bytes), "{word}");
+        }
+        for word in ["", "G", "-1", "0", "4X", "1e3", "inf", "nan"] {
+            let text = format!("'{word}' is not a size: write it as 512M, 4G or 1.5G");
+            assert_eq!(size(word).unwrap_err().to_string(), text);
+        }
+        assert_eq!([load("8"), load("25%")], [Ok(Load::Average(8.0)), Ok(Load::Pressure(25.0))]);
+        for word in ["", "0", "-1", "101%", "x", "1e9", "%"] {
+            let text = format!("'{word}' is not a load: give a load such as 8 or 1.5, or a pressure such as 25%");
+            assert_eq!(load(word).unwrap_err().to_string(), text);
         }
     }
 

@@ -22,8 +22,9 @@ use crate::environment::context::Named;
 use crate::environment::request::{self, Prepared};
 use crate::environment::room::{self, Limits};
 use crate::environment::variables::{self, Form, Held};
+use crate::environment::{agent, paths};
 use crate::lock::past::{Ending, Entry, Event, HISTORY_MAX};
-use crate::lock::request::Request;
+use crate::lock::request::{Owner, Request, resources};
 use crate::show::failure::Failure;
 use crate::store::{Grant, Handle, Store};
 use crate::supervise::keeper::announcement;
@@ -64,10 +65,13 @@ pub(crate) enum Until {
     For(Duration),
     /// The hold ends with a process.
     End {
-        /// The process.
-        pid: Pid,
+        /// The process; `None` for that of the coding agent above.
+        pid: Option<Pid>,
         /// The signal that tells the process that the hold is lost.
         signal: LostSignal,
+        /// The hold ends after this time from its grant, too. Then the store keeps it, and the
+        /// process is never told.
+        limit: Option<Duration>,
     },
 }
 
@@ -76,8 +80,9 @@ fn define(command: Command) -> Command {
     command
         .override_usage(
             "rlock acquire CLAIM... --for DUR [OPTIONS]\n       \
-             rlock acquire CLAIM... --pid PID [OPTIONS]\n       \
+             rlock acquire CLAIM... --pid PID|agent [--for DUR] [OPTIONS]\n       \
              CLAIM: --write KEY | --read KEY | --prewrite KEY | --slot KEY=N |\n              \
+             --path P | --path-read P |\n              \
              --range-write KEY INTERVAL | --range-read KEY INTERVAL |\n              \
              --range-prewrite KEY INTERVAL\n       \
              One CLAIM may be a bare KEY, which means --write KEY.",
@@ -92,7 +97,7 @@ fn define(command: Command) -> Command {
         ))
         .args(claims::claims())
         .arg(option(id::FOR, "DUR", values::hold, "Hold the lock for DUR, at most 7 days, or for ever"))
-        .arg(option(id::PID, "PID", values::pid, "Hold the lock until the process PID ends").conflicts_with(id::FOR))
+        .arg(option(id::PID, "PID", values::keeper, "Hold it until the process PID, or 'agent', ends"))
         .arg(advanced(
             option(id::LOST_SIGNAL, "SIG", values::lost_signal, "Send PID this signal when the lock is lost, or none")
                 .default_value("TERM")
@@ -127,10 +132,10 @@ const OF_ACQUIRE: [&str; 16] = [
 
 /// Reads the matched words.
 fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
-    let claims = claims::of_acquire(&matches)?;
+    let claims = claims::of_acquire(&matches, paths::resolved)?;
     let until = match (matches.remove_one(id::FOR), matches.remove_one(id::PID)) {
-        (Some(length), _) => Until::For(length),
-        (None, Some(pid)) => Until::End { pid, signal: given(&mut matches, id::LOST_SIGNAL) },
+        (Some(length), None) => Until::For(length),
+        (limit, Some(pid)) => Until::End { pid, signal: given(&mut matches, id::LOST_SIGNAL), limit },
         (None, None) => {
             let text = "no end: write --for DUR for a lock that ends by itself, or --pid PID for one with a process";
             return Err(Mistake::plain(text));
@@ -146,13 +151,23 @@ fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
 /// Acquires the lock and returns the exit code. `words` is the command line.
 pub(super) fn run(acquire: &Acquire, words: &[OsString]) -> anyhow::Result<u8> {
     match acquire.until {
-        Until::For(length) => lock(acquire, words, Some(length), print).map(|(code, _)| code),
-        Until::End { pid, signal: LostSignal(signal) } => keep(acquire, words, pid, signal),
+        Until::For(length) => lock(acquire, words, Some(length), None, print).map(|(code, _)| code),
+        Until::End { pid, signal: LostSignal(signal), limit } => {
+            let pid = pid.map_or_else(agent::process, Ok)?;
+            let signal = signal.filter(|_| limit.is_none());
+            keep(acquire, words, pid, signal, limit)
+        }
     }
 }
 
 /// Leaves a keeper behind that holds the lock until the process ends.
-fn keep(acquire: &Acquire, words: &[OsString], pid: Pid, signal: Option<i32>) -> anyhow::Result<u8> {
+fn keep(
+    acquire: &Acquire,
+    words: &[OsString],
+    pid: Pid,
+    signal: Option<i32>,
+    limit: Option<Duration>,
+) -> anyhow::Result<u8> {
     let inherited = process::inherited();
     let process = Watched::open(pid, signal)?;
     let keeper = match process::split(inherited).context("cannot start the keeper")? {
@@ -172,16 +187,22 @@ fn keep(acquire: &Acquire, words: &[OsString], pid: Pid, signal: Option<i32>) ->
         is_detached = true;
         Ok(())
     };
-    // The keeper asks this store how its grant ended if no release has announced the end. It is
-    // opened now, because the keeper gives up the descriptors and the folder that the user's words
-    // may mean.
-    let mut history = Named::find(&acquire.request.store)?.open(acquire.request.connect_timeout)?;
-    let (code, Asked { request, mut handle, tokens, grace }) = lock(acquire, words, None, detach)?;
+    // The keeper asks this store how its grant ended if no release has announced the end, or
+    // whether a hold with a limit has ended. It is opened now, because the keeper gives up the
+    // descriptors and the folder that the user's words may mean.
+    let mut store = Named::find(&acquire.request.store)?.open(acquire.request.connect_timeout)?;
+    let asked = lock(acquire, words, limit, process.identity(), detach)?;
+    let (code, Asked { request, mut handle, tokens, grace }) = asked;
     if !is_detached {
         return Ok(code);
     }
     ignore_all().context("cannot ignore signals")?;
-    let was_released = || announcement::is_there(request.session) || was_released(history.as_mut(), &request, &tokens);
+    if limit.is_some() {
+        let names: Vec<_> = resources(&request.claims).into_iter().cloned().collect();
+        keeper::watch(store.as_mut(), &process, request.session, &names).context("cannot wait")?;
+        return Ok(code);
+    }
+    let was_released = || announcement::is_there(request.session) || was_released(store.as_mut(), &request, &tokens);
     keeper::keep(handle.as_mut(), &process, grace, was_released).context("cannot wait")?;
     Ok(code)
 }
@@ -211,17 +232,20 @@ struct Asked {
 }
 
 /// Requests the lock, and gives the text to print to `hand_over` once the lock is granted. Returns
-/// the exit code. With `keep_for`, the lock is a kept hold.
+/// the exit code. With `keep_for`, the lock is a kept hold. `owner` is the process with which it
+/// ends.
 fn lock(
     acquire: &Acquire,
     words: &[OsString],
     keep_for: Option<Duration>,
+    owner: Option<Owner>,
     hand_over: impl FnOnce(&str) -> Result<(), Failure>,
 ) -> anyhow::Result<(u8, Asked)> {
     let prepared = request::prepare(&acquire.request, words)?;
     let Prepared { named, store, signals, mut request, options, mut settings, detector, messages } = prepared;
     request.job.is_acquire = true;
     request.job.keep_for = keep_for;
+    request.process.lasts_for = owner;
     if keep_for.is_some() {
         // Nobody is told before the end of a kept hold.
         settings.grace = Duration::ZERO;

@@ -1,6 +1,6 @@
 //! `rlock exec` and `rlock range-*`: acquires the lock, runs the command, and releases the lock.
 
-mod calendar;
+pub(super) mod calendar;
 mod nested;
 mod status;
 
@@ -21,18 +21,20 @@ use crate::arguments::help::{advanced, notes};
 use crate::arguments::mistake::Mistake;
 use crate::arguments::options::{id, no_blank_before_value};
 use crate::arguments::request::{RequestOptions, read_request, run_options};
-use crate::arguments::values::{Period, Wait};
+use crate::arguments::values::{self, Period, Wait};
 use crate::environment::context::Named;
 use crate::environment::request::{self, Prepared};
 use crate::environment::room::{self, Limits};
 use crate::environment::variables::{self, Form, Held};
-use crate::environment::{names, say};
+use crate::environment::{acquired, names, paths, say};
 use crate::lock::mode::Mode;
-use crate::lock::request::{Claim, Job, OncePer, Request, distinct};
+use crate::lock::request::{Claim, Job, OncePer, Request, distinct, resources};
 use crate::lock::resource::Resource;
 use crate::show::failure::Failure;
 use crate::store::{AcquireOptions, Grant, Store, identity};
 use crate::supervise::above;
+use crate::supervise::gate::Gate;
+use crate::supervise::gate::room::{Load, Needs};
 use crate::supervise::machine::{Settings, Skip};
 use crate::supervise::notify::NotifySocket;
 use crate::supervise::owner::Owner;
@@ -110,12 +112,18 @@ pub(crate) struct Exec {
     pub(super) success_codes: Vec<u8>,
     /// How long the hold lasts from its grant even if the command ends sooner.
     pub(super) hold_at_least: Option<Duration>,
+    /// How long the KEYs remember what they know after this run.
+    pub(super) remember: Option<Duration>,
     /// The maximum run time of the command.
     pub(super) max_runtime: Option<Duration>,
     /// Whether the lock is released once the command says that it is ready.
     pub(super) until_ready: bool,
     /// Whether the request ends with a process, and with which: `Some(None)` is the parent.
     pub(super) pid: Option<Option<Pid>>,
+    /// The memory that has to be free before the command starts, in bytes.
+    pub(super) min_memory: Option<u64>,
+    /// The highest load at which the command starts.
+    pub(super) max_load: Option<values::Load>,
     /// Whether the waiting requests of the same job end.
     pub(super) supersede: bool,
     /// Sleep for a random part of this time before the request is made.
@@ -137,6 +145,7 @@ fn define(command: Command) -> Command {
             "rlock exec CLAIM... [OPTIONS] -- COMMAND [ARG]...\n       \
              rlock exec CLAIM... [OPTIONS] -c STRING\n       \
              CLAIM: --write KEY | --read KEY | --prewrite KEY | --slot KEY=N |\n              \
+             --path P | --path-read P |\n              \
              --range-write KEY INTERVAL | --range-read KEY INTERVAL |\n              \
              --range-prewrite KEY INTERVAL\n       \
              One CLAIM may be a bare KEY, which means --write KEY.",
@@ -187,7 +196,7 @@ fn command_words() -> Arg {
 /// Reads the matched words.
 fn read(matches: ArgMatches) -> Result<Invocation, Mistake> {
     no_blank_before_value(&matches, id::SKIP_OK)?;
-    read_with(claims::of_exec(&matches)?, matches)
+    read_with(claims::of_exec(&matches, paths::resolved)?, matches)
 }
 
 /// Reads the matched words.
@@ -223,9 +232,12 @@ fn read_with(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, 
         once_per: matches.remove_one(id::ONCE_PER),
         success_codes: matches.remove_many(id::SUCCESS_CODES).into_iter().flatten().collect(),
         hold_at_least: matches.remove_one(id::HOLD_AT_LEAST),
+        remember: matches.remove_one(id::REMEMBER),
         max_runtime: matches.remove_one(id::MAX_RUNTIME),
         until_ready: matches.get_flag(id::UNTIL_READY),
         pid: matches.remove_one(id::PID),
+        min_memory: matches.remove_one(id::MIN_MEMORY),
+        max_load: matches.remove_one(id::MAX_LOAD),
         supersede,
         splay: matches.remove_one(id::SPLAY).unwrap_or_default(),
         nested: matches.get_flag(id::NESTED),
@@ -282,7 +294,11 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     // The process may end at any moment, so it is found before anything else.
     let owner = exec.pid.map(Owner::open).transpose()?;
     let prepared = request::prepare(&exec.request, &exec.command)?;
-    let Prepared { named, mut store, signals, mut request, options, settings, detector, messages } = prepared;
+    let Prepared { named, mut store, signals, mut request, options, settings, detector, mut messages } = prepared;
+    if exec.nested {
+        run_below_lasting(store.as_mut(), &mut request)?;
+        messages.related = request.chain().into_iter().rev().collect();
+    }
     if !request.ancestors.is_empty() && !exec.request.quiet && above::is_job_of_at() {
         warn_of_at(store.as_mut(), &request);
     }
@@ -309,6 +325,12 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     if let Some(complaint) = room::complaint(&exec.command, std::env::vars_os(), &added, Limits::of_this_process()) {
         return Err(Failure::usage(format!("the names do not fit into the command's environment: {complaint}")).into());
     }
+    let load = exec.max_load.map(|load| match load {
+        values::Load::Average(limit) => Load::Average(limit),
+        values::Load::Pressure(limit) => Load::Pressure(limit),
+    });
+    let needs = Needs { memory: exec.min_memory, load };
+    let gate = (needs != Needs::default()).then(|| Gate::new(needs, request.process.clone())).transpose()?;
     let cover = exec.nested.then(|| Cover::find(store.as_mut(), &request.ancestors, &request.claims)).transpose()?;
     request.job = Job {
         is_named: exec.request.job.is_some(),
@@ -316,6 +338,7 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
         skips: exec.skip_ok.is_some(),
         supersedes: exec.supersede,
         hold_at_least: exec.hold_at_least,
+        remember: exec.remember,
         ..request.job
     };
     let mut asks_at = Boottime::now();
@@ -332,6 +355,7 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
         skip: exec.skip_ok.map_or(Skip::Never, |limit| limit.map_or(Skip::Always, Skip::For)),
         has_spare: exec.meanwhile.is_some(),
         has_else: exec.otherwise.is_some(),
+        has_gate: gate.is_some(),
         ..settings
     };
     let store_options = exec.request.store;
@@ -344,8 +368,28 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     let command = CommandSpec { argv: exec.command, session: session.to_string() };
     let (spare, otherwise) = (exec.meanwhile.unwrap_or_default(), exec.otherwise.unwrap_or_default());
     let report = Report::new(asks_at, exec.success_codes);
-    let task = Task { command, messages, settings, spare, otherwise, report, detector, notify, owner };
+    let task = Task { command, messages, settings, spare, otherwise, report, detector, notify, owner, gate };
     run::run(handle.as_mut(), task, start_with, conclude, signals, &mut StandardStream::stderr())
+}
+
+/// Adds the holds of the claimed resources that `acquire --pid` has made for a process above to the
+/// ancestors of the request, as the variables of these holds would.
+fn run_below_lasting(store: &mut dyn Store, request: &mut Request) -> Result<(), Failure> {
+    let names: Vec<_> = resources(&request.claims).into_iter().cloned().collect();
+    for id in acquired::lasting_for_parents(&store.inspect(&names)?) {
+        let Some(hold) = store.session(id, &names)? else { continue };
+        for id in std::iter::once(id).chain(hold.ancestors.iter().copied()) {
+            if !request.ancestors.contains(&id) {
+                request.ancestors.push(id);
+            }
+        }
+        for name in hold.resources() {
+            if !request.job.held_above.contains(name) {
+                request.job.held_above.push(name.clone());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Tells that a job of at(1) is nested below the command that has submitted it, if that command's

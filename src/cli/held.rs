@@ -1,5 +1,7 @@
 //! `rlock held`: tells whether this process runs below a live hold of a resource.
 
+use std::path::PathBuf;
+
 use clap::{ArgGroup, ArgMatches, Command};
 
 use super::Invocation;
@@ -7,13 +9,14 @@ use super::subcommand::Subcommand;
 use crate::arguments::help::notes;
 use crate::arguments::mistake::Mistake;
 use crate::arguments::options::{StoreOptions, given, id, read_store, switch, verbose, word};
-use crate::arguments::values;
-use crate::environment::{after_all_but, context, names, say};
+use crate::arguments::{claims, values};
+use crate::environment::{acquired, after_all_but, context, names, paths, say};
 use crate::lock::mode::{Mode, Nesting};
 use crate::lock::op::HolderListing;
-use crate::lock::resource::Resource;
+use crate::lock::request::Claim;
 use crate::lock::span::Span;
 use crate::show::failure::Failure;
+use crate::show::messages;
 use crate::system::exit;
 
 pub(super) const HELD: Subcommand = Subcommand {
@@ -33,10 +36,8 @@ pub(super) const HELD: Subcommand = Subcommand {
 pub(crate) struct HeldBy {
     /// The store to ask.
     pub(super) store: StoreOptions,
-    /// The resource.
-    pub(super) resource: Resource,
-    /// The mode in which it has to be held, or a stronger one.
-    pub(super) mode: Mode,
+    /// What has to be held, in this mode or a stronger one.
+    pub(super) claim: Claim,
     /// Say in words what the exit code tells.
     pub(super) verbose: bool,
 }
@@ -45,13 +46,14 @@ pub(crate) struct HeldBy {
 fn define(command: Command) -> Command {
     let mode = |id, help| switch(id, help).group(id::MODE);
     command
-        .override_usage("rlock held [--read|--prewrite|--write|--slot] KEY")
+        .override_usage("rlock held [--read|--prewrite|--write|--slot] KEY|--path P")
         .after_help(notes(
             "Exit: 0 held; 1 not held; 69 no store.",
             &["rlock held backup || echo 'start this by rlock exec backup'"],
         ))
         .group(ArgGroup::new(id::MODE))
-        .arg(word(id::KEY, values::resource, "What has to be held").required(true))
+        .arg(word(id::KEY, values::resource, "What has to be held").required_unless_present(id::PATH))
+        .arg(claims::path(id::PATH, "The file or folder that has to be held").conflicts_with_all([id::KEY, id::SLOT]))
         .arg(mode(id::READ, "For reading, or in any stronger mode"))
         .arg(mode(id::PREWRITE, "For reading now and writing later, or for writing"))
         .arg(mode(id::WRITE, "For writing, as without an option"))
@@ -63,45 +65,47 @@ fn define(command: Command) -> Command {
 fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     let modes = [(id::READ, Mode::Read), (id::PREWRITE, Mode::Prewrite), (id::SLOT, Mode::Slot)];
     let asked = modes.into_iter().find(|(id, _)| matches.get_flag(id)).map(|(_, mode)| mode);
-    Ok(Invocation::Held(HeldBy {
-        resource: given(&mut matches, id::KEY),
-        mode: asked.unwrap_or(Mode::Write),
-        verbose: matches.get_flag(id::VERBOSE),
-        store: read_store(&mut matches),
-    }))
+    let mode = asked.unwrap_or(Mode::Write);
+    let claim = match matches.remove_one::<PathBuf>(id::PATH) {
+        Some(path) => claims::path_claim(id::PATH, &path, mode, paths::resolved)?,
+        None => Claim { resource: given(&mut matches, id::KEY), mode, span: Span::Whole, slots: None },
+    };
+    Ok(Invocation::Held(HeldBy { claim, verbose: matches.get_flag(id::VERBOSE), store: read_store(&mut matches) }))
 }
 
 /// Asks the store and returns the exit code.
 pub(super) fn run(held: &HeldBy) -> anyhow::Result<u8> {
     let verbose = context::verbose(held.verbose);
-    let above = context::sessions_above()?;
+    let mut above = context::sessions_above()?;
+    let name = std::slice::from_ref(&held.claim.resource);
+    let mut store = context::open_store(&held.store)?;
+    let seen = store.inspect(name).map_err(Failure::from)?;
+    let unusable = store.take_unusable();
+    if !unusable.is_empty() {
+        return Ok(after_all_but(&unusable));
+    }
+    above.extend(acquired::lasting_for_parents(&seen));
     if above.is_empty() {
         if verbose {
             say(&format!("not below any rlock: {} is not set", names::SESSION));
         }
         return Ok(exit::NOT_HELD);
     }
-    let mut store = context::open_store(&held.store)?;
-    let seen = store.inspect(std::slice::from_ref(&held.resource)).map_err(Failure::from)?;
-    let unusable = store.take_unusable();
-    if !unusable.is_empty() {
-        return Ok(after_all_but(&unusable));
-    }
     let mut holders = seen.resources.iter().flat_map(|listing| &listing.holders);
     let is_held = holders.any(|holder| {
         // A server lists a lease that has ended until something removes it.
         let is_live = !holder.is_over(seen.now);
-        is_live && above.contains(&holder.session) && satisfies(holder, held.mode)
+        is_live && above.contains(&holder.session) && satisfies(holder, &held.claim)
     });
     if verbose {
-        let (name, mode) = (&held.resource, held.mode);
+        let Claim { resource, mode, span, .. } = &held.claim;
         let not = if is_held { "a live" } else { "no live" };
-        say(&format!("below {not} lock of '{name}' that allows {mode}"));
+        say(&format!("below {not} lock of {} that allows {mode}", messages::part(resource.as_str(), span)));
     }
     Ok(if is_held { 0 } else { exit::NOT_HELD })
 }
 
-/// Whether a hold allows all that a claim on the whole resource in this mode would allow.
-fn satisfies(holder: &HolderListing, mode: Mode) -> bool {
-    holder.span.covers(&Span::Whole) && mode.below(holder.mode) == Nesting::AtOnce
+/// Whether a hold allows all that the claim would allow.
+fn satisfies(holder: &HolderListing, claim: &Claim) -> bool {
+    holder.span.covers(&claim.span) && claim.mode.below(holder.mode) == Nesting::AtOnce
 }

@@ -1,11 +1,13 @@
 //! `rlock history`: shows which requests have ended, when and how.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use anstream::ColorChoice;
 use anyhow::Context;
 use clap::{ArgMatches, Command};
 
+use super::exec::calendar;
 use super::look::look;
 use super::subcommand::Subcommand;
 use super::{Invocation, stdout};
@@ -19,9 +21,12 @@ use crate::lock::records::Session;
 use crate::lock::remember::add_unrecorded;
 use crate::lock::resource::Resource;
 use crate::show::failure::Failure;
+use crate::show::history::blame::blame;
+use crate::show::history::trace::trace;
 use crate::show::history::{self, Selection};
 use crate::store::{self, Store};
-use crate::{show, words};
+use crate::system::clock::StoreTime;
+use crate::words;
 
 pub(super) const HISTORY: Subcommand = Subcommand {
     name: "history",
@@ -46,27 +51,61 @@ pub(crate) struct History {
     pub(super) last: Option<u32>,
     /// Show only what ended less than this time ago.
     pub(super) since: Option<Duration>,
+    /// Show only what ended at least this time ago.
+    pub(super) until: Option<Duration>,
     /// Show only holds that failed.
     pub(super) failed: bool,
-    /// Sum up the entries.
-    pub(super) stats: bool,
+    /// What to make of the entries.
+    pub(super) form: Form,
     /// Print JSON instead of a table.
     pub(super) json: bool,
     /// When to use colours.
     pub(super) color: ColorChoice,
 }
 
+/// What becomes of the entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Form {
+    /// A list of the entries.
+    #[default]
+    Entries,
+    /// Their statistics.
+    Stats,
+    /// Who made whom wait.
+    Blame,
+    /// Bars over a time axis.
+    Timeline,
+    /// A trace in Chrome's format.
+    Trace,
+}
+
+impl Form {
+    const OPTIONS: [(&str, Self); 4] =
+        [(id::STATS, Self::Stats), (id::BLAME, Self::Blame), (id::TIMELINE, Self::Timeline), (id::TRACE, Self::Trace)];
+}
+
 /// The definition of its words.
 fn define(command: Command) -> Command {
+    let form = |id, help| {
+        let others = Form::OPTIONS.into_iter().map(|(other, _)| other).filter(move |other| *other != id);
+        switch(id, help).conflicts_with_all(others)
+    };
     command
-        .override_usage("rlock history [KEY]... [-n N] [--since DUR] [--failed] [--stats] [--json]")
+        .override_usage(
+            "rlock history [KEY]... [-n N] [--since DUR] [--until DUR] [--failed]\n       \
+             rlock history [KEY]... --stats | --blame | --timeline | --trace",
+        )
         .after_help(notes("", &["rlock history --failed --since 1d", "rlock history -n 5 backup"]))
         .arg(keys("What to show [default: all that is remembered]"))
         .arg(option(id::LAST, "N", values::entries, "Only the last N entries of each KEY").short('n').long("last"))
         .arg(option(id::SINCE, "DUR", values::duration, "Only what ended less than DUR ago"))
+        .arg(option(id::UNTIL, "DUR", values::duration, "Only what ended at least DUR ago"))
         .arg(switch(id::FAILED, "Only what failed: not exit 0, a skip, or the end of rlock acquire"))
-        .arg(switch(id::STATS, "Sum up: waits, holds, failures, busy requests, queues"))
-        .arg(switch(id::JSON, "Print JSON"))
+        .arg(form(id::STATS, "Sum up: waits, holds, failures, busy requests, queues"))
+        .arg(form(id::BLAME, "Show who made whom wait, and for how long").conflicts_with(id::FAILED))
+        .arg(form(id::TIMELINE, "Draw waits and holds as bars over time"))
+        .arg(form(id::TRACE, "Print a trace for Perfetto or chrome://tracing"))
+        .arg(switch(id::JSON, "Print JSON").conflicts_with_all([id::TIMELINE, id::TRACE]))
         .arg(color())
 }
 
@@ -77,7 +116,8 @@ fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
         last: matches.remove_one(id::LAST),
         since: matches.remove_one(id::SINCE),
         failed: matches.get_flag(id::FAILED),
-        stats: matches.get_flag(id::STATS),
+        until: matches.remove_one(id::UNTIL),
+        form: Form::OPTIONS.into_iter().find(|(id, _)| matches.get_flag(id)).map_or(Form::Entries, |(_, form)| form),
         json: matches.get_flag(id::JSON),
         color: read_color(&mut matches),
         store: read_store(&mut matches),
@@ -87,7 +127,7 @@ fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
 /// Prints the entries or their statistics, and returns the exit code.
 pub(super) fn run(options: &History) -> anyhow::Result<u8> {
     let mut store = context::open_store(&options.store)?;
-    let mut found = remembered(store.as_mut(), options).map_err(Failure::from)?;
+    let (mut found, window) = remembered(store.as_mut(), options).map_err(Failure::from)?;
     let unusable = store.take_unusable();
     for name in &options.resources {
         // A store does not list a resource that remembers nothing.
@@ -97,25 +137,37 @@ pub(super) fn run(options: &History) -> anyhow::Result<u8> {
     }
     let place = |name: &Resource| options.resources.iter().position(|asked| asked == name);
     found.sort_unstable_by(|a, b| (place(&a.name), &a.name).cmp(&(place(&b.name), &b.name)));
-    let text = match (options.json, options.stats) {
-        (true, stats) => words::json(&history::as_json(&store.url(), &found, stats)) + "\n",
-        (false, true) if !found.is_empty() => {
-            joined(&show::history::text::statistics(&found, &look(options.color, false)))
+    let look = look(options.color, false);
+    let by_time = options.resources.is_empty();
+    let has_entries = found.iter().any(|known| !known.entries.is_empty());
+    let lines = match options.form {
+        Form::Trace => trace(&found, &window),
+        Form::Blame if options.json => json(&blame(&found, &window).as_json(&store.url())),
+        Form::Blame => joined(&blame(&found, &window).lines(&look)),
+        form if options.json => json(&history::as_json(&store.url(), &found, form == Form::Stats)),
+        Form::Stats if !found.is_empty() => joined(&history::text::statistics(&found, &look)),
+        Form::Entries if has_entries => joined(&history::text::entries(&found, by_time, &look)),
+        Form::Timeline if has_entries => {
+            let zone = calendar::zone()?;
+            let wall = |at| calendar::wall_clock(at, &zone);
+            joined(&history::timeline::lines(&found, &window, !by_time, &wall, &look))
         }
-        (false, false) if found.iter().any(|known| !known.entries.is_empty()) => {
-            let by_time = options.resources.is_empty();
-            joined(&show::history::text::entries(&found, by_time, &look(options.color, false)))
-        }
-        (false, _) => "no entries\n".to_owned(),
+        Form::Stats | Form::Entries | Form::Timeline => "no entries\n".to_owned(),
     };
-    stdout::print(text.as_bytes()).context("can't write to standard output")?;
+    stdout::print(lines.as_bytes()).context("can't write to standard output")?;
     Ok(after_all_but(&unusable))
 }
 
-/// What the resources remember, with the selected entries. Holds that have ended without a record
-/// of it count as well.
-fn remembered(store: &mut dyn Store, options: &History) -> Result<Vec<Remembered>, store::Error> {
-    let is_filtered = options.failed || options.since.is_some();
+fn json(value: &serde_json::Value) -> String {
+    words::json(value) + "\n"
+}
+
+/// What the resources remember, with the selected entries, and the time from `--since` to
+/// `--until`. Holds that have ended without a record of it count as well. What ended before, or
+/// later, may have waited in that time, so only a list leaves it out.
+fn remembered(store: &mut dyn Store, options: &History) -> Result<(Vec<Remembered>, Range<StoreTime>), store::Error> {
+    let is_list = matches!(options.form, Form::Entries | Form::Stats);
+    let is_filtered = options.failed || options.since.is_some() || options.until.is_some();
     let last = options.last.filter(|_| !is_filtered).unwrap_or(HISTORY_MAX);
     // A hold that somebody finds ended in between is in both.
     let unrecorded = store.unrecorded(&options.resources)?;
@@ -123,14 +175,22 @@ fn remembered(store: &mut dyn Store, options: &History) -> Result<Vec<Remembered
     for (session, ended) in &unrecorded {
         add(&mut found, session, *ended, &options.resources);
     }
-    let since = match (options.since, found.first()) {
-        (Some(length), Some(known)) => Some(store.inspect(std::slice::from_ref(&known.name))?.now - length),
-        _ => None,
+    let now = match found.first() {
+        Some(known) if options.since.or(options.until).is_some() => {
+            store.inspect(std::slice::from_ref(&known.name))?.now
+        }
+        _ => StoreTime::NEVER,
     };
+    let [since, until] = [options.since, options.until].map(|length| length.map(|length| now - length));
     let last = options.last.map(|last| usize::try_from(last).unwrap_or(usize::MAX));
-    let selection = Selection { since, failed: options.failed, last };
-    found.iter_mut().for_each(|known| selection.apply(&mut known.entries));
-    Ok(found)
+    let (from, to) = if is_list { (since, until) } else { (None, None) };
+    let selection = Selection { since: from, until: to, failed: options.failed, last };
+    for known in &mut found {
+        // Entries that several requests share stand where the first of them was entered.
+        known.entries.sort_by_key(|entry| entry.ended.latest());
+        selection.apply(&mut known.entries);
+    }
+    Ok((found, since.unwrap_or_default()..until.unwrap_or(StoreTime::NEVER)))
 }
 
 /// Adds the end of a hold to what its resources remember, if they are wanted.
@@ -144,8 +204,6 @@ fn add(found: &mut Vec<Remembered>, session: &Session, ended: Ended, wanted: &[R
             found.len() - 1
         });
         add_unrecorded(&mut found[index], session, ended);
-        // The end may have been long before the ends that others have found.
-        found[index].entries.sort_by_key(|entry| entry.ended.latest());
     }
 }
 

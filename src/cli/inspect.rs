@@ -34,6 +34,7 @@ use crate::show::listing::{places as from, table};
 use crate::show::tree::tree;
 use crate::show::{Look, json, messages};
 use crate::store::{Inspection, Store, identity};
+use crate::supervise::gate;
 use crate::words::one_line;
 
 pub(super) const INSPECT: Subcommand = Subcommand {
@@ -68,6 +69,8 @@ pub(crate) struct Inspect {
     pub(super) color: ColorChoice,
     /// Show only holds that have lasted for longer than this time.
     pub(super) held_longer_than: Option<Duration>,
+    /// Show only waits that have lasted for longer than this time.
+    pub(super) waiting_longer_than: Option<Duration>,
     /// Report the resources without a successful run in this time. Then some are named, or a job.
     pub(super) no_success_for: Option<Duration>,
     /// Only the runs of this job count as successful.
@@ -99,7 +102,8 @@ fn define(command: Command) -> Command {
     let form = |id, help| switch(id, help).group(id::FORM);
     command
         .override_usage(
-            "rlock inspect [KEY]... [--json] [--held-longer-than DUR]\n       \
+            "rlock inspect [KEY]... [--json]\n       \
+             rlock inspect [KEY]... --held-longer-than DUR | --waiting-longer-than DUR\n       \
              rlock inspect [KEY]... --watch | --tree | --dot | --names\n       \
              rlock inspect --no-success-for DUR KEY... | --job NAME\n       \
              rlock inspect [KEY]... --prometheus [-o FILE]",
@@ -119,7 +123,12 @@ fn define(command: Command) -> Command {
         )
         .arg(
             optional(id::WATCH, values::interval, "Go on with each change; a server is asked each DUR [1s]")
-                .conflicts_with_all([id::HELD_LONGER_THAN, id::NO_SUCCESS_FOR, id::PROMETHEUS]),
+                .conflicts_with_all([
+                    id::HELD_LONGER_THAN,
+                    id::WAITING_LONGER_THAN,
+                    id::NO_SUCCESS_FOR,
+                    id::PROMETHEUS,
+                ]),
         )
         .arg(verbose("Show times of day instead of ages, and session ids"))
         .arg(switch(id::WIDE, "Cut nothing, even beyond the width of the terminal").conflicts_with(id::WATCH))
@@ -128,6 +137,7 @@ fn define(command: Command) -> Command {
         .arg(switch(id::PROMETHEUS, "Print metrics for Prometheus").conflicts_with_all([
             id::FORM,
             id::HELD_LONGER_THAN,
+            id::WAITING_LONGER_THAN,
             id::NO_SUCCESS_FOR,
         ]))
         .arg(
@@ -139,9 +149,11 @@ fn define(command: Command) -> Command {
 }
 
 /// The options of `inspect` that check something, and tell the result by the exit code.
-fn checks() -> [Arg; 3] {
+fn checks() -> [Arg; 4] {
     [
         option(id::HELD_LONGER_THAN, "DUR", values::duration, "Only what is held for longer; exit 1 if there is any")
+            .conflicts_with(id::NO_SUCCESS_FOR),
+        option(id::WAITING_LONGER_THAN, "DUR", values::duration, "Only who waits for longer; exit 1 if there is any")
             .conflicts_with(id::NO_SUCCESS_FOR),
         option(id::NO_SUCCESS_FOR, "DUR", values::period, "Exit 1 and name each KEY without a successful run in DUR")
             .conflicts_with(id::FORM),
@@ -166,6 +178,7 @@ fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
         wide: matches.get_flag(id::WIDE),
         color: read_color(&mut matches),
         held_longer_than: matches.remove_one(id::HELD_LONGER_THAN),
+        waiting_longer_than: matches.remove_one(id::WAITING_LONGER_THAN),
         no_success_for: matches.remove_one(id::NO_SUCCESS_FOR),
         job: matches.remove_one(id::JOB),
         prometheus: matches.get_flag(id::PROMETHEUS),
@@ -196,7 +209,9 @@ pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
     }
     let mut inspection = store.inspect(&inspect.resources).map_err(Failure::from)?;
     let unusable = store.take_unusable();
-    let checked = inspect.held_longer_than.map(|limit| checks::held_longer_than(&mut inspection, limit));
+    note_gates(&mut inspection);
+    let (held, waiting) = (inspect.held_longer_than, inspect.waiting_longer_than);
+    let checked = held.or(waiting).map(|_| checks::longer_than(&mut inspection, held, waiting));
     let is_busy = |listing: &&ResourceListing| !listing.holders.is_empty() || !listing.waiters.is_empty();
     let text = match inspect.form {
         Form::Names => {
@@ -223,6 +238,20 @@ pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
     stdout::print(text.as_bytes()).context("can't write to standard output")?;
     let code = after_all_but(&unusable);
     Ok(checked.filter(|checked| *checked > 0).unwrap_or(code))
+}
+
+/// Notes which holders wait for room on this machine.
+fn note_gates(inspection: &mut Inspection) {
+    let holders = inspection.resources.iter_mut().flat_map(|listing| &mut listing.holders);
+    let mut here: Vec<_> =
+        holders.filter(|holder| !holder.kept && identity::is_of_this_host(&holder.process)).collect();
+    if here.is_empty() {
+        return;
+    }
+    let waiting = gate::waiting();
+    for holder in &mut here {
+        holder.gate = waiting.get(&(holder.process.host.clone(), holder.process.pid)).cloned();
+    }
 }
 
 /// The lines of the tree or of the table.

@@ -1,5 +1,7 @@
 //! `rlock release`: releases locks of `rlock acquire`.
 
+use std::collections::BTreeSet;
+
 use anyhow::Context;
 use clap::{ArgAction, ArgMatches, Command};
 
@@ -8,7 +10,7 @@ use super::{Invocation, stdout};
 use crate::arguments::help::notes;
 use crate::arguments::mistake::Mistake;
 use crate::arguments::options::{StoreOptions, each_once, id, read_store, switch, verbose, word};
-use crate::arguments::values;
+use crate::arguments::values::{self, Which};
 use crate::environment::context::Named;
 use crate::environment::variables::{self, Form, Held};
 use crate::environment::{acquired, context, say};
@@ -38,8 +40,8 @@ pub(super) const RELEASE: Subcommand = Subcommand {
 pub(crate) struct Release {
     /// The store to use.
     pub(super) store: StoreOptions,
-    /// The sessions, none twice. If empty, the innermost of `acquire`.
-    pub(super) sessions: Vec<SessionId>,
+    /// The locks, none twice. If empty, that of the innermost session of `acquire`.
+    pub(super) locks: Vec<Which>,
     /// Print the variables of the session around.
     pub(super) export: bool,
     /// Report what was released.
@@ -49,13 +51,13 @@ pub(crate) struct Release {
 /// The definition of its words.
 fn define(command: Command) -> Command {
     command
-        .override_usage("rlock release [SESSION]... [--export]")
+        .override_usage("rlock release [SESSION|KEY]... [--export]")
         .after_help(notes(
             "Exit: 0 given back; 76 not held any more; 64 not a lock of 'rlock acquire'.",
             &["eval \"$(rlock release --export)\""],
         ))
         .arg(
-            word(id::SESSION, values::session, "The sessions [default: the innermost of rlock acquire around]")
+            word(id::SESSION, values::which, "The sessions, or the KEYs of locks for a process above [default: the innermost of rlock acquire around]")
                 .action(ArgAction::Append)
                 .num_args(1..),
         )
@@ -66,7 +68,7 @@ fn define(command: Command) -> Command {
 /// Reads the matched words.
 fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     Ok(Invocation::Release(Release {
-        sessions: each_once(&mut matches, id::SESSION),
+        locks: each_once(&mut matches, id::SESSION),
         verbose: matches.get_flag(id::VERBOSE),
         export: matches.get_flag(id::EXPORT),
         store: read_store(&mut matches),
@@ -77,10 +79,13 @@ fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
 pub(super) fn run(release: &Release) -> anyhow::Result<u8> {
     let (named, mut store) = context::open_named(&release.store)?;
     let store = store.as_mut();
-    let ids = match release.sessions.as_slice() {
+    let mut ids = match release.locks.as_slice() {
         [] => vec![acquired::innermost(store)?],
-        ids => ids.to_vec(),
+        locks => locks.iter().map(|which| acquired::meant(store, which)).collect::<Result<_, _>>()?,
     };
+    // One lock may have several of the KEYs.
+    let mut seen = BTreeSet::new();
+    ids.retain(|id| seen.insert(*id));
     // A mistake in any of the sessions leaves all of them as they are.
     let sessions = ids.iter().map(|id| Ok((*id, acquired::held(store, *id)?))).collect::<Result<Vec<_>, Failure>>()?;
     let verbose = context::verbose(release.verbose);
@@ -107,7 +112,7 @@ pub(super) fn run(release: &Release) -> anyhow::Result<u8> {
 /// Releases a session. Its keeper, if it has one, hears of it first.
 fn give_back(store: &mut dyn Store, id: SessionId, session: &Session) -> Result<Released, Failure> {
     let announce = |is_due| {
-        if session.job.keep_for.is_none() {
+        if session.job.keep_for.is_none() || session.process.lasts_for.is_some() {
             announcement::send(id, &session.process, is_due);
         }
     };

@@ -9,10 +9,9 @@ use super::subcommand::Subcommand;
 use crate::arguments::help::notes;
 use crate::arguments::mistake::Mistake;
 use crate::arguments::options::{StoreOptions, id, option, read_store, switch, verbose, word};
-use crate::arguments::values;
+use crate::arguments::values::{self, Which};
 use crate::environment::{acquired, context, say, variables};
 use crate::lock::op::{Change, Refusal};
-use crate::lock::request::SessionId;
 use crate::show::failure::Failure;
 use crate::show::messages;
 use crate::store::Changed;
@@ -36,8 +35,8 @@ pub(crate) struct Renew {
     pub(super) store: StoreOptions,
     /// How long the hold lasts from now. If `None`, as long as `acquire` was told.
     pub(super) length: Option<Duration>,
-    /// The session, if not the innermost of `acquire`.
-    pub(super) session: Option<SessionId>,
+    /// The lock, if not that of the innermost session of `acquire`.
+    pub(super) lock: Option<Which>,
     /// Report what was renewed.
     pub(super) verbose: bool,
 }
@@ -45,12 +44,16 @@ pub(crate) struct Renew {
 /// The definition of its words.
 fn define(command: Command) -> Command {
     command
-        .override_usage("rlock renew [--for DUR] [SESSION] [--export]")
+        .override_usage("rlock renew [--for DUR] [SESSION|KEY] [--export]")
         .after_help(notes(
             "Exit: 0 renewed; 76 not held any more; 64 not a lock of 'rlock acquire --for'.",
             &["rlock renew --for 1h"],
         ))
-        .arg(word(id::SESSION, values::session, "The session [default: the innermost of rlock acquire around]"))
+        .arg(word(
+            id::SESSION,
+            values::which,
+            "The session, or the KEY of a lock for a process above [default: the innermost of rlock acquire around]",
+        ))
         .arg(option(
             id::FOR,
             "DUR",
@@ -65,7 +68,7 @@ fn define(command: Command) -> Command {
 fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     Ok(Invocation::Renew(Renew {
         length: matches.remove_one(id::FOR),
-        session: matches.remove_one(id::SESSION),
+        lock: matches.remove_one(id::SESSION),
         verbose: matches.get_flag(id::VERBOSE),
         store: read_store(&mut matches),
     }))
@@ -74,7 +77,10 @@ fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
 /// Renews the hold and returns the exit code.
 pub(super) fn run(renew: &Renew) -> anyhow::Result<u8> {
     let mut store = context::open_store(&renew.store)?;
-    let id = renew.session.map_or_else(|| acquired::innermost(store.as_mut()), Ok)?;
+    let id = match &renew.lock {
+        None => acquired::innermost(store.as_mut())?,
+        Some(which) => acquired::meant(store.as_mut(), which)?,
+    };
     let Some(session) = acquired::held(store.as_mut(), id)? else { return Err(acquired::not_held(id).into()) };
     let without_end = || Failure::usage(format!("session {id} ends with its process: there is nothing to renew"));
     if session.job.keep_for.is_none() {

@@ -19,7 +19,7 @@ use super::cleanup::{Breaks, Cleanup, Holder};
 use super::downgrade::Downgrade;
 use super::exec::Exec;
 use super::held::HeldBy;
-use super::history::History;
+use super::history::{self, History};
 use super::inspect::{Form, Inspect};
 use super::man::Man;
 use super::pages::Page;
@@ -28,9 +28,9 @@ use super::renew::Renew;
 use super::shrink::Shrink;
 use super::{Invocation, Usage, parse};
 use crate::arguments::options::StoreOptions;
-use crate::arguments::values::{LostSignal, Period, Unit, Wait};
+use crate::arguments::values::{Load, LostSignal, Period, Unit, Wait, Which};
 use crate::lock::mode::Mode;
-use crate::lock::request::SessionId;
+use crate::lock::request::Claim;
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 
@@ -149,12 +149,17 @@ fn every_option_of_exec_and_range_is_parsed() {
     let cron = exec("exec k -n --skip-ok --success-codes 3,5 --splay 1m --nested --status-file f -- c");
     assert_eq!((cron.skip_ok, cron.success_codes, cron.splay), (Some(None), vec![3, 5], secs(60)));
     assert_eq!((cron.nested, cron.status_file), (true, Some(PathBuf::from("f"))));
+    let room = exec("exec --min-memory 1.5G --max-load 8 k -- c");
+    assert_eq!((room.min_memory, room.max_load), (Some(3 << 29), Some(Load::Average(8.0))));
+    assert_eq!(exec("exec --max-load 25% k -- c").max_load, Some(Load::Pressure(25.0)));
     assert!(exec("exec --supersede --skip-ok k -- c").supersede && !exec("exec k -- c").supersede);
-    let cron = exec("exec --skip-ok=1h --once-per 2h --hold-at-least 3s --max-runtime 4s --max-waiting 5 k -- c");
+    let cron = exec(
+        "exec --skip-ok=1h --once-per 2h --remember 90d --hold-at-least 3s --max-runtime 4s --max-waiting 5 k -- c",
+    );
     assert_eq!((cron.skip_ok, cron.once_per), (Some(Some(secs(3600))), Some(Period::Within(secs(7200)))));
     assert_eq!(
-        (cron.hold_at_least, cron.max_runtime, cron.request.max_waiting),
-        (Some(secs(3)), Some(secs(4)), Some(5))
+        (cron.hold_at_least, cron.remember, cron.max_runtime, cron.request.max_waiting),
+        (Some(secs(3)), Some(secs(90 * 24 * 3600)), Some(secs(4)), Some(5))
     );
     let calendar =
         ["hour", "day", "week", "month"].map(|word| exec(&format!("exec --once-per {word} k -- c")).once_per);
@@ -231,6 +236,8 @@ fn other_subcommands_are_parsed() {
     assert_eq!(mistake("inspect --watch=0"), "--watch: '0' is too short: ask a server at most every 100ms");
     let checks = Inspect { held_longer_than: Some(secs(60)), form: Form::Json, ..Inspect::default() };
     assert_eq!(parsed("inspect --held-longer-than 1m --json").unwrap(), Invocation::Inspect(checks));
+    let checks = Inspect { waiting_longer_than: Some(secs(60)), ..Inspect::default() };
+    assert_eq!(parsed("inspect --waiting-longer-than 1m").unwrap(), Invocation::Inspect(checks));
     let checks = Inspect { resources: names(&["k"]), no_success_for: Some(secs(60)), ..Inspect::default() };
     assert_eq!(parsed("inspect --no-success-for 1m k").unwrap(), Invocation::Inspect(checks));
     let checks = Inspect { no_success_for: Some(secs(60)), job: Some("j".to_owned()), ..Inspect::default() };
@@ -241,8 +248,11 @@ fn other_subcommands_are_parsed() {
     assert_eq!(parsed("inspect --prometheus -o f").unwrap(), Invocation::Inspect(metrics));
     let history = History { resources: names(&["k"]), last: Some(3), failed: true, json: true, ..History::default() };
     assert_eq!(parsed("history k -n 3 --failed --json").unwrap(), Invocation::History(history));
-    let history = History { since: Some(secs(60)), stats: true, ..History::default() };
+    let history = History { since: Some(secs(60)), form: history::Form::Stats, ..History::default() };
     assert_eq!(parsed("history --since 1m --stats").unwrap(), Invocation::History(history));
+    let history = History { until: Some(secs(60)), form: history::Form::Trace, ..History::default() };
+    assert_eq!(parsed("history --until 1m --trace").unwrap(), Invocation::History(history));
+    assert!(parsed("history --blame --stats").is_err() && parsed("history --timeline --json").is_err());
     let cleanup = |resources, dry_run, breaks| {
         let store = StoreOptions::default();
         Invocation::Cleanup(Cleanup { store, resources, dry_run, breaks })
@@ -306,31 +316,35 @@ fn acquire_renew_and_release_are_parsed() {
         (kept.request.wait, kept.request.whose.owner.as_deref(), kept.request.conflict_exit_code),
         (at_most(9), Some("me"), 75)
     );
-    let pid = Pid::from_raw(7).unwrap();
+    let (pid, limit) = (Pid::from_raw(7), None);
     for (words, number) in [("", Some(15)), ("--lost-signal usr1", Some(10)), ("--lost-signal SIGINT", Some(2))] {
-        let until = Until::End { pid, signal: LostSignal(number) };
+        let until = Until::End { pid, signal: LostSignal(number), limit };
         assert_eq!(acquire(&format!("acquire k --pid 7 {words}")).until, until);
     }
     for (words, number) in [("--lost-signal 34", Some(34)), ("--lost-signal none", None)] {
-        let until = Until::End { pid, signal: LostSignal(number) };
+        let until = Until::End { pid, signal: LostSignal(number), limit };
         assert_eq!(acquire(&format!("acquire k --pid 7 {words}")).until, until);
     }
+    let both = Until::End { pid: None, signal: LostSignal(Some(15)), limit: Some(secs(60)) };
+    assert_eq!(acquire("acquire k --pid agent --for 1m").until, both);
     let id = "0123456789abcdef0123456789abcdef";
-    let session: SessionId = id.parse().unwrap();
+    let session = Which::Session(id.parse().unwrap());
     let store = StoreOptions::default();
     let renew =
-        |length, session| Invocation::Renew(Renew { length, session, verbose: false, store: StoreOptions::default() });
+        |length, lock| Invocation::Renew(Renew { length, lock, verbose: false, store: StoreOptions::default() });
     assert_eq!(parsed("renew").unwrap(), renew(None, None));
-    assert_eq!(parsed(&format!("renew {id} --for 2m")).unwrap(), renew(Some(secs(120)), Some(session)));
-    let release = Release { store, sessions: vec![session], export: true, verbose: true };
-    assert_eq!(parsed(&format!("release {id} --export -v {id}")).unwrap(), Invocation::Release(release));
+    assert_eq!(parsed(&format!("renew {id} --for 2m")).unwrap(), renew(Some(secs(120)), Some(session.clone())));
+    let key = Which::Key(Resource::new("sim").unwrap());
+    assert_eq!(parsed("renew sim").unwrap(), renew(None, Some(key.clone())));
+    let release = Release { store, locks: vec![session, key], export: true, verbose: true };
+    assert_eq!(parsed(&format!("release {id} --export -v sim {id}")).unwrap(), Invocation::Release(release));
 }
 
 #[test]
 fn held_means_writing_unless_it_names_another_mode() {
     let held = |mode| {
-        let resource = Resource::new("k").unwrap();
-        Ok(Invocation::Held(HeldBy { store: StoreOptions::default(), resource, mode, verbose: false }))
+        let claim = Claim { resource: Resource::new("k").unwrap(), mode, span: Span::Whole, slots: None };
+        Ok(Invocation::Held(HeldBy { store: StoreOptions::default(), claim, verbose: false }))
     };
     assert_eq!(parsed("held k"), held(Mode::Write));
     assert_eq!(parsed("held --write k"), held(Mode::Write));

@@ -1,11 +1,15 @@
 //! Finds the sessions of `rlock acquire` that `renew` and `release` are about.
 
+use rustix::process::geteuid;
+
 use super::{context, names};
+use crate::arguments::values::Which;
 use crate::lock::records::Session;
 use crate::lock::request::SessionId;
 use crate::lock::resource::Resource;
 use crate::show::failure::Failure;
-use crate::store::Store;
+use crate::store::{Inspection, Store, identity};
+use crate::supervise::above;
 use crate::system::exit;
 
 /// The innermost session around this process that `acquire` made.
@@ -29,6 +33,56 @@ pub(crate) fn innermost(store: &mut dyn Store) -> Result<SessionId, Failure> {
         "{} names no lock of 'rlock acquire': name the SESSION, which 'rlock acquire' has printed",
         names::SESSION
     )))
+}
+
+/// The live holds of a listing that `acquire --pid` has made for a process above this one, by this
+/// user.
+pub(crate) fn lasting_for_parents(seen: &Inspection) -> Vec<SessionId> {
+    let user = identity::user(geteuid().as_raw());
+    let holders = seen.resources.iter().flat_map(|listing| &listing.holders);
+    let mut found = Vec::new();
+    for holder in holders.filter(|holder| !holder.is_over(seen.now) && holder.process.user == user) {
+        if !found.contains(&holder.session) && above::owner(&holder.process).is_some() {
+            found.push(holder.session);
+        }
+    }
+    found
+}
+
+/// What a word means: a session itself, or that which holds a KEY for a process above this one.
+///
+/// # Errors
+/// No hold of the KEY is for a process above this one, or several are, or the store cannot be used.
+pub(crate) fn meant(store: &mut dyn Store, which: &Which) -> Result<SessionId, Failure> {
+    let name = match which {
+        Which::Session(id) => return Ok(*id),
+        Which::Key(name) => name,
+    };
+    let seen = store.inspect(std::slice::from_ref(name))?;
+    match lasting_for_parents(&seen).as_slice() {
+        [only] => Ok(*only),
+        // A word that the store does not know is rather a mistake than a lock that has ended.
+        [] if is_free(&seen) && store.history(std::slice::from_ref(name), 0)?.is_empty() => {
+            let text =
+                format!("'{name}' is not a session, and no KEY that the store knows: name the SESSION or the KEY");
+            Err(Failure::usage(text))
+        }
+        [] => {
+            let text = format!("no lock of 'rlock acquire --pid' on '{name}' is for a process above this one");
+            Err(Failure::new(exit::LOST, text))
+        }
+        several => {
+            let ids: Vec<_> = several.iter().map(SessionId::to_string).collect();
+            let text =
+                format!("several locks on '{name}' are for processes above this one: name one, of {}", ids.join(", "));
+            Err(Failure::usage(text))
+        }
+    }
+}
+
+/// Whether nobody holds or waits.
+fn is_free(seen: &Inspection) -> bool {
+    seen.resources.iter().all(|listing| listing.holders.is_empty() && listing.waiters.is_empty())
 }
 
 /// A session that `acquire` made, if it still holds something.

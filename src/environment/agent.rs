@@ -1,10 +1,18 @@
-//! Recognises the coding agent that runs a command by the variables that it sets for its commands.
+//! Recognises the coding agent that runs a command by the variables that it sets for its commands,
+//! and finds its process.
 //!
 //! The variables are inherited by all that the agent starts, also by what outlives it, and
-//! sub-agents share them. So they choose words only: no lock is granted and no limit is set by
-//! them.
+//! sub-agents share them. So they choose words and the end of a hold only: no lock is granted and
+//! no limit is set by them.
 
 use std::env;
+use std::fs::{self, File};
+
+use rustix::process::Pid;
+
+use crate::show::failure::Failure;
+use crate::supervise::above;
+use crate::system::processes::{self, Stat};
 
 /// Names the agent in place of the other variables. An empty value means that there is none.
 const AGENT: &str = "RLOCK_AGENT";
@@ -42,6 +50,12 @@ const AGENTS: [Known; 6] = [
 // https://github.com/agentsmd/agents.md, issue 136
 const NAMES: [&str; 2] = ["AI_AGENT", "AGENT"];
 
+/// The variables in which an agent names its process.
+const PIDS: [&str; 2] = ["CLAUDE_PID", "OPENCODE_PID"];
+
+/// The inode of the pid namespace of the machine, PROC_PID_INIT_INO in include/linux/proc_ns.h.
+const FIRST_NAMESPACE: &str = "pid:[4026531836]";
+
 /// How many characters of the session's id tell the sessions of an agent apart.
 const ID_CHARS: usize = 8;
 
@@ -65,9 +79,147 @@ fn recognised(variable: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     Some(if ["1", "true"].contains(&name.as_str()) { "agent".to_owned() } else { name })
 }
 
+/// The process of the agent that runs this command.
+///
+/// # Errors
+/// No agent is recognised, or its process is in another pid namespace.
+pub(crate) fn process() -> Result<Pid, Failure> {
+    let marks = AGENTS.iter().flat_map(|known| known.marks).chain(&NAMES);
+    let marks: Vec<_> =
+        marks.filter_map(|name| Some(format!("{name}={}", env::var(name).ok()?).into_bytes())).collect();
+    let named = PIDS.iter().filter_map(|name| env::var(name).ok()?.parse().ok().and_then(Pid::from_raw));
+    let is_first = fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == FIRST_NAMESPACE);
+    let chain = above::parents();
+    let leader = Pid::from_raw(processes::own_session()).and_then(|leader| processes::stat(leader).ok());
+    let seen = Seen {
+        chain: &chain,
+        leader,
+        has_terminal: File::open("/dev/tty").is_ok(),
+        is_marked: |pid: Pid| {
+            let read = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap_or_default();
+            let variables: Vec<_> = read.split(|byte| *byte == 0).collect();
+            marks.iter().all(|mark| variables.contains(&&mark[..]))
+        },
+        adopts: |pid| is_first && pid == Pid::INIT || processes::name(pid) == b"systemd",
+    };
+    seen.agent(&named.collect::<Vec<_>>(), !marks.is_empty()).map_err(|why| {
+        Failure::usage(match why {
+            Hidden::Namespace => {
+                "--pid agent: this command has a pid namespace of its own, so the agent's process is not visible here: \
+                 write --for DUR"
+            }
+            Hidden::Unrecognised => {
+                "--pid agent: no agent is recognised above this command: name a process, or write --for DUR"
+            }
+        })
+    })
+}
+
+/// Why the process of the agent is not found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hidden {
+    /// It is outside of the pid namespace of this process.
+    Namespace,
+    Unrecognised,
+}
+
+/// What this process sees of those above it.
+struct Seen<'s, M, A> {
+    /// This process and its parents.
+    chain: &'s [Stat],
+    /// The leader of its session.
+    leader: Option<Stat>,
+    /// Whether its session has a terminal, as that of a person has.
+    has_terminal: bool,
+    /// Whether a process was started with all marks of the agent.
+    is_marked: M,
+    /// Whether a process becomes the parent of orphans that it has nothing to do with.
+    adopts: A,
+}
+
+impl<M: Fn(Pid) -> bool, A: Fn(Pid) -> bool> Seen<'_, M, A> {
+    /// The agent is a process that it has `named`, if that is above this one. Else it is the
+    /// nearest process above that was started without its marks, because it has set them for what
+    /// it starts. Where the chain of parents is broken, or without marks, it is the parent of the
+    /// session's leader, because agents start each call in a session of its own.
+    fn agent(&self, named: &[Pid], has_marks: bool) -> Result<Pid, Hidden> {
+        let above = || self.chain.iter().skip(1).map(|stat| stat.process.pid);
+        let by_name = above().find(|pid| named.contains(pid));
+        let by_marks = || above().find(|pid| has_marks && !(self.is_marked)(*pid));
+        match by_name.or_else(by_marks) {
+            Some(agent) if !(self.adopts)(agent) => return Ok(agent),
+            None if has_marks => return Err(Hidden::Namespace),
+            _ => {}
+        }
+        if self.has_terminal && !has_marks {
+            return Err(Hidden::Unrecognised);
+        }
+        let parent = self.leader.ok_or(Hidden::Unrecognised)?.parent.ok_or(Hidden::Namespace)?;
+        if (self.adopts)(parent) { Err(Hidden::Unrecognised) } else { Ok(parent) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn stat(number: i32, parent: i32, session: i32) -> Stat {
+        let pid = |number| Pid::from_raw(number);
+        let process = processes::Process { pid: pid(number).unwrap(), started: 1 };
+        let parent = pid(parent);
+        let (stopped, ending, leaderless, ended) = (false, false, false, false);
+        Stat { process, parent, group: session, session, stopped, ending, leaderless, ended }
+    }
+
+    /// The agent has the number 7, the shell of the call is 20 and leads a session, and the machine
+    /// begins with 1. The processes from 10 on have the marks.
+    fn agent(
+        chain: &[Stat],
+        leader: Option<Stat>,
+        named: i32,
+        has_marks: bool,
+        has_terminal: bool,
+    ) -> Result<i32, Hidden> {
+        let number = |pid: Pid| pid.as_raw_nonzero().get();
+        let seen = Seen {
+            chain,
+            leader,
+            has_terminal,
+            is_marked: |pid| has_marks && number(pid) >= 10,
+            adopts: |pid| number(pid) == 1,
+        };
+        let named: Vec<_> = Pid::from_raw(named).into_iter().collect();
+        seen.agent(&named, has_marks).map(number)
+    }
+
+    #[test]
+    fn agent_is_the_nearest_process_without_its_marks() {
+        let (shell, agents, first) = (stat(20, 7, 20), stat(7, 3, 3), stat(1, 0, 1));
+        let through_make = [stat(30, 25, 20), stat(25, 20, 20), shell, agents, stat(3, 1, 3), first];
+        assert_eq!(agent(&through_make, Some(shell), 0, true, false), Ok(7));
+        // A process that is no parent of this one is not the agent, whatever a variable says.
+        assert_eq!(agent(&through_make, Some(shell), 99, true, false), Ok(7));
+        assert_eq!(agent(&through_make, Some(shell), 3, true, false), Ok(3));
+        // Without marks, as below an agent that sets none, the leader of the session tells.
+        assert_eq!(agent(&through_make, Some(shell), 0, false, false), Ok(7));
+        assert_eq!(agent(&through_make, Some(shell), 0, false, true), Err(Hidden::Unrecognised));
+    }
+
+    #[test]
+    fn orphan_takes_the_parent_of_the_leader_of_its_session() {
+        let orphan = [stat(30, 1, 20), stat(1, 0, 1)];
+        assert_eq!(agent(&orphan, Some(stat(20, 7, 20)), 0, true, false), Ok(7));
+        assert_eq!(agent(&orphan, None, 0, true, false), Err(Hidden::Unrecognised));
+        assert_eq!(agent(&orphan, Some(stat(20, 1, 20)), 0, false, false), Err(Hidden::Unrecognised));
+    }
+
+    #[test]
+    fn agent_outside_of_the_pid_namespace_of_a_call_is_not_found() {
+        let inside = [stat(30, 20, 20), stat(20, 0, 20)];
+        for has_marks in [true, false] {
+            assert_eq!(agent(&inside, Some(stat(20, 0, 20)), 0, has_marks, false), Err(Hidden::Namespace));
+        }
+    }
 
     #[test]
     fn agent_is_named_with_the_start_of_its_sessions_id() {

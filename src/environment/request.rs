@@ -67,6 +67,7 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
         skip: Skip::Never,
         has_spare: false,
         has_else: false,
+        has_gate: false,
         deadlock_timeout: Some(options.deadlock_timeout).filter(|timeout| !timeout.is_zero()),
     };
     let names = options.claims.iter().map(|claim| &claim.resource).chain(&held_above).cloned();
@@ -78,6 +79,8 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
         has_leases,
         is_stopped: identity::is_stopped,
         is_above: above::is_above,
+        owner_above: above::owner,
+        runs: None,
     };
     let process = caller::process(&options.whose, ci.as_ref(), agent.as_deref(), command);
     let request = Request {

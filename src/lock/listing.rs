@@ -75,6 +75,7 @@ impl ResourceListing {
                     revoked: session.revoked.clone(),
                     ancestors: session.ancestors.clone(),
                     process: session.process.clone(),
+                    gate: None,
                 });
             } else {
                 // All claims of one request share one place in the queue.

@@ -308,6 +308,9 @@ pub struct HolderListing {
     pub ancestors: Vec<SessionId>,
     /// The rlock process of the session.
     pub process: Process,
+    /// What the command needs before it starts, if the session waits for room on this machine. No
+    /// store knows that.
+    pub gate: Option<String>,
 }
 
 impl HolderListing {

@@ -25,6 +25,16 @@ pub const RETENTION_OF_TOTALS: Duration = Duration::from_secs(tables::RETENTION_
 /// Maximum number of entries of a ring.
 pub const HISTORY_MAX: u32 = 1000;
 
+/// Maximum number of entries about waits among so many entries, so that waits push no runs out of
+/// the ring.
+pub(super) fn waits_max(history: u32) -> usize {
+    tables::WAITS_MAX.min(history as usize / tables::WAITS_SHARE)
+}
+
+/// A request that is busy at once makes no new entry if the last request of its entry ended less
+/// than this time before.
+pub(super) const WAITS_APART: Duration = Duration::from_secs(tables::WAITS_APART);
+
 pub use crate::tables::JOBS_MAX;
 
 /// How a hold ended.
@@ -108,6 +118,31 @@ impl End {
     }
 }
 
+/// How a wait ended without a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WaitEnd {
+    /// The request was told to be busy, at once or after a wait.
+    Busy,
+    /// The request left the queue.
+    Left,
+    /// A newer request of the job superseded the request.
+    Superseded,
+}
+
+impl WaitEnd {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Busy, Self::Left, Self::Superseded];
+
+    /// The word for it in a history and in the entries of a server.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Busy => "busy",
+            Self::Left => "left",
+            Self::Superseded => "superseded",
+        }
+    }
+}
+
 /// What an entry of a ring reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
@@ -117,15 +152,36 @@ pub enum Event {
     Skipped(u32),
     /// So many requests were told that their run is done, since its success.
     Done(u32),
+    /// So many requests of a job ended without a grant since the last run.
+    Waited {
+        /// How the last of them ended.
+        how: WaitEnd,
+        /// The number of requests.
+        count: u32,
+        /// The sum of their waits.
+        sum: Duration,
+        /// The longest of their waits.
+        longest: Duration,
+    },
 }
 
 impl Event {
     /// Whether a request that was granted did not end as it should. The entry does not tell the
     /// codes of `--success-codes`.
     pub(crate) fn has_failed(self) -> bool {
-        let was_granted = !matches!(self, Self::Skipped(_) | Self::Done(_));
-        was_granted && !matches!(self, Self::Ended(Ending::Exit(0) | Ending::Kept | Ending::Ready))
+        matches!(self, Self::Ended(ending) if !matches!(ending, Ending::Exit(0) | Ending::Kept | Ending::Ready))
     }
+}
+
+/// Whose request an entry reports.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// The name of the job.
+    pub job: String,
+    /// Whether the caller gave the name.
+    pub is_named: bool,
+    /// Whether the request was made below a hold of the same resource, which covers it.
+    pub is_nested: bool,
 }
 
 /// When a hold ended.
@@ -163,17 +219,30 @@ pub struct Entry {
     pub process: Process,
     /// The claims of the request on this resource.
     pub claims: Vec<Claim>,
-    /// The instant of the request; of several skips, of the first.
+    /// The instant of the request; of several, of the first.
     pub asked: StoreTime,
-    /// The instant of the grant. A skipped request had none.
+    /// The instant of the grant, if the request had one.
     pub granted: Option<StoreTime>,
-    /// When the hold ended; of several skips, the instant of the last.
+    /// When the hold ended; of requests without a grant, the end of the last.
     pub ended: Ended,
-    /// The highest token of the claims. A skipped request had none.
+    /// The highest token of the claims, if the request was granted.
     pub token: Option<u64>,
+    /// Whose request it was.
+    #[serde(skip)]
+    pub origin: Origin,
     /// What later versions have added to the entry.
     #[serde(skip)]
     pub later: Later,
+}
+
+impl Entry {
+    /// How long the request waited, or several without a grant all together.
+    pub(crate) fn waited(&self) -> Option<Duration> {
+        match self.event {
+            Event::Waited { sum, .. } => Some(sum),
+            _ => self.granted.map(|granted| granted - self.asked),
+        }
+    }
 }
 
 /// Counts since the resource got its past.
@@ -264,10 +333,10 @@ impl JobPast {
     }
 
     /// Whether there is anything to remember that must not be forgotten yet, or is younger than
-    /// [`RETENTION`].
-    fn is_of_use(&self, now: StoreTime) -> bool {
+    /// [`RETENTION`]. The end of the last success stays for as long as the past is `bound`.
+    fn is_of_use(&self, now: StoreTime, bound: StoreTime) -> bool {
         self.success.is_some_and(|began| now < began + self.period.max(RETENTION))
-            || self.ended.is_some_and(|ended| now < ended + RETENTION)
+            || self.ended.is_some_and(|ended| now < bound.max(ended + RETENTION))
             || self.streak.as_ref().is_some_and(|streak| streak.is_running(now))
             || self.superseded.as_ref().is_some_and(|superseded| now < superseded.at + RETENTION)
     }
@@ -298,6 +367,13 @@ pub struct Past {
     /// The instant at which the table checks whether the past can go. The records find the past by
     /// this instant. It is late rather than exact, so that a change need not move it.
     pub check_at: StoreTime,
+    /// The instant until which the past is kept at least, whether or not the resource is used.
+    #[serde(skip)]
+    pub bound: StoreTime,
+    /// The numbers of the entries of waits, in order. Those that the ring has no more may be among
+    /// them.
+    #[serde(skip)]
+    pub waits: Vec<u64>,
     /// What later versions have added to the past.
     #[serde(skip)]
     pub later: Later,
@@ -327,7 +403,10 @@ impl Past {
     pub fn keeps_until(&self) -> StoreTime {
         let is_worth_more = self.last_success.is_some() || !self.jobs.is_empty() || !self.ring.is_empty();
         let bound = self.jobs.values().filter_map(|job| Some(job.success? + job.period)).max();
-        bound.unwrap_or_default().max(self.changed + if is_worth_more { RETENTION } else { RETENTION_OF_TOTALS })
+        bound
+            .unwrap_or_default()
+            .max(self.bound)
+            .max(self.changed + if is_worth_more { RETENTION } else { RETENTION_OF_TOTALS })
     }
 
     /// The job whose last success is the run for which a request asks with [`Job::once_per`], if
@@ -370,7 +449,8 @@ impl Past {
     /// Drops what is too old to be of use, and of more than [`JOBS_MAX`] jobs the oldest ones whose
     /// successes may be forgotten.
     pub fn drop_old_jobs(&mut self, now: StoreTime) {
-        self.jobs.retain(|_, past| past.is_of_use(now));
+        let bound = self.bound;
+        self.jobs.retain(|_, past| past.is_of_use(now, bound));
         let free = |jobs: &BTreeMap<String, JobPast>| {
             let free = jobs.iter().filter(|(_, past)| !past.is_bound(now));
             free.map(|(name, past)| (past.last(), name.clone())).min()

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::conflict::Needs;
 use super::index::{Node, Rank, Tree};
 use super::past::{Ending, Entry, Past};
-use super::remember;
+use super::remember::{self, Ungranted};
 use super::request::{self, Claim, Job, Process, SessionId, Terms};
 use super::resource::Resource;
 use crate::system::clock::StoreTime;
@@ -127,6 +127,17 @@ impl Session {
     /// The claims, with one for all slots of a resource.
     pub(super) fn distinct_claims(&self) -> impl Iterator<Item = &ClaimRecord> {
         self.claims.chunk_by(|one, other| one.claim == other.claim).filter_map(<[_]>::first)
+    }
+
+    /// The claims as they were requested.
+    pub(super) fn requested(&self) -> Vec<Claim> {
+        self.claims.iter().map(|record| record.claim.clone()).collect()
+    }
+
+    /// The request of a waiter that ends without a grant, with its [claims](Self::requested).
+    pub(super) fn ungranted<'a>(&'a self, claims: &'a [Claim]) -> Ungranted<'a> {
+        let Self { job, process, ancestors, asked, .. } = self;
+        Ungranted { claims, job, process, ancestors, asked: *asked }
     }
 
     /// What the session needs of the slots of the resource of a claim.

@@ -12,11 +12,11 @@
 use std::time::Duration;
 
 use super::past::{
-    End, Ended, Ending, Entry, Event, HISTORY_MAX, Past, RETENTION, RETENTION_OF_TOTALS, Remembered, Spared, Streak,
-    Superseded, Totals,
+    End, Ended, Ending, Entry, Event, HISTORY_MAX, Origin, Past, RETENTION, RETENTION_OF_TOTALS, Remembered, Spared,
+    Streak, Superseded, Totals, WAITS_APART, WaitEnd, waits_max,
 };
 use super::records::{Phase, Records, Session};
-use super::request::{self, Claim, Job, Process, Request};
+use super::request::{self, Claim, Job, PERIOD_MAX, Process, Request, SessionId};
 use super::resource::Resource;
 use crate::system::clock::StoreTime;
 
@@ -52,6 +52,61 @@ impl Leaving {
             Self::Released(_) | Self::Broken => Ended::At(now),
         }
     }
+}
+
+/// A request that is not granted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ungranted<'a> {
+    pub(super) claims: &'a [Claim],
+    pub(super) job: &'a Job,
+    pub(super) process: &'a Process,
+    pub(super) ancestors: &'a [SessionId],
+    /// The instant of the request.
+    pub(super) asked: StoreTime,
+}
+
+impl<'a> Ungranted<'a> {
+    /// A request that was made at an instant.
+    pub(super) fn of(request: &'a Request, asked: StoreTime) -> Self {
+        let Request { claims, job, process, ancestors, .. } = request;
+        Self { claims, job, process, ancestors, asked }
+    }
+
+    /// Its entry on a resource, which may report others since an instant, too.
+    fn entry<R: Records>(
+        &self,
+        records: &R,
+        name: &Resource,
+        event: Event,
+        [since, now]: [StoreTime; 2],
+    ) -> Result<Entry, R::Error> {
+        Ok(Entry {
+            event,
+            process: self.process.clone(),
+            claims: self.claims.iter().filter(|claim| claim.resource == *name).cloned().collect(),
+            asked: since,
+            granted: None,
+            ended: Ended::At(now),
+            token: None,
+            origin: Origin {
+                job: self.job.name.clone(),
+                is_named: self.job.is_named,
+                is_nested: is_held_above(records, name, self.ancestors)?,
+            },
+            later: Vec::new(),
+        })
+    }
+}
+
+/// Whether one of these ancestors holds a resource.
+fn is_held_above<R: Records>(records: &R, name: &Resource, ancestors: &[SessionId]) -> Result<bool, R::Error> {
+    for ancestor in ancestors {
+        let above = records.session(*ancestor)?.filter(Session::is_holder);
+        if above.is_some_and(|above| above.resources().contains(&name)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The past of a resource, unless it is forgotten.
@@ -140,11 +195,15 @@ impl<'a> Change<'a> {
         self.past.last = Some((end.ending, ended.latest()));
         self.past.totals.lost += u64::from(end.ending == Ending::Lost);
         self.past.totals.expired += u64::from(end.ending == Ending::Expired);
+        if let Some(remember) = job.remember {
+            self.past.bound = self.past.bound.max(now + remember.min(PERIOD_MAX));
+        }
         if end.is_success {
             self.past.last_success = Some(now);
             self.note_success(now, session);
         }
-        let entry = entry_of(self.name, session, end.ending, ended);
+        let mut entry = entry_of(self.name, session, end.ending, ended);
+        entry.origin.is_nested = is_held_above(records, self.name, &session.ancestors)?;
         self.enter(records, job.history, entry).map(drop)
     }
 
@@ -158,7 +217,9 @@ impl<'a> Change<'a> {
         let past = self.past.jobs.entry(job.name.clone()).or_default();
         past.ended = job.is_named.then_some(now).or(past.ended);
         if let Some(once) = job.once_per {
-            (past.success, past.period, past.spared) = (Some(once.counted(session.since)), once.kept(), None);
+            let began = once.counted(session.since);
+            (past.success, past.period, past.spared) = (Some(began), once.kept(), None);
+            self.past.bound = self.past.bound.max(began + once.kept());
         }
     }
 
@@ -176,9 +237,59 @@ impl<'a> Change<'a> {
             None => self.enter(records, history, entry),
         }
     }
+
+    /// Enters a request that was not granted. Those of a job since the last run share an entry. If
+    /// the ring has as many of them as it may have, the oldest entry is replaced. Returns whether
+    /// anything has changed.
+    fn enter_wait<R: Records>(
+        &mut self,
+        records: &mut R,
+        now: StoreTime,
+        request: &Ungranted<'_>,
+        how: WaitEnd,
+    ) -> Result<bool, R::Error> {
+        let (max, mut known) = (waits_max(request.job.history), Vec::new());
+        self.past.waits.retain(|number| self.past.ring.contains(number));
+        for number in &self.past.waits {
+            let Some(entry) = records.entry(self.name, *number)? else { continue };
+            if let Event::Waited { count, sum, longest, .. } = entry.event {
+                known.push((entry.ended.latest(), *number, (count, sum, longest), entry));
+            }
+        }
+        if max == 0 {
+            return Ok(false);
+        }
+        let last_run = self.past.last.map_or(StoreTime::default(), |(_, at)| at);
+        let is_own = |entry: &Entry| entry.origin.job == request.job.name && entry.ended.latest() >= last_run;
+        let wait = now - request.asked;
+        let (number, (count, sum, longest), since) = match known.iter().find(|(.., entry)| is_own(entry)) {
+            Some((last, ..)) if wait.is_zero() && now - *last < WAITS_APART => return Ok(false),
+            Some((_, number, waits, entry)) => (Some(*number), *waits, entry.asked),
+            None if known.len() < max => (None, Default::default(), request.asked),
+            None => {
+                let oldest = known.iter().map(|(last, number, ..)| (*last, *number)).min();
+                (oldest.map(|(_, number)| number), Default::default(), request.asked)
+            }
+        };
+        let (count, sum): (u32, Duration) = (count.saturating_add(1), sum + wait);
+        let entry = request.entry(
+            records,
+            self.name,
+            Event::Waited { how, count, sum, longest: wait.max(longest) },
+            [since, now],
+        )?;
+        match number {
+            Some(number) => records.put_entry(self.name, number, entry)?,
+            None => {
+                let number = self.enter(records, request.job.history, entry)?;
+                self.past.waits.extend(number);
+            }
+        }
+        Ok(true)
+    }
 }
 
-/// The entry of an ended hold on a resource.
+/// The entry of an ended hold on a resource that no ancestor holds.
 fn entry_of(name: &Resource, session: &Session, ending: Ending, ended: Ended) -> Entry {
     let own = || session.claims.iter().filter(|record| record.claim.resource == *name);
     Entry {
@@ -189,6 +300,7 @@ fn entry_of(name: &Resource, session: &Session, ending: Ending, ended: Ended) ->
         granted: Some(session.since),
         ended,
         token: own().map(|record| record.token).max(),
+        origin: Origin { job: session.job.name.clone(), is_named: session.job.is_named, is_nested: false },
         later: Vec::new(),
     }
 }
@@ -211,8 +323,9 @@ fn trim<R: Records>(records: &mut R, name: &Resource, past: &mut Past, keep: u64
 
 /// What a session leaves behind: nothing, or the end of a hold, which may say how its run ended.
 ///
-/// A wait, and a grant that nobody has claimed, leave nothing behind: no command ran. Neither does
-/// the release of a grant without an [`End`], but for the totals.
+/// A grant that nobody has claimed leaves nothing behind: no command ran. Neither does the release
+/// of a grant without an [`End`], but for the totals. What a wait leaves, [`is_busy`] and
+/// [`has_left`] record.
 fn end_of(session: &Session, leaving: Leaving) -> Option<Option<End>> {
     let known = |ending| Some(Some(End { ending, is_success: false }));
     match (session.phase, leaving) {
@@ -279,27 +392,40 @@ pub(super) fn ran<R: Records>(records: &mut R, now: StoreTime, session: &Session
     Ok(())
 }
 
-/// Counts a request that was told to be busy. Returns the streak of its job on the first resource
-/// if the request counts as a skip.
+/// Counts a request that was told to be busy, maybe because a newer one superseded it. Returns the
+/// streak of its job on the first resource if the request counts as a skip.
 pub(super) fn is_busy<R: Records>(
     records: &mut R,
     now: StoreTime,
-    claims: &[Claim],
-    job: &Job,
-    process: &Process,
+    request: &Ungranted<'_>,
+    how: WaitEnd,
 ) -> Result<Option<Streak>, R::Error> {
     let mut first = None;
     make_room(records, now)?;
-    for name in request::resources(claims) {
+    for name in request::resources(request.claims) {
         let mut change = Change::begin(records, now, name)?;
         change.past.totals.busy += 1;
-        if job.skips && (change.may_grow || change.known.is_some()) {
-            let streak = skip(&mut change, records, now, claims, job, process)?;
+        if !request.job.skips {
+            change.enter_wait(records, now, request, how)?;
+        } else if change.may_grow || change.known.is_some() {
+            let streak = skip(&mut change, records, now, request)?;
             first.get_or_insert(streak);
         }
         change.finish(records, now)?;
     }
     Ok(first)
+}
+
+/// Enters a request that leaves the queue.
+pub(super) fn has_left<R: Records>(records: &mut R, now: StoreTime, request: &Ungranted<'_>) -> Result<(), R::Error> {
+    make_room(records, now)?;
+    for name in request::resources(request.claims) {
+        let mut change = Change::begin(records, now, name)?;
+        if change.enter_wait(records, now, request, WaitEnd::Left)? {
+            change.finish(records, now)?;
+        }
+    }
+    Ok(())
 }
 
 /// Notes that a request supersedes the earlier waiters of its job. The request has no place in the
@@ -329,23 +455,13 @@ fn skip<R: Records>(
     change: &mut Change<'_>,
     records: &mut R,
     now: StoreTime,
-    claims: &[Claim],
-    job: &Job,
-    process: &Process,
+    request: &Ungranted<'_>,
 ) -> Result<Streak, R::Error> {
+    let Ungranted { job, process, .. } = request;
     let running = change.past.streak(now, &job.name);
     let (count, since, entered) = running.map_or((0, now, None), |streak| (streak.count, streak.since, streak.entry));
     let count = count.saturating_add(1);
-    let entry = Entry {
-        event: Event::Skipped(count),
-        process: process.clone(),
-        claims: claims.iter().filter(|claim| claim.resource == *change.name).cloned().collect(),
-        asked: since,
-        granted: None,
-        ended: Ended::At(now),
-        token: None,
-        later: Vec::new(),
-    };
+    let entry = request.entry(records, change.name, Event::Skipped(count), [since, now])?;
     let entry = change.enter_again(records, job.history, entry, entered)?;
     let streak = Streak { count, since, last: now, command: process.command.clone(), entry };
     change.past.jobs.entry(job.name.clone()).or_default().streak = Some(streak.clone());
@@ -385,7 +501,12 @@ pub(super) fn is_done<R: Records>(
     let Some(by) = past.done_by(now, job).map(str::to_owned) else { return Ok(false) };
     let (known, asked) = (past.check_at, job.once_per.map_or(Duration::ZERO, |once| once.kept()));
     let longer = past.jobs.get_mut(&by).filter(|success| success.period < asked);
-    let is_changed = longer.map(|success| success.period = asked).is_some();
+    let until = longer.and_then(|success| {
+        success.period = asked;
+        Some(success.success? + asked)
+    });
+    let is_changed = until.is_some();
+    past.bound = past.bound.max(until.unwrap_or_default());
     if past.end_streak(&job.name) || is_changed {
         Change { name, known: Some(known), past, may_grow: false }.finish(records, now)?;
     }
@@ -397,28 +518,18 @@ pub(super) fn is_done<R: Records>(
 pub(super) fn is_spared<R: Records>(
     records: &mut R,
     now: StoreTime,
-    claim: &Claim,
-    job: &Job,
-    process: &Process,
+    name: &Resource,
+    request: &Request,
 ) -> Result<(), R::Error> {
     make_room(records, now)?;
-    let mut change = Change::begin(records, now, &claim.resource)?;
+    let (job, mut change) = (&request.job, Change::begin(records, now, name)?);
     let Some(by) = change.past.done_by(now, job).map(str::to_owned) else { return Ok(()) };
     let known = change.past.jobs[&by].spared;
     if !change.may_grow && known.is_none() {
         return Ok(());
     }
     let (count, since) = known.map_or((1, now), |known| (known.count.saturating_add(1), known.since));
-    let entry = Entry {
-        event: Event::Done(count),
-        process: process.clone(),
-        claims: vec![claim.clone()],
-        asked: since,
-        granted: None,
-        ended: Ended::At(now),
-        token: None,
-        later: Vec::new(),
-    };
+    let entry = Ungranted::of(request, now).entry(records, name, Event::Done(count), [since, now])?;
     let entry = change.enter_again(records, job.history, entry, known.and_then(|known| known.entry))?;
     if let Some(job) = change.past.jobs.get_mut(&by) {
         job.spared = Some(Spared { count, since, entry });

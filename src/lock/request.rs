@@ -20,7 +20,8 @@ use crate::tables;
 pub const NAMES_MAX: usize = 256;
 /// Maximum number of claims of a request.
 pub const CLAIMS_MAX: usize = 1000;
-/// The longest period for which a success is kept: more than a month.
+/// The longest period for which a success, or what is remembered of a resource, is kept: more than
+/// a year.
 pub const PERIOD_MAX: Duration = Duration::from_secs(tables::PERIOD_MAX);
 /// The number of entries that a ring keeps unless the request asks for another number.
 pub const HISTORY: u32 = 32;
@@ -128,6 +129,19 @@ pub struct Process {
     pub owner: Option<String>,
     /// The reason for the request, if the caller gave one.
     pub reason: Option<String>,
+    /// The process with which the hold ends, if `acquire --pid` made the request. Only
+    /// the record of the session has it in every store.
+    #[serde(skip)]
+    pub lasts_for: Option<Owner>,
+}
+
+/// A process of the machine of a session, by its number and its start, which no other process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// The number in the PID namespace of the session.
+    pub pid: u32,
+    /// The start, in ticks since the boot.
+    pub started: u64,
 }
 
 /// The lengths of the leases of a session. A store needs leases if it can't see whether a process
@@ -225,6 +239,10 @@ pub struct Job {
     pub hold_at_least: Option<Duration>,
     /// The grant is a kept hold that lasts so long, or for [`EVER`](super::kept::EVER).
     pub keep_for: Option<Duration>,
+    /// How long the resources remember what they know after the end of the hold, if that is longer
+    /// than usual: at most [`PERIOD_MAX`].
+    #[serde(skip)]
+    pub remember: Option<Duration>,
     /// Whether `acquire` makes the request.
     pub is_acquire: bool,
     /// The number of entries that the history of each resource keeps.
@@ -246,6 +264,7 @@ impl Default for Job {
             supersedes: false,
             hold_at_least: None,
             keep_for: None,
+            remember: None,
             is_acquire: false,
             history: HISTORY,
             held_above: Vec::new(),

@@ -23,6 +23,9 @@ pub struct Resource(Arc<str>);
 impl Resource {
     /// Maximum length of a name, in bytes of UTF-8.
     pub const MAX_BYTES: usize = 512;
+    /// The name of the resource of which files and folders are parts, see
+    /// [`Span::path`](super::span::Span::path).
+    pub const PATHS: &str = "/";
 
     /// The resource with this name.
     ///

@@ -17,6 +17,8 @@
 //! so each infinity has a single cut, which is its key alone. An open end at an infinity therefore
 //! equals a closed end.
 
+mod path;
+
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
@@ -92,7 +94,7 @@ impl Span {
         let lower = Cut::beside(&lo, if lo_open { Cut::AFTER } else { Cut::BEFORE });
         let upper = Cut::beside(&hi, if hi_open { Cut::BEFORE } else { Cut::AFTER });
         let is_empty = lower >= upper;
-        let interval = Interval { lo, hi, lo_open, hi_open, lower, upper };
+        let interval = Interval { lo, hi, lo_open, hi_open, lower, upper, path: None };
         match is_empty {
             true if interval.lo > interval.hi => Err(SpanError::Backwards(interval.shown())),
             true => Err(SpanError::Empty(interval.shown())),
@@ -100,12 +102,33 @@ impl Span {
         }
     }
 
-    /// Parses an interval such as `[1.2,1.8)`, `(a,b]` or `[-inf, 3)`. A square bracket includes
-    /// its end, a round bracket excludes it. White space around the ends is ignored.
+    /// The file or folder at an absolute path, and all that is in it: a part of the resource
+    /// [`Resource::PATHS`](super::resource::Resource::PATHS). The path is taken as it is written.
     ///
     /// # Errors
-    /// The text is not an interval, an end is not a number, or [`Span::interval`] refuses the ends.
+    /// The path is relative or too long.
+    pub fn path(path: &[u8]) -> Result<Span, SpanError> {
+        let components = path::components(path)?;
+        if components.is_empty() {
+            return Ok(Span::Whole);
+        }
+        let [lo, hi] = path::ends(&components)?;
+        let (lower, upper) = (Cut::beside(&lo, Cut::BEFORE), Cut::beside(&hi, Cut::BEFORE));
+        let path = Some(path::written(&components).into());
+        Ok(Span::Interval(Arc::new(Interval { lo, hi, lo_open: false, hi_open: true, lower, upper, path })))
+    }
+
+    /// Parses an interval such as `[1.2,1.8)`, `(a,b]` or `[-inf, 3)`. A square bracket includes
+    /// its end, a round bracket excludes it. White space around the ends is ignored. A path, as
+    /// [`Span::as_path`] returns it, stands for its interval.
+    ///
+    /// # Errors
+    /// The text is not an interval, an end is not a number, or [`Span::interval`] or [`Span::path`]
+    /// refuses the ends.
     pub fn parse(text: &str) -> Result<Span, SpanError> {
+        if text.starts_with('/') {
+            return Self::path(&path::unescaped(text));
+        }
         let malformed = || SpanError::Malformed(shown(text));
         let (lo_open, rest) = match text.strip_prefix('(') {
             Some(rest) => (true, rest),
@@ -131,6 +154,11 @@ impl Span {
             Span::Whole => None,
             Span::Interval(interval) => Some(interval),
         }
+    }
+
+    /// The path, on one line, if [`Span::path`] made the span. The whole has none.
+    pub fn as_path(&self) -> Option<&str> {
+        self.as_interval()?.path.as_deref()
     }
 
     /// The cut at which the span starts.
@@ -168,7 +196,7 @@ impl PartialEq for Span {
 
 impl Eq for Span {}
 
-/// Formats the span as `whole`, or as the interval that the user wrote.
+/// Formats the span as `whole`, or as the interval that the user wrote, or as its path.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -192,8 +220,8 @@ impl TryFrom<String> for Span {
     }
 }
 
-/// An interval that is not empty. [`Span::interval`], [`Span::closed`] and [`Span::parse`] create
-/// it, and it is written as `[1.2,1.8)`.
+/// An interval that is not empty. [`Span::interval`], [`Span::closed`], [`Span::path`] and
+/// [`Span::parse`] create it, and it is written as `[1.2,1.8)` or as its path.
 #[derive(Clone, Debug)]
 pub struct Interval {
     lo: Endpoint,
@@ -202,6 +230,8 @@ pub struct Interval {
     hi_open: bool,
     lower: Cut,
     upper: Cut,
+    /// The path whose interval this is. It stands for the ends wherever the interval is written.
+    path: Option<Box<str>>,
 }
 
 impl Interval {
@@ -238,7 +268,10 @@ impl Interval {
 
 impl fmt::Display for Interval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.written(self.lo.text(), self.hi.text()))
+        match &self.path {
+            Some(path) => f.pad(path),
+            None => f.pad(&self.written(self.lo.text(), self.hi.text())),
+        }
     }
 }
 
@@ -257,6 +290,15 @@ pub enum SpanError {
     /// The text of an end is not a number.
     #[error("{0}")]
     End(EndpointError),
+    /// The path does not begin with a slash.
+    #[error("the path '{0}' does not begin with '/': write the whole path")]
+    Relative(String),
+    /// The path has more bytes than fit into the ends of an interval.
+    #[error("a path may have {} bytes, this one has {bytes}: lock a folder nearer to '/'", path::MAX_BYTES)]
+    LongPath {
+        /// The length of the path, in bytes.
+        bytes: usize,
+    },
 }
 
 #[cfg(test)]

@@ -4,6 +4,21 @@
 //! operation granted and the sessions that it found expired. The table has no clock, no I/O and no
 //! randomness; its state lies in [`Records`]. The module `conflict` decides which sessions block a
 //! claim, and `nesting` decides what an ancestor's hold permits. [`Rank`] orders the grants.
+//!
+//! After each operation these invariants hold. The code, the checkers and the tests cite their
+//! numbers.
+//!
+//! 1. Exclusion: two held claims clash only if one session is above the other, and no more slots
+//!    of a resource are held than each of their holders allows.
+//! 2. Progress: some other session is in the way of every waiter, so nobody waits for nothing.
+//! 3. Order: a request that waits in the queue is granted before every later one that clashes with
+//!    it. Only a nested request overtakes, and only a waiter that itself waits for its ancestor.
+//! 4. Tokens rise: each grant on a resource has a token above all earlier ones, except a nested
+//!    claim that takes that of the hold around it.
+//! 5. Whole requests: all claims of a session are held, or all wait.
+//! 6. Time: no session is left whose expiry has passed, as far as an operation may end so many, and
+//!    the instants of the operations never go back.
+//! 7. One truth: the tree and the counters of a resource say of its claims what the sessions do.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
@@ -18,9 +33,9 @@ use super::mode::{Mode, Modes, Nesting};
 use super::nesting::{self, Standing};
 use super::op::{Change, Op, Outcome, Refusal, Reply};
 use super::overtaking;
-use super::past::Remembered;
+use super::past::{Remembered, WaitEnd};
 use super::records::{ClaimRecord, Memory, Phase, Records, ResourceState, Revocation, Session};
-use super::remember::{self, Leaving};
+use super::remember::{self, Leaving, Ungranted};
 use super::request::{self, Claim, Place, Process, Request, SessionId};
 use super::resource::Resource;
 use super::slots;
@@ -215,7 +230,7 @@ impl<R: Records> LockTable<R> {
         if let [claim, ..] = request.claims.as_slice()
             && remember::is_done(&mut self.records, now, &claim.resource, &request.job)?
         {
-            remember::is_spared(&mut self.records, now, claim, &request.job, &request.process)?;
+            remember::is_spared(&mut self.records, now, &claim.resource, &request)?;
             return Ok(Reply::AlreadyDone);
         }
         if let [claim, ..] = request.claims.as_slice()
@@ -226,14 +241,15 @@ impl<R: Records> LockTable<R> {
         if let Some(place) = returns
             && let Some(superseded) = self.superseding(now, &request, place)?
         {
-            let Request { claims, job, process, .. } = &request;
-            let streak = remember::is_busy(&mut self.records, now, claims, job, process)?;
+            let ended = Ungranted::of(&request, place.asked);
+            let streak = remember::is_busy(&mut self.records, now, &ended, WaitEnd::Superseded)?;
             return Ok(Reply::Superseded { by: superseded.by, streak });
         }
         let place = match returns {
             Some(place) if !self.is_taken(place.number, &request)? => Some(place.number),
             _ => None,
         };
+        let asked = returns.map_or(now, |place| place.asked);
         let superseded = if returns.is_none() { self.superseded(&request)? } else { Vec::new() };
         let may_wait = request.wait && (returns.is_some() || !self.is_crowded(&request, &superseded)?);
         let mut freed = Vec::new();
@@ -242,8 +258,8 @@ impl<R: Records> LockTable<R> {
         }
         let blockers = self.in_the_way(&request, &standings, place, &superseded)?;
         if !blockers.is_empty() && !may_wait {
-            let Request { claims, job, process, .. } = &request;
-            let streak = remember::is_busy(&mut self.records, now, claims, job, process)?;
+            let ended = Ungranted::of(&request, asked);
+            let streak = remember::is_busy(&mut self.records, now, &ended, WaitEnd::Busy)?;
             return Ok(Reply::Busy { blockers, streak });
         }
         if !may_wait {
@@ -252,7 +268,6 @@ impl<R: Records> LockTable<R> {
         if request.job.supersedes && returns.is_none() {
             remember::supersedes(&mut self.records, now, &request, !superseded.is_empty())?;
         }
-        let asked = returns.map_or(now, |place| place.asked);
         let id = request.session;
         if blockers.is_empty() {
             let mut session = session_of(request, &standings, Rank::LAST, asked, now);
@@ -419,6 +434,7 @@ impl<R: Records> LockTable<R> {
             } else if let Some(token) = fresh.get(&name) {
                 *token
             } else {
+                // Invariant 4, also where the clock stands still.
                 state.last_token = now.as_micros().max(state.last_token + 1);
                 fresh.insert(name.clone(), state.last_token);
                 state.last_token

@@ -306,8 +306,8 @@ impl<'s> Comparison<'s> {
         let request = Request { session, claims, process: entry.process.clone(), token: entry.token };
         let (what, ending) = match entry.event {
             past::Event::Skipped(_) => (What::Busy, None),
-            // Nobody has held or waited.
-            past::Event::Done(_) => return,
+            // The listings and the totals tell of waiters.
+            past::Event::Done(_) | past::Event::Waited { .. } => return,
             past::Event::Ended(ending) => (after(ending), Some(ending)),
         };
         if let Some(granted) = entry.granted.filter(|_| with_grant) {
@@ -370,7 +370,7 @@ mod tests {
     use super::{Seen, What, changes};
     use crate::lock::mode::Mode;
     use crate::lock::op::{HolderListing, ResourceListing, WaiterListing};
-    use crate::lock::past::{Ended, Ending, Entry, Event, Past, Remembered};
+    use crate::lock::past::{Ended, Ending, Entry, Event, Origin, Past, Remembered};
     use crate::lock::request::{Claim, Process};
     use crate::lock::resource::Resource;
     use crate::lock::span::Span;
@@ -399,7 +399,17 @@ mod tests {
         let claims = vec![Claim { resource: name(), mode: Mode::Write, span: Span::Whole, slots: None }];
         let granted = token.map(|_| ago(3));
         let (ended, later) = (Ended::At(ago(2)), Vec::new());
-        Entry { event, process: process.clone(), claims, asked: ago(9), granted, ended, token, later }
+        Entry {
+            event,
+            process: process.clone(),
+            claims,
+            asked: ago(9),
+            granted,
+            ended,
+            token,
+            origin: Origin::default(),
+            later,
+        }
     }
 
     fn told(before: &Seen, after: &Seen) -> Vec<(What, u64, Option<u32>)> {

@@ -62,12 +62,45 @@ impl<'l> Graph<'l> {
         Self { members }
     }
 
+    /// How many sessions wait for each session, directly, or behind others that wait or whose
+    /// commands wait.
+    pub(crate) fn blocked(&self, claims: &Claims<'_>) -> BTreeMap<SessionId, usize> {
+        let mut behind: BTreeMap<SessionId, BTreeSet<SessionId>> = BTreeMap::new();
+        for (session, member) in &self.members {
+            for (listing, part) in &member.parts {
+                let Part::Waiting(waiter) = part else { continue };
+                for blocker in blockers(claims, listing, waiter).take(listing.holders.len() + AHEAD_MAX) {
+                    behind.entry(blocker).or_default().insert(*session);
+                    // Those above a waiter go on when it does.
+                    behind.entry(*session).or_default().extend(member.ancestors);
+                }
+            }
+        }
+        let waits = |id: &SessionId| {
+            let parts = self.members.get(id).map(|member| &member.parts);
+            parts.is_some_and(|parts| parts.iter().any(|(_, part)| matches!(part, Part::Waiting(_))))
+        };
+        let count = |session: &SessionId| {
+            let (mut seen, mut next) = (BTreeSet::new(), vec![*session]);
+            while let Some(id) = next.pop() {
+                next.extend(behind.get(&id).into_iter().flatten().filter(|id| seen.insert(**id)));
+            }
+            seen.iter().filter(|id| *id != session && waits(id)).count()
+        };
+        let holds = |member: &Member<'_>| member.parts.iter().any(|(_, part)| matches!(part, Part::Held(_)));
+        self.members.iter().filter(|(_, member)| holds(member)).map(|(id, _)| (*id, count(id))).collect()
+    }
+
     /// The sessions whose parent is `session`.
     pub(crate) fn children(&self, session: SessionId) -> impl Iterator<Item = (SessionId, &Member<'l>)> {
         let is_child = move |member: &Member<'_>| member.parent == Some(session);
         self.members.iter().filter(move |(_, member)| is_child(member)).map(|(id, member)| (*id, member))
     }
 }
+
+/// Maximum number of waiters ahead of a waiter at which the count of those who wait looks. They
+/// wait for those ahead of them, so more change hardly anything and cost much in a long queue.
+const AHEAD_MAX: usize = 16;
 
 /// The sessions that a waiting claim waits for, the holders first. A session may come twice.
 pub(crate) fn blockers<'l>(

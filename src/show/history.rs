@@ -1,7 +1,11 @@
 //! Writes what resources remember of ended requests as JSON, and selects among the entries.
 
+pub(crate) mod blame;
+mod spans;
 pub(crate) mod statistics;
 pub(crate) mod text;
+pub(crate) mod timeline;
+pub(crate) mod trace;
 
 use std::time::Duration;
 
@@ -19,6 +23,8 @@ use statistics::{Spread, Statistics};
 pub(crate) struct Selection {
     /// The instant at or after which the request ended.
     pub(crate) since: Option<StoreTime>,
+    /// The instant before which the request ended.
+    pub(crate) until: Option<StoreTime>,
     /// Only requests that failed.
     pub(crate) failed: bool,
     /// At most so many of the last entries.
@@ -29,7 +35,10 @@ impl Selection {
     /// Removes all other entries.
     pub(crate) fn apply(&self, entries: &mut Vec<Entry>) {
         entries.retain(|entry| {
-            self.since.is_none_or(|since| entry.ended.latest() >= since) && (!self.failed || entry.event.has_failed())
+            let ended = entry.ended.latest();
+            self.since.is_none_or(|since| ended >= since)
+                && self.until.is_none_or(|until| ended < until)
+                && (!self.failed || entry.event.has_failed())
         });
         let surplus = entries.len().saturating_sub(self.last.unwrap_or(usize::MAX));
         entries.drain(..surplus);
@@ -59,6 +68,7 @@ fn entry(entry: &Entry) -> Value {
         Event::Ended(ending) => (ending.to_string(), None, None, None),
         Event::Skipped(count) => ("skipped".to_owned(), None, None, Some(count)),
         Event::Done(count) => ("done".to_owned(), None, None, Some(count)),
+        Event::Waited { how, count, .. } => (how.as_str().to_owned(), None, None, Some(count)),
     };
     let noticed = match entry.ended {
         Ended::At(_) => None,
@@ -105,6 +115,7 @@ fn spread(Spread { p50, p95, max }: Spread) -> Value {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::lock::past::Origin;
 
     pub(super) fn at(second: u64) -> StoreTime {
         StoreTime::default() + Duration::from_secs(second)
@@ -120,6 +131,7 @@ pub(super) mod tests {
             granted: Some(at(granted)),
             ended: Ended::At(at(ended)),
             token: Some(1),
+            origin: Origin::default(),
             later: Vec::new(),
         }
     }
@@ -139,6 +151,7 @@ pub(super) mod tests {
         assert_eq!(ends(Selection::default()), [0, 1, 2, 3, 4]);
         assert_eq!(ends(Selection { failed: true, ..Selection::default() }), [0, 2, 3]);
         assert_eq!(ends(Selection { since: Some(at(2)), ..Selection::default() }), [2, 3, 4]);
+        assert_eq!(ends(Selection { since: Some(at(1)), until: Some(at(3)), ..Selection::default() }), [1, 2]);
         assert_eq!(ends(Selection { failed: true, last: Some(2), ..Selection::default() }), [2, 3]);
         assert_eq!(ends(Selection { last: Some(0), ..Selection::default() }), [0; 0]);
     }

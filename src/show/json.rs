@@ -38,6 +38,9 @@ pub(crate) fn as_text(store: &str, inspection: &Inspection, remembered: &[Rememb
             add_process(&mut revoked, by, *at);
             revoked
         });
+        if let Some(gate) = &holder.gate {
+            value["gate"] = json!(gate);
+        }
         if holder.kept {
             value["kept_until"] = json!(messages::kept_until(holder).map(messages::time));
         }
@@ -130,17 +133,20 @@ fn skip(job: &str, streak: &Streak) -> Value {
     })
 }
 
-/// A span: null for the whole, or an interval with its ends as text.
+/// A span: null for the whole, or an interval with its ends as text, and with its path if it is
+/// that of a path.
 pub(crate) fn span(span: &Span) -> Value {
-    let interval = span.as_interval().map(|interval| {
-        json!({
-            "lo": interval.lo().text(),
-            "hi": interval.hi().text(),
-            "lo_open": interval.lo_open(),
-            "hi_open": interval.hi_open(),
-        })
+    let Some(interval) = span.as_interval() else { return Value::Null };
+    let mut value = json!({
+        "lo": interval.lo().text(),
+        "hi": interval.hi().text(),
+        "lo_open": interval.lo_open(),
+        "hi_open": interval.hi_open(),
     });
-    interval.unwrap_or_default()
+    if let Some(path) = span.as_path() {
+        value["path"] = json!(path);
+    }
+    value
 }
 
 /// A claim, which takes so many of the slots if it is on slots.
@@ -149,7 +155,7 @@ pub(crate) fn claim(mode: Mode, span: &Span, slots: Option<u32>, count: usize) -
 }
 
 fn process_as_json(process: &Process) -> Value {
-    let Process { host, pid, user, command, owner, reason } = process;
+    let Process { host, pid, user, command, owner, reason, .. } = process;
     json!({ "host": host, "pid": pid, "user": user, "command": command, "owner": owner, "reason": reason })
 }
 

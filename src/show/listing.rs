@@ -125,6 +125,7 @@ pub(super) fn holder_state(
         (_, Some(end), _) => (format!("kept until {}", short_time(end, now)), palette.holder),
         (_, None, _) if holder.kept => ("kept, no end".to_owned(), palette.holder),
         (_, _, true) => ("holds, stopped".to_owned(), palette.alarm),
+        _ if holder.gate.is_some() => ("waits for room".to_owned(), palette.waiter),
         _ => ("holds".to_owned(), palette.holder),
     }
 }
@@ -300,6 +301,7 @@ pub(crate) mod tests {
             revoked: None,
             ancestors: Vec::new(),
             process: process(4000 + u32::from(number), "./deploy.sh --to web1"),
+            gate: None,
         }
     }
 

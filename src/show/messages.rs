@@ -20,9 +20,10 @@ use crate::lock::request::{self, Claim, Process, SessionId, resources};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::lock::text::shortened;
+use crate::show::turn::Runs;
 use crate::store::Obstruction;
 use crate::system::clock::StoreTime;
-use crate::words::{self, reason};
+use crate::words::{self, reason, shell_quoted};
 
 /// From this number on, a message does not give the exact number of other holders.
 const OTHERS_MAX: usize = 10;
@@ -45,12 +46,33 @@ pub(crate) struct Messages {
     /// Looks whether this process runs below the command of a holder, which has held since an
     /// instant.
     pub(crate) is_above: fn(&Process, StoreTime) -> bool,
+    /// Looks for the number of the process above this one for which a session with this process
+    /// holds its lock.
+    pub(crate) owner_above: fn(&Process) -> Option<u32>,
+    /// The past holds of the resource, if they are known.
+    pub(crate) runs: Option<Runs>,
 }
 
 impl Messages {
     /// Whether the variables name sessions above the request.
     pub(crate) fn is_nested(&self) -> bool {
         self.related.len() > 1
+    }
+
+    /// The resource whose past holds tell when it is the turn of the request: one that is claimed
+    /// as a whole, and not as one of several slots.
+    pub(crate) fn has_turns(&self) -> Option<&Resource> {
+        match self.claims.as_slice() {
+            [claim] if claim.span.is_whole() && claim.slots.is_none_or(|slots| slots == 1) => Some(&claim.resource),
+            _ => None,
+        }
+    }
+
+    /// When it is the turn of the request, if that is known: of one that is busy, of the next.
+    fn turn(&self, obstructions: &[Obstruction]) -> Option<String> {
+        let (runs, [seen]) = (self.runs.as_ref()?, obstructions) else { return None };
+        let mine = seen.listing.waiters.iter().find(|waiter| Some(&waiter.session) == self.related.last());
+        runs.turn(seen, mine.map_or(seen.waiting, |mine| u64::from(mine.position) - 1))
     }
 
     pub(crate) fn waits(&self) -> String {
@@ -88,7 +110,7 @@ impl Messages {
     }
 
     pub(crate) fn waiting(&self, obstructions: &[Obstruction]) -> String {
-        format!("waiting: {}", self.hindrance(obstructions))
+        format!("waiting: {}{}", self.hindrance(obstructions), self.then_turn(obstructions))
     }
 
     /// The line on a terminal. The place in the queue and the start of the wait come first, so that
@@ -97,7 +119,8 @@ impl Messages {
         let place = self.place(obstructions).map(|place| format!("{place}, ")).unwrap_or_default();
         let since = time(asked);
         let of_day = since.get(11..19).unwrap_or_default();
-        format!("waiting, {place}since {of_day}Z: {}", self.hindrance(obstructions))
+        let turn = self.turn(obstructions).map(|turn| format!(", {turn}")).unwrap_or_default();
+        format!("waiting, {place}since {of_day}Z{turn}: {}", self.hindrance(obstructions))
     }
 
     /// The line for a caller who reads the last lines of an output: it is complete by itself.
@@ -107,7 +130,12 @@ impl Messages {
         let place = self.place(obstructions).map(|place| format!("{place}, ")).unwrap_or_default();
         let limit = limit.map(|limit| format!(" of {}", in_seconds(limit))).unwrap_or_default();
         let why = if hindrance.what == names { hindrance.state } else { hindrance.to_string() };
-        format!("waiting for {names}, {place}{}{limit}: {why}", in_seconds(waited))
+        let turn = self.then_turn(obstructions);
+        format!("waiting for {names}, {place}{}{limit}: {why}{turn}", in_seconds(waited))
+    }
+
+    fn then_turn(&self, obstructions: &[Obstruction]) -> String {
+        self.turn(obstructions).map(|turn| format!("; {turn}")).unwrap_or_default()
     }
 
     /// The place in the queue: `2 of 3`.
@@ -127,7 +155,18 @@ impl Messages {
     }
 
     fn hindrance(&self, obstructions: &[Obstruction]) -> Hindrance {
-        in_the_way(&self.claims, &self.related, obstructions, self.is_stopped)
+        let mut found = in_the_way(&self.claims, &self.related, obstructions, self.is_stopped);
+        // Only people know whether the hold is theirs: those whom an agent starts share its
+        // process.
+        let blocked = Blocked::find(&self.claims, &self.related, obstructions).holder;
+        if let Some((of, pid)) = blocked.and_then(|(of, it)| Some((of, (self.owner_above)(&it.process)?))) {
+            found.state.push_str(&format!(
+                "; it is a hold for process {pid}, above this command: if it is yours, add --nested to 'rlock exec', or \
+                 run 'rlock release {}'",
+                shell_quoted(of.listing.name.as_str())
+            ));
+        }
+        found
     }
 
     /// `why` is what [`in_the_way`](Self::in_the_way) or [`superseded`](Self::superseded) says, and
@@ -155,7 +194,7 @@ impl Messages {
     pub(crate) fn in_the_way(&self, obstructions: &[Obstruction], waited: Option<Duration>) -> String {
         let what = self.hindrance(obstructions);
         let remedy = if self.waits_for_itself(obstructions) { format!("; {UNNAMED}") } else { String::new() };
-        format!("{what}{}{remedy}", after(waited))
+        format!("{what}{}{}{remedy}", self.then_turn(obstructions), after(waited))
     }
 
     /// Whether a holder in the way runs its command around this process, and the variables do not
@@ -286,7 +325,7 @@ pub(crate) fn left(signal: &str, waited: Option<Duration>, place: Option<&str>) 
     format!("ended by {signal}{waited}{place}")
 }
 
-fn after(waited: Option<Duration>) -> String {
+pub(crate) fn after(waited: Option<Duration>) -> String {
     waited.map(|wait| format!("; waited {}", words::duration(wait))).unwrap_or_default()
 }
 
@@ -563,11 +602,13 @@ fn as_option(Claim { resource, mode, span, slots }: &Claim, count: usize) -> Str
     // A value that begins with a hyphen would be an option of its own.
     let separator = if resource.as_str().starts_with('-') { '=' } else { ' ' };
     let name = format!("{separator}{}", quoted(resource.as_str()));
-    match slots {
-        Some(slots) if count > 1 => format!("--slot{name}={slots}:{count}"),
-        Some(slots) => format!("--slot{name}={slots}"),
-        None if span.is_whole() => format!("--{mode}{name}"),
-        None => format!("--range-{mode}{name} {}", quoted(&span.to_string())),
+    match (slots, span.as_path()) {
+        (Some(slots), _) if count > 1 => format!("--slot{name}={slots}:{count}"),
+        (Some(slots), _) => format!("--slot{name}={slots}"),
+        (None, Some(path)) if *mode == Mode::Read => format!("--path-read {}", quoted(path)),
+        (None, Some(path)) => format!("--path {}", quoted(path)),
+        (None, None) if span.is_whole() => format!("--{mode}{name}"),
+        (None, None) => format!("--range-{mode}{name} {}", quoted(&span.to_string())),
     }
 }
 
@@ -581,8 +622,13 @@ fn others(count: usize) -> String {
     }
 }
 
-fn part(name: &str, span: &Span) -> String {
-    if span.is_whole() { format!("'{name}'") } else { format!("{span} of '{name}'") }
+/// A resource or a part of it: `'tree'`, `[1,2) of 'tree'`, `path '/srv/app'`.
+pub(crate) fn part(name: &str, span: &Span) -> String {
+    match span.as_path() {
+        Some(path) => format!("path '{path}'"),
+        None if span.is_whole() => format!("'{name}'"),
+        None => format!("{span} of '{name}'"),
+    }
 }
 
 fn waiting(obstruction: &Obstruction, related: &[SessionId]) -> String {
@@ -640,12 +686,12 @@ pub(crate) fn time(instant: StoreTime) -> String {
 const YEAR_10000: u64 = 253_402_300_800_000_000;
 
 /// A length of time without its milliseconds, in the units that the options accept.
-fn whole_seconds(length: Duration) -> String {
+pub(super) fn whole_seconds(length: Duration) -> String {
     words::duration(Duration::from_secs(length.as_secs()))
 }
 
 /// The same for a length of time that is compared with another one: up to two minutes in seconds.
-fn in_seconds(length: Duration) -> String {
+pub(crate) fn in_seconds(length: Duration) -> String {
     match length.as_secs() {
         seconds @ 0..120 => format!("{seconds}s"),
         _ => whole_seconds(length),
@@ -697,6 +743,8 @@ mod tests {
             has_leases: false,
             is_stopped: |_| false,
             is_above: |_, _| false,
+            owner_above: |_| None,
+            runs: None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The tree of `rlock inspect --tree`: resources, their holders with what runs below them, and
 //! their waiters with what they wait for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anstyle::Style;
 use unicode_width::UnicodeWidthStr as _;
@@ -25,7 +25,8 @@ const NAMED: usize = 3;
 /// The tree of the resources. `is_stopped` tells whether a process is stopped.
 pub(crate) fn tree(inspection: &Inspection, look: &Look, is_stopped: &mut dyn FnMut(&Process) -> bool) -> Vec<String> {
     let (graph, claims) = (Graph::of(inspection), Claims::new(&inspection.sessions));
-    let mut tree = Tree { graph, claims: &claims, now: inspection.now, look, is_stopped, lines: Vec::new() };
+    let blocked = graph.blocked(&claims);
+    let mut tree = Tree { graph, blocked, claims: &claims, now: inspection.now, look, is_stopped, lines: Vec::new() };
     for listing in &inspection.resources {
         tree.resource(listing);
     }
@@ -34,6 +35,8 @@ pub(crate) fn tree(inspection: &Inspection, look: &Look, is_stopped: &mut dyn Fn
 
 struct Tree<'l, 'a> {
     graph: Graph<'l>,
+    /// See [`Graph::blocked`].
+    blocked: BTreeMap<SessionId, usize>,
     claims: &'a Claims<'a>,
     now: StoreTime,
     look: &'a Look,
@@ -121,9 +124,17 @@ impl<'l> Tree<'l, '_> {
         let Process { user, host, pid, .. } = member.process;
         let who = format!("{}{user}@{host}, pid {pid}", messages::owner_and_reason(member.process));
         let age = if self.look.verbose { messages::time(since) } else { messages::duration(self.now - since) };
+        let blocks = match (branch.part, self.blocked.get(&branch.session)) {
+            (Part::Held(_), Some(count @ 1..)) if is_outermost => format!(", blocks {count}"),
+            _ => String::new(),
+        };
         let (deadlock, style) = if member.is_deadlocked { (", deadlock", palette.alarm) } else { ("", state.1) };
         (
-            format!("{} {what}{of}{relations}{deadlock}: {who}, {age}, {}", state.0, command(&member.process.command)),
+            format!(
+                "{} {what}{of}{relations}{deadlock}: {who}, {age}{blocks}, {}",
+                state.0,
+                command(&member.process.command)
+            ),
             style,
         )
     }
@@ -208,15 +219,32 @@ pub(super) mod tests {
             shown(&deadlock(), None),
             [
                 "a",
-                "├─ holds write, deadlock: ada@web1, pid 4001, 3m 12s, ./deploy.sh --to web1",
+                "├─ holds write, deadlock: ada@web1, pid 4001, 3m 12s, blocks 2, ./deploy.sh --to web1",
                 "│  └─ waits 1 write of 'b', behind pid 4002, deadlock: ada@web1, pid 5003, 20s, make",
                 "└─ waits 1 write, behind pid 4001, below pid 4002, deadlock: ada@web1, pid 5004, 20s, make",
                 "b",
-                "├─ holds write, deadlock: ada@web1, pid 4002, 3m 12s, ./deploy.sh --to web1",
+                "├─ holds write, deadlock: ada@web1, pid 4002, 3m 12s, blocks 2, ./deploy.sh --to web1",
                 "│  └─ waits 1 write of 'a', behind pid 4001, deadlock: ada@web1, pid 5004, 20s, make",
                 "└─ waits 1 write, behind pid 4002, below pid 4001, deadlock: ada@web1, pid 5003, 20s, make",
             ]
         );
+    }
+
+    /// "Whom each root blocks, as a number": the waiters of both resources wait for the holder of
+    /// the second in the end.
+    #[test]
+    fn root_tells_how_many_it_blocks() {
+        let inner = WaiterListing { ancestors: vec![session(1)], ..waiter(4, 1) };
+        let listings = [
+            resource("a", vec![holder(1)], vec![waiter(3, 1)]),
+            resource("b", vec![holder(2)], vec![inner, waiter(5, 2)]),
+            resource("c", vec![holder(6)], vec![]),
+        ];
+        let lines = shown(&listings, None);
+        let of = |pid: &str| lines.iter().find(|line| line.contains(pid) && line.contains("holds")).cloned().unwrap();
+        assert!(of("pid 4001").contains("3m 12s, blocks 1, ./deploy"), "{lines:#?}");
+        assert!(of("pid 4002").contains("3m 12s, blocks 3, ./deploy"), "{lines:#?}");
+        assert!(!of("pid 4006").contains("blocks"), "{lines:#?}");
     }
 
     #[test]

@@ -241,9 +241,10 @@ impl Checkers {
 
     /// The server grants a request. `waits` tells which other sessions are in its queue.
     ///
-    /// A waiter that knew its place before the other one asked is served first, unless it has left
-    /// the queue. The server drops a waiter that nobody would wake, or that shows no sign of life.
-    /// Once such a waiter is back in its place, it is ahead of the others again.
+    /// Invariant 3 of the lock table, as far as clients can tell. A waiter that knew its place
+    /// before the other one asked is served first, unless it has left the queue. The server drops a
+    /// waiter that nobody would wake, or that shows no sign of life. Once such a waiter is back in
+    /// its place, it is ahead of the others again.
     pub(super) fn check_order(&mut self, session: SessionId, waits: impl Fn(SessionId) -> bool) {
         let Some(run) = self.by_session.get(&session).copied() else { return };
         let later = &self.runs[run];
@@ -312,6 +313,7 @@ impl Checkers {
         is_lost || self.lost_places.is_some_and(|at| at >= asked)
     }
 
+    /// Invariant 4 of the lock table.
     fn check_tokens(&mut self, run: usize, tokens: &[u64]) {
         let Run { claims, lineage, .. } = &self.runs[run];
         // Another run may have been granted the same between the grant and the start.
@@ -646,7 +648,8 @@ impl Checkers {
         }
     }
 
-    /// Looks for a waiter that nobody serves, although no live session is in its way.
+    /// Looks for a waiter that nobody serves, although no live session is in its way: invariant 2
+    /// of the lock table.
     /// `place` is the number of a session in the queue of the server, and 0 for a holder.
     pub(super) fn check_waiters(&mut self, now: Duration, place: impl Fn(SessionId) -> Option<u64>) {
         if now < self.looked + LOOK_EVERY {

@@ -149,6 +149,7 @@ impl Coverage {
             Supervised::Denied(_) => "denied",
             Supervised::Deadlock => "deadlock",
             Supervised::NotNested => unreachable!("only nested requests of the simulation look"),
+            Supervised::NoRoom | Supervised::Room => unreachable!("no simulated command needs room"),
             Supervised::Lost => "lost",
             Supervised::StoreFailed => "store failed",
             Supervised::Started => "started",

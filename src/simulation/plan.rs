@@ -102,6 +102,7 @@ impl Plan {
             skip: Skip::Never,
             has_spare: false,
             has_else: false,
+            has_gate: false,
             sums_up: false,
             ..plan.settings
         };
@@ -181,6 +182,7 @@ impl Plan {
             has_spare: random.once_in(10),
             has_else,
             sums_up: false,
+            has_gate: false,
             deadlock_timeout: (!above.is_empty()).then(|| MS(*random.pick(&[200, 1000, 1000]))),
         };
         let is_slow = random.once_in(10);

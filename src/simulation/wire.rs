@@ -255,6 +255,7 @@ fn job(fixed: &mut &[u8]) -> Job {
         is_acquire: unpack_number(fixed) == 1,
         history,
         held_above: (0..unpack_array(fixed)).map(|_| resource_named(unpack_bytes(fixed))).collect(),
+        remember: optional(unpack_number(fixed)),
     }
 }
 

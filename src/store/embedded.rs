@@ -72,7 +72,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use self::beacon::Peer;
 use self::handle::{EmbeddedHandle, LEAVE_LIMIT};
@@ -115,6 +115,11 @@ impl Embedded {
             Error::Refused(Explained::new(what, "only that user and root can change what it holds"))
         })
     }
+}
+
+/// The default directory of this user, whether it is there or not.
+pub(crate) fn default_place() -> Option<PathBuf> {
+    directory::default_place().ok()
 }
 
 /// What the reply to a change of a hold means.

@@ -10,7 +10,7 @@ use rustix::event::PollFlags;
 use super::error::Error;
 use crate::lock::deadlock::Reading;
 use crate::lock::op::{Refusal, ResourceListing};
-use crate::lock::past::{End, Ending, Streak};
+use crate::lock::past::{End, Ending, Remembered, Streak};
 use crate::lock::request::Process;
 use crate::lock::resource::Resource;
 use crate::system::clock::Boottime;
@@ -166,6 +166,14 @@ pub trait Handle {
     /// # Errors
     /// The store cannot be used.
     fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error>;
+
+    /// Tells like [`Store::history`](super::Store::history) what a resource remembers.
+    ///
+    /// # Errors
+    /// The store cannot be used.
+    fn history(&mut self, _name: &Resource, _entries: u32) -> Result<Vec<Remembered>, Error> {
+        Ok(Vec::new())
+    }
 
     /// The descriptors that show other processes that this process lives, in a store that uses such
     /// descriptors. A guardian keeps them open until the command's process tree is gone, even if

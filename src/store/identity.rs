@@ -44,6 +44,7 @@ pub(crate) fn process(uid: u32, pid: u32, command: Vec<String>) -> Process {
         command,
         owner: None,
         reason: None,
+        lasts_for: None,
     }
 }
 

@@ -58,6 +58,16 @@ pub(crate) fn is_above(process: &Process, since: StoreTime) -> bool {
     identity::is_of_this_host(process) && Above::find().has(process, since)
 }
 
+/// The number of the process for which a session with this process holds its lock, if it is above
+/// this one. A number and a start mean one process of a machine only.
+pub(crate) fn owner(process: &Process) -> Option<u32> {
+    let owner = process.lasts_for.filter(|_| identity::is_of_this_host(process))?;
+    let is_it = |stat: &Stat| {
+        u32::try_from(stat.process.pid.as_raw_nonzero().get()) == Ok(owner.pid) && stat.process.started == owner.started
+    };
+    parents().iter().any(is_it).then_some(owner.pid)
+}
+
 /// Whether this process belongs to a job of at(1): the leader of its session, or the parent of the
 /// leader, is the daemon that starts these jobs.
 pub(crate) fn is_job_of_at() -> bool {
@@ -67,8 +77,8 @@ pub(crate) fn is_job_of_at() -> bool {
     leader.is_some_and(|leader| is_atd(leader) || parent(leader).is_some_and(is_atd))
 }
 
-/// This process and its parents.
-fn parents() -> Vec<Stat> {
+/// This process and its parents, innermost first.
+pub(crate) fn parents() -> Vec<Stat> {
     let own = Some(getpid()).filter(|_| processes::are_visible()).and_then(|own| processes::stat(own).ok());
     let parent = |child: &Stat| {
         // A parent that has ended meanwhile may have left its number to a younger process.

@@ -202,6 +202,10 @@ pub(crate) enum Event {
         /// Its sender.
         sender: Sender,
     },
+    /// The request is at the gate, and its machine has no room for the command yet.
+    NoRoom,
+    /// The request is at the gate, and its machine has room for the command.
+    Room,
     Started,
     /// The grant was handed over, so that it outlives this process or stays with it without a
     /// command.
@@ -244,6 +248,11 @@ pub(crate) enum Action {
     /// Start the command, or hand the grant over. The loop answers with [`Event::Started`],
     /// [`Event::HandedOver`] or [`Event::StartFailed`].
     Start,
+    /// Look whether the machine has room for the command, and go on looking. The loop answers with
+    /// [`Event::Room`], with [`Event::NoRoom`] again and again, or with [`Event::StartFailed`].
+    EnterGate,
+    /// Give the wait for room up. The loop answers with [`Event::Busy`].
+    LeaveGate,
     /// Send the signal to the command's process alone, as its sender would have.
     Pass(Signal),
     /// Send the signal to the command's process if the command does not catch it. A command that

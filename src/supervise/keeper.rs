@@ -15,6 +15,7 @@ pub(crate) mod announcement;
 mod machine;
 pub(crate) mod process;
 
+use std::io;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
@@ -24,7 +25,9 @@ use self::machine::{Action, Event, Machine};
 use self::process::Watched;
 
 use crate::lock::past::End;
-use crate::store::{Grant, Handle, Standing};
+use crate::lock::request::SessionId;
+use crate::lock::resource::Resource;
+use crate::store::{Grant, Handle, Standing, Store};
 use crate::system::alarm::Alarm;
 use crate::system::clock::Boottime;
 
@@ -47,6 +50,55 @@ pub(crate) fn keep(
         keeper.turn()?;
     }
     Ok(())
+}
+
+/// The pause before the keeper looks again for a hold whose release was announced, and how often it
+/// does so; and the pause where the store does not answer.
+const SOON: Duration = Duration::from_millis(100);
+const LOOKS_SOON: u32 = 50;
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// How long the keeper tries to end a hold of a process that has ended, at a server that does not
+/// answer. Then the hold lasts to its own end.
+const TRIES: Duration = Duration::from_secs(600);
+
+/// Ends a kept hold of these resources with the process. Returns when nothing is left to do: the
+/// hold may have ended at its instant, which a renewal moves, or by a release or a break.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn watch(
+    store: &mut dyn Store,
+    process: &Watched,
+    session: SessionId,
+    names: &[Resource],
+) -> io::Result<()> {
+    let (alarm, announced) = (Alarm::default(), announcement::descriptor()?);
+    let (mut ended, mut looks_soon) = (None, 0);
+    loop {
+        looks_soon = if announcement::is_there(session) { LOOKS_SOON } else { looks_soon.saturating_sub(1) };
+        let now = Boottime::now();
+        let again = match store.inspect(names) {
+            // What an embedded store had is gone with it.
+            Err(_) if ended.is_some_and(|ended| !store.leases() || now - ended > TRIES) => return Ok(()),
+            Err(_) => AGAIN,
+            Ok(mut seen) => {
+                let Some(hold) = seen.sessions.remove(&session) else { return Ok(()) };
+                let left = hold.expiry.map_or(Duration::MAX, |expiry| expiry - seen.now);
+                if left.is_zero() || ended.is_some() && store.release(session, &hold, Some(End::KEPT)).is_ok() {
+                    return Ok(());
+                }
+                if ended.is_some() { AGAIN } else { left }
+            }
+        };
+        let mut polled = vec![PollFd::new(&announced, PollFlags::IN)];
+        if ended.is_none() {
+            polled.push(PollFd::new(process.descriptor(), PollFlags::IN));
+        }
+        alarm.wait(&mut polled, Some(now + if looks_soon > 0 { again.min(SOON) } else { again }))?;
+        let is_over = polled.get(1).is_some_and(|process| !process.revents().is_empty());
+        ended = ended.or_else(|| is_over.then(Boottime::now));
+    }
 }
 
 struct Keeper<'a, R> {

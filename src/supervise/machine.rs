@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use self::at_gate::AtGate;
 use self::draining::Draining;
 use self::running::{LastTime, Running, Starting, Stopping, leaving};
 use self::spare::Spare;
@@ -13,6 +14,7 @@ use super::event::{Action, Event, Group, Sender, Signal, Stop};
 use crate::lock::lease;
 use crate::system::clock::Boottime;
 
+mod at_gate;
 mod draining;
 mod running;
 mod spare;
@@ -48,6 +50,8 @@ pub(crate) struct Settings {
     pub(crate) has_else: bool,
     /// How long the request waits before it looks for a deadlock; `None` if it never looks.
     pub(crate) deadlock_timeout: Option<Duration>,
+    /// Whether the command starts only when its machine has room for it.
+    pub(crate) has_gate: bool,
 }
 
 /// How a long wait is shown.
@@ -101,6 +105,8 @@ enum State {
     Waiting(Wait),
     /// The wait is over, and the request leaves the queue.
     GivingUp,
+    /// The request is granted, and waits for room on its machine.
+    AtGate(AtGate),
     Starting(Starting),
     Running(Running),
     /// The command was ended, and the grant is held until the command's tree is gone.
@@ -147,6 +153,19 @@ impl Next {
         self.after(hide)
     }
 
+    /// Lets a request that is granted pass the gate before its start, if there is one. `wait` is
+    /// the rest of its wait.
+    fn through_gate(self, wait: Wait, settings: &Settings) -> Self {
+        match self {
+            Self::Enter(State::Starting(starting), mut actions) if settings.has_gate => {
+                actions.retain(|action| *action != Action::Start);
+                actions.push(Action::EnterGate);
+                Self::Enter(State::AtGate(AtGate { starting, wait }), actions)
+            }
+            other => other,
+        }
+    }
+
     /// The same after one more action.
     fn after(mut self, first: Option<Action>) -> Self {
         let (Self::Stay(actions) | Self::Enter(_, actions) | Self::Pass(_, actions)) = &mut self;
@@ -172,6 +191,9 @@ impl Next {
 /// **Starting**: rlock stands still until the kernel has opened the program, which may take long on
 /// a slow file system. [`start_limit`](Machine::start_limit) bounds that time, so that the lease
 /// can be renewed after it.
+///
+/// **AtGate**, between the grant and Starting, if the command needs room on its machine: the grant
+/// is held and renewed, and the wait goes on, with its limit and its lines. See [`at_gate`].
 ///
 /// **GivingUp**, from Waiting to Done: the wait is over, the request leaves the queue, and the
 /// store is asked which sessions are in the way. A store that is out of reach is not busy, so the
@@ -243,6 +265,7 @@ impl Machine {
             State::Requesting => "requesting",
             State::Waiting(_) => "waiting",
             State::GivingUp => "giving up",
+            State::AtGate(_) => "at the gate",
             State::Starting(_) => "starting",
             State::Running(_) => "running",
             State::Draining(_) => "draining",
@@ -275,9 +298,13 @@ impl Machine {
     fn step(&mut self, event: Event, now: Boottime) -> Vec<Action> {
         let settings = &self.settings;
         let next = match &mut self.state {
-            State::Requesting => requesting(event, now, settings),
-            State::Waiting(wait) => wait.on(event, now, settings),
-            State::GivingUp => giving_up(event, settings),
+            State::Requesting => requesting(event, now, settings).through_gate(Wait::new(now, settings), settings),
+            State::Waiting(wait) => {
+                let next = wait.on(event, now, settings);
+                next.through_gate(wait.at_gate(now), settings)
+            }
+            State::GivingUp => giving_up(event, settings).through_gate(Wait::until(now), settings),
+            State::AtGate(at_gate) => at_gate.on(event, now, settings),
             State::Starting(starting) => starting.on(event, now, settings),
             State::Running(running) => running.on(event, now, settings),
             State::Draining(draining) => draining.on(event, now, settings),
@@ -313,6 +340,7 @@ impl Machine {
     pub(crate) fn next_timeout(&self) -> Option<Boottime> {
         let of_request = match &self.state {
             State::Waiting(wait) => wait.next_timeout(),
+            State::AtGate(at_gate) => at_gate.next_timeout(&self.settings),
             State::Starting(Starting { deadline }) => terminate_at(*deadline, &self.settings),
             State::Running(running) => running.next_timeout(&self.settings),
             State::Draining(draining) => draining.next_timeout(&self.settings),

@@ -65,6 +65,8 @@ pub(crate) struct Report {
     /// When the wait ended.
     answered: Option<Boottime>,
     is_granted: bool,
+    /// Whether the request is granted and waits for room, so that its wait has not ended.
+    is_at_gate: bool,
     started: Option<Boottime>,
     /// How the command ended, and when. A signal that cancelled the request counts as well.
     ended: Option<(Ended, Boottime)>,
@@ -78,17 +80,22 @@ impl Report {
 
     /// The report on a request that is made at the instant `asked`.
     pub(crate) fn new(asked: Boottime, success_codes: Vec<u8>) -> Self {
-        let (answered, is_granted, started, ended) = (None, false, None, None);
-        Self { success_codes, outcome: Outcome::Cancelled, asked, answered, is_granted, started, ended }
+        let (answered, is_granted, is_at_gate, started, ended) = (None, false, false, None, None);
+        Self { success_codes, outcome: Outcome::Cancelled, asked, answered, is_granted, is_at_gate, started, ended }
     }
 
     /// Takes in an event that the machine is told.
     pub(crate) fn on(&mut self, event: Event, now: Boottime) {
         match event {
             Event::Granted { .. } | Event::Revoked { .. } => {
-                self.answered.get_or_insert(now);
+                if !self.is_at_gate {
+                    self.answered.get_or_insert(now);
+                }
                 self.is_granted = true;
             }
+            // The wait for room is a part of the wait.
+            Event::NoRoom => (self.answered, self.is_at_gate) = (None, true),
+            Event::Room => (self.answered, self.is_at_gate) = (Some(now), false),
             Event::Started => {
                 self.started = Some(now);
                 self.outcome = Outcome::Ran;
@@ -198,6 +205,14 @@ mod tests {
         }
         actions.iter().for_each(|action| report.act(*action, now));
         report
+    }
+
+    #[test]
+    fn wait_for_room_is_a_part_of_the_wait_whatever_the_renewals() {
+        let waited = |events: &[Event]| after(events, &[]).waited(START + SECOND * 100);
+        assert_eq!(waited(&[GRANTED, GRANTED]), SECOND);
+        assert_eq!(waited(&[GRANTED, Event::NoRoom, GRANTED, Event::NoRoom, Event::Room, GRANTED]), SECOND * 5);
+        assert_eq!(waited(&[GRANTED, Event::NoRoom, GRANTED]), SECOND * 100);
     }
 
     /// Events and actions, and what the report then says.

@@ -24,6 +24,7 @@ use super::canary::Canary;
 use super::child::Child;
 pub(crate) use super::child::CommandSpec;
 use super::event::{Action, Event, Group, Sender, Signal};
+use super::gate::Gate;
 use super::guardian::Notes;
 use super::machine::{Machine, Settings};
 use super::notify::NotifySocket;
@@ -45,7 +46,6 @@ use crate::words::{one_line, reason};
 /// The variable in which the work of `--else` finds the busy line.
 const BUSY: &str = "RLOCK_BUSY";
 
-#[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) command: CommandSpec,
     pub(crate) messages: Messages,
@@ -62,6 +62,8 @@ pub(crate) struct Task {
     pub(crate) notify: Option<NotifySocket>,
     /// The process whose end ends the request as SIGTERM does, if there is one.
     pub(crate) owner: Option<Owner>,
+    /// The gate before the start, if the settings have one.
+    pub(crate) gate: Option<Gate>,
 }
 
 /// Waits for the grant, runs the command under the grant, releases it, and returns the exit code.
@@ -102,7 +104,8 @@ pub(crate) fn acquire(
     let command = CommandSpec { argv: Vec::new(), session: String::new() };
     let report = Report::new(Boottime::now(), Vec::new());
     let (spare, otherwise) = (OsString::new(), OsString::new());
-    let task = Task { command, messages, settings, spare, otherwise, report, detector, notify: None, owner: None };
+    let (notify, owner, gate) = (None, None, None);
+    let task = Task { command, messages, settings, spare, otherwise, report, detector, notify, owner, gate };
     supervise(handle, task, |grant| hand_over(grant).map(|()| Begun::HandedOver), |_, _| None, signals, output)
 }
 
@@ -116,7 +119,7 @@ enum Begun {
 
 fn supervise<E, C>(
     handle: &mut dyn Handle,
-    Task { command, messages, settings, spare, otherwise, report, detector, notify, owner }: Task,
+    Task { command, messages, settings, spare, otherwise, report, detector, notify, owner, gate }: Task,
     begin: E,
     conclude: C,
     signals: Signals,
@@ -134,6 +137,7 @@ where
         canary: Canary::default(),
         notify,
         owner,
+        gate,
         begin: Some(begin),
         conclude,
         report,
@@ -163,6 +167,7 @@ struct Supervision<'a, E, C> {
     canary: Canary,
     notify: Option<NotifySocket>,
     owner: Option<Owner>,
+    gate: Option<Gate>,
     begin: Option<E>,
     conclude: C,
     report: Report,
@@ -190,6 +195,7 @@ where
         if store_is_ready {
             self.ask()?;
         }
+        self.look_at_gate()?;
         self.take_notices()?;
         if self.is_child_due() {
             self.child_changed = false;
@@ -215,8 +221,11 @@ where
         polled.extend(self.owner.as_ref().map(|owner| PollFd::new(owner, PollFlags::IN)));
         polled.extend(self.processes.notes().map(|notes| PollFd::new(notes, PollFlags::IN)));
         polled.extend(self.notify.iter().flat_map(NotifySocket::awaited));
+        let (of_gate, looking) = self.gate.as_ref().map(Gate::awaited).unwrap_or_default();
+        polled.extend(of_gate.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)));
         let notices = self.notify.as_ref().and_then(NotifySocket::timeout);
-        let due = [self.machine.next_timeout(), asking, notices, self.canary.decides_at()].into_iter().flatten().min();
+        let due = [self.machine.next_timeout(), asking, notices, looking, self.canary.decides_at()];
+        let due = due.into_iter().flatten().min();
         let until = if self.is_child_due() { Some(Boottime::default()) } else { due };
         self.signals.wait(&self.alarm, &mut polled, until).context("cannot wait for signals and the store")?;
         let is_ready = |descriptor: &PollFd<'_>| !descriptor.revents().is_empty();
@@ -283,6 +292,21 @@ where
         self.on_any(event)
     }
 
+    /// Looks whether there is room for the command, if the request is at the gate.
+    fn look_at_gate(&mut self) -> anyhow::Result<()> {
+        let Some(gate) = &mut self.gate else { return Ok(()) };
+        match gate.look(Boottime::now()) {
+            Ok(event) => {
+                self.voice.note_gate(gate.why());
+                self.on_any(event)
+            }
+            Err(failure) => {
+                self.gate = None;
+                self.start_failed(&failure)
+            }
+        }
+    }
+
     fn look_at_child(&mut self) -> anyhow::Result<()> {
         let event = self.processes.look_at_child(&self.signals)?;
         self.on_any(event)
@@ -318,10 +342,25 @@ where
                 self.processes.on_child(Child::dismiss_guardian);
                 self.processes.reap_guardian()?;
             }
+            Action::ShowWaiting if self.voice.is_at_gate() => self.voice.show_gate(),
             Action::ShowWaiting => {
                 if let Ok(obstructions) = self.request.inspect() {
+                    self.look_back();
                     self.voice.show_waiting(&obstructions, self.report.waited(Boottime::now()));
                 }
+            }
+            Action::EnterGate => {
+                if let Some(Err(failure)) = self.gate.as_mut().map(Gate::enter) {
+                    return self.start_failed(&failure);
+                }
+                self.look_at_gate()?;
+            }
+            Action::LeaveGate => {
+                self.gate.iter_mut().for_each(Gate::leave);
+                self.on(Event::Busy { skipped_for: None })?;
+            }
+            Action::ReportWaiting if self.voice.is_at_gate() => {
+                self.voice.report_gate(self.report.waited(Boottime::now()));
             }
             Action::ReportWaiting => self.report_waiting(true),
             Action::ReportChange => self.report_waiting(false),
@@ -334,7 +373,10 @@ where
                 let event = self.request.give_up(&mut self.voice);
                 self.on_any(event)?;
             }
-            Action::ReportBusy => self.voice.report_busy(),
+            Action::ReportBusy => {
+                self.look_back();
+                self.voice.report_busy();
+            }
             Action::ReportSkip => self.voice.report_skip(),
             Action::ReportDone => self.voice.report_done(),
             Action::StartSpare => self.start_spare()?,
@@ -417,6 +459,9 @@ where
         match self.processes.start(&environment, &self.signals, &self.request.kept(), limit, warn) {
             Ok(()) => {
                 self.voice.keep_lines();
+                if let Some(gate) = &mut self.gate {
+                    gate.note_start();
+                }
                 self.on(Event::Started)
             }
             Err(failure) => self.start_failed(&failure),
@@ -443,6 +488,7 @@ where
     fn run_else(&mut self) -> anyhow::Result<u8> {
         self.voice.finish();
         (self.signals.undo_in_child())().context("cannot restore the signals")?;
+        self.look_back();
         let busy = one_line(&self.voice.busy_line());
         // The second SHELL is `$0`, as without arguments.
         let argv =
@@ -475,8 +521,16 @@ where
         self.on_any(event)
     }
 
+    /// Finds out how long past holds took, to tell the user when it is the turn of the request.
+    fn look_back(&mut self) {
+        if let Some(name) = self.voice.messages.has_turns().filter(|_| !self.voice.settings.quiet).cloned() {
+            self.voice.messages.runs = self.request.runs(&name);
+        }
+    }
+
     fn report_waiting(&mut self, is_due: bool) {
         if let Ok(obstructions) = self.request.inspect() {
+            self.look_back();
             self.voice.report_waiting(&obstructions, is_due, self.report.waited(Boottime::now()));
         }
     }

@@ -348,7 +348,6 @@ fn mistake_in_the_words_of_acquire_exits_64_and_says_why() {
         ("k --for 8days", "--for: '8days' is too long: a lock without a process lasts at most 7 days, or 'ever'"),
         ("k --for 0", "--for: '0' is too short: a lock without a process lasts at least 1ms"),
         ("k --for 1ns", "--for: '1ns' is too short: a lock without a process lasts at least 1ms"),
-        ("k --for 1s --pid 3", "--for and --pid exclude each other: give one of them"),
         ("k --for 1s --lost-signal none", "--for and --lost-signal exclude each other: give one of them"),
         ("k --pid 0", "--pid: '0' is not a process id: give the number of a process, such as $$"),
         ("k --pid 2147483647", "--pid: there is no process 2147483647: name one that runs"),

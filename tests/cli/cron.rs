@@ -270,9 +270,10 @@ fn limits_of_the_options_for_cron_are_usage_errors() {
         (&["exec", "--slot", "k=2", "--once-per", "1h"], whole),
         (&["range-write", "k", "1", "2", "--once-per", "1h"], whole),
         (
-            &["exec", "k", "--once-per", "8d"],
-            "--once-per: '8d' is too long: a success is forgotten after 7 days; write week or month for once in each",
+            &["exec", "k", "--once-per", "401d"],
+            "--once-per: '401d' is too long: the store remembers for at most 400 days",
         ),
+        (&["exec", "k", "--remember", "2y"], "--remember: '2y' is too long: the store remembers for at most 400 days"),
         (
             &["exec", "k", "--once-per", "days"],
             "--once-per: 'days' is not a duration: write it as 90s, 5m, 1h30m or 500ms, or as hour, day, week or month",

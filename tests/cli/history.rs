@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::support::{Lab, Ran, Running, needs, on_both, wait_until};
+use crate::support::{Lab, RLOCK, Ran, Running, needs, on_both, wait_until};
 
 /// The output of `rlock history --json` with these words.
 fn history(lab: &Lab, words: &[&str]) -> Value {
@@ -71,6 +71,40 @@ fn each_way_to_end_has_its_entry_and_the_newest_is_last() {
         assert_eq!(outcomes(lab, &["--since", "0s"]), [""; 0]);
         assert_eq!(outcomes(lab, &["--failed"]), ["exit 3", "signal 9", "timeout", "broken"]);
         assert_eq!(outcomes(lab, &["--failed", "--since", "1h", "-n", "1"]), ["broken"]);
+    });
+}
+
+/// "A request that ended without a grant: `busy`, `left` or `superseded`. Those of one job since
+/// the last run are one entry … `--failed` leaves them out."
+#[test]
+fn requests_without_a_grant_have_an_entry_and_are_no_failures() {
+    on_both(|lab| {
+        let holder = lab.hold("k");
+        assert_eq!(run(lab, &["-n", "--job", "a"], "true").code(), Some(75));
+        assert_eq!(run(lab, &["-w", "1.1s", "--job", "a"], "true").code(), Some(75));
+        let waiter = lab.wait_by(["exec", "k", "--job", "b"]);
+        lab.until_waiting("k", 1);
+        waiter.signal(Signal::TERM);
+        assert_eq!(waiter.end().code(), Some(143));
+        let old = lab.wait_by(["exec", "k", "--job", "c"]);
+        lab.until_waiting("k", 1);
+        let new = lab.wait_by(["exec", "k", "--job", "c", "--supersede"]);
+        assert_eq!(old.end().code(), Some(75));
+        assert_eq!(outcomes(lab, &[]), ["busy 2", "left 1", "superseded 1"]);
+        let table = lab.run(["history", "k"]).stdout;
+        assert!(table.contains("  busy 2 times  ") && table.contains("  left  "), "{table}");
+        let busy = &entries(lab, &["k"])[0];
+        assert_eq!([&busy["granted"], &busy["token"], &busy["exit"]], [&Value::Null; 3]);
+        assert!(busy["asked"].as_str() < busy["ended"].as_str());
+        assert_eq!(outcomes(lab, &["--failed"]), [""; 0]);
+        holder.end().silently(0);
+        assert_eq!(new.end().code(), Some(0));
+        assert_eq!(outcomes(lab, &[]), ["busy 2", "left 1", "superseded 1", "exit 0", "exit 0"]);
+        let holder = lab.hold("k");
+        assert_eq!(run(lab, &["-n", "--job", "a"], "true").code(), Some(75));
+        holder.end().silently(0);
+        let all = ["busy 2", "left 1", "superseded 1", "exit 0", "exit 0", "busy 1", "exit 0"];
+        assert_eq!(outcomes(lab, &[]), all, "a run ends the entry of a job");
     });
 }
 
@@ -354,6 +388,126 @@ fn stats_sum_up_waits_holds_failures_and_busy_requests() {
     });
 }
 
+/// The seconds from one instant of an entry to an instant of another, as far as milliseconds tell.
+fn seconds_between(one: &Value, other: &Value) -> f64 {
+    let instant = |value: &Value| humantime::parse_rfc3339(value.as_str().expect("an instant")).expect("RFC 3339");
+    instant(other).duration_since(instant(one)).expect("it is later").as_secs_f64()
+}
+
+/// "Pairs by waited seconds, from overlaps of waits with the holds that conflict with them."
+#[test]
+fn blame_tells_who_made_whom_wait_and_for_how_long() {
+    on_both(|lab| {
+        lab.run(["history", "--blame"])
+            .printed("nobody is known to have made anybody wait\nno hold is known that has ended\n");
+        let holder = lab.hold_by(["exec", "k", "--job", "a"]);
+        assert_eq!(run(lab, &["-w", "50ms", "--owner", "ada"], "true # 1").code(), Some(75));
+        let waiter = lab.wait_by(["exec", "k", "--job", "b"]);
+        lab.until_waiting("k", 1);
+        holder.end().silently(0);
+        waiter.end().printed("held\n");
+        let blame: Value = serde_json::from_str(&lab.run(["history", "--blame", "--json"]).stdout).expect("JSON");
+        let pairs = blame["pairs"].as_array().expect("a list");
+        assert!(pairs.len() == 2 && pairs[0]["seconds"].as_f64() >= pairs[1]["seconds"].as_f64(), "{blame}");
+        let of = |is_named| pairs.iter().find(|pair| pair["whom"]["job"].is_string() == is_named).expect("a pair");
+        let [b, ada] = [true, false].map(of);
+        let job = |name: &str| json!({"job": name, "command": null, "owner": null});
+        let command = json!({"job": null, "command": ["/bin/sh", "-c", "true # 1"], "owner": "ada"});
+        assert_eq!([&b["who"], &b["whom"], &b["times"]], [&job("a"), &job("b"), &json!(1)]);
+        assert_eq!([&ada["who"], &ada["whom"], &ada["times"]], [&job("a"), &command, &json!(1)]);
+        let entries = entries(lab, &["k"]);
+        let [busy, held, waited] = entries.as_slice() else { panic!("{entries:?}") };
+        for (pair, wait) in [
+            (ada, seconds_between(&busy["asked"], &busy["ended"])),
+            (b, seconds_between(&waited["asked"], &held["ended"])),
+        ] {
+            let seconds = pair["seconds"].as_f64().expect("a number");
+            assert!((seconds - wait).abs() < 0.01 && pair["longest_seconds"] == pair["seconds"], "{wait} {blame}");
+        }
+        let table = lab.run(["history", "--blame", "k"]).stdout;
+        let lines: Vec<_> = table.lines().collect();
+        assert_eq!(
+            lines[0].split_whitespace().collect::<Vec<_>>().join(" "),
+            "SECONDS TIMES LONGEST WHO MADE WHOM WAIT"
+        );
+        for whom in ["  a    b", "  a    /bin/sh -c 'true # 1' (ada)"] {
+            assert!(lines[1..3].iter().any(|line| line.ends_with(whom)), "{table}");
+        }
+        assert!(lines[3].starts_with("known is every hold that ended since 20"), "{table}");
+        assert_eq!(lab.run(["history", "--blame", "--failed"]).code(), Some(64));
+    });
+}
+
+/// "Bars in the terminal's width, … failures and losses marked, the axis in local time."
+#[test]
+fn timeline_draws_bars_and_marks_failures_in_a_pipe() {
+    on_both(|lab| {
+        lab.run(["history", "--timeline"]).printed("no entries\n");
+        lab.run(["exec", "k", "--job", "fails", "--", "sh", "-c", "sleep 0.1; exit 3"]).silently(3);
+        let drawn = |words: &[&str], zone: &str| {
+            let ran = Ran::of(lab.rlock([&["history", "--timeline"], words].concat()).env("TZ", zone));
+            assert_eq!((ran.code(), ran.stderr.as_str()), (Some(0), ""));
+            ran.stdout.lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let lines = drawn(&["k"], "UTC");
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:#?}");
+        assert!(lines[1].starts_with("fails      ███") && lines[1].ends_with("█x exit 3"), "{lines:#?}");
+        let lines = drawn(&[], "UTC");
+        assert!(lines[1].starts_with("k          ███") && lines[1].ends_with("█x held"), "{lines:#?}");
+        let [here, there] = ["UTC", "JST-9"].map(|zone| drawn(&["k", "--since", "1h"], zone)[0].clone());
+        assert!(here.matches('|').count() >= 3 && here != there, "{here} {there}");
+        let failed = lab.run(["history", "--timeline", "--json"]);
+        assert_eq!(failed.code(), Some(64));
+    });
+}
+
+/// "Chrome's trace format (only `X`, `C`, `M` events …)", each with the fields that the format asks
+/// for.
+#[test]
+fn trace_has_the_fields_that_its_format_asks_for() {
+    on_both(|lab| {
+        fill(lab);
+        let trace: Value = serde_json::from_str(&lab.run(["history", "--trace"]).stdout).expect("JSON");
+        let events = trace["traceEvents"].as_array().expect("a list");
+        for event in events {
+            let numbers: &[&str] = match event["ph"].as_str().expect("a phase") {
+                "X" => &["ts", "dur", "pid", "tid"],
+                "C" => &["ts", "pid"],
+                "M" => &["pid", "tid"],
+                other => panic!("{other}"),
+            };
+            assert!(numbers.iter().all(|number| event[number].is_u64()), "{event}");
+            assert!(event["name"].is_string() && event.get("args").is_none_or(Value::is_object), "{event}");
+        }
+        let blocks = events.iter().filter(|event| event["ph"] == "X");
+        let outcomes: Vec<_> = blocks.map(|event| event["args"]["outcome"].as_str().unwrap()).collect();
+        assert_eq!(outcomes, ["exit", "exit", "signal", "timeout", "broken", "kept"]);
+    });
+}
+
+/// "`--since` and `--until`": what ended in between.
+#[test]
+fn until_leaves_out_what_ended_later() {
+    on_both(|lab| {
+        run(lab, &[], "exit 0").silently(0);
+        assert_eq!(outcomes(lab, &["--until", "1h"]), [""; 0]);
+        assert_eq!(outcomes(lab, &["--until", "0s"]), ["exit 0"]);
+        assert_eq!(outcomes(lab, &["--since", "1h", "--until", "0s"]), ["exit 0"]);
+    });
+}
+
+/// "Nested holds do not count in `--stats`": those that a hold of the same KEY covers.
+#[test]
+fn hold_below_a_hold_of_the_same_key_does_not_count_in_the_statistics() {
+    on_both(|lab| {
+        let inner = [RLOCK, "exec", "b", "--", RLOCK, "exec", "a", "--", "true"];
+        lab.run([&["exec", "a", "--"], &inner[..]].concat()).silently(0);
+        let ended = |name: &str| history(lab, &[name, "--stats"])["resources"][0]["stats"]["ended"].clone();
+        assert_eq!(["a", "b"].map(ended), [json!(1), json!(1)]);
+        assert_eq!(entries(lab, &["a"]).len(), 2);
+    });
+}
+
 const HISTORY_PAGE: &str = include_str!("../../src/cli/pages/history.txt");
 
 /// The JSON that the manual pages of `history` and `inspect` describe is the JSON that jq finds.
@@ -364,6 +518,11 @@ fn jq_finds_what_the_manual_pages_describe() {
     }
     let lab = Lab::new();
     fill(&lab);
+    let holder = lab.hold("k");
+    let waiter = lab.wait_by(["exec", "k"]);
+    lab.until_waiting("k", 1);
+    holder.end().silently(0);
+    drop(waiter.end());
     let _holder = lab.hold_by(["exec", "--slot", "k=3"]);
     let _waiter = lab.wait_by(["range-write", "k", "1", "2"]);
     lab.until_waiting("k", 1);
@@ -372,6 +531,7 @@ fn jq_finds_what_the_manual_pages_describe() {
     let all = [
         (HISTORY_PAGE, "{\"store\"", ".", json(&["history", "--json"])),
         (HISTORY_PAGE, "\"stats\": {", ".resources[].stats", json(&["history", "--json", "--stats"])),
+        (HISTORY_PAGE, "{\"store\": \"...\", \"since\"", ".", json(&["history", "--json", "--blame"])),
         (include_str!("../../src/cli/pages/inspect.txt"), "{\"store\"", ".", json(&["inspect", "--json"])),
     ];
     for (page, start, root, json) in all {

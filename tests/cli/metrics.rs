@@ -115,7 +115,7 @@ fn metrics_have_the_documented_names_and_values() {
         let sums = ["wait", "hold"].map(|name| value(&format!("rlock_{name}_seconds_sum resource=k")));
         assert!(sums.iter().all(|sum| sum.is_some_and(|sum| (0.0..3600.0).contains(&sum))), "{found:?}");
         assert!(sums[1] > Some(0.0));
-        assert_eq!(found.len(), 18, "{found:?}");
+        assert_eq!(found.len(), 19, "{found:?}");
         holder.end().silently(0);
     });
 }
@@ -193,6 +193,38 @@ fn hold_that_lasts_for_too_long_is_shown_alone() {
     });
 }
 
+/// "`--waiting-longer-than DUR` as a check beside `--held-longer-than`;
+/// `rlock_oldest_wait_seconds`."
+#[test]
+fn wait_that_lasts_for_too_long_is_shown_alone() {
+    on_both(|lab| {
+        let holder = lab.hold("k");
+        lab.run(["inspect", "--waiting-longer-than", "0"]).silently(0);
+        if let Some(found) = parsed(&metrics(lab, &["k"])) {
+            assert_eq!(found["rlock_oldest_wait_seconds resource=k"], 0.0);
+        }
+        let waiter = lab.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 1);
+        wait_until("the wait lasts for 100 ms", || {
+            lab.run(["inspect", "--waiting-longer-than", "100ms"]).code() == Some(1)
+        });
+        lab.run(["inspect", "--waiting-longer-than", "1h"]).silently(0);
+        let listed = |words: &[&str]| {
+            let ran = lab.run([&["inspect", "--json", "--waiting-longer-than", "100ms"], words].concat());
+            let found: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+            ["holders", "waiters"].map(|list| found["resources"][0][list].as_array().map(Vec::len))
+        };
+        assert_eq!(listed(&[]), [Some(0), Some(1)]);
+        assert_eq!(listed(&["--held-longer-than", "100ms"]), [Some(1); 2]);
+        if let Some(found) = parsed(&metrics(lab, &["k"])) {
+            assert!(found["rlock_oldest_wait_seconds resource=k"] > 0.1);
+        }
+        let tree = lab.run(["inspect", "--tree"]).stdout;
+        assert!(tree.lines().any(|line| line.contains("holds write: ") && line.contains(", blocks 1, ")), "{tree}");
+        drop((holder.end(), waiter.end()));
+    });
+}
+
 /// A hold whose lease is over is listed until somebody uses its resource, but nobody holds it.
 #[test]
 fn hold_whose_lease_is_over_counts_as_held_no_more() {
@@ -246,6 +278,14 @@ fn key_without_a_recent_success_is_named() {
         assert!(ran.code() == Some(1) && ran.stdout.starts_with(late), "{ran:?}");
         lab.run(["exec", "--job", "failing", "o", "--", "false"]).silently(1);
         assert_eq!(check("1h", &["--job", "failing", "o"]).code(), Some(1));
-        assert!(check("8days", &["a"]).failed(64).contains("a success is forgotten after 7 days"));
+        // "Any DUR up to 400d, true for what is remembered and refused with the remedy for what is
+        // not."
+        check("8days", &["a"]).silently(0);
+        assert!(check("8days", &["a", "never"]).failed(64).contains("'never' is known"));
+        assert!(check("8days", &["never"]).failed(64).contains("run it with 'rlock exec --remember 8d'"));
+        assert_eq!(check("7days", &["never"]).code(), Some(1));
+        lab.run(["exec", "--remember", "90d", "never", "--", "false"]).silently(1);
+        assert_eq!(check("8days", &["never"]).code(), Some(1));
+        assert!(check("401days", &["a"]).failed(64).contains("the store remembers for at most 400 days"));
     });
 }

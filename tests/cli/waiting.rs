@@ -80,3 +80,36 @@ fn variable_is_no_limit_for_options_of_busy_requests() {
         assert!(ran.failed(64).contains(" needs -n, -w DUR, --max-waiting N or --supersede: "), "{ran:?}");
     }
 }
+
+/// "From three past holds of the KEY on: `about 3m by its last 8 runs`" in the busy line and in the
+/// lines of a wait; nothing for several slots, intervals and several KEYs.
+#[test]
+fn busy_and_waiting_lines_tell_about_when_it_is_the_turn_of_a_request() {
+    on_both(|lab| {
+        for _ in 0..3 {
+            lab.run(["exec", "k", "-c", "sleep 0.1"]).silently(0);
+        }
+        let told = |words: &[&str]| {
+            let ran = lab.run([&["exec", "-n"], words, &["--", "true"]].concat());
+            assert_eq!(ran.code(), Some(75));
+            ran.stderr
+        };
+        // A long run, so that the median of the next is an hour away from its end.
+        let holder = lab.hold("k");
+        let line = told(&["k"]);
+        let about = "; about 1s by its last 3 runs; the command was not started\n";
+        // The holder may have held for longer than the others by now.
+        assert!(line.ends_with(about) || !line.contains("about"), "{line}");
+        let waiter = lab.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 1);
+        let line = told(&["k"]);
+        assert!(line.ends_with(about), "{line}");
+        for words in [&["k", "--write", "l"][..], &["--range-write", "k", "[1,2]"], &["--slot", "k=2"]] {
+            assert!(!told(words).contains("about"));
+        }
+        let progress = lab.rlock(["exec", "k", "-w", "1.2s", "--", "true"]).env("RLOCK_AGENT", "a").output().unwrap();
+        let lines = String::from_utf8(progress.stderr).unwrap();
+        assert!(lines.lines().next().unwrap().ends_with("; about 1s by its last 3 runs"), "{lines}");
+        drop((holder.end(), waiter.end()));
+    });
+}

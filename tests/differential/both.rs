@@ -349,7 +349,8 @@ fn plain(session: &Session) -> String {
         session;
     let claims: Vec<_> = claims.iter().map(|it| (&it.claim, it.rank.is_held(), it.token, it.shares, it.slot)).collect();
     let is_kept = session.is_kept();
-    let job = Job { max_waiting: None, supersedes: false, ..job.clone() };
+    // No reply tells how long a run is to be remembered.
+    let job = Job { max_waiting: None, supersedes: false, remember: None, ..job.clone() };
     format!(
         "{ancestors:?} {claims:?} {is_kept} {asked:?} {since:?} {expiry:?} {terms:?} {job:?} {last:?} {process:?} \
          {revoked:?}"
@@ -376,13 +377,13 @@ fn plain_job(job: &JobPast) -> JobPast {
 /// forgotten.
 fn plain_past(remembered: &Remembered) -> String {
     let Remembered { name, past, entries } = remembered;
-    let Past { last, last_success, jobs, totals, .. } = past;
+    let Past { last, last_success, jobs, totals, bound, .. } = past;
     // The model keeps a job without anything to remember until it drops old jobs.
     let is_empty = |job: &JobPast| *job == JobPast { period: job.period, ..JobPast::default() };
     let jobs = jobs.iter().filter(|(_, job)| !is_empty(job));
     let jobs: Vec<_> = jobs.map(|(name, job)| (name, plain_job(job))).collect();
     let entries: String = entries.iter().map(|entry| format!("\n    {entry:?}")).collect();
-    format!("{name} {last:?} {last_success:?} {jobs:?} {totals:?}{entries}")
+    format!("{name} {last:?} {last_success:?} {jobs:?} {totals:?} {bound:?}{entries}")
 }
 
 /// Compares listings including the text of the ends of spans, which the equality of spans ignores.

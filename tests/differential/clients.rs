@@ -56,6 +56,7 @@ pub(crate) fn request(number: u32, mode: Mode, part: &str) -> Request {
             command: vec!["c".to_owned()],
             owner: None,
             reason: Some("r".to_owned()),
+            lasts_for: None,
         },
     }
 }

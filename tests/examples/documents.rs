@@ -24,7 +24,7 @@ const DOCUMENTS: [&str; 5] = [
 ];
 
 /// The programs that the pages call. They print their names.
-const PROGRAMS: [&str; 12] = [
+const PROGRAMS: [&str; 13] = [
     "backup.sh",
     "deploy.sh",
     "fetch",
@@ -32,6 +32,7 @@ const PROGRAMS: [&str; 12] = [
     "index",
     "load.sh",
     "migrate",
+    "refactor",
     "relink",
     "report.sh",
     "sync.sh",

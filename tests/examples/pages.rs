@@ -9,7 +9,7 @@ use crate::support::{Lab, Ran};
 use crate::{labs_with, shell};
 
 /// The programs that the examples run. They print their names and arguments.
-const PROGRAMS: [&str; 37] = [
+const PROGRAMS: [&str; 39] = [
     "apply",
     "at",
     "backup",
@@ -32,6 +32,7 @@ const PROGRAMS: [&str; 37] = [
     "man",
     "merge",
     "move-subtree",
+    "rename-a-function",
     "patch-header.sh",
     "patch-index.sh",
     "plan",
@@ -47,6 +48,7 @@ const PROGRAMS: [&str; 37] = [
     "train",
     "train.sh",
     "upload",
+    "use",
 ];
 
 /// The folders in which the examples write.
@@ -99,8 +101,16 @@ const ACQUIRED: &str =
     "lock=$(rlock acquire k --for 1h --export) || exit; eval \"$lock\"; EXAMPLE\n rlock release >/dev/null 2>&1 || :";
 
 /// The blocks of each page, in order.
-const PAGES: [(&str, &[Play]); 17] = [
-    ("acquire", &[Some((ALONE, "upload\ncheck\n")), Some((ALONE, "")), Some((ALONE, "upload\n"))]),
+const PAGES: [(&str, &[Play]); 18] = [
+    (
+        "acquire",
+        &[
+            Some(("(export CLAUDECODE=1; EXAMPLE\n)", "use\n")),
+            Some((ALONE, "upload\ncheck\n")),
+            Some((ALONE, "")),
+            Some((ALONE, "upload\n")),
+        ],
+    ),
     ("break", &[Some((BESIDE_HOLDERS, "~on 'workers' (whole) of "))]),
     ("cleanup", &[Some((ALONE, ""))]),
     ("doctor", &[Some((ALONE, "~ok      locks "))]),
@@ -111,16 +121,24 @@ const PAGES: [(&str, &[Play]); 17] = [
             None,
             Some((
                 ALONE,
-                "tar -cf /backup/home.tar /home\nfetch\nmerge\napply\ntrain\nmove-subtree\nbackup\nindex-batch\n\
-                 fetch-next-batch\nreport\n",
+                "tar -cf /backup/home.tar /home\nfetch\nmerge\napply\ntrain\nrename-a-function\nmove-subtree\n\
+                 backup\ntrain\nindex-batch\nfetch-next-batch\nreport\n",
             )),
         ],
     ),
-    ("held", &[Some(("EXAMPLE\necho work", "work\n"))]),
-    ("history", &[None, None, Some((AFTER_BACKUP, "~\njq .resources[].entries[] | select(.outcome == \"signal\")\n"))]),
+    (
+        "held",
+        &[Some(("FILE=/w/src/a.rs\n(EXAMPLE\n) || echo refused", "refused\n")), Some(("EXAMPLE\necho work", "work\n"))],
+    ),
+    (
+        "history",
+        &[None, None, None, Some((AFTER_BACKUP, "~\njq .resources[].entries[] | select(.outcome == \"signal\")\n"))],
+    ),
     ("inspect", &[None, None, Some((AFTER_BACKUP, "~nobody holds or waits"))]),
     ("man", &[Some((ALONE, "man -l -\nman -l -\n"))]),
     ("range", &[Some((ALONE, "check-header.sh\nreport.sh 2024\npatch-index.sh\nprune.sh\nrebalance.sh\napply p\n"))]),
+    // tests/postgres runs the statements for roles.
+    ("postgres", &[None, None, None, None]),
     (
         "redis",
         &[

@@ -31,6 +31,16 @@ fn every_path_that_a_page_cites_exists() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
+/// These pages name the functions on the way of a grant, and the tests that rule failures out.
+#[test]
+fn every_function_and_test_that_a_page_names_exists() {
+    let mut pages = pages();
+    pages.retain(|page| page.starts_with("docs/failures.md") || page.to_string_lossy().starts_with("docs/grant-"));
+    assert!(pages.len() > 1);
+    let broken: Vec<_> = pages.iter().flat_map(|page| broken_functions(page, &text(page))).collect();
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
 #[test]
 fn every_page_that_the_source_cites_exists() {
     let mut sources = vec![PathBuf::from("build.rs")];
@@ -105,6 +115,9 @@ fn link_path_or_citation_without_a_target_is_reported() {
     let paths =
         "`src/lock/table.rs` `src/nowhere.rs` `src/cli/NAME.rs` `tests/run --test x` `nowhere/NAME` `src/nowhere/NAME`";
     assert_eq!(broken_paths(page, paths).len(), 2);
+    let functions = "`apply` in `src/lock/table.rs`, `leave` in `src/store/redis/lua/prelude/change.lua`, \
+                     `nothing` in `src/lock/table.rs`, `apply` in `src/nowhere.rs`";
+    assert_eq!(broken_functions(page, functions).len(), 2);
     let citations = "docs/design.md docs/design.md#nesting, docs/nowhere.md (docs/design.md#nowhere).";
     assert_eq!(broken_citations(Path::new("src/lib.rs"), citations).len(), 2);
 }
@@ -136,6 +149,22 @@ fn broken_paths(page: &Path, text: &str) -> Vec<String> {
         !root().join(certain).exists()
     });
     missing.map(|path| format!("{}: `{path}` does not exist", page.display())).collect()
+}
+
+/// Returns the functions cited as "`name` in `path`" that the file does not define.
+fn broken_functions(page: &Path, text: &str) -> Vec<String> {
+    let parts: Vec<_> = text.split('`').collect();
+    let cited = parts.windows(3).filter(|parts| parts[1] == " in ").map(|parts| (parts[0], parts[2]));
+    let missing = cited.filter(|(name, path)| {
+        let code = fs::read_to_string(root().join(path)).unwrap_or_default();
+        let is_head = |line: &str| {
+            let behind =
+                line.split_once("fn ").or_else(|| line.split_once("function ")).map_or("", |(_, behind)| behind);
+            behind.strip_prefix(name).is_some_and(|rest| rest.starts_with(['(', '<']))
+        };
+        !code.lines().any(is_head)
+    });
+    missing.map(|(name, path)| format!("{}: `{path}` has no function `{name}`", page.display())).collect()
 }
 
 /// Returns the cited pages that do not exist or lack the heading. A source cites a page by its path

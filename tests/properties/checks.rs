@@ -1,5 +1,5 @@
-//! The invariants of a lock table, checked by its listings and by the requests of the sessions,
-//! without a model.
+//! Invariants 1 to 4 of the lock table, in this order, checked by its listings and by the requests
+//! of the sessions, without a model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::repeat_n;

@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rlock::lock::past::{End, Ended, Ending, Entry, Event, JobPast, Past, Superseded, Totals};
-use rlock::lock::request::{Claim, Job, OncePer, Process};
+use rlock::lock::past::{End, Ended, Ending, Entry, Event, JobPast, Origin, Past, Superseded, Totals, WaitEnd};
+use rlock::lock::request::{Claim, Job, OncePer, Process, Request};
+use rlock::lock::resource::Resource;
 use rlock::system::clock::StoreTime;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3_600);
-const MONTH: Duration = Duration::from_secs(32 * 24 * 3_600);
+const PERIOD: Duration = Duration::from_secs(400 * 24 * 3_600);
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// The skips of a job in a row.
@@ -51,12 +52,47 @@ enum Report {
 pub(crate) struct Kept {
     diary: Diary,
     written: StoreTime,
+    /// The instant until which it is kept at least.
+    bound: StoreTime,
     /// For each entry, the job whose running streak or spared requests it reports.
     reports: Vec<Option<Report>>,
 }
 
+fn origin(job: &Job, is_nested: bool) -> Origin {
+    Origin { job: job.name.clone(), is_named: job.is_named, is_nested }
+}
+
+/// A request that ends without a grant.
+#[derive(Clone, Copy)]
+pub(crate) struct Wait<'a> {
+    pub(crate) request: &'a Request,
+    /// Whether an ancestor holds the resource.
+    pub(crate) is_nested: bool,
+    pub(crate) how: WaitEnd,
+    pub(crate) asked: StoreTime,
+}
+
+impl Wait<'_> {
+    /// The entry of requests on a resource of which this is the last.
+    fn entry(&self, of: &Resource, event: Event, since: StoreTime, now: StoreTime) -> Entry {
+        let claims: &[Claim] = &self.request.claims;
+        Entry {
+            event,
+            process: self.request.process.clone(),
+            claims: claims.iter().filter(|claim| claim.resource == *of).cloned().collect(),
+            asked: since,
+            granted: None,
+            ended: Ended::At(now),
+            token: None,
+            origin: origin(&self.request.job, self.is_nested),
+            later: Vec::new(),
+        }
+    }
+}
+
 /// An ended hold on a resource.
 pub(crate) struct Hold<'a> {
+    pub(crate) is_nested: bool,
     pub(crate) job: &'a Job,
     pub(crate) process: &'a Process,
     pub(crate) claims: Vec<Claim>,
@@ -75,7 +111,7 @@ impl Kept {
             || !diary.ends.is_empty()
             || !diary.superseded.is_empty()
             || !diary.entries.is_empty();
-        let is_bound = diary.successes.values().any(|(began, period)| now < *began + *period);
+        let is_bound = now < self.bound;
         if is_idle && !is_bound && self.written + if is_full { WEEK } else { HOUR } <= now {
             *self = Self::default();
         }
@@ -97,7 +133,7 @@ impl Kept {
         let old = |end: Option<StoreTime>| end.is_none_or(|end| end <= now);
         let success = |name: &String| successes.get(name).map(|(began, period)| *began + WEEK.max(*period));
         let skip = |name: &String| skips.get(name).map(|skips| skips.last + WEEK);
-        let end = |name: &String| ends.get(name).map(|end| *end + WEEK);
+        let end = |name: &String| ends.get(name).map(|end| self.bound.max(*end + WEEK));
         let newest = |name: &String| superseded.get(name).map(|(_, at, _)| *at + WEEK);
         let names = successes.keys().chain(skips.keys()).chain(ends.keys()).chain(superseded.keys());
         let is_old = |name: &&String| old(success(name)) && old(skip(name)) && old(end(name)) && old(newest(name));
@@ -156,8 +192,13 @@ impl Kept {
             }
             if let Some(once) = hold.job.once_per {
                 diary.spared.remove(&hold.job.name);
-                diary.successes.insert(hold.job.name.clone(), (counted(once, hold.since), once.period.min(MONTH)));
+                let (began, period) = (counted(once, hold.since), once.period.min(PERIOD));
+                diary.successes.insert(hold.job.name.clone(), (began, period));
+                self.bound = self.bound.max(began + period);
             }
+        }
+        if let Some(remember) = hold.job.remember {
+            self.bound = self.bound.max(now + remember.min(PERIOD));
         }
         let entry = Entry {
             event: Event::Ended(end.ending),
@@ -167,38 +208,68 @@ impl Kept {
             granted: Some(hold.since),
             ended,
             token: hold.token,
+            origin: origin(hold.job, hold.is_nested),
             later: Vec::new(),
         };
         self.enter(hold.job.history, entry, None);
         self.clear_up(now);
     }
 
-    pub(crate) fn busy(&mut self, now: StoreTime, job: &Job, process: &Process, claims: Vec<Claim>) -> Option<Skips> {
+    /// A request of an instant is busy on a resource, or superseded.
+    pub(crate) fn busy(&mut self, now: StoreTime, of: &Resource, wait: &Wait<'_>) -> Option<Skips> {
+        let (job, request) = (&wait.request.job, wait.request);
         self.write(now).totals.busy += 1;
         let known = self.diary.skips.get(&job.name).filter(|skips| now < skips.last + WEEK).cloned();
         let skips = job.skips.then(|| Skips {
             count: known.as_ref().map_or(1, |skips| skips.count + 1),
             since: known.as_ref().map_or(now, |skips| skips.since),
             last: now,
-            command: process.command.clone(),
+            command: request.process.command.clone(),
         });
         if let Some(skips) = &skips {
-            let event = Event::Skipped(skips.count);
-            let entry = Entry {
-                event,
-                process: process.clone(),
-                claims,
-                asked: skips.since,
-                granted: None,
-                ended: Ended::At(now),
-                token: None,
-                later: Vec::new(),
-            };
+            let entry = wait.entry(of, Event::Skipped(skips.count), skips.since, now);
             self.report(job.history, entry, Report::Skips(job.name.clone()), known.is_some());
             self.diary.skips.insert(job.name.clone(), skips.clone());
+        } else {
+            self.wait(now, of, wait);
         }
         self.clear_up(now);
         skips
+    }
+
+    /// A request of an instant ends without a grant, and is no skip.
+    pub(crate) fn wait(&mut self, now: StoreTime, of: &Resource, wait: &Wait<'_>) {
+        let Wait { request, how, asked, .. } = *wait;
+        let max = (request.job.history as usize / 4).min(8);
+        let of_waits = |(at, entry): (usize, &Entry)| match entry {
+            Entry {
+                event: Event::Waited { count, sum, longest, .. }, ended: Ended::At(end), asked, origin, ..
+            } => Some((*end, at, origin.job.clone(), (*count, *sum, *longest), *asked)),
+            _ => None,
+        };
+        let known: Vec<_> = self.diary.entries.iter().enumerate().filter_map(of_waits).collect();
+        let is_of_now = |end: &StoreTime| self.diary.last.is_none_or(|(_, last_run)| last_run <= *end);
+        let own = known.iter().find(|(end, _, job, ..)| *job == request.job.name && is_of_now(end));
+        let is_again = own.is_some_and(|(end, ..)| asked == now && now < *end + Duration::from_secs(1));
+        if max == 0 || is_again {
+            return;
+        }
+        let (at, (count, sum, longest), since) = match own {
+            Some((_, at, _, waits, since)) => (Some(*at), *waits, *since),
+            None => {
+                let oldest = known.iter().min().filter(|_| known.len() >= max);
+                (oldest.map(|(_, at, ..)| *at), (0, Duration::ZERO, Duration::ZERO), asked)
+            }
+        };
+        let event =
+            Event::Waited { how, count: count + 1, sum: sum + (now - asked), longest: longest.max(now - asked) };
+        let entry = wait.entry(of, event, since, now);
+        match at {
+            Some(at) => self.diary.entries[at] = entry,
+            None => self.enter(request.job.history, entry, None),
+        }
+        self.write(now);
+        self.clear_up(now);
     }
 
     /// Enters requests that were not granted, in place of an earlier report if they go on.
@@ -233,28 +304,21 @@ impl Kept {
         let ran = self.diary.successes.iter().filter(|(name, _)| counts(name));
         let last = ran.max_by_key(|(name, (began, _))| (*began, (*name).clone()));
         let (last, _) = last.filter(|(_, (began, _))| is_recent(once, *began, now))?;
-        let (last, period) = (last.clone(), once.period.min(MONTH));
+        let (last, period) = (last.clone(), once.period.min(PERIOD));
         if self.diary.successes[&last].1 < period {
             self.write(now).successes.entry(last.clone()).and_modify(|success| success.1 = period);
+            self.bound = self.bound.max(self.diary.successes[&last].0 + period);
             self.clear_up(now);
         }
         Some(last)
     }
 
     /// A request is told that its run is done, because of a success of the job `by`.
-    pub(crate) fn spare(&mut self, now: StoreTime, job: &Job, process: &Process, claims: Vec<Claim>, by: String) {
+    pub(crate) fn spare(&mut self, now: StoreTime, wait: &Wait<'_>, by: String) {
+        let (job, request) = (&wait.request.job, wait.request);
         let known = self.diary.spared.get(&by).copied();
         let (count, since) = known.map_or((1, now), |(count, since)| (count + 1, since));
-        let entry = Entry {
-            event: Event::Done(count),
-            process: process.clone(),
-            claims,
-            asked: since,
-            granted: None,
-            ended: Ended::At(now),
-            token: None,
-            later: Vec::new(),
-        };
+        let entry = wait.entry(&request.claims[0].resource, Event::Done(count), since, now);
         self.report(job.history, entry, Report::Spared(by.clone()), known.is_some());
         self.write(now).spared.insert(by, (count, since));
         self.clear_up(now);
@@ -270,7 +334,7 @@ fn counted(once: OncePer, at: StoreTime) -> StoreTime {
 
 /// Whether a run that began at an instant makes another one at `now` unnecessary.
 fn is_recent(once: OncePer, began: StoreTime, now: StoreTime) -> bool {
-    let Some(calendar) = once.calendar else { return now - began < once.period.min(MONTH) };
+    let Some(calendar) = once.calendar else { return now - began < once.period.min(PERIOD) };
     let micros = |at: StoreTime| i128::from(at.as_micros());
     let (start, next) = (micros(calendar.start), micros(calendar.next));
     let number = |at: StoreTime| (micros(at) - start).div_euclid(next - start);

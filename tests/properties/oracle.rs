@@ -11,14 +11,14 @@ use std::time::Duration;
 use rlock::lock::kept::EVER;
 use rlock::lock::mode::Mode;
 use rlock::lock::op::{Change, HolderListing, Op, Outcome, Refusal, Reply, ResourceListing, WaiterListing};
-use rlock::lock::past::{End, Ended, Ending, Streak};
+use rlock::lock::past::{End, Ended, Ending, Streak, WaitEnd};
 use rlock::lock::records::Revocation;
 use rlock::lock::request::{Claim, Place, Request, SessionId};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::system::clock::StoreTime;
 
-use crate::diary::{Hold, Kept};
+use crate::diary::{Hold, Kept, Wait};
 
 /// A session that holds or waits.
 #[derive(Clone, Debug)]
@@ -162,7 +162,7 @@ impl Oracle {
                 None => Reply::Unknown,
                 Some(holder) if holder.holds() => holder.reply(now),
                 Some(waiter) => {
-                    let streak = self.busy(now, &waiter.request);
+                    let streak = self.busy(now, &waiter.request, WaitEnd::Busy, waiter.asked);
                     self.leave(now, &[id], Why::Released(None), &mut granted);
                     Reply::Busy { blockers: Vec::new(), streak }
                 }
@@ -222,11 +222,11 @@ impl Oracle {
         names
     }
 
-    fn busy(&mut self, now: StoreTime, request: &Request) -> Option<Streak> {
+    fn busy(&mut self, now: StoreTime, request: &Request, how: WaitEnd, asked: StoreTime) -> Option<Streak> {
         let mut all = Vec::new();
         for name in Self::resources(request) {
-            let claims = request.claims.iter().filter(|claim| claim.resource == name).cloned().collect();
-            all.push(self.diary(now, &name).busy(now, &request.job, &request.process, claims));
+            let wait = Wait { request, is_nested: self.is_nested(request, &name), how, asked };
+            all.push(self.diary(now, &name).busy(now, &name, &wait));
         }
         let skips = all.into_iter().next()??;
         Some(Streak { count: skips.count, since: skips.since, last: skips.last, command: skips.command, entry: None })
@@ -261,6 +261,13 @@ impl Oracle {
                 return Reply::KeptUntil(until);
             }
         }
+        if matches!(why, Why::Released(_)) && !member.holds() {
+            for name in Self::resources(&member.request) {
+                let (request, is_nested) = (&member.request, self.is_nested(&member.request, &name));
+                let wait = Wait { request, is_nested, how: WaitEnd::Left, asked: member.asked };
+                self.diary(now, &name).wait(now, &name, &wait);
+            }
+        }
         let tokens = member.tokens.clone().unwrap_or_else(|| vec![0; member.request.claims.len()]);
         self.leave(now, &[id], why, granted);
         Reply::Released(tokens)
@@ -281,11 +288,18 @@ impl Oracle {
         }
     }
 
-    fn hold<'a>(member: &'a Member, resource: &Resource) -> Hold<'a> {
+    /// Whether a request is made below a hold of a resource.
+    fn is_nested(&self, request: &Request, resource: &Resource) -> bool {
+        let is_above = |member: &&Member| member.holds() && request.ancestors.contains(&member.id());
+        self.members.iter().filter(is_above).any(|above| Self::resources(&above.request).contains(resource))
+    }
+
+    fn hold<'a>(&self, member: &'a Member, resource: &Resource) -> Hold<'a> {
         let own = |claim: &Claim| claim.resource == *resource;
         let claims = &member.request.claims;
         let tokens = claims.iter().zip(member.tokens.iter().flatten());
         Hold {
+            is_nested: self.is_nested(&member.request, resource),
             job: &member.request.job,
             process: &member.request.process,
             claims: claims.iter().filter(|claim| own(claim)).cloned().collect(),
@@ -297,7 +311,8 @@ impl Oracle {
 
     fn note_run(&mut self, now: StoreTime, member: &Member, end: End, ended: Ended) {
         for name in Self::resources(&member.request) {
-            self.diary(now, &name).end(now, &Self::hold(member, &name), end, ended);
+            let hold = self.hold(member, &name);
+            self.diary(now, &name).end(now, &hold, end, ended);
         }
     }
 
@@ -323,7 +338,8 @@ impl Oracle {
             Why::Broken => failure(Ending::Broken),
         };
         for name in Self::resources(&member.request) {
-            self.diary(now, &name).leave(now, &Self::hold(member, &name), end, ended);
+            let hold = self.hold(member, &name);
+            self.diary(now, &name).leave(now, &hold, end, ended);
         }
     }
 
@@ -346,16 +362,18 @@ impl Oracle {
                 return Reply::Refused(refusal);
             }
         }
+        let own_names = Self::resources(&request);
         if let Some(by) = self.done_by(now, &request) {
-            let Request { claims, job, process, .. } = &request;
-            self.diary(now, &claims[0].resource).spare(now, job, process, claims.clone(), by);
+            let name = &own_names[0];
+            let is_nested = self.is_nested(&request, name);
+            let wait = Wait { request: &request, is_nested, how: WaitEnd::Busy, asked: now };
+            self.diary(now, name).spare(now, &wait, by);
             return Reply::AlreadyDone;
         }
-        let own_names = Self::resources(&request);
         if let Some(place) = returns {
             let by = own_names.iter().find_map(|name| self.diary(now, name).superseded(&request.job, place.number));
             if let Some(by) = by {
-                return Reply::Superseded { by, streak: self.busy(now, &request) };
+                return Reply::Superseded { by, streak: self.busy(now, &request, WaitEnd::Superseded, place.asked) };
             }
         }
         let supersedes = request.job.supersedes && returns.is_none();
@@ -415,7 +433,7 @@ impl Oracle {
             self.diary(now, &name);
         }
         if !blockers.is_empty() && !wait {
-            let streak = self.busy(now, &requester.request);
+            let streak = self.busy(now, &requester.request, WaitEnd::Busy, requester.asked);
             return Reply::Busy { blockers, streak };
         }
         if !wait {
@@ -986,6 +1004,7 @@ impl Oracle {
                         revoked,
                         ancestors,
                         process,
+                        gate: None,
                     };
                     holders.push(((token, since, session, index), holder));
                 } else {

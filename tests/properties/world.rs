@@ -59,7 +59,7 @@ impl World {
             self.check();
         }
         assert!(self.table.records().is_empty(), "the table is not empty: {:?}", self.table.records());
-        self.now += Duration::from_secs(8 * 24 * 3_600);
+        self.now += Duration::from_secs(500 * 24 * 3_600);
         for _ in 0..=self.resources.len() {
             self.compare(Op::Expire);
         }

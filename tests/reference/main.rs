@@ -3,6 +3,7 @@
 //!
 //! src/cli has the definitions. `RLOCK_REFRESH=1 cargo test --test reference` rewrites the files.
 
+mod tools;
 mod troubleshooting;
 
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-# What a resource remembers of ended requests. Skips of one job in a row are one entry.
+# What a resource remembers of ended requests. Skips of one job in a row are one entry. So are the
+# requests of one job that ended without a grant since the last run.
 
 == Each end is an entry
 store only: the command line has no options for this yet
@@ -48,7 +49,7 @@ history of tree
 A exit 0; B exit 3; C expired; D broken
 free
 
-== A waiter and a grant without a command leave no entry
+== A waiter that leaves has an entry, and a grant without a command has none
 store only: the command line has no options for this yet
 
 A write tree
@@ -73,7 +74,7 @@ free
 
 history of tree
 ----
-nothing
+B left 1
 free
 
 == The ring keeps as many entries as the last request asks
@@ -272,5 +273,116 @@ free
 history of tree
 ----
 C exit 5
+free
+
+== Waits of one job since the last run share an entry
+store only: the command line has no options for this yet
+
+A write tree
+----
+granted
+tree: A write t1
+
+B write tree no-wait as j
+----
+busy
+tree: A write t1
+
+D write tree as j
+----
+waiting
+tree: A write t1; D write waits 1st
+
+1s pass
+----
+done
+tree: A write t1; D write waits 1st
+
+D gives up
+----
+busy
+tree: A write t1
+
+E write tree as k
+----
+waiting
+tree: A write t1; E write waits 1st
+
+E cancels
+----
+done
+tree: A write t1
+
+A exits 0
+----
+done
+free
+
+F write tree
+----
+granted
+tree: F write t2
+
+G write tree no-wait as j
+----
+busy
+tree: F write t2
+
+history of tree
+----
+D busy 2; E left 1; A exit 0; G busy 1
+tree: F write t2
+
+F exits 0
+----
+done
+free
+
+== Waits take at most a quarter of the ring, and the oldest makes way
+store only: the command line has no options for this yet
+
+A write tree history 8
+----
+granted
+tree: A write t1
+
+A exits 0
+----
+done
+free
+
+B write tree
+----
+granted
+tree: B write t2
+
+C write tree no-wait as c history 8
+----
+busy
+tree: B write t2
+
+D write tree no-wait as d history 8
+----
+busy
+tree: B write t2
+
+E write tree no-wait as e history 8
+----
+busy
+tree: B write t2
+
+F write tree no-wait as f history 3
+----
+busy
+tree: B write t2
+
+history of tree
+----
+A exit 0; E busy 1; D busy 1
+tree: B write t2
+
+B exits 1
+----
+done
 free
 

@@ -13,7 +13,9 @@ use rlock::lock::mode::Mode;
 use rlock::lock::op::{Change, Op};
 use rlock::lock::past::{End, Ending};
 use rlock::lock::records::Records as _;
-use rlock::lock::request::{AHEAD_MAX, Calendar, Claim, Job, OncePer, Place, Process, Request, SessionId, Terms};
+use rlock::lock::request::{
+    AHEAD_MAX, Calendar, Claim, Job, OncePer, Owner, Place, Process, Request, SessionId, Terms,
+};
 use rlock::lock::resource::Resource;
 use rlock::lock::span::Span;
 use rlock::lock::table::LockTable;
@@ -363,8 +365,11 @@ impl Generator {
             supersedes: random.chance(25),
             hold_at_least: (keep_for.is_none() && random.chance(20)).then(|| length(random)),
             keep_for,
+            remember: random
+                .chance(15)
+                .then(|| if random.chance(30) { Duration::from_secs(900_000) } else { length(random) }),
             is_acquire: keep_for.is_some(),
-            history: *random.pick(&[0, 1, 3, 32]),
+            history: *random.pick(&[0, 1, 3, 8, 32]),
             held_above: self.profile.resources.iter().filter(|_| random.chance(10)).cloned().collect(),
         }
     }
@@ -413,6 +418,7 @@ impl Generator {
                 command: vec!["sh".to_owned(), "a b\n\u{0}".to_owned()],
                 owner: random.chance(50).then(|| "o\"wner".to_owned()),
                 reason: random.chance(50).then(|| "why é".to_owned()),
+                lasts_for: random.chance(20).then_some(Owner { pid: 19_090, started: 1 << 40 }),
             },
         };
         // The waiters that it supersedes may return to their places, too.

@@ -23,7 +23,11 @@ pub(super) fn now(unit: Unit) -> Result<Calendar, Failure> {
         .ok_or_else(|| Failure::usage("TZ: the time zone does not know the present time: set another one"))
 }
 
-fn zone() -> Result<TimeZone, Failure> {
+/// The time zone of `TZ`, or of the machine without it.
+///
+/// # Errors
+/// The zone is unknown.
+pub(in crate::cli) fn zone() -> Result<TimeZone, Failure> {
     let Some(name) = std::env::var_os("TZ") else { return local_zone() };
     let name = name.to_string_lossy();
     let known = match name.trim_start_matches(':') {
@@ -38,6 +42,14 @@ fn zone() -> Result<TimeZone, Failure> {
             "TZ: '{name}' is not a time zone of this machine: write it as Europe/Berlin, UTC or EST5, or unset it"
         ))
     })
+}
+
+/// What the clocks of a zone show at an instant: the instant at which UTC is the same. It is UTC
+/// where the zone does not know the instant.
+pub(in crate::cli) fn wall_clock(at: StoreTime, zone: &TimeZone) -> StoreTime {
+    let seconds = i64::try_from(at.as_micros() / 1_000_000).unwrap_or(i64::MAX);
+    let offset = zone.find_local_time_type(seconds).map_or(0, |local| i64::from(local.ut_offset()));
+    StoreTime::from_micros(at.as_micros().saturating_add_signed(offset * 1_000_000))
 }
 
 /// The time zone of the machine. Without /etc/localtime, it is UTC.

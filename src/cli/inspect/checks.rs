@@ -8,8 +8,7 @@ use anyhow::Context;
 use super::Inspect;
 use crate::cli::stdout;
 use crate::environment::{after_all_but, context};
-use crate::lock::past::Past;
-use crate::lock::resource::Resource;
+use crate::lock::past::{Past, RETENTION};
 use crate::show::failure::Failure;
 use crate::show::messages;
 use crate::store::Inspection;
@@ -19,14 +18,16 @@ use crate::words::{self, one_line};
 /// The exit code of a check that has something to report.
 const FOUND: u8 = 1;
 
-/// Removes all but the sessions that have held for longer than this. Returns the exit code.
-pub(super) fn held_longer_than(inspection: &mut Inspection, limit: Duration) -> u8 {
+/// Removes all but the sessions that have held, or waited, for longer than this. Returns the exit
+/// code.
+pub(super) fn longer_than(inspection: &mut Inspection, held: Option<Duration>, waiting: Option<Duration>) -> u8 {
     let now = inspection.now;
+    let is_longer = |since: StoreTime, limit: Option<Duration>| limit.is_some_and(|limit| now - since > limit);
     for listing in &mut inspection.resources {
-        listing.holders.retain(|holder| !holder.is_over(now) && now - holder.since > limit);
-        listing.waiters.clear();
+        listing.holders.retain(|holder| !holder.is_over(now) && is_longer(holder.since, held));
+        listing.waiters.retain(|waiter| is_longer(waiter.since, waiting));
     }
-    inspection.resources.retain(|listing| !listing.holders.is_empty());
+    inspection.resources.retain(|listing| !listing.holders.is_empty() || !listing.waiters.is_empty());
     if inspection.resources.is_empty() { 0 } else { FOUND }
 }
 
@@ -41,22 +42,36 @@ pub(super) fn no_success_for(inspect: &Inspect, limit: Duration) -> anyhow::Resu
         None => past.last_success,
         Some(job) => past.jobs.get(job).and_then(|job| job.ended),
     };
-    let known = |name: &Resource| found.iter().find(|known| known.name == *name);
-    let asked =
-        inspect.resources.iter().map(|name| (format!("'{name}'"), known(name).map(|known| last_of(&known.past))));
-    let mut checked: Vec<_> = asked.map(|(name, last)| (name, last.flatten())).collect();
+    let asked = inspect.resources.iter().map(|name| {
+        let past = found.iter().find(|known| known.name == *name).map(|known| &known.past);
+        (format!("'{name}'"), past.and_then(last_of), past.is_some_and(|past| now < past.bound))
+    });
+    let mut checked: Vec<_> = asked.collect();
     if checked.is_empty() {
         let last = found.iter().filter_map(|known| last_of(&known.past)).max();
-        checked.push(("the store".to_owned(), last));
+        checked.push(("the store".to_owned(), last, false));
+    }
+    // A KEY that forgets after a week does not tell what was before.
+    let mut unknown = checked.iter().filter(|(_, last, is_remembered)| last.is_none() && !is_remembered);
+    if let Some((name, ..)) = unknown.next().filter(|_| limit > RETENTION) {
+        return Err(not_remembered(name, &of_job, limit).into());
     }
     let mut text = String::new();
-    for (name, last) in checked.into_iter().filter(|(_, last)| last.is_none_or(|last| last + limit <= now)) {
+    for (name, last, _) in checked.into_iter().filter(|(_, last, _)| last.is_none_or(|last| last + limit <= now)) {
         text.push_str(&one_line(&format!("{name} {}", without_success(limit, &of_job, last))));
         text.push('\n');
     }
     stdout::print(text.as_bytes()).context("can't write to standard output")?;
     let code = after_all_but(&unusable);
     Ok(if text.is_empty() { code } else { FOUND })
+}
+
+fn not_remembered(name: &str, of_job: &str, limit: Duration) -> Failure {
+    let days = limit.as_secs().div_ceil(24 * 3600);
+    Failure::usage(format!(
+        "--no-success-for: no successful run{of_job} of {name} is known, and those of more than 7 days ago may be \
+         forgotten: run it with 'rlock exec --remember {days}d'"
+    ))
 }
 
 fn without_success(limit: Duration, of_job: &str, last: Option<StoreTime>) -> String {

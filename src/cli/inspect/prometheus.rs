@@ -63,7 +63,7 @@ struct Metric {
 
 type Sample = (&'static str, Option<Mode>, String);
 
-const METRICS: [Metric; 13] = [
+const METRICS: [Metric; 14] = [
     Metric {
         name: "rlock_held",
         kind: "gauge",
@@ -80,6 +80,15 @@ const METRICS: [Metric; 13] = [
         kind: "gauge",
         help: "Sessions that wait for the resource.",
         samples: |known, _| one(known.waiting()),
+    },
+    Metric {
+        name: "rlock_oldest_wait_seconds",
+        kind: "gauge",
+        help: "How long the first of those that wait has waited; 0 if nobody waits.",
+        samples: |known, now| {
+            let first = known.waiters.iter().map(|waiter| waiter.since).min();
+            one(seconds(first.map_or(0, |first| micros(now - first))))
+        },
     },
     Metric {
         name: "rlock_hold_start_timestamp_seconds",

@@ -50,6 +50,13 @@ fn several_intervals_stand_beside_other_claims() {
 }
 
 #[test]
+fn several_paths_stand_beside_other_claims_as_parts_of_one_resource() {
+    let line = "exec --path /no/such/a --read c --path-read /no/such/b --path-read /no/such/a -- true";
+    assert_eq!(claims(line), ["write / /no/such/a", "read c whole", "read / /no/such/b"]);
+    assert_eq!(claims("exec --path / -- true"), claims("exec / -- true"));
+}
+
+#[test]
 fn second_bare_key_is_rejected_with_advice_to_write_the_separator() {
     let text = "unexpected second KEY 'ssh': did you forget -- before the command? for two locks write \
                 --write deploy --write ssh";

@@ -9,8 +9,8 @@ impl<R: Records> LockTable<R> {
     pub(super) fn expire(&mut self, now: StoreTime, granted: &mut Vec<SessionId>) -> Result<Vec<SessionId>, R::Error> {
         let mut expired = Vec::new();
         let mut freed = Vec::new();
-        // All expired sessions are removed before any waiter is granted. Otherwise a waiter could
-        // get a grant at the instant at which its own lease ends.
+        // All expired sessions are removed before any waiter is granted (invariant 6). Otherwise a
+        // waiter could get a grant at the instant at which its own lease ends.
         while self.portion.is_none_or(|left| expired.len() < left && freed.len() < CLAIMS_MAX)
             && let Some(id) = self.records.due(now)?
         {
@@ -72,6 +72,10 @@ impl<R: Records> LockTable<R> {
                 return Ok(Reply::KeptUntil(until));
             }
         }
+        if !session.is_holder() {
+            let claims = session.requested();
+            remember::has_left(&mut self.records, now, &session.ungranted(&claims))?;
+        }
         self.leave(now, &[id], Leaving::Released(end), granted)?;
         Ok(Reply::Released(session.tokens()))
     }
@@ -87,8 +91,8 @@ impl<R: Records> LockTable<R> {
         if session.is_holder() {
             return Ok(standing(now, &session));
         }
-        let claims: Vec<_> = session.claims.into_iter().map(|record| record.claim).collect();
-        let streak = remember::is_busy(&mut self.records, now, &claims, &session.job, &session.process)?;
+        let claims = session.requested();
+        let streak = remember::is_busy(&mut self.records, now, &session.ungranted(&claims), WaitEnd::Busy)?;
         self.leave(now, &[id], Leaving::Released(None), granted)?;
         Ok(Reply::Busy { blockers: Vec::new(), streak })
     }

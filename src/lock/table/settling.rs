@@ -18,7 +18,7 @@ impl<R: Records> LockTable<R> {
         Ok(())
     }
 
-    /// Grants the waiters that the freed claim blocked, first come, first served.
+    /// Grants the waiters that the freed claim blocked, first come, first served: invariants 2, 3.
     ///
     /// Only waiters that overlap the freed span in one of the freed modes can have become
     /// grantable, because nothing else has changed. If several claims are freed together, each

@@ -254,7 +254,7 @@ fn lease_of_maximum_length_does_not_overflow() {
 
 /// Kept holds, jobs and the past; the stories of tests/stories show them as well.
 mod past {
-    use super::super::super::past::{End, Ending, HISTORY_MAX, RETENTION, RETENTION_OF_TOTALS};
+    use super::super::super::past::{End, Ending, Event, HISTORY_MAX, RETENTION, RETENTION_OF_TOTALS, WaitEnd};
     use super::super::super::request::{Job, OncePer};
     use super::*;
 
@@ -277,6 +277,47 @@ mod past {
     fn found(table: &LockTable, now: StoreTime) -> Option<Remembered> {
         let Ok(found) = table.past(now, &name("r"), HISTORY_MAX);
         found
+    }
+
+    /// "How long the name's last success, totals and entries stay after its last use."
+    #[test]
+    fn past_is_kept_for_as_long_as_a_run_asks_to_remember_it() {
+        let day = Duration::from_secs(24 * 3600);
+        let mut table = LockTable::default();
+        let backup =
+            Job { name: "backup".to_owned(), is_named: true, remember: Some(90 * day), history: 32, ..Job::default() };
+        at(&mut table, NOW, job(backup, 1));
+        at(&mut table, NOW, ended(1, 0));
+        let last_month = NOW + 60 * day;
+        at(&mut table, last_month, job(Job { history: 32, ..Job::default() }, 2));
+        at(&mut table, last_month, ended(2, 3));
+        let kept = found(&table, NOW + 89 * day).unwrap();
+        assert_eq!((kept.past.last_success, kept.past.jobs["backup"].ended), (Some(NOW), Some(NOW)));
+        assert_eq!((kept.past.totals.ended, kept.entries.len()), (2, 2));
+        assert_eq!(found(&table, NOW + 90 * day), None);
+    }
+
+    /// "A request that is busy at once less than a second after the last of its job makes no new
+    /// write."
+    #[test]
+    fn job_that_asks_again_and_again_is_entered_once_a_second() {
+        let mut table = LockTable::default();
+        let busy = |session| {
+            let Op::Acquire { mut request, .. } = job(Job { name: "j".to_owned(), ..Job::default() }, session) else {
+                unreachable!("it asks")
+            };
+            request.wait = false;
+            Op::Acquire { request, place: None }
+        };
+        at(&mut table, NOW, job(Job::default(), 1));
+        for (micros, expected) in [(0, 1), (999_999, 1), (1_000_000, 2), (1_999_999, 2), (2_000_000, 3)] {
+            at(&mut table, NOW + Duration::from_micros(micros), busy(2));
+            let entries = found(&table, NOW).unwrap().entries;
+            let event =
+                Event::Waited { how: WaitEnd::Busy, count: expected, sum: Duration::ZERO, longest: Duration::ZERO };
+            assert_eq!(entries.iter().map(|entry| entry.event).collect::<Vec<_>>(), [event], "{micros}");
+        }
+        assert_eq!(found(&table, NOW).unwrap().past.totals.busy, 5);
     }
 
     /// A client repeats a release whose reply it has not received.
@@ -352,7 +393,9 @@ mod past {
             let reply = at(&mut table, NOW, returning(2, 1)).reply;
             assert!(matches!(reply, Reply::Superseded { .. }), "{reply:?}");
         }
-        assert_eq!(found(&table, NOW).unwrap().past.totals.busy, 2);
+        let Remembered { past, entries, .. } = found(&table, NOW).unwrap();
+        let event = Event::Waited { how: WaitEnd::Superseded, count: 1, sum: Duration::ZERO, longest: Duration::ZERO };
+        assert_eq!((past.totals.busy, entries.iter().map(|entry| entry.event).collect()), (2, vec![event]));
         at(&mut table, NOW, release(3));
         assert_eq!(at(&mut table, NOW, returning(3, 2)).reply, Reply::Waiting, "it comes after itself");
         let over = NOW + RETENTION;

@@ -24,7 +24,15 @@ impl Turn<'_> {
         let above = self.client.holds.iter().map(|hold| hold.session).filter(|above| *above != session);
         let related = above.chain([session]).collect();
         let Rules { has_leases, is_stopped, .. } = *self.rules;
-        Messages { claims: claims.to_vec(), related, has_leases, is_stopped, is_above: |_, _| false }
+        Messages {
+            claims: claims.to_vec(),
+            related,
+            has_leases,
+            is_stopped,
+            is_above: |_, _| false,
+            owner_above: |_| None,
+            runs: None,
+        }
     }
 
     pub(super) fn say_failure(&mut self, error: store::Error) {

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use crate::lock::past::{Event, Remembered};
+use crate::lock::past::{Entry, Event, Remembered};
 
 /// What the entries of one resource have in common.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Statistics {
-    /// The number of holds that ended.
+    /// The number of holds that ended, without nested ones, which other holds cover.
     pub(crate) ended: usize,
     /// How many of them failed.
     pub(crate) failures: usize,
     /// The share of the requests that were told to be busy. It counts all requests that the
-    /// resource remembers, because a busy request has no entry. `None` if there were none.
+    /// resource remembers, because several busy requests share an entry. `None` if there were none.
     pub(crate) busy_share: Option<f64>,
     /// The greatest number of requests that waited at the same time.
     pub(crate) longest_queue: usize,
@@ -32,7 +32,8 @@ pub(crate) struct Spread {
 
 impl Statistics {
     pub(crate) fn of(found: &Remembered) -> Self {
-        let ends = || found.entries.iter().filter(|entry| matches!(entry.event, Event::Ended(_)));
+        let is_end = |entry: &&Entry| matches!(entry.event, Event::Ended(_)) && !entry.origin.is_nested;
+        let ends = || found.entries.iter().filter(is_end);
         let held = || ends().filter_map(|entry| entry.granted.map(|granted| (entry.asked, granted, entry.ended)));
         let totals = found.past.totals;
         let requests = totals.busy + totals.ended;
@@ -70,7 +71,7 @@ impl Spread {
 mod tests {
     use super::super::tests::{at, entry_of};
     use super::*;
-    use crate::lock::past::{Ending, Entry, Past, Totals};
+    use crate::lock::past::{Ending, Origin, Past, Totals};
     use crate::lock::resource::Resource;
 
     fn statistics(totals: Totals, entries: Vec<Entry>) -> Statistics {
@@ -98,6 +99,16 @@ mod tests {
         assert_eq!((found.ended, found.failures, found.longest_queue), (0, 0, 0));
         assert_eq!((found.waits, found.holds, found.busy_share), (None, None, Some(1.0)));
         assert_eq!(statistics(Totals::default(), Vec::new()).busy_share, None);
+    }
+
+    /// A nested hold is covered by another one.
+    #[test]
+    fn nested_holds_do_not_count() {
+        let origin = Origin { is_nested: true, ..Origin::default() };
+        let nested = Entry { origin, ..entry_of(Ending::Exit(1), [1, 2, 3]) };
+        let found = statistics(Totals::default(), vec![nested, entry_of(Ending::Exit(0), [1, 1, 9])]);
+        assert_eq!((found.ended, found.failures, found.longest_queue), (1, 0, 0));
+        assert_eq!(found.holds.map(|spread| spread.p50), Some(Duration::from_secs(8)));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::show::listing::command;
 use crate::show::messages;
 use crate::show::tree::claim;
 
-const fn column(heading: &'static str, leaves: u8) -> Column {
+pub(super) const fn column(heading: &'static str, leaves: u8) -> Column {
     Column { heading, narrowest: None, keeps_end: false, leaves: Some(leaves) }
 }
 
@@ -45,20 +45,27 @@ pub(crate) fn entries(found: &[Remembered], by_time: bool, look: &Look) -> Vec<S
     lines(&ENTRIES, look.palette.heading, &rows, look.width)
 }
 
-fn row(name: &str, entry: &Entry, look: &Look) -> Vec<Cell> {
-    let outcome = match entry.event {
+/// How a request ended, in words.
+pub(super) fn outcome(entry: &Entry) -> String {
+    match entry.event {
         Event::Ended(ending) => ending.to_string(),
         Event::Skipped(1) => "skipped once".to_owned(),
         Event::Skipped(count) => format!("skipped {count} times"),
         Event::Done(1) => "already done".to_owned(),
         Event::Done(count) => format!("already done {count} times"),
-    };
+        Event::Waited { how, count: 1, .. } => how.as_str().to_owned(),
+        Event::Waited { how, count, .. } => format!("{} {count} times", how.as_str()),
+    }
+}
+
+fn row(name: &str, entry: &Entry, look: &Look) -> Vec<Cell> {
+    let outcome = outcome(entry);
     let style = if entry.event.has_failed() { look.palette.alarm } else { Style::new() };
     let process = &entry.process;
     let claims: Vec<_> =
         request::counted(&entry.claims).map(|(it, count)| claim(it.mode, it.slots, count, &it.span)).collect();
     let none = || NONE.to_owned();
-    let waited = entry.granted.map_or_else(none, |granted| length(granted - entry.asked));
+    let waited = entry.waited().map_or_else(none, length);
     let held = entry.granted.zip(entry.ended.known()).map_or_else(none, |(granted, end)| length(end - granted));
     let ended = match entry.ended {
         Ended::At(end) => messages::time(end),
@@ -112,7 +119,7 @@ fn sums(known: &Remembered) -> Vec<Cell> {
 }
 
 /// A length of time, to the millisecond if it is short.
-fn length(length: Duration) -> String {
+pub(super) fn length(length: Duration) -> String {
     match length.as_secs() {
         0 => format!("{}ms", length.as_millis()),
         1..60 => format!("{:.1}s", length.as_secs_f64()),

@@ -31,6 +31,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 pub(super) use self::advice::{advised_inside, foreign};
+pub(super) use self::place::default as default_place;
 use self::place::same_file;
 use self::rights::Rights;
 use crate::lock::request::SessionId;

@@ -23,7 +23,7 @@ use super::sessions::{EmbeddedSessions, RELEASE_LIMIT};
 use super::store::Embedded;
 use super::stuck::Stuck;
 use crate::lock::deadlock::Reading;
-use crate::lock::past::End;
+use crate::lock::past::{End, Remembered};
 use crate::lock::request::{self, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::store::error::Error;
@@ -32,8 +32,8 @@ use crate::store::operations::Store;
 use crate::store::sessions::{Report, Sessions};
 use crate::system::clock::Boottime;
 
-/// Maximum wait for the lock for a report on the sessions that block the request. It ends before
-/// the trouble begins, so that the handle can tell of the trouble.
+/// Maximum wait for the lock to count a request as busy, and for a report on the sessions that
+/// block it. It ends before the trouble begins, so that the handle can tell of the trouble.
 const REPORT_LIMIT: Duration = Duration::from_secs(3);
 /// Maximum wait of a waiter for the lock, to leave the queue or to look for a deadlock. Its place
 /// disturbs no other session, and the end of its process removes the place.
@@ -189,16 +189,18 @@ impl Handle for EmbeddedHandle {
     }
 
     fn give_up(&mut self) -> Result<Standing, Error> {
-        let has_left = match self.standing {
-            Standing::Waiting => self.sessions.give_up_place(self.id, LEAVE_LIMIT)?,
-            Standing::Asking => false,
-            _ => true,
-        };
-        if !has_left {
+        // The count of busy requests decides on exit codes, so it is worth as long a wait for the
+        // lock as the report that follows.
+        match self.standing {
+            Standing::Waiting => self.sessions.give_up_place(self.id, REPORT_LIMIT)?,
+            Standing::Asking => self.sessions.ask_without_wait(self.id, REPORT_LIMIT),
+            _ => {}
+        }
+        self.take_news()?;
+        if let Standing::Asking | Standing::Waiting = self.standing {
             self.leave();
             return Ok(Standing::Busy { obstructions: Vec::new(), streak: None });
         }
-        self.take_news()?;
         Ok(self.standing.clone())
     }
 
@@ -228,6 +230,10 @@ impl Handle for EmbeddedHandle {
 
     fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
         self.sessions.store.read(resources)
+    }
+
+    fn history(&mut self, name: &Resource, entries: u32) -> Result<Vec<Remembered>, Error> {
+        Ok(self.sessions.past(name, entries, LEAVE_LIMIT)?.into_iter().collect())
     }
 
     fn kept(&self) -> Vec<BorrowedFd<'_>> {

@@ -41,7 +41,7 @@ use super::stuck::{Stuck, TROUBLE_AFTER};
 use super::transaction::{View, Work};
 use crate::lock::lease::CLAIM;
 use crate::lock::op::{Op, Reply};
-use crate::lock::past::End;
+use crate::lock::past::{End, Remembered};
 use crate::lock::request::{Place, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::store::engine::Engine;
@@ -222,9 +222,18 @@ impl EmbeddedSessions {
         done
     }
 
+    /// Makes a request that the table does not contain yet as one that must not wait, if the lock
+    /// is free within `limit`.
+    pub(super) fn ask_without_wait(&mut self, id: SessionId, limit: Duration) {
+        if let Some(Session { stage: Stage::Asking(request), .. }) = self.sessions.get_mut(&id) {
+            request.wait = false;
+            self.serve(limit);
+        }
+    }
+
     /// Leaves the queue because the wait took too long, and counts the request as busy, if the lock
-    /// is free within `limit`. Returns whether it was.
-    pub(super) fn give_up_place(&mut self, id: SessionId, limit: Duration) -> Result<bool, Error> {
+    /// is free within `limit`.
+    pub(super) fn give_up_place(&mut self, id: SessionId, limit: Duration) -> Result<(), Error> {
         let view = self.transact(limit, |work, beacon, sessions| {
             let (Some(Session { stage: Stage::Waiting(request), place, .. }), Some(beacon)) =
                 (sessions.get(&id), beacon)
@@ -240,9 +249,9 @@ impl EmbeddedSessions {
                 }
             }
         })?;
-        let has_left = view.map(|view| self.settle(id, view)).is_some();
+        view.into_iter().for_each(|view| self.settle(id, view));
         self.put_out();
-        Ok(has_left)
+        Ok(())
     }
 
     /// Takes a session out of the table, if the lock is free within `limit`.
@@ -259,6 +268,12 @@ impl EmbeddedSessions {
     /// Removes the dead sessions among these, if the lock is free within `limit`.
     pub(super) fn reap(&mut self, dead: &[SessionId], limit: Duration) -> Result<(), Error> {
         self.transact(limit, |work, _, _| work.remove_gone(dead)).map(drop)
+    }
+
+    /// What a resource remembers, with at most so many entries, if the lock is free within `limit`.
+    pub(super) fn past(&mut self, name: &Resource, entries: u32, limit: Duration) -> Result<Option<Remembered>, Error> {
+        let found = self.transact(limit, |work, _, _| work.table().past(work.time()?, name, entries))?;
+        Ok(found.flatten())
     }
 
     /// Lists the holders and waiters of these resources.

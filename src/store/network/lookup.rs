@@ -1,5 +1,5 @@
-//! Runs in a thread what may block, and closes a pipe when it ends, so that a poll loop can wait for
-//! it.
+//! Runs in a thread what may block, and closes a pipe when it ends, so that a poll loop can wait
+//! for it.
 
 use std::io::{self, PipeReader, pipe};
 use std::os::fd::{AsFd, BorrowedFd};

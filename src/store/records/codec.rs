@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 
 use crate::lock::past::{Entry, Past};
 use crate::lock::records::{Later, Session};
+use crate::system::clock::StoreTime;
 
 /// Bytes that are not a record of this format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,40 +46,65 @@ pub(in crate::store) trait Open: Serialize + DeserializeOwned {
 
 /// The number of the field [`Session::revoked`].
 const REVOKED: u8 = 0;
+/// The number of the field [`Process::lasts_for`](crate::lock::request::Process::lasts_for).
+const LASTS_FOR: u8 = 1;
+/// The number of the field [`Job::remember`](crate::lock::request::Job::remember).
+const REMEMBER: u8 = 2;
 
 impl Open for Session {
     fn fields(&self) -> Later {
         let revoked = self.revoked.iter().map(|revoked| (REVOKED, encode(revoked)));
-        revoked.chain(self.later.iter().cloned()).collect()
+        let owner = self.process.lasts_for.iter().map(|owner| (LASTS_FOR, encode(owner)));
+        let remember = self.job.remember.iter().map(|length| (REMEMBER, encode(length)));
+        revoked.chain(owner).chain(remember).chain(self.later.iter().cloned()).collect()
     }
 
     fn set(&mut self, (number, bytes): (u8, Vec<u8>)) -> Result<(), Damaged> {
         match number {
             REVOKED => self.revoked = Some(decode(&bytes)?),
+            LASTS_FOR => self.process.lasts_for = Some(decode(&bytes)?),
+            REMEMBER => self.job.remember = Some(decode(&bytes)?),
             _ => self.later.push((number, bytes)),
         }
         Ok(())
     }
 }
 
+/// The number of the field [`Past::waits`].
+const WAITS: u8 = 0;
+/// The number of the field [`Past::bound`].
+const BOUND: u8 = 1;
+
 impl Open for Past {
     fn fields(&self) -> Later {
-        self.later.clone()
+        let waits = (!self.waits.is_empty()).then(|| (WAITS, encode(&self.waits)));
+        let bound = (self.bound > StoreTime::default()).then(|| (BOUND, encode(&self.bound)));
+        waits.into_iter().chain(bound).chain(self.later.iter().cloned()).collect()
     }
 
-    fn set(&mut self, field: (u8, Vec<u8>)) -> Result<(), Damaged> {
-        self.later.push(field);
+    fn set(&mut self, (number, bytes): (u8, Vec<u8>)) -> Result<(), Damaged> {
+        match number {
+            WAITS => self.waits = decode(&bytes)?,
+            BOUND => self.bound = decode(&bytes)?,
+            _ => self.later.push((number, bytes)),
+        }
         Ok(())
     }
 }
 
+/// The number of the field [`Entry::origin`].
+const ORIGIN: u8 = 0;
+
 impl Open for Entry {
     fn fields(&self) -> Later {
-        self.later.clone()
+        std::iter::once((ORIGIN, encode(&self.origin))).chain(self.later.iter().cloned()).collect()
     }
 
-    fn set(&mut self, field: (u8, Vec<u8>)) -> Result<(), Damaged> {
-        self.later.push(field);
+    fn set(&mut self, (number, bytes): (u8, Vec<u8>)) -> Result<(), Damaged> {
+        match number {
+            ORIGIN => self.origin = decode(&bytes)?,
+            _ => self.later.push((number, bytes)),
+        }
         Ok(())
     }
 }
@@ -101,7 +127,7 @@ pub(in crate::store) fn decode_open<T: Open>(bytes: &[u8]) -> Result<T, Damaged>
 }
 
 /// The number of kinds of [`Event`](crate::lock::past::Event) that this version knows.
-const EVENTS: u8 = 3;
+const EVENTS: u8 = 4;
 
 /// Decodes an entry of a history; `None` if a later version has written it about something else.
 pub(in crate::store) fn decode_entry(bytes: &[u8]) -> Result<Option<Entry>, Damaged> {
@@ -118,12 +144,11 @@ mod tests {
     use super::*;
     use crate::lock::index::{Child, Entry as Claimed, Node, Rank, Tree};
     use crate::lock::mode::{Mode, Modes};
-    use crate::lock::past::{Ended, Ending, Event};
+    use crate::lock::past::{Ended, Ending, Event, Origin};
     use crate::lock::records::{ClaimRecord, Phase, ResourceState, Revocation};
-    use crate::lock::request::{Claim, Job, Process, SessionId, Terms};
+    use crate::lock::request::{Claim, Job, Owner, Process, SessionId, Terms};
     use crate::lock::resource::Resource;
     use crate::lock::span::Span;
-    use crate::system::clock::StoreTime;
 
     fn session() -> Session {
         let us = Duration::from_micros;
@@ -146,6 +171,7 @@ mod tests {
                 command: vec!["a b".into()],
                 owner: Some("owner".into()),
                 reason: None,
+                lasts_for: None,
             },
             revoked: None,
             later: Vec::new(),
@@ -156,6 +182,7 @@ mod tests {
     fn session_record_round_trips() {
         let mut session = session();
         assert_eq!(decode_open(&encode_open(&session)), Ok(session.clone()));
+        session.job.remember = Some(Duration::from_secs(9));
         session.revoked = Some(Revocation { at: StoreTime::from_micros(7), by: session.process.clone() });
         assert_eq!(decode_open(&encode_open(&session)), Ok(session));
     }
@@ -165,8 +192,18 @@ mod tests {
         let later = vec![(200, vec![1, 2, 3]), (201, Vec::new())];
         let session = Session { later: later.clone(), ..session() };
         assert_eq!(decode_open(&encode_open(&session)), Ok(session));
-        let past = Past { later, ..Past::default() };
+        let past = Past { later, waits: vec![300, 301], bound: StoreTime::from_micros(9), ..Past::default() };
         assert_eq!(decode_open(&encode_open(&past)), Ok(past));
+    }
+
+    #[test]
+    fn process_of_a_hold_is_an_optional_field_of_its_session() {
+        let mut session = session();
+        session.process.lasts_for = Some(Owner { pid: 9, started: 1 << 40 });
+        let bytes = encode_open(&session);
+        assert_eq!(decode_open(&bytes), Ok(session.clone()));
+        session.process.lasts_for = None;
+        assert!(bytes.starts_with(&encode_open(&session)), "the other bytes stay");
     }
 
     #[test]
@@ -179,6 +216,7 @@ mod tests {
             granted: None,
             ended: Ended::At(StoreTime::default()),
             token: None,
+            origin: Origin { job: "j".into(), is_named: true, is_nested: false },
             later: vec![(9, vec![9])],
         };
         let mut bytes = encode_open(&entry);

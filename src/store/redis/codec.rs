@@ -20,7 +20,7 @@ use super::scripts::{self, Script};
 use crate::lock::mode::Mode;
 use crate::lock::op::Change;
 use crate::lock::past::{End, Ending};
-use crate::lock::request::{self, Job, Process, Request, SessionId};
+use crate::lock::request::{self, Job, Owner, Process, Request, SessionId};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::system::clock::{StoreTime, micros};
@@ -204,7 +204,7 @@ impl Call {
     pub fn release_after(session: SessionId, resources: Vec<Resource>, end: Option<End>, job: &Job) -> Self {
         let is_lost = end.is_some_and(|end| end.ending == Ending::Lost);
         let is_success = end.is_some_and(|end| end.is_success);
-        let is_remembered = job.once_per.is_some() || job.is_named && is_success;
+        let is_remembered = job.once_per.is_some() || job.is_named && is_success || job.remember.is_some();
         let arguments = vec![
             Argument::Session(session),
             Argument::Text(end.map(|end| end.ending.to_string()).unwrap_or_default()),
@@ -407,8 +407,14 @@ impl Call {
 
 /// The process as text, which the scripts only store.
 fn process(process: &Process) -> String {
-    let Process { host, pid, user, command, owner, reason } = process;
-    serde_json::to_string(&(host, pid, user, command, owner, reason)).expect("text and numbers are valid JSON")
+    let Process { host, pid, user, command, owner, reason, lasts_for } = process;
+    match lasts_for {
+        None => serde_json::to_string(&(host, pid, user, command, owner, reason)),
+        Some(Owner { pid: last, started }) => {
+            serde_json::to_string(&(host, pid, user, command, owner, reason, (last, started)))
+        }
+    }
+    .expect("text and numbers are valid JSON")
 }
 
 #[cfg(test)]
@@ -452,6 +458,7 @@ mod tests {
             command: vec!["a b".into(), "ü\n".into()],
             owner: Some("o".into()),
             reason: None,
+            lasts_for: None,
         };
         let request = Request {
             session: SessionId([0x1A; 16]),
@@ -481,10 +488,10 @@ mod tests {
         let id = "1a".repeat(16);
         // Numbers, and bytes behind their lengths.
         let fixed = [
-            "\\x9f\\x03\\xcf\\x00\\x10\\x00\\x00\\x00\\x00\\x00\\x00",
+            "\\xdc\\x00\\x10\\x03\\xcf\\x00\\x10\\x00\\x00\\x00\\x00\\x00\\x00",
             &format!("\\xd9)ns:{{a}}:w:{id}\\xd9@{}{}", "02".repeat(16), "03".repeat(16)),
             &format!("\\xd9%{} ", r#"["h\"",7,"u",["a b","ü\n"],"o",null]"#.as_bytes().escape_ascii()),
-            r"\xa1j\x01\x92\x06\x07\x01\x01\x05\x00\x01\x91\xa1p",
+            r"\xa1j\x01\x92\x06\x07\x01\x01\x05\x00\x01\x91\xa1p\x00",
         ]
         .concat();
         let claims = [

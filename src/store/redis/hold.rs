@@ -3,6 +3,7 @@
 //! Only the release before the exit and the look at holders block, each with a limit.
 
 use std::os::fd::BorrowedFd;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,11 +14,12 @@ use super::codec::{Call, LISTING_MAX, REPLY_MAX, ScriptReply, Setting};
 use super::conversation::{Exchange, HoldConversation, Release};
 use super::interface::{Conversation, Transport as _};
 use super::reading;
+use super::survey::survey_past;
 use super::target::{Kind, Target};
 use super::transport::blocking;
 use super::transport::route::Route;
 use crate::lock::deadlock::Reading;
-use crate::lock::past::End;
+use crate::lock::past::{End, Remembered};
 use crate::lock::request::Request;
 use crate::lock::resource::Resource;
 use crate::store::error::Error;
@@ -166,6 +168,10 @@ impl Handle for RedisHold {
 
     fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
         reading::read(self.client(resources.len()), resources)
+    }
+
+    fn history(&mut self, name: &Resource, entries: u32) -> Result<Vec<Remembered>, Error> {
+        Ok(survey_past(self.client(1), slice::from_ref(name), entries, &mut Vec::new())?)
     }
 
     fn news(&mut self) -> Option<String> {

@@ -7,6 +7,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem::{MaybeUninit, zeroed};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::{io, ptr};
 
 use rustix::process::Pid;
@@ -26,6 +27,24 @@ const SIGNAL: c_int = 50;
 pub(crate) fn expect() -> io::Result<()> {
     std::mem::forget(block(&[SIGNAL])?);
     Ok(())
+}
+
+/// A descriptor that is readable when an announcement has come.
+///
+/// # Errors
+/// The kernel's.
+pub(super) fn descriptor() -> io::Result<OwnedFd> {
+    // SAFETY: the calls write to this variable, which lives longer than the calls, and a
+    // descriptor that signalfd returns belongs to nobody else.
+    unsafe {
+        let mut awaited: libc::sigset_t = zeroed();
+        libc::sigemptyset(&raw mut awaited);
+        libc::sigaddset(&raw mut awaited, SIGNAL);
+        match libc::signalfd(-1, &raw const awaited, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
+            -1 => Err(io::Error::last_os_error()),
+            descriptor => Ok(OwnedFd::from_raw_fd(descriptor)),
+        }
+    }
 }
 
 /// Whether the release of this session was announced, and not taken back.

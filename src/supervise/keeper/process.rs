@@ -17,6 +17,7 @@ use rustix::process::{
     set_parent_process_death_signal, test_kill_process, waitpid,
 };
 
+use crate::lock::request::Owner;
 use crate::show::failure::Failure;
 use crate::supervise::event::{Ended, Sender, Signal, Stop};
 use crate::supervise::signals::{Arrival, Signals, hold_back_all};
@@ -33,6 +34,7 @@ pub(super) const NAME: &std::ffi::CStr = c"lock-keeper";
 /// The process that a lock is kept for.
 #[derive(Debug)]
 pub(crate) struct Watched {
+    pid: Pid,
     /// A pidfd, which never means another process.
     life: OwnedFd,
     /// The signal that tells it of a loss, if any.
@@ -58,7 +60,7 @@ impl Watched {
             }
         };
         let may_signal = test_kill_process(pid);
-        let watched = Self { life, signal };
+        let watched = Self { pid, life, signal };
         // A process that has not ended by now is the one that was asked about.
         match may_signal {
             _ if watched.has_ended() => Err(none()),
@@ -73,6 +75,13 @@ impl Watched {
     /// A descriptor that is readable when the process has ended.
     pub(super) fn descriptor(&self) -> &OwnedFd {
         &self.life
+    }
+
+    /// The process for the record of a session, if /proc shows it.
+    pub(crate) fn identity(&self) -> Option<Owner> {
+        let started = processes::stat(self.pid).ok()?.process.started;
+        let pid = u32::try_from(self.pid.as_raw_nonzero().get()).ok()?;
+        Some(Owner { pid, started }).filter(|_| !self.has_ended())
     }
 
     fn has_ended(&self) -> bool {
@@ -111,6 +120,8 @@ pub(crate) struct Caller {
 /// The keeper before it detaches.
 pub(crate) struct Attached {
     caller: Pid,
+    /// The parent of the caller, which reads what the keeper prints.
+    reader: Option<Pid>,
     report: PipeWriter,
     inherited: Vec<RawFd>,
 }
@@ -121,7 +132,7 @@ pub(crate) struct Attached {
 /// The kernel's.
 pub(crate) fn split(inherited: Vec<RawFd>) -> io::Result<Side> {
     let (read, write) = io::pipe()?;
-    let caller = getpid();
+    let (caller, reader) = (getpid(), getppid());
     // The keeper may print before this process installs its signals. A signal in between would end
     // this process as if nothing were printed.
     let held_back = hold_back_all()?;
@@ -134,7 +145,7 @@ pub(crate) fn split(inherited: Vec<RawFd>) -> io::Result<Side> {
             // Signals of the terminal reach the caller, which passes them on.
             rustix::process::setsid()?;
             rename();
-            let attached = Attached { caller, report: write, inherited };
+            let attached = Attached { caller, reader, report: write, inherited };
             attached.check_caller()?;
             Ok(Side::Keeper(attached))
         }
@@ -188,10 +199,17 @@ impl Attached {
     /// Lets the keeper live on when the caller ends.
     ///
     /// # Errors
-    /// The caller has been killed.
+    /// The caller has been killed, or the process that has started it has ended: nobody would know
+    /// of the lock.
     pub(crate) fn outlive_caller(&self) -> io::Result<()> {
         set_parent_process_death_signal(None)?;
-        self.check_caller()
+        self.check_caller()?;
+        match processes::stat(self.caller) {
+            Ok(caller) if caller.parent != self.reader => {
+                Err(io::Error::other("the process that started 'rlock acquire' has ended"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check_caller(&self) -> io::Result<()> {

@@ -37,6 +37,8 @@ impl Starting {
             | Event::Busy { .. }
             | Event::Denied(_)
             | Event::Deadlock
+            | Event::NoRoom
+            | Event::Room
             | Event::NotNested => Next::nothing(),
             Event::CommandStopped(_) | Event::Ended(_) | Event::RestEnded | Event::Released => Next::nothing(),
             Event::Ready | Event::SpareEnded(_) | Event::SpareFailed | Event::AlreadyDone | Event::Tick => {
@@ -160,7 +162,7 @@ impl Running {
             }
             Event::CommandStopped(_) | Event::Tick | Event::Queued | Event::OutOfReach => Next::nothing(),
             Event::Busy { .. } | Event::AlreadyDone => Next::nothing(),
-            Event::Denied(_) | Event::Deadlock | Event::NotNested => Next::nothing(),
+            Event::Denied(_) | Event::Deadlock | Event::NotNested | Event::NoRoom | Event::Room => Next::nothing(),
             Event::Started | Event::HandedOver | Event::StartFailed(_) => Next::nothing(),
             Event::RestEnded | Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),
         }
@@ -291,6 +293,7 @@ impl Stopping {
             Event::Ended(_) => Next::Enter(State::Clearing(self.last_time), vec![Action::Reap, Action::AwaitRest]),
             Event::Queued | Event::OutOfReach | Event::Busy { .. } | Event::AlreadyDone => Next::nothing(),
             Event::Denied(_) | Event::Deadlock | Event::NotNested | Event::Lost => Next::nothing(),
+            Event::NoRoom | Event::Room => Next::nothing(),
             Event::StoreFailed | Event::Started | Event::HandedOver | Event::StartFailed(_) => Next::nothing(),
             Event::CommandStopped(_) | Event::RestEnded | Event::Released | Event::Tick => Next::nothing(),
             Event::Ready | Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),

@@ -4,6 +4,7 @@
 use super::super::event::{Consequence, Ended, Stop};
 use super::*;
 
+mod at_gate;
 mod draining;
 mod life;
 mod limits;
@@ -35,6 +36,7 @@ fn settings(group: Group) -> Settings {
         skip: Skip::Never,
         has_spare: false,
         has_else: false,
+        has_gate: false,
         sums_up: false,
         deadlock_timeout: None,
     }

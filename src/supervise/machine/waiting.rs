@@ -33,6 +33,7 @@ fn before_grant(event: Event, settings: &Settings) -> Next {
         Event::Signal { signal: Signal::Tstp, .. } => Next::Stay(vec![Action::StopSelf(Stop::Tstp)]),
         Event::Signal { signal, sender } => cancel(signal, sender),
         Event::Queued | Event::OutOfReach | Event::NotNested | Event::Tick => Next::nothing(),
+        Event::NoRoom | Event::Room => Next::nothing(),
         Event::Started | Event::HandedOver | Event::StartFailed(_) | Event::Ready => Next::nothing(),
         Event::CommandStopped(_) | Event::Ended(_) => Next::nothing(),
         Event::RestEnded | Event::Released | Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),
@@ -41,7 +42,7 @@ fn before_grant(event: Event, settings: &Settings) -> Next {
 
 /// The end of a busy request. A skip is silent unless rlock is verbose, but not for ever. The work
 /// of `--else` gets the busy line instead of the user.
-fn busy(skipped_for: Option<Duration>, settings: &Settings) -> Next {
+pub(super) fn busy(skipped_for: Option<Duration>, settings: &Settings) -> Next {
     let is_skipped = match settings.skip {
         Skip::Always => true,
         // A store that cannot count the skips must not silence them for ever.
@@ -62,7 +63,7 @@ fn store_failed() -> Next {
 }
 
 /// A request in the queue.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Wait {
     /// When the wait is over.
     over_at: Option<Boottime>,
@@ -112,6 +113,22 @@ impl Wait {
         }
     }
 
+    /// A wait that ends now, without a line about it.
+    pub(super) fn until(now: Boottime) -> Self {
+        Self { over_at: Some(now), shown: Shown::Never, reach: Reach::Answers, look_at: None }
+    }
+
+    /// The rest of the wait behind a grant, which no deadlock can keep. The line on the terminal
+    /// was hidden at the grant.
+    pub(super) fn at_gate(&self, now: Boottime) -> Self {
+        let shown = if self.shown == Shown::Line { Shown::LineFrom(now) } else { self.shown };
+        Self { shown, reach: Reach::Answers, look_at: None, ..*self }
+    }
+
+    pub(super) fn is_on_terminal(&self) -> bool {
+        self.shown == Shown::Line
+    }
+
     pub(super) fn next_timeout(&self) -> Option<Boottime> {
         let show_at = match self.shown {
             Shown::LineFrom(at) | Shown::LogFrom(at) | Shown::LogAgain(at) => Some(at),
@@ -157,7 +174,7 @@ impl Wait {
     }
 
     /// What is due before the wait is over.
-    fn tick(&mut self, now: Boottime, settings: &Settings) -> Vec<Action> {
+    pub(super) fn tick(&mut self, now: Boottime, settings: &Settings) -> Vec<Action> {
         if is_over(self.look_at, now) {
             self.look_at = Some(now + LOOK_EVERY);
             return if self.reach == Reach::Answers { vec![Action::Look] } else { vec![] };

@@ -12,10 +12,12 @@ use crate::lock::deadlock::Detector;
 use crate::lock::past::{End, Streak};
 use crate::lock::records::{Phase, Session};
 use crate::lock::request::Claim;
+use crate::lock::resource::Resource;
 use crate::show::failure::Failure;
 use crate::show::messages::Messages;
+use crate::show::turn::{self, Runs};
 use crate::store::{self, Grant, Handle, Obstruction, Released, Standing};
-use crate::system::clock::Boottime;
+use crate::system::clock::{Boottime, StoreTime};
 
 pub(super) struct Request<'a> {
     handle: &'a mut dyn Handle,
@@ -73,6 +75,12 @@ impl<'a> Request<'a> {
     /// Lists the sessions that the request conflicts with.
     pub(super) fn inspect(&mut self) -> Result<Vec<Obstruction>, store::Error> {
         self.handle.inspect()
+    }
+
+    /// The past holds of a resource, as far as the store tells them.
+    pub(super) fn runs(&mut self, name: &Resource) -> Option<Runs> {
+        let found = self.handle.history(name, turn::ENTRIES).ok()?;
+        Some(Runs::of(&found.first()?.entries, StoreTime::of_machine()))
     }
 
     /// Asks the store for the state of the request, as long as that may change.

@@ -160,6 +160,7 @@ const SETTINGS: Settings = Settings {
     skip: Skip::Never,
     has_spare: false,
     has_else: false,
+    has_gate: false,
     sums_up: false,
     deadlock_timeout: None,
 };
@@ -176,7 +177,15 @@ fn task(argv: &[&str], settings: Settings) -> Task {
     let command = CommandSpec { argv: argv.iter().map(OsString::from).collect(), session: "5e55".to_owned() };
     let claim = Claim { resource: Resource::new("k").unwrap(), mode: Mode::Write, span: Span::Whole, slots: None };
     let (related, has_leases) = (Vec::new(), false);
-    let messages = Messages { claims: vec![claim], related, has_leases, is_stopped: |_| false, is_above: |_, _| false };
+    let messages = Messages {
+        claims: vec![claim],
+        related,
+        has_leases,
+        is_stopped: |_| false,
+        is_above: |_, _| false,
+        owner_above: |_| None,
+        runs: None,
+    };
     let report = Report::new(Boottime::now(), Vec::new());
     Task {
         command,
@@ -188,6 +197,7 @@ fn task(argv: &[&str], settings: Settings) -> Task {
         detector: None,
         notify: None,
         owner: None,
+        gate: None,
     }
 }
 

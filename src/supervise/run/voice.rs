@@ -35,6 +35,8 @@ pub(super) struct Voice<'a> {
     place: Option<String>,
     /// The sessions that were in the way at the store's last answer.
     obstructions: Vec<Obstruction>,
+    /// What the request waits for at the gate, if it is there.
+    gate: Option<String>,
     /// The process whose newer request has superseded this one.
     superseded_by: Option<Box<Process>>,
     /// The skips of the job in a row, if this request is one of them.
@@ -67,6 +69,7 @@ impl<'a> Voice<'a> {
             reported: None,
             place: None,
             obstructions: Vec::new(),
+            gate: None,
             superseded_by: None,
             streak: None,
             failure: None,
@@ -135,6 +138,32 @@ impl<'a> Voice<'a> {
         self.line.show(&text, &mut self.outbox);
     }
 
+    /// Notes what the request waits for at the gate, or that it does not wait there.
+    pub(super) fn note_gate(&mut self, why: Option<&str>) {
+        self.has_waited |= why.is_some();
+        self.gate = why.map(str::to_owned);
+    }
+
+    pub(super) fn is_at_gate(&self) -> bool {
+        self.gate.is_some()
+    }
+
+    /// Shows on the terminal what the request waits for at the gate.
+    pub(super) fn show_gate(&mut self) {
+        if let Some(why) = &self.gate {
+            self.line.show(&format!("rlock: {why}"), &mut self.outbox);
+        }
+    }
+
+    /// Prints what the request waits for at the gate.
+    pub(super) fn report_gate(&mut self, waited: Duration) {
+        let limit = self.settings.wait.map(|limit| format!(" of {}", messages::in_seconds(limit))).unwrap_or_default();
+        if let Some(why) = self.gate.clone() {
+            self.reported = Some(None);
+            self.say(&format!("{why}; {}{limit}", messages::in_seconds(waited)));
+        }
+    }
+
     pub(super) fn hide_waiting(&mut self) {
         self.line.hide(&mut self.outbox);
     }
@@ -183,10 +212,11 @@ impl<'a> Voice<'a> {
 
     fn why_busy(&self) -> String {
         // The length of the wait that is over, if there was one.
-        let waited = self.settings.wait.filter(|_| self.has_waited);
-        match &self.superseded_by {
-            Some(by) => self.messages.superseded(by, waited),
-            None => self.messages.in_the_way(&self.obstructions, waited),
+        let waited = self.settings.wait.filter(|wait| self.has_waited && !wait.is_zero());
+        match (&self.superseded_by, &self.gate) {
+            (Some(by), _) => self.messages.superseded(by, waited),
+            (None, Some(why)) => format!("{why}{}", messages::after(waited)),
+            (None, None) => self.messages.in_the_way(&self.obstructions, waited),
         }
     }
 

@@ -69,8 +69,11 @@ fn release_cost_does_not_depend_on_the_waiters_elsewhere(kind: Kind) {
 fn claim_cost_does_not_depend_on_the_number_of_holders(kind: Kind) {
     let server = Server::start(kind);
     let mut clients = Clients::new(&server, "crowd", Wake::Nobody);
-    // The server must know every script before the count starts.
-    clients.acquire(0, Read, "[0,1]");
+    // The server must know every script before the count starts, and have the entry that all of
+    // these waiters share.
+    clients.acquire(0, Write, "");
+    assert!(is_waiting(&clients.acquire(1, Write, "")));
+    clients.release(1);
     clients.release(0);
     let mut counted = Vec::new();
     let mut held = 0;

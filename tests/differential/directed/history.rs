@@ -22,6 +22,7 @@ on_each_server!(
     oldest_of_too_many_jobs_is_forgotten,
     success_is_kept_for_the_longest_period_that_was_asked,
     success_of_a_month_is_kept_beside_later_runs,
+    what_a_run_asks_to_remember_is_kept_beside_later_runs,
     full_server_keeps_no_history,
     history_of_a_busy_resource_lasts,
     resource_without_entries_leaves_no_key_of_its_history,
@@ -328,6 +329,39 @@ fn success_is_kept_for_the_longest_period_that_was_asked(kind: Kind) {
     assert_eq!(jobs.len(), JOBS_MAX);
     assert!(jobs.contains_key("7") && !jobs.contains_key("0"), "7 is kept for longer, and 0 comes first of the others");
     assert_eq!(jobs["7"].period, us(200));
+}
+
+/// "`exec --remember DUR`: how long the name's last success, totals and entries stay."
+fn what_a_run_asks_to_remember_is_kept_beside_later_runs(kind: Kind) {
+    let server = Server::shared(kind);
+    let mut clients = Clients::new(&server, "remember", Wake::Nobody);
+    let [state, .., past] = clients.side.keys(&resource());
+    let days_left = |clients: &mut Clients| {
+        [&state, &past].map(|key| {
+            let ttl: i64 = redis::cmd("PTTL").arg(key).query(&mut clients.side.connection).unwrap();
+            (ttl + HOUR) / (24 * HOUR)
+        })
+    };
+    let job = Job { remember: Some(Duration::from_secs(90 * 24 * 3600)), ..Job::default() };
+    let asks = Request { job: job.clone(), ..request(1, Write, "") };
+    assert!(is_granted(&clients.side.call(Call::acquire(&asks, 0, false))));
+    let end = End { ending: Ending::Exit(1), is_success: false };
+    clients.side.call(Call::release_after(id(1), vec![resource()], Some(end), &job));
+    assert_eq!(days_left(&mut clients), [90; 2]);
+    clients.advance(Duration::from_secs(10 * 24 * 3600));
+    clients.acquire(2, Write, "");
+    clients.end(2, "exit 0", 32);
+    assert_eq!(days_left(&mut clients), [80; 2], "after a run on the fast path");
+    clients.acquire(3, Write, "");
+    clients.acquire(4, Write, "");
+    clients.end(3, "exit 0", 32);
+    clients.renew(4, false);
+    clients.end(4, "exit 0", 32);
+    assert_eq!(days_left(&mut clients), [80; 2], "after a wait");
+    clients.advance(Duration::from_secs(79 * 24 * 3600));
+    clients.acquire(5, Write, "");
+    clients.end(5, "exit 0", 32);
+    assert_eq!(days_left(&mut clients), [7; 2]);
 }
 
 /// The later runs end on the fast path.

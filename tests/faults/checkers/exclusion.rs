@@ -1,4 +1,4 @@
-//! Commands whose claims conflict do not overlap.
+//! Commands whose claims conflict do not overlap (invariant 1 of the lock table).
 //!
 //! The checker sweeps over the holds of each resource in the order of their starts, and compares
 //! only holds of the same time.

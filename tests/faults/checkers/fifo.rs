@@ -1,4 +1,4 @@
-//! Requests that conflict are granted first come, first served.
+//! Requests that conflict are granted first come, first served (invariant 3 of the lock table).
 //!
 //! A request that was made after another run printed that it waits is behind that run in the queue.
 //! The later request must not start while the earlier one waits. Nested requests may go first, and

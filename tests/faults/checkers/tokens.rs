@@ -1,4 +1,4 @@
-//! Tokens rise with time.
+//! Tokens rise with time (invariant 4 of the lock table).
 //!
 //! - Of two runs that conflict, the run that started after the end of the other one has the higher
 //!   token. A run that lost its lease is excepted, because its grant may be older than its start.

@@ -1,4 +1,4 @@
-//! No run waits while no command runs.
+//! No run waits while no command runs (invariant 2 of the lock table).
 //!
 //! Resources that a run claimed together form a group. While a command of a group runs, other runs
 //! of the group may have to wait. So the checker looks for idle periods, in which a run waited and

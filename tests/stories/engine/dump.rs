@@ -60,6 +60,7 @@ pub(super) fn history(found: Option<&Remembered>) -> String {
             Event::Ended(ending) => format!("{ending:?}").to_lowercase(),
             Event::Skipped(count) => format!("skipped {count}"),
             Event::Done(count) => format!("done {count}"),
+            Event::Waited { how, count, .. } => format!("{} {count}", how.as_str()),
         };
         format!("{} {event}", entry.process.command.last().map_or("", String::as_str))
     };

@@ -69,7 +69,7 @@ const TMPFS: u32 = 0x0102_1994;
 
 /// The directory in which all processes of this user on this host meet. Only the host and the uid
 /// determine it, never the environment.
-pub(super) fn default() -> Result<PathBuf, Error> {
+pub(in crate::store::embedded) fn default() -> Result<PathBuf, Error> {
     let uid = geteuid();
     if uid.is_root() {
         if rustix::fs::stat(RUN).is_ok_and(|run| only_root_writes(&run)) {

@@ -44,3 +44,19 @@ fn store_hears_nothing_of_a_request_before_its_instant() {
     thread::sleep(from - Boottime::now());
     assert_eq!(late.check().unwrap(), Standing::Waiting);
 }
+
+/// `--skip-ok` decides by the streak whether a busy job counts as failed.
+#[test]
+fn request_that_is_given_up_before_the_lock_is_free_counts_as_busy() {
+    let lab = Lab::new();
+    let (standing, _holder) = lab.open().ask(1);
+    assert!(is_granted(&standing));
+    let stopped = lab.stop();
+    let mut hasty = request(2, Mode::Write, None);
+    hasty.job.skips = true;
+    let mut hasty = lab.handle(hasty);
+    assert_eq!(hasty.check().unwrap(), Standing::Asking);
+    drop(stopped);
+    let given_up = hasty.give_up().unwrap();
+    assert!(matches!(&given_up, Standing::Busy { streak: Some(streak), .. } if streak.count == 1), "{given_up:?}");
+}

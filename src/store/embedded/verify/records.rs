@@ -1,5 +1,5 @@
 //! Checks the records of a table: each record is valid, and its statements about other records are
-//! true.
+//! true (invariants 5 and 7 of the lock table).
 
 use std::collections::{HashMap, HashSet};
 

@@ -32,9 +32,10 @@ pub(super) fn optional_micros(of: Option<Duration>) -> u64 {
 /// Packs the part of a request's records that never changes.
 pub(super) fn fixed(fixed: &Fixed, channel: &str) -> Vec<u8> {
     let mut packed = ByteBuf::new();
-    let Job { name, is_named, once_per, skips, hold_at_least, keep_for, is_acquire, history, held_above, .. } =
-        &fixed.job;
-    array(&mut packed, 15);
+    let Job {
+        name, is_named, once_per, skips, hold_at_least, keep_for, is_acquire, history, held_above, remember, ..
+    } = &fixed.job;
+    array(&mut packed, 16);
     length(&mut packed, fixed.terms.claim);
     length(&mut packed, fixed.terms.heartbeat);
     bytes(&mut packed, channel.as_bytes());
@@ -53,6 +54,7 @@ pub(super) fn fixed(fixed: &Fixed, channel: &str) -> Vec<u8> {
     number(&mut packed, (*is_acquire).into());
     array(&mut packed, held_above.len());
     held_above.iter().for_each(|name| bytes(&mut packed, name.as_str().as_bytes()));
+    number(&mut packed, optional_micros(*remember));
     packed.into_vec()
 }
 

@@ -161,10 +161,10 @@ if is_without_place(at[1], own) then
 end
 
 -- Counts the request as busy on each of its resources. Returns the streak of its job on the first.
-local function count_busy()
+local function count_busy(how)
   local first
   for i = 1, #at do
-    local streak = note_busy(at[i], own, pack(lists[at[i]]))
+    local streak = note_busy(at[i], own, pack(lists[at[i]]), how, math.max(at[i].now - waited, 0))
     first = first or streak
   end
   return first
@@ -175,7 +175,7 @@ for i = 1, #at do
   newer = newer or superseded_by(at[i], own, place)
 end
 if newer then
-  return finish({ 'superseded', count_busy(), newer })
+  return finish({ 'superseded', count_busy('superseded'), newer })
 end
 
 local place_before = place
@@ -227,7 +227,7 @@ end
 
 if in_the_way and not wait then
   settle(freed)
-  reply = { 'busy', count_busy() }
+  reply = { 'busy', count_busy('busy') }
   for i = 1, #at do
     reply[i + 2] = listing(at[i], lists[at[i]], passed)
   end

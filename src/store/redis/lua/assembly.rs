@@ -149,6 +149,10 @@ fn shared() -> Vec<(&'static str, String)> {
         // The time for which an unused resource keeps its history and what it remembers of jobs.
         ("KEEP", micros(tables::RETENTION)),
         ("KEEP_MS", millis(tables::RETENTION)),
+        // How many entries of the history tell of requests without a grant.
+        ("WAITS_MAX", tables::WAITS_MAX.to_string()),
+        ("WAITS_SHARE", tables::WAITS_SHARE.to_string()),
+        ("WAITS_APART", micros(tables::WAITS_APART)),
         // The longest period for which a success is kept, and how far the clock of a machine may be
         // ahead of the server's, so that its calendar counts.
         ("PERIOD_MAX", micros(tables::PERIOD_MAX)),

@@ -26,7 +26,8 @@ if not own or own[HELD] > WAITS then
 end
 local reply, freed = { 'busy' }, {}
 for i = 1, #at do
-  local streak = note_busy(at[i], own, pack(at[i].records[session][CLAIMS]))
+  local its = at[i].records[session]
+  local streak = note_busy(at[i], its, pack(its[CLAIMS]), 'busy', its[ASKED])
   reply[2] = reply[2] or streak
 end
 leave({ session }, nil, freed)

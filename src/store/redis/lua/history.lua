@@ -24,7 +24,7 @@ for i = 1, n do
     end
     local remembered = {
       past[OUTCOME], jobs, past[ENDED], past[ENTERED], past[SUCCEEDED], past[ENDS], past[HELD_FOR], counters[WAITED],
-      counters[BUSY], counters[LOST], counters[EXPIRED],
+      counters[BUSY], counters[LOST], counters[EXPIRED], past[BOUND],
     }
     reply[#reply + 1] = { ARGV[5 + i], remembered, entries }
     left = left - #jobs
@@ -37,9 +37,10 @@ for i = 1, n do
         -- An h without an entry has an empty one.
         if list[j] ~= '' then
           local entry = { struct.unpack(ENTRY_HEAD, list[j]) }
-          entry[#entry], entry[#entry + 1] = unpacked(sub(list[j], entry[#entry]))
+          local claims, fixed, is_nested = unpacked(sub(list[j], entry[#entry]))
+          entry[#entry], entry[#entry + 1], entry[#entry + 2] = claims, fixed, is_nested
           entries[#entries + 1] = entry
-          left = left - CLAIM * #entry[#entry - 1]
+          left = left - CLAIM * #claims
         end
         at, left = at + 1, left - 1
         if left <= 0 then

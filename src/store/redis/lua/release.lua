@@ -38,6 +38,7 @@ end
 -- Gives back the grant of a sole holder.
 local function release_alone(s, h, token, seq, past, since, request)
   local asked, times, ended, is_remembered = since, 1, past[ENDED], outcome ~= '' and limit > 0
+  local bound = past[BOUND]
   count_end(past, since)
   if outcome ~= '' then
     note_outcome(past, outcome, success)
@@ -46,7 +47,7 @@ local function release_alone(s, h, token, seq, past, since, request)
   leave_alone(s, token, seq, past)
   if is_remembered and not is_full then
     local entry = entry_of(outcome, times, asked, since, token, request)
-    remember(h, limit, ended, entry)
+    remember(h, limit, ended, entry, bound)
   end
 end
 
@@ -151,7 +152,7 @@ if counters and not walks and counters.w and not counters.nested and counters.se
     note_outcome(r.parsed_past, outcome, success)
     r.parsed_past[ENTERED] = r.parsed_past[ENTERED] + 1
     put_state(r)
-    remember(KEYS[7], limit, ended, entry)
+    remember(KEYS[7], limit, ended, entry, r.parsed_past[BOUND])
     return { 'released', freed[TOKEN] }
   end
 end
@@ -211,6 +212,11 @@ end
 local reply, freed = { 'released' }, {}
 for i = 1, #claims do
   reply[i + 1] = claims[i][TOKEN]
+end
+for i = 1, own[HELD] == WAITS and #at or 0 do
+  local its = at[i].records[session]
+  now = at[i].now
+  enter_wait(at[i], its, pack(its[CLAIMS]), 'left', its[ASKED])
 end
 leave({ session }, nil, freed, 'released', run)
 settle(freed)

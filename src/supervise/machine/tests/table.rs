@@ -29,6 +29,8 @@ pub(super) fn every_event() -> Vec<Event> {
     events.extend([Event::Deadlock, Event::NotNested, Event::Revoked { deadline: Some(LATE) }]);
     events.extend([
         Event::StoreFailed,
+        Event::NoRoom,
+        Event::Room,
         Event::Started,
         Event::Ready,
         Event::HandedOver,
@@ -59,6 +61,7 @@ fn expected(event: Event, leased: bool) -> [String; 14] {
         Event::Queued          => row(["",         "",      "ShowWaiting", "",     "",        "",       "",      "",         "",       "",          "",       "",     "",      ""]),
         Event::OutOfReach      => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",       "",     "",      ""]),
         Event::Granted { .. }  => row(["Start",    "Start", "HideWaiting, Start", "Start", "Start", "",      "",      "",         "",       "",          "",       "",     "",      ""]),
+        Event::NoRoom | Event::Room => row([""; 14]),
         Event::Started         => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",       "",     "",      ""]),
         Event::Ready           => row(["",         "",      "",            "",     "",        "",       "ReleaseEarly", "ReleaseEarly", "", "",      "",       "",     "",      ""]),
         Event::HandedOver      => row(["",         "",      "",            "",     "",        "Exit(0)", "",     "",         "",       "",          "",       "",     "",      ""]),
@@ -164,6 +167,7 @@ fn draining(event: Event) -> &'static str {
         Event::StoreFailed      => "Warn",
         Event::RestEnded        => "Release",
         Event::Queued | Event::OutOfReach | Event::Granted { .. } | Event::Denied(_) | Event::Deadlock | Event::NotNested => "",
+        Event::NoRoom | Event::Room => "",
         Event::Started | Event::HandedOver | Event::StartFailed(_) | Event::Ready | Event::Released    => "",
         Event::Busy { .. } | Event::AlreadyDone | Event::CommandStopped(_) | Event::Ended(_)           => "",
         Event::SpareEnded(_) | Event::SpareFailed | Event::Tick                                        => "",
@@ -217,7 +221,7 @@ fn expected_late(event: Event) -> [String; 7] {
         Event::RestEnded                                => row(["",         "",           "",             "",       "",          "",       "Release, Exit(76)"]),
         Event::HandedOver                               => row(["Exit(0)",  "",           "",             "",       "",          "",       ""]),
         Event::SpareEnded(_) | Event::SpareFailed       => row([""; 7]),
-        Event::NotNested                                => row([""; 7]),
+        Event::NotNested | Event::NoRoom | Event::Room  => row([""; 7]),
         Event::StartFailed(_) => {
             let failed = "ReportFailure, Release, Exit(127)";
             row([failed, "", "", "", "", "", ""])

@@ -2,9 +2,11 @@
 
 use redis::Value;
 
-use super::value::{self, ending, instant, length, list, mode, name, number, process, small, span, streak, text};
+use super::value::{self, ending, instant, length, list, mode, name, number, small, span, streak, text};
 use crate::lock::mode::Mode;
-use crate::lock::past::{Ended, EndingError, Entry, Event, JobPast, Past, Remembered, Spared, Superseded, Totals};
+use crate::lock::past::{
+    Ended, EndingError, Entry, Event, JobPast, Origin, Past, Remembered, Spared, Superseded, Totals, WaitEnd,
+};
 use crate::lock::request::Claim;
 use crate::lock::resource::Resource;
 use crate::system::clock::StoreTime;
@@ -12,7 +14,7 @@ use crate::system::clock::StoreTime;
 pub(super) fn remembered(value: &Value) -> Option<Remembered> {
     let [resource, past, entries] = list(value)? else { return None };
     let resource = name(resource)?;
-    let [outcome, jobs, ended, entered, success, ends, held, waited, busy, lost, expired] = list(past)? else {
+    let [outcome, jobs, ended, entered, success, ends, held, waited, busy, lost, expired, bound] = list(past)? else {
         return None;
     };
     let listed = list(entries)?;
@@ -31,6 +33,7 @@ pub(super) fn remembered(value: &Value) -> Option<Remembered> {
             waited: length(waited)?,
             held: length(held)?,
         },
+        bound: instant(bound)?,
         ring: entered.saturating_sub(listed.len() as u64)..entered,
         ..Past::default()
     };
@@ -66,23 +69,30 @@ fn job(value: &Value) -> Option<(String, JobPast)> {
 
 /// An entry; `None` inside if a later version has written it about something else.
 fn entry(value: &Value, resource: &Resource) -> Option<Option<Entry>> {
-    let [outcome, times, asked, granted, ended, token, claims, fixed] = list(value)? else { return None };
+    let [outcome, times, asked, granted, ended, token, claims, fixed, nested @ ..] = list(value)? else { return None };
     let event = match text(outcome)? {
         "skipped" => Event::Skipped(small(times)?),
         "done" => Event::Done(small(times)?),
-        words => match words.parse() {
-            Ok(ending) => Event::Ended(ending),
-            Err(EndingError) => return Some(None),
+        words => match (words.parse(), WaitEnd::ALL.into_iter().find(|how| how.as_str() == words)) {
+            (Ok(ending), _) => Event::Ended(ending),
+            (_, Some(how)) => {
+                Event::Waited { how, count: small(times)?, sum: length(granted)?, longest: length(token)? }
+            }
+            (Err(EndingError), None) => return Some(None),
         },
     };
+    let [_, _, _, _, process, _, job, _, _, is_named, ..] = list(fixed)? else { return None };
+    // The sum and the longest of some waits are in place of the grant and the token.
+    let was_granted = !matches!(event, Event::Waited { .. });
     Some(Some(Entry {
         event,
-        process: process(list(fixed)?.get(4)?)?,
+        process: value::process(process)?,
         claims: list(claims)?.iter().map(|value| claim(value, resource)).collect::<Option<_>>()?,
         asked: instant(asked)?,
-        granted: optional(granted)?,
+        granted: optional(granted)?.filter(|_| was_granted),
         ended: Ended::At(instant(ended)?),
-        token: Some(number(token)?).filter(|token| *token > 0),
+        token: Some(number(token)?).filter(|token| *token > 0 && was_granted),
+        origin: Origin { job: text(job)?.to_owned(), is_named: number(is_named)? == 1, is_nested: !nested.is_empty() },
         later: Vec::new(),
     }))
 }

@@ -6,7 +6,7 @@ use redis::Value;
 
 use crate::lock::mode::Mode;
 use crate::lock::past::{Ending, Streak};
-use crate::lock::request::Process;
+use crate::lock::request::{Owner, Process};
 use crate::lock::resource::Resource;
 use crate::lock::span::Span;
 use crate::system::clock::StoreTime;
@@ -36,7 +36,11 @@ pub(super) fn ending(value: &Value) -> Option<Option<Ending>> {
 
 pub(super) fn process(value: &Value) -> Option<Process> {
     let words: serde_json::Value = serde_json::from_str(text(value)?).ok()?;
-    let [host, pid, user, command, owner, reason] = words.as_array()?.as_slice() else { return None };
+    // A later version may say more of a process.
+    let [host, pid, user, command, owner, reason, rest @ ..] = words.as_array()?.as_slice() else { return None };
+    let lasts_for = rest.first().and_then(|owner| {
+        Some(Owner { pid: owner.get(0)?.as_u64()?.try_into().ok()?, started: owner.get(1)?.as_u64()? })
+    });
     let word = |value: &serde_json::Value| value.as_str().map(str::to_owned);
     let optional = |value: &serde_json::Value| if value.is_null() { Some(None) } else { word(value).map(Some) };
     Some(Process {
@@ -46,6 +50,7 @@ pub(super) fn process(value: &Value) -> Option<Process> {
         command: command.as_array()?.iter().map(word).collect::<Option<_>>()?,
         owner: optional(owner)?,
         reason: optional(reason)?,
+        lasts_for,
     })
 }
 

@@ -34,10 +34,11 @@
 -- KEEP_FOR      how long a kept hold lasts; 0 for a hold that has a process
 -- IS_ACQUIRE    1 if `rlock acquire` made the request
 -- HELD_ABOVE    the names of the resources that the ancestors hold, as far as the request knows
+-- REMEMBER      how long the resources remember what they know after the end of the hold, or 0
 local HELD, SINCE, SEQ, LISTENING, ASKED, NAMES, TTL, LAST, CLAIMS, MORE, FIXED = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 local LEASE, HEARTBEAT, CHANNEL, ANCESTORS, PROCESS, HISTORY = 12, 13, 14, 15, 16, 17
 local JOB, ONCE_PER, CALENDAR, IS_NAMED, SKIPS, HOLD_AT_LEAST, KEEP_FOR = 18, 19, 20, 21, 22, 23, 24
-local IS_ACQUIRE, HELD_ABOVE = 25, 26
+local IS_ACQUIRE, HELD_ABOVE, REMEMBER = 25, 26, 27
 -- What HELD says: the session waits, holds, has a kept hold, or has a grant that becomes a kept
 -- hold when it is claimed.
 local WAITS, HOLDS, KEPT, TO_KEEP = 0, 1, 2, 3
@@ -65,12 +66,15 @@ local OUTCOME, JOBS, ENDED, ENTERED, FIRST, SUCCEEDED, ENDS, HELD_FOR, BOUND, CO
 -- A past as struct writes it, its first two fields, and its length without texts.
 local PAST, OUTCOME_AND_JOBS, PAST_LENGTH = '>I1c0I4c0dI4I4dI4ddI1c0', '>I1c0I4c0', 50
 -- The other counters: the time for which holds had waited, and the numbers of busy requests and of
--- lost and expired holds. How struct writes them, and where a later version adds more.
+-- lost and expired holds. How struct writes them, and where the numbers of the entries about waits
+-- follow: a byte with their number, and 4 bytes for each. A later version adds more behind them.
 local WAITED, BUSY, LOST, EXPIRED = 1, 2, 3, 4
 local COUNTERS, AFTER_COUNTERS = '>dI4I4I4', 21
 
--- The beginning of an entry of the history as struct writes it: the outcome, the number of skips,
--- the instants of the request, the grant and the end, and the token.
+-- The beginning of an entry of the history as struct writes it: the outcome, the number of requests
+-- without a grant, the instants of the request, the grant and the end, and the token. Requests that
+-- were busy, left the queue or were superseded have the sum and the longest of their waits
+-- in place of the grant and the token.
 local ENTRY_HEAD = '>I1c0I4dddd'
 
 -- What a past has of a job, by its name: the instant that counts for its last run that asked for

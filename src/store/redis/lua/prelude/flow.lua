@@ -375,7 +375,7 @@ local function remember_entries(r)
     if index then
       redis.pcall('LSET', h, index, entry)
     else
-      remember(h, limit, ended, entry)
+      remember(h, limit, ended, entry, past_of(r)[BOUND])
     end
   end
 end

@@ -24,13 +24,17 @@ end
 -- Keeps the jobs that are worth remembering. A change adds one job at most, and then the oldest of
 -- too many goes whose success may be forgotten.
 local function keep_jobs(r, jobs)
-  local known, bound, oldest, its_last = 0, 0, nil, nil
+  local past, known, oldest, its_last = changed_past(r), 0, nil, nil
+  for _, job in pairs(jobs) do
+    past[BOUND] = math.max(past[BOUND], job[SUCCESS] + job[PERIOD])
+  end
   for name, job in pairs(jobs) do
     local last = math.max(job[SUCCESS], job[LAST_END], job[COUNT] > 0 and job[LAST_SKIP] or 0, job[SUPERSEDED_AT])
-    if last + KEEP <= r.now and not is_bound(r, job) then
+    local is_kept = is_bound(r, job) or job[LAST_END] > 0 and r.now < past[BOUND]
+    if last + KEEP <= r.now and not is_kept then
       jobs[name] = nil
     else
-      known, bound = known + 1, math.max(bound, job[SUCCESS] + job[PERIOD])
+      known = known + 1
       if not is_bound(r, job) and (not oldest or last < its_last or last == its_last and before(name, oldest)) then
         oldest, its_last = name, last
       end
@@ -39,8 +43,7 @@ local function keep_jobs(r, jobs)
   if known > JOBS_MAX and oldest then
     jobs[oldest] = nil
   end
-  local past = changed_past(r)
-  past[JOBS], past[BOUND] = next(jobs) and pack(jobs) or '', bound
+  past[JOBS] = next(jobs) and pack(jobs) or ''
 end
 
 local function no_job()
@@ -127,6 +130,18 @@ local function note_success(r, known)
   keep_jobs(r, jobs)
 end
 
+-- Returns the end of an entry: the part of the record that never changes, and `true` if the session
+-- is below a hold of the same resource.
+local function origin(r, known)
+  for i = 1, #known[ANCESTORS], 32 do
+    local above = record(r, sub(known[ANCESTORS], i, i + 31))
+    if above and above[HELD] > WAITS then
+      return known[FIXED] .. pack(true)
+    end
+  end
+  return known[FIXED]
+end
+
 -- Adds an entry to the history when the operation is finished. Returns the number of the entry.
 local function enter(r, limit, entry, index)
   r.entries, r.keeps = r.entries or {}, math.max(r.keeps or 1, limit)
@@ -147,18 +162,24 @@ local function forget(r)
   end
 end
 
+-- Returns the entry of the history that has a number, and the index that it has after the entries
+-- of this call. The entry is a false value if it is gone by then.
+local function entry_at(r, number)
+  local past, pending = past_of(r), r.entries or {}
+  -- The entries before this one may have been trimmed, or those after it refused.
+  local index = number >= past[FIRST] and past[ENTERED] - 1 - number
+  local old = index and redis.pcall('LINDEX', r.h, index - #pending)
+  for i = 1, index and #pending or 0 do
+    old = index - #pending + i < pending[i][2] and old
+  end
+  return type(old) == 'string' and old, index
+end
+
 -- Enters requests of a job that were not granted in place of their earlier entry with this number,
 -- or anew if it is gone. Returns the number of the entry.
 local function enter_again(r, limit, entry, number)
-  local past, pending = past_of(r), r.entries or {}
-  -- The entries before this one may have been trimmed, or those after it refused.
-  local index, outcome = number >= past[FIRST] and past[ENTERED] - 1 - number, 1 + string.byte(entry)
-  local old = index and redis.pcall('LINDEX', r.h, index - #pending)
-  local is_there = type(old) == 'string' and sub(old, 1, outcome) == sub(entry, 1, outcome)
-  for i = 1, index and #pending or 0 do
-    is_there = is_there and index - #pending + i < pending[i][2]
-  end
-  if is_there then
+  local outcome, old, index = 1 + string.byte(entry), entry_at(r, number)
+  if old and sub(old, 1, outcome) == sub(entry, 1, outcome) then
     enter(r, limit, entry, index)
     return number
   elseif limit == 0 then
@@ -168,13 +189,64 @@ local function enter_again(r, limit, entry, number)
   return enter(r, limit, entry)
 end
 
+-- Returns the numbers of the entries about waits, and what a later version has added behind them.
+local function waits_of(past)
+  local rest, waits = sub(past[COUNTS], AFTER_COUNTERS), {}
+  local last = 4 * (byte(rest) or 0)
+  for at = 2, last, 4 do
+    waits[#waits + 1] = struct.unpack('>I4', rest, at)
+  end
+  return waits, sub(rest, last + 2)
+end
+
+local IS_WAIT = { busy = true, left = true, superseded = true }
+
+-- Enters a request that ends without a grant; `how` is a word for that. The requests of a job since
+-- the last run share an entry. If the history has as many of them as it may have, the oldest entry
+-- is replaced. The caller has set `now`.
+local function enter_wait(r, known, claims, how, asked)
+  local past = past_of(r)
+  local numbers, later = waits_of(past)
+  local limit, kept, own, oldest = known[HISTORY], {}, nil, nil
+  for i = 1, #numbers do
+    local raw, index = entry_at(r, numbers[i])
+    local entry = raw and raw ~= '' and { struct.unpack(ENTRY_HEAD, raw) } or {}
+    if IS_WAIT[entry[1]] then
+      local _, fixed = unpacked(sub(raw, entry[7]))
+      local its = { number = numbers[i], index = index, times = entry[2], asked = entry[3], sum = entry[4], ended = entry[5], longest = entry[6] }
+      kept[#kept + 1] = its
+      own = own or fixed[JOB - FIXED] == known[JOB] and its.ended >= past[ENDED] and its
+      oldest = (not oldest or its.ended < oldest.ended) and its or oldest
+    end
+  end
+  local max, wait = math.min(WAITS_MAX, math.floor(limit / WAITS_SHARE)), now - asked
+  if max == 0 or own and wait == 0 and now - own.ended < WAITS_APART then
+    return
+  end
+  local first, times = own and own.asked or asked, own and own.times + 1 or 1
+  local sum, longest = (own and own.sum or 0) + wait, math.max(own and own.longest or 0, wait)
+  local entry = entry_of(how, times, first, sum, longest, claims .. origin(r, known))
+  local place = own or #kept >= max and oldest
+  if place then
+    enter(r, limit, entry, place.index)
+  else
+    kept[#kept + 1] = { number = enter(r, limit, entry) }
+  end
+  local packed = char(#kept)
+  for i = 1, #kept do
+    packed = packed .. struct.pack('>I4', kept[i].number)
+  end
+  local counters = past[COUNTS] == '' and struct.pack(COUNTERS, 0, 0, 0, 0) or sub(past[COUNTS], 1, AFTER_COUNTERS - 1)
+  past[COUNTS] = counters .. packed .. later
+end
+
 -- Enters a session that was told that its run is done, because of a success of the job `by`.
 local function note_spared(r, known, claims, by)
   now = r.now
   local jobs = jobs_of(r)
   local job = jobs[by]
   job[SPARED], job[FIRST_SPARED] = job[SPARED] + 1, job[SPARED] > 0 and job[FIRST_SPARED] or now
-  local entry = entry_of('done', job[SPARED], job[FIRST_SPARED], 0, 0, claims .. known[FIXED])
+  local entry = entry_of('done', job[SPARED], job[FIRST_SPARED], 0, 0, claims .. origin(r, known))
   job[SPARED_ENTRY] = enter_again(r, known[HISTORY], entry, job[SPARED_ENTRY])
   keep_jobs(r, jobs)
 end
@@ -195,10 +267,10 @@ local function superseded_by(r, known, number)
   return job and number < job[SUPERSEDED] and job[SUPERSEDED_BY] or nil
 end
 
--- Counts a request that was told to be busy. Returns the streak of its job, if the request counts
--- as a skip: the number of skips, the instants of the first and the last, and the process of the
--- last.
-local function note_busy(r, known, claims)
+-- Counts a request of an instant that was told to be busy; `how` is 'busy' or 'superseded'. Returns
+-- the streak of its job, if the request counts as a skip: the number of skips, the instants of the
+-- first and the last, and the process of the last.
+local function note_busy(r, known, claims, how, asked)
   local past = changed_past(r)
   now = r.now
   add_to(past, BUSY, 1)
@@ -209,8 +281,10 @@ local function note_busy(r, known, claims)
       job[COUNT], job[FIRST_SKIP], job[ENTRY] = 0, now, -1
     end
     job[COUNT], job[LAST_SKIP], job[COMMAND], jobs[known[JOB]] = job[COUNT] + 1, now, known[PROCESS], job
-    local entry = entry_of('skipped', job[COUNT], job[FIRST_SKIP], 0, 0, claims .. known[FIXED])
+    local entry = entry_of('skipped', job[COUNT], job[FIRST_SKIP], 0, 0, claims .. origin(r, known))
     job[ENTRY] = enter_again(r, known[HISTORY], entry, job[ENTRY])
+  else
+    enter_wait(r, known, claims, how, asked)
   end
   keep_jobs(r, jobs)
   return known[SKIPS] == 1 and { job[COUNT], job[FIRST_SKIP], job[LAST_SKIP], job[COMMAND] } or {}
@@ -226,12 +300,15 @@ local function note_run(r, known, outcome, success, limit)
   if limit == 0 then
     forget(r)
   else
-    enter(r, limit, entry_of(outcome, 1, known[ASKED], known[SINCE], token, pack(known[CLAIMS]) .. known[FIXED]))
+    enter(r, limit, entry_of(outcome, 1, known[ASKED], known[SINCE], token, pack(known[CLAIMS]) .. origin(r, known)))
   end
   local past = changed_past(r)
   note_outcome(past, outcome, success)
   add_to(past, LOST, outcome == 'lost' and 1 or 0)
   add_to(past, EXPIRED, outcome == 'expired' and 1 or 0)
+  if (known[REMEMBER] or 0) > 0 then
+    past[BOUND] = math.max(past[BOUND], r.now + math.min(known[REMEMBER], PERIOD_MAX))
+  end
   if success and (known[ONCE_PER] > 0 or known[IS_NAMED] == 1) then
     note_success(r, known)
   end

@@ -54,7 +54,7 @@ local function note_outcome(past, outcome, success)
   past[SUCCEEDED] = success and now or past[SUCCEEDED]
 end
 
--- Returns an entry of the history. `times` is the number of skips that an entry stands for, and
+-- Returns an entry of the history. `times` is the number of requests that an entry stands for, and
 -- `request` has the packed claims, and then the part of the record that never changes.
 local function entry_of(outcome, times, asked, since, token, request)
   return struct.pack(ENTRY_HEAD, #outcome, outcome, times, asked, since, now, token) .. request
@@ -62,8 +62,9 @@ end
 
 -- Adds an entry to the history of a resource, after everything that frees the lock. A history that
 -- can't be written is no reason to fail. The first entry in an hour sets the TTL. So does the first
--- of all: the history may have had an empty entry, which lives for an hour.
-local function remember(h, limit, ended, entry)
+-- of all: the history may have had an empty entry, which lives for an hour. A history that is kept
+-- for longer, until `bound`, gets its TTL with each entry.
+local function remember(h, limit, ended, entry, bound)
   -- Servers take longer for a number than for a text. A migrating slot would not find the key again
   -- if it became empty in between.
   local last = limit > 1 and string.format('%d', limit - 2) or '0'
@@ -72,7 +73,9 @@ local function remember(h, limit, ended, entry)
     if limit == 1 then
       redis.pcall('LTRIM', h, '0', '0')
     end
-    if size == 1 or size == 2 or ended < now - now % IDLE then
+    if bound > now + KEEP then
+      redis.pcall('PEXPIRE', h, string.format('%.0f', math.ceil((bound - now) / 1000)))
+    elseif size == 1 or size == 2 or ended < now - now % IDLE then
       redis.pcall('PEXPIRE', h, KEEP_MS)
     end
   end

@@ -1,0 +1,95 @@
+//! Claims on files and folders: `--path` and `--path-read`.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use crate::support::{Lab, Ran, on_both};
+
+/// "A lock on a folder conflicts with locks on what is in it, and on the folders around it, and not
+/// with one on a folder whose name begins like it."
+#[test]
+fn folder_conflicts_with_what_is_in_it_and_around_it_and_not_with_its_siblings() {
+    on_both(|lab| {
+        let _holder = lab.hold_by(["exec", "--path", "/w/src", "--path-read", "/w/doc/a.md"]);
+        for (words, code) in [
+            (&["--path", "/w/src/billing/a.rs"][..], 75),
+            (&["--path-read", "/w/src"], 75),
+            (&["--path", "/w"], 75),
+            (&["--path", "/"], 75),
+            (&["/"], 75),
+            (&["--path", "/w/srcs"], 0),
+            (&["--path", "/w/sr", "--path", "/src"], 0),
+            (&["--path-read", "/w/doc"], 0),
+            (&["--path", "/w/doc"], 75),
+            (&["/w/src"], 0),
+        ] {
+            lab.run([&["exec", "-nq"], words, &["--", "true"]].concat()).silently(code);
+        }
+    });
+}
+
+/// "Links count as what they lead to. What does not exist is taken as it is written."
+#[test]
+fn path_is_resolved_and_every_listing_shows_it() {
+    on_both(|lab| {
+        let root = fs::canonicalize(lab.folder()).expect("the folder exists");
+        fs::create_dir_all(root.join("real")).expect("a folder");
+        symlink("real", root.join("link")).expect("a link");
+        let root = root.to_str().expect("the folder has a plain name");
+        let folder = format!("{root}/link/new");
+        let shown = format!("{root}/real/new");
+        let mut holder = lab.hold_by(["exec", "--path", &folder]);
+        let listing = lab.inspect(["/"]);
+        let held = &listing["resources"][0]["holders"][0];
+        assert_eq!((&held["span"]["path"], &held["mode"]), (&shown.as_str().into(), &"write".into()));
+        assert!(held["span"]["lo"].as_str().is_some_and(|lo| lo.starts_with('.')), "{held}");
+        let busy = lab.run(["exec", "-n", "--path", &format!("{shown}/x"), "--", "true"]);
+        assert!(busy.busy().starts_with(&format!("path '{shown}' is held for write by ")), "{busy:?}");
+        for words in [&["inspect"][..], &["inspect", "--tree"], &["inspect", "--dot"]] {
+            let ran = lab.run(words);
+            assert!(ran.stdout.contains(&format!("write {shown}")) || ran.stdout.contains(&format!("write  {shown}")));
+        }
+        holder.close();
+        holder.end();
+        assert!(lab.run(["history", "/"]).stdout.contains(&format!("write {shown}")));
+        let verbose = lab.run(["exec", "-v", "--path-read", &shown, "--", "true"]);
+        assert!(verbose.stderr.starts_with(&format!("rlock: holds path '{shown}' for read\n")), "{verbose:?}");
+    });
+}
+
+#[test]
+fn relative_path_begins_at_the_working_directory() {
+    let lab = Lab::new();
+    let mut rlock = lab.rlock(["exec", "--path", "a/../src", "--", "true", "-v"]);
+    rlock.args(["x"]).current_dir(lab.folder());
+    assert_eq!(Ran::of(&mut rlock).code(), Some(0));
+    let folder = fs::canonicalize(lab.folder()).expect("the folder exists");
+    let history = lab.run(["history", "--json", "/"]);
+    assert!(history.stdout.contains(&format!("\"path\":\"{}/src\"", folder.display())), "{history:?}");
+}
+
+#[test]
+fn nested_path_passes_below_its_folder_and_held_tells_what_is_covered() {
+    on_both(|lab| {
+        let below = |words: &[&str]| lab.run([&["exec", "--path", "/w/src", "--"], words].concat());
+        let rlock = crate::support::RLOCK;
+        below(&[rlock, "exec", "-n", "--path", "/w/src/a.rs", "--", "true"]).silently(0);
+        below(&[rlock, "exec", "-n", "--nested", "--path", "/w/src/a.rs", "--", "true"]).silently(0);
+        let refused = below(&[rlock, "exec", "--path", "/w", "--", "true"]);
+
+        assert!(refused.failed(65).contains("holds /w/src of '/', and /w reaches past that"), "{refused:?}");
+        below(&[rlock, "held", "--path", "/w/src/a.rs"]).silently(0);
+        below(&[rlock, "held", "--read", "--path", "/w/src"]).silently(0);
+        below(&[rlock, "held", "--path", "/w/srcs"]).silently(1);
+    });
+}
+
+#[test]
+fn path_that_is_too_long_exits_64() {
+    let lab = Lab::new();
+    let long = format!("/{}", "x/".repeat(700));
+    let text = "--path: a path may have 1365 bytes, this one has 1400: lock a folder nearer to '/'";
+    lab.run(["exec", "--path", &long, "--", "true"]).said(64, text);
+    let text = "--path and KEY exclude each other: give one of them";
+    lab.run(["held", "--path", "/w", "k"]).said(64, text);
+}

@@ -1,0 +1,73 @@
+//! `--min-memory` and `--max-load`: a granted request waits until its machine has room.
+//!
+//! The gate is in the default store of this user, and one request at a time passes it. So these are
+//! one test: others would wait for each other.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use crate::support::{Lab, Ran, Running, on_both, wait_until};
+
+/// The memory of the machine in bytes, which is never free as a whole.
+fn all_memory() -> String {
+    let text = fs::read_to_string("/proc/meminfo").expect("there is a /proc");
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:")).expect("the kernel tells its memory");
+    let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+    (kib << 10).to_string()
+}
+
+/// "A request that is granted passes a gate before its command starts: one at a time on a machine."
+#[test]
+fn command_starts_only_when_there_is_room_and_one_at_a_time() {
+    on_both(waits_for_memory);
+    let lab = Lab::new();
+    starts_follow_each_other(&lab);
+    let text = "--min-memory: 900T is more than the ";
+    assert!(lab.run(["exec", "--min-memory", "900T", "k", "--", "true"]).failed(64).starts_with(text));
+}
+
+fn waits_for_memory(lab: &Lab) {
+    let all = all_memory();
+    let ran = |words: &[&str]| lab.run([&["exec", "--min-memory", &all], words].concat());
+    for words in [&["-n", "k", "--", "true"][..], &["-w", "1s", "k", "--", "true"]] {
+        let ran = ran(words);
+        assert!(ran.busy().starts_with("waiting for "), "{ran:?}");
+        assert_eq!(lab.counts("k"), (0, 0), "the grant is given back");
+    }
+    ran(&["-n", "--skip-ok", "k", "--", "true"]).silently(0);
+    let otherwise = ran(&["-n", "--else", "echo \"$RLOCK_BUSY\"", "k", "--", "true"]);
+    assert!(otherwise.stdout.starts_with("busy: waiting for "), "{otherwise:?}");
+    // The lock is held meanwhile, and a break frees it at once.
+    let words = ["exec", "--max-runtime", "100ms", "--min-memory", &all, "k", "--", "true"];
+    let waiter = Running::start(&mut lab.rlock(words));
+    let gate = || lab.inspect(["k"])["resources"][0]["holders"][0]["gate"].clone();
+    wait_until("the listing shows the gate", || gate().as_str().is_some_and(|gate| gate.ends_with(" of memory")));
+    assert!(lab.run(["inspect", "k"]).stdout.contains("  waits for room  "));
+    lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
+    assert_eq!(lab.run(["break", "k"]).code(), Some(0));
+    assert!(waiter.end().failed(76).contains("revoked by 'rlock break'; the command was not started"));
+}
+
+/// "It keeps the gate for 2 s after its start, so three grants at once don't each count the same
+/// memory": of 20 starts at once, only few come within a short wait.
+fn starts_follow_each_other(lab: &Lab) {
+    let log = lab.folder().join("log");
+    let script = format!("date +%s%N >>'{}'; exec sleep 10", log.display());
+    let began = Instant::now();
+    let words = |n: u32| ["exec", "-w", "5s", "--min-memory", "1M", &n.to_string(), "-c", &script].map(str::to_owned);
+    let all: Vec<Running> = (0..20).map(|n| Running::start(&mut lab.rlock(words(n)))).collect();
+    let mut started = 0;
+    for running in all {
+        wait_until("the request has started or is busy", || began.elapsed() > Duration::from_secs(6));
+        running.signal(rustix::process::Signal::TERM);
+        let ran: Ran = running.end();
+        started += u32::from(ran.code() == Some(143));
+    }
+    let text = fs::read_to_string(&log).expect("some command has started");
+    let instants: Vec<u64> = text.lines().map(|line| line.parse().expect("an instant")).collect();
+    assert!(started as usize == instants.len() && (1..=3).contains(&started), "{started}, {instants:?}");
+    for pair in instants.windows(2) {
+        // The clock of date is that of the machine, which may be corrected by a little.
+        assert!(pair[1] - pair[0] > 1_900_000_000, "{instants:?}");
+    }
+}
