@@ -3,6 +3,7 @@
 //! Only the release before the exit and the look at holders block, each with a limit.
 
 use std::os::fd::BorrowedFd;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use super::session::Session;
 use super::step::Step;
 use super::target::Target;
 use crate::lock::deadlock::Reading;
-use crate::lock::past::End;
+use crate::lock::past::{End, Remembered};
 use crate::lock::request::Request;
 use crate::lock::resource::Resource;
 use crate::store::error::Error;
@@ -330,6 +331,10 @@ impl Handle for PostgresHold {
 
     fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
         Ok(Some(self.client().read(resources)?))
+    }
+
+    fn history(&mut self, name: &Resource, entries: u32) -> Result<Vec<Remembered>, Error> {
+        Ok(self.client().history(slice::from_ref(name), entries)?)
     }
 
     fn trouble(&self) -> Option<String> {
