@@ -296,6 +296,14 @@ impl<F: Clone + Into<Error>> LeaseClient<F> {
         }
     }
 
+    /// The store has no room for another connection now, so the request is made until a later
+    /// instant.
+    pub(super) fn keep_asking(&mut self, later: Boottime) {
+        if let State::Asking { until, .. } = &mut self.state {
+            *until = later;
+        }
+    }
+
     /// The store can't be used. `is_sent` says whether it may have got the request over the current
     /// connection.
     pub(super) fn on_failure(&mut self, failure: F, is_sent: bool) {

@@ -186,16 +186,7 @@ impl Store for Postgres {
     }
 
     fn history(&mut self, resources: &[Resource], entries: u32) -> Result<Vec<Remembered>, Error> {
-        let names = resources.to_vec();
-        let found = self.client().look(ranges_of_past(resources), move |work| {
-            let all = if names.is_empty() { work.records().pasts()? } else { Vec::new() };
-            let mut found = Vec::new();
-            for name in names.iter().chain(&all) {
-                found.extend(work.table().past(work.now, name, entries)?);
-            }
-            Ok(found)
-        });
-        Ok(found?)
+        Ok(self.client().history(resources, entries)?)
     }
 
     fn unrecorded(&mut self, resources: &[Resource]) -> Result<Vec<(Session, Ended)>, Error> {

@@ -149,3 +149,71 @@ fn long_holder_keeps_no_connection_and_hears_of_a_revocation_at_its_renewal() {
     assert_eq!(lab.run(["break", "-w", "20s", "k"]).code(), Some(0));
     assert_eq!(holder.end().code(), Some(76));
 }
+
+/// "The first twenty of a queue keep one each; the others close theirs once queued."
+#[test]
+fn long_queue_leaves_room_for_the_release_and_is_served_in_order() {
+    skip_unless!(Postgres::is_present());
+    // Three of them are for superusers.
+    let server = Postgres::start(&["max_connections=30"]);
+    server.ask("create role locks login");
+    server.ask("grant create on database postgres to locks");
+    let lab = Lab::at(server.url().replace("tester", "locks"));
+    let holder = lab.hold("k");
+    let waiters: Vec<_> = (1..=40)
+        .map(|count| {
+            let script = format!("echo {count} >> log");
+            let mut rlock = lab.rlock(["exec", "-w", "100s", "k", "--", "sh", "-c", &script]);
+            let waiter = Running::start(rlock.current_dir(lab.folder()));
+            lab.until_waiting("k", count);
+            waiter
+        })
+        .collect();
+    let own = "select count(*) from pg_stat_activity where usename = 'locks'";
+    wait_until("only the first have a connection", || server.ask(own).parse::<u32>().is_ok_and(|count| count <= 21));
+    holder.end().silently(0);
+    waiters.into_iter().for_each(|waiter| waiter.end().silently(0));
+    let order = std::fs::read_to_string(lab.folder().join("log")).expect("the log is there");
+    let expected: String = (1..=40).map(|count| format!("{count}\n")).collect();
+    assert_eq!(order, expected);
+}
+
+/// "53300 … is retried within --wait": those who find no connection at first are served in the end.
+#[test]
+fn request_without_a_connection_asks_again_until_there_is_one() {
+    skip_unless!(Postgres::is_present());
+    let server = Postgres::start(&[]);
+    server.ask("create role locks login");
+    server.ask("grant create on database postgres to locks");
+    let lab = Lab::at(server.url().replace("tester", "locks"));
+    lab.run(["exec", "k", "--", "true"]).silently(0);
+    server.ask("alter role locks connection limit 0");
+    let waits = Running::start(&mut lab.rlock(["exec", "-w", "100s", "--connect-timeout", "1s", "k", "--", "true"]));
+    // In one second it would ask five times.
+    wait_until("it asks for longer", || server.log().matches("too many connections for role").count() > 7);
+    server.ask("alter role locks connection limit -1");
+    waits.end().silently(0);
+    server.ask("alter role locks connection limit 0");
+    let refused = lab.run(["exec", "-n", "--connect-timeout", "1s", "k", "--", "true"]);
+    assert!(refused.failed(69).contains("takes no more clients"), "{refused:?}");
+}
+
+/// "The command must be gone by the deadline": a holder that the server does not answer ends before
+/// somebody else starts.
+#[test]
+fn holder_without_an_answer_ends_before_its_lease() {
+    skip_unless!(Postgres::is_present());
+    let server = Postgres::start(&[]);
+    let proxy = Proxy::before(server.socket());
+    let lab = Lab::at(server.url());
+    let cut = Lab::at(proxy.postgres_url()).with("RLOCK_NAMESPACE", lab.namespace());
+    let mut holder = cut.hold_by(["exec", "--ttl", "3s", "--grace", "1s", "k"]);
+    let mut waiter = lab.wait_by(["exec", "k"]);
+    lab.until_waiting("k", 1);
+    proxy.hold();
+    wait_until("the holder ends", || !holder.runs());
+    waiter.expect_held();
+    proxy.pass();
+    assert_eq!(holder.end().code(), Some(76));
+    waiter.end().silently(0);
+}

@@ -8,10 +8,12 @@ use super::failure::Failure;
 use super::rows::{Range, Stop};
 use super::step::{Channel, Task};
 use super::target::Target;
-use super::work::{Work, ranges, ranges_of_listing};
+use super::work::{Work, ranges, ranges_of_listing, ranges_of_past};
 use crate::lock::deadlock::Reading;
+use crate::lock::past::Remembered;
 use crate::lock::records::Session;
 use crate::lock::resource::Resource;
+use crate::store::engine::Engine as _;
 use crate::store::lease_client::Retry;
 use crate::store::operations::Inspection;
 use crate::system::clock::Boottime;
@@ -116,6 +118,19 @@ impl Client {
             let mut sessions: Reading = work.records().sessions()?.into_iter().collect();
             sessions.retain(|_, session| concerned(session));
             Ok(Inspection { now: work.now, resources, sessions })
+        })
+    }
+
+    /// What these resources remember, or all if none is named.
+    pub(super) fn history(&mut self, resources: &[Resource], entries: u32) -> Result<Vec<Remembered>, Failure> {
+        let names = resources.to_vec();
+        self.look(ranges_of_past(resources), move |work| {
+            let all = if names.is_empty() { work.records().pasts()? } else { Vec::new() };
+            let mut found = Vec::new();
+            for name in names.iter().chain(&all) {
+                found.extend(work.table().past(work.now, name, entries)?);
+            }
+            Ok(found)
         })
     }
 

@@ -3,6 +3,7 @@
 //! Only the release before the exit and the look at holders block, each with a limit.
 
 use std::os::fd::BorrowedFd;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use super::session::Session;
 use super::step::Step;
 use super::target::Target;
 use crate::lock::deadlock::Reading;
-use crate::lock::past::End;
+use crate::lock::past::{End, Remembered};
 use crate::lock::request::Request;
 use crate::lock::resource::Resource;
 use crate::store::error::Error;
@@ -26,6 +27,9 @@ use crate::words::Explained;
 
 /// How often a waiter looks whom no notice reaches, because a pooler is between.
 pub(super) const LOOK_AFTER: Duration = Duration::from_secs(1);
+/// How many of a queue keep their connections. The others look now and then, so that a long queue
+/// leaves the server room for the release.
+const KEPT_MAX: u32 = 20;
 /// How long a holder keeps its connection. It then opens one for each renewal, so that a thousand
 /// long commands are no thousand backends.
 const KEEPS_FOR: Duration = Duration::from_secs(5);
@@ -137,6 +141,7 @@ impl PostgresHold {
             }
             Some(Happened::Done(reply, backend)) => {
                 let Some((command, sent)) = self.said.take() else { return Ok(true) };
+                let position = if let LeaseReply::Waiting { position, .. } = reply { position } else { 0 };
                 let commands = self.session.client.on_reply(command, reply, sent, now);
                 self.session.say(commands.ok_or_else(|| self.exchange.failure(ErrorKind::UnexpectedReply))?);
                 let is_waiting = matches!(self.session.client.state(), State::Waiting { .. });
@@ -144,6 +149,9 @@ impl PostgresHold {
                     self.keeps_until.get_or_insert(now + KEEPS_FOR);
                 }
                 self.look_at = (is_waiting && backend.is_none()).then(|| now + LOOK_AFTER);
+                if backend.is_some() && !self.session.keeps_connection(position <= KEPT_MAX) {
+                    self.exchange.rest_until(now + rest(position, self.session.client.ttl()));
+                }
             }
         }
         Ok(true)
@@ -152,9 +160,13 @@ impl PostgresHold {
     fn on_failure(&mut self, failure: Failure, now: Boottime) {
         let may_be_done = self.step.take().is_some_and(|step| step.may_be_committed());
         self.said = None;
+        let pause = self.session.retry_after(self.exchange.failures().saturating_add(1));
+        if *failure.kind() == ErrorKind::TooManyClients && self.session.request.wait {
+            // The wait of the request decides when to give up.
+            self.session.client.keep_asking(now + pause + self.connect_timeout);
+        }
         let (retry, until) = self.session.client.persistence();
         if retry.covers(self.exchange.class(&failure)) && until.is_none_or(|until| now < until) {
-            let pause = self.session.retry_after(self.exchange.failures().saturating_add(1));
             self.session.client.on_disconnect(may_be_done);
             self.exchange.reconnect(failure, now, pause);
             return;
@@ -211,6 +223,12 @@ impl PostgresHold {
         self.settle();
         Client::over(self.exchange.another(), INSPECT_LIMIT.min(self.session.client.ttl() / 4))
     }
+}
+
+/// How long a waiter at this position has no connection: until it may be among the first, if those
+/// are served as fast as the others look.
+fn rest(position: u32, ttl: Duration) -> Duration {
+    (LOOK_AFTER * position / KEPT_MAX).min(ttl / 6).max(LOOK_AFTER)
 }
 
 /// What a release came to.
@@ -313,6 +331,10 @@ impl Handle for PostgresHold {
 
     fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
         Ok(Some(self.client().read(resources)?))
+    }
+
+    fn history(&mut self, name: &Resource, entries: u32) -> Result<Vec<Remembered>, Error> {
+        Ok(self.client().history(slice::from_ref(name), entries)?)
     }
 
     fn trouble(&self) -> Option<String> {

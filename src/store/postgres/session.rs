@@ -26,6 +26,8 @@ pub(super) struct Session {
     commands: VecDeque<Command>,
     /// Whether the session listens to its channel, or is about to.
     listens: bool,
+    /// Whether it may: a waiter far behind keeps no connection.
+    may_listen: bool,
 }
 
 impl Session {
@@ -37,7 +39,7 @@ impl Session {
         let terms = request.terms.ok_or_else(|| Error::Usage("a request to this store needs a ttl".into()))?;
         let resources = request::resources(&request.claims).into_iter().cloned().collect();
         let client = LeaseClient::new(terms, request.claims.len(), false, until);
-        Ok(Self { client, request, resources, commands: VecDeque::new(), listens: false })
+        Ok(Self { client, request, resources, commands: VecDeque::new(), listens: false, may_listen: true })
     }
 
     /// There is a new connection.
@@ -45,6 +47,20 @@ impl Session {
         self.listens = false;
         let commands = self.client.on_connect();
         self.commands = commands.into();
+    }
+
+    /// Takes in whether the session is a holder or among the first waiters, and tells whether it
+    /// keeps its connection. One that has begun to listen does, because its record names the backend.
+    pub(super) fn keeps_connection(&mut self, is_first: bool) -> bool {
+        if is_first && !self.may_listen && !self.listens {
+            self.commands.extend([Command::Subscribe, Command::Renew]);
+        }
+        self.may_listen = is_first;
+        let keeps = is_first || self.listens;
+        if !keeps {
+            self.commands.clear();
+        }
+        keeps
     }
 
     /// Queues what the client wants to say.
@@ -56,7 +72,7 @@ impl Session {
     pub(super) fn next(&mut self) -> Option<(Command, Task<LeaseReply>)> {
         while let Some(command) = self.commands.pop_front() {
             if command == Command::Subscribe {
-                self.listens = true;
+                self.listens = self.may_listen;
                 continue;
             }
             // One renewal reports whatever has happened by now.
