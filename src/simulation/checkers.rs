@@ -92,7 +92,7 @@ pub(super) struct Run {
     /// Whether a failover lost the grant or shortened its lease, or `rlock break --now` ended it.
     is_lost: bool,
     /// Whether `rlock break` has revoked the grant.
-    is_revoked: bool,
+    pub(super) is_revoked: bool,
     /// Whether a primary that was replaced served the session, which nobody could tell of a loss.
     is_misled: bool,
     exit: Option<u8>,

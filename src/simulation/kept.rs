@@ -111,11 +111,11 @@ impl Checkers {
     }
 
     /// The server has ended the hold of a session, or its wait. A hold with a minimum length stays
-    /// for that long after the end of a command.
+    /// for that long after the end of a command, unless it is revoked.
     pub(super) fn end_hold(&mut self, session: SessionId, has_run: bool, now: StoreTime, at: Duration) {
         let Some(run) = self.by_session.get(&session).copied() else { return };
-        let Run { job, granted, .. } = &self.runs[run];
-        let must_stay = has_run && job.hold_at_least.is_some_and(|length| now < *granted + length);
+        let Run { job, granted, is_revoked, .. } = &self.runs[run];
+        let must_stay = has_run && !is_revoked && job.hold_at_least.is_some_and(|length| now < *granted + length);
         if must_stay && !self.is_uncovered(run) {
             self.violations.push(format!("the hold of run {run} ends before its minimum length"));
         }
