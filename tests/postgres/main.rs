@@ -1,8 +1,8 @@
-//! Tests of the real program on a real PostgreSQL, alone and behind pgbouncer. Each test starts with
-//! the fact that it proves.
+//! Tests of the real program on a real PostgreSQL, alone and behind pgbouncer. Each test starts
+//! with the fact that it proves.
 //!
-//! The stories and the tests of all stores run on the same server. These tests cover what this store
-//! adds: transactions that stop half-way, poolers, passwords, roles and servers that fail.
+//! The stories and the tests of all stores run on the same server. These tests cover what this
+//! store adds: transactions that stop half-way, poolers, passwords, roles and servers that fail.
 
 #[path = "../support/mod.rs"]
 mod support;

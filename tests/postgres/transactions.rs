@@ -14,8 +14,8 @@ use crate::support::{Lab, Running, wait_until, wait_within};
 /// The number of the message in which a client commits, after its login and the first message.
 const COMMIT: u64 = 3;
 
-/// "The lock is a statement of its own, and the reads are later statements": a client that has waited
-/// for the lock sees what was granted meanwhile.
+/// "The lock is a statement of its own, and the reads are later statements": a client that has
+/// waited for the lock sees what was granted meanwhile.
 #[test]
 fn of_two_clients_that_wait_for_the_lock_at_once_one_is_granted() {
     let Some(lab) = Lab::on_postgres() else { return };
@@ -134,8 +134,8 @@ fn lock_is_held_after_an_immediate_shutdown() {
     lab.run(["exec", "-n", "k", "--", "true"]).silently(0);
 }
 
-/// "A holder closes its own after five seconds and opens one for each renewal … a revocation reaches
-/// it then."
+/// "A holder closes its own after five seconds and opens one for each renewal … a revocation
+/// reaches it then."
 #[test]
 fn long_holder_keeps_no_connection_and_hears_of_a_revocation_at_its_renewal() {
     skip_unless!(Postgres::is_present());

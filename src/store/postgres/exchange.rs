@@ -156,8 +156,8 @@ impl Exchange {
         failure.kind().class(self.target.servers.len() > 1)
     }
 
-    /// Closes the connection after a failure, and opens another after a pause. All servers are tried
-    /// before there is one.
+    /// Closes the connection after a failure, and opens another after a pause. All servers are
+    /// tried before there is one.
     pub(super) fn reconnect(&mut self, failure: Failure, now: Boottime, pause: Duration) {
         self.failures = self.failures.saturating_add(1);
         let has_asked_all = (self.failures as usize).is_multiple_of(self.target.servers.len());

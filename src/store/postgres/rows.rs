@@ -1,7 +1,7 @@
 //! The rows of a transaction as an ordered map in memory: what was fetched, and what is changed.
 //!
-//! A read of something that was not fetched fails and names it. The caller fetches that and runs the
-//! operation again, on the rows as they were fetched.
+//! A read of something that was not fetched fails and names it. The caller fetches that and runs
+//! the operation again, on the rows as they were fetched.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;

@@ -50,7 +50,8 @@ impl Session {
     }
 
     /// Takes in whether the session is a holder or among the first waiters, and tells whether it
-    /// keeps its connection. One that has begun to listen does, because its record names the backend.
+    /// keeps its connection. One that has begun to listen does, because its record names the
+    /// backend.
     pub(super) fn keeps_connection(&mut self, is_first: bool) -> bool {
         if is_first && !self.may_listen && !self.listens {
             self.commands.extend([Command::Subscribe, Command::Renew]);
@@ -68,7 +69,8 @@ impl Session {
         self.commands.extend(commands);
     }
 
-    /// The next command, and the transaction that carries it out. A subscription goes with the next.
+    /// The next command, and the transaction that carries it out. A subscription goes with the
+    /// next.
     pub(super) fn next(&mut self) -> Option<(Command, Task<LeaseReply>)> {
         while let Some(command) = self.commands.pop_front() {
             if command == Command::Subscribe {

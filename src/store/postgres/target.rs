@@ -140,7 +140,8 @@ impl Target {
         let ca = parts.take_path("sslrootcert")?;
         let trusts_system = ca.as_deref() == Some(Path::new("system"));
         let ssl_mode = match ssl_mode {
-            // So libpq demands it: anybody gets a certificate of these authorities for another host.
+            // So libpq demands it: anybody gets a certificate of these authorities for another
+            // host.
             Some(mode) if trusts_system && mode != SslMode::VerifyFull => {
                 return Err(usage("has sslrootcert=system with a weaker sslmode", "write sslmode=verify-full"));
             }

@@ -226,8 +226,8 @@ impl Work {
         }
     }
 
-    /// Gives up the place of a waiter, which counts the request as busy. `None` if it was granted in
-    /// the meantime.
+    /// Gives up the place of a waiter, which counts the request as busy. `None` if it was granted
+    /// in the meantime.
     pub(super) fn give_up(&mut self, request: &Request) -> Result<Option<Standing>, Stop> {
         self.drop_due()?;
         let mut reply = self.apply(Op::GiveUp(request.session))?;
