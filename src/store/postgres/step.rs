@@ -67,7 +67,7 @@ const NOTIFY: &str = "SELECT pg_notify(channel, '') FROM unnest($1::text[]) AS c
 /// How long a client may keep the lock while it says nothing, at first: below a sixth of the
 /// shortest ttl. After a transaction that has failed, the next may be slower, since a network may
 /// take longer.
-const PATIENCE: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_millis(150);
 const PATIENCE_MAX: Duration = Duration::from_millis(1500);
 /// How much longer for each claim, because the operation takes longer.
 const PER_CLAIM: Duration = Duration::from_millis(3);

@@ -204,7 +204,7 @@ fn patience_grows_with_failures_and_claims() {
         task.claims = claims;
         Step::new(task, "n".into(), PID, failures).patience.as_millis()
     };
-    assert_eq!([0, 1, 2, 9].map(|failures| patience(0, failures)), [100, 300, 900, 1500]);
-    assert_eq!(patience(1000, 0), 3100);
+    assert_eq!([0, 1, 2, 9].map(|failures| patience(0, failures)), [150, 450, 1350, 1500]);
+    assert_eq!(patience(1000, 0), 3150);
     assert!(patience(1, 0) < 1000 / 6);
 }
