@@ -5,7 +5,7 @@ use std::process::Command;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::session::{FOREGROUND, Session, command_line, until_in_foreground};
-use crate::support::{Lab, RLOCK, Ran, Running};
+use crate::support::{Lab, RLOCK, Ran, Running, wait_until};
 
 const PASSED: [(Signal, &str); 8] = [
     (Signal::TERM, "TERM"),
@@ -197,6 +197,8 @@ fn signal_to_every_process_reaches_the_command_once() {
     for starts_with_rlock in [true, false] {
         let mut session = Session::rlock(&lab, ["exec", "k", "--", "sh", "-c", &echoing()]);
         assert_eq!(session.output.line(), "ready");
+        // Before the shell's child has become `cat`, it looks like the shell and would be told, too.
+        wait_until("cat runs", || session.members().iter().any(|pid| command_line(*pid).starts_with("cat")));
         let mut members = session.members();
         members.sort_by_key(|pid| (*pid == session.pid()) != starts_with_rlock);
         let mut expected = String::new();
