@@ -3,8 +3,8 @@
 //!
 //! - `target`: the meaning of the URL, and `passfile`: the passwords that libpq's clients share.
 //!   `failure`: the reasons why a server can't be used.
-//! - `link`: a connection with its login, which `binding` ties to TLS. `connection`: finds a server.
-//!   `wire`: messages.
+//! - `link`: a connection with its login, which `binding` ties to TLS. `connection`: finds a
+//!   server. `wire`: messages.
 //! - `rows`: the rows of a transaction in memory; `work`: runs operations on them; `step`: the
 //!   transaction around an operation, without a clock and a socket.
 //! - `exchange`: runs steps over connections. `session`: what a session says. `hold` drives one in

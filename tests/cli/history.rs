@@ -461,8 +461,8 @@ fn timeline_draws_bars_and_marks_failures_in_a_pipe() {
     });
 }
 
-/// "Chrome's trace format (only `X`, `C`, `M` events …)", each with the fields that the format asks
-/// for.
+/// "Chrome's trace format (only `X`, `C`, `M` events …)", each with the fields that the format
+/// asks for.
 #[test]
 fn trace_has_the_fields_that_its_format_asks_for() {
     on_both(|lab| {

@@ -178,7 +178,8 @@ fn long_queue_leaves_room_for_the_release_and_is_served_in_order() {
     assert_eq!(order, expected);
 }
 
-/// "53300 … is retried within --wait": those who find no connection at first are served in the end.
+/// "53300 … is retried within --wait": requests that find no connection at first are served in the
+/// end.
 #[test]
 fn request_without_a_connection_asks_again_until_there_is_one() {
     skip_unless!(Postgres::is_present());

@@ -10,7 +10,7 @@ pub(crate) fn audience(facts: &Facts, namespace: &str, elsewhere: &Elsewhere) ->
     match facts {
         Facts::Directory(facts) => [
             Check::ok("seen by", seen_in_directory(facts, elsewhere)),
-            Check::ok("written by", format!("{}; whoever may write may take and break any lock", writers(facts))),
+            Check::ok("written by", format!("{}; each of them may take and break any lock", writers(facts))),
         ],
         Facts::Server(facts) => at_server(facts.login.as_deref(), namespace),
         Facts::Database(facts) => at_server(Some(&facts.login), namespace),
@@ -24,7 +24,7 @@ fn at_server(login: Option<&str>, namespace: &str) -> [Check; 2] {
     };
     [
         Check::ok("seen by", format!("every machine that reaches the server and uses namespace '{namespace}'")),
-        Check::ok("written by", format!("{user}; whoever may write may take and break any lock")),
+        Check::ok("written by", format!("{user}; each of them may take and break any lock")),
     ]
 }
 
@@ -60,7 +60,7 @@ mod tests {
             let facts = DirectoryFacts { owner, owner_name: "ada".to_owned(), mode, ..place() };
             audience(&Facts::Directory(facts), "n", &Elsewhere::default())[1].found.clone()
         };
-        let end = "; whoever may write may take and break any lock";
+        let end = "; each of them may take and break any lock";
         assert_eq!(who(7, 0o40700), format!("user ada, and root{end}"));
         assert_eq!(who(0, 0o40755), format!("user ada{end}"));
         assert_eq!(who(7, 0o42770), format!("user ada and the group of the directory, and root{end}"));
