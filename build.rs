@@ -1,5 +1,5 @@
-//! Has the Lua scripts put together, links the binary statically if the C library allows it, and
-//! finds the commit that `rlock --version` tells.
+//! Links the binary statically if the C library allows it, and finds the commit that `rlock
+//! --version` tells.
 //!
 //! A static binary starts in half the time of a dynamic one: it needs no loader and no relocation.
 //! Starting is most of what `rlock exec` costs. A static binary also runs on any machine that it is
@@ -13,9 +13,6 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
-
-#[path = "src/store/redis/lua/assembly.rs"]
-mod assembly;
 
 /// The libraries that rustc names when it links against glibc. libgcc_s has no archive; libgcc_eh
 /// has the symbols of libgcc_s that std needs.
@@ -31,10 +28,7 @@ const LIBRARIES: [(&str, &str); 7] = [
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rerun-if-changed={}", assembly::LUA);
-    println!("cargo:rerun-if-changed=src/tables.rs");
     let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR"));
-    fs::write(out.join("scripts.rs"), assembly::module()).expect("OUT_DIR is writable");
     let linking = if link_statically(&out) { "static" } else { "dynamic" };
     println!("cargo:rustc-env=RLOCK_TARGET={}, {linking}", env::var("TARGET").expect("cargo sets TARGET"));
     println!("cargo:rustc-env=RLOCK_COMMIT={}", commit().as_deref().unwrap_or("unknown"));
@@ -60,7 +54,7 @@ fn commit() -> Option<String> {
         Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
     };
     let moved = ["HEAD", "logs/HEAD"].map(|file| git(&["rev-parse", "--git-path", file]));
-    let changed = ["src", "Cargo.toml", "Cargo.lock"].map(|path| Some(path.to_owned()));
+    let changed = ["src", "crates", "Cargo.toml", "Cargo.lock"].map(|path| Some(path.to_owned()));
     for path in moved.into_iter().chain(changed).flatten().filter(|path| Path::new(path).exists()) {
         println!("cargo:rerun-if-changed={path}");
     }

@@ -6,13 +6,13 @@
 
 use std::time::{Duration, Instant};
 
-use rlock::lock::mode::Mode;
-use rlock::lock::op::{Op, Reply};
-use rlock::lock::request::{Claim, Job, Process, Request, SessionId};
-use rlock::lock::resource::Resource;
-use rlock::lock::span::Span;
-use rlock::lock::table::LockTable;
-use rlock::system::clock::StoreTime;
+use rlock_model::mode::Mode;
+use rlock_model::op::{Op, Reply};
+use rlock_model::request::{Claim, Job, Process, Request, SessionId};
+use rlock_model::resource::Resource;
+use rlock_model::span::Span;
+use rlock_model::table::LockTable;
+use rlock_sys::clock::StoreTime;
 
 /// The numbers of other claims.
 const CROWDS: [u64; 3] = [10, 1_000, 100_000];

@@ -40,12 +40,12 @@ use clap::error::ErrorKind;
 use clap_complete::Shell;
 
 use self::subcommand::Subcommand;
-use crate::arguments::mistake::Usage;
-use crate::arguments::{help, numbers};
 use crate::environment::{say, variables};
-use crate::show::failure::Failure;
-use crate::system::{exit, streams};
-use crate::words::reason;
+use rlock_arguments::mistake::Usage;
+use rlock_arguments::{help, numbers};
+use rlock_show::failure::Failure;
+use rlock_sys::{exit, streams};
+use rlock_words::reason;
 
 /// The help for coding agents, to be read by them or copied into their instructions.
 const AGENTS: &str = include_str!("cli/agents.txt");

@@ -26,9 +26,9 @@ pub(crate) mod request;
 pub(crate) mod room;
 pub(crate) mod variables;
 
-use crate::store::Unusable;
-use crate::system::{exit, streams};
-use crate::words::one_line;
+use rlock_store::Unusable;
+use rlock_sys::{exit, streams};
+use rlock_words::one_line;
 
 /// Prints one line on standard error.
 pub(crate) fn say(text: &str) {

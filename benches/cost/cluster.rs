@@ -6,9 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use redis::Connection;
-use rlock::lock::mode::Mode;
-use rlock::lock::resource::Resource;
-use rlock::store::redis::keys;
+use rlock_model::mode::Mode;
+use rlock_model::resource::Resource;
+use rlock_redis::keys;
 
 use super::lab::Lab;
 use super::options::Effort;

@@ -1,6 +1,6 @@
 //! The cost of one more interval when many intervals are held.
 
-use rlock::lock::mode::Mode;
+use rlock_model::mode::Mode;
 
 use super::aims::{Aim, Bound};
 use super::lab::Lab;

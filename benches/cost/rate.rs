@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::Connection;
-use rlock::lock::mode::Mode;
+use rlock_model::mode::Mode;
 
 use super::lab::Lab;
 use super::options::Effort;

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use redis::{Connection, Value};
 
-use rlock::lock::mode::Mode;
-use rlock::lock::past::{End, Ending};
-use rlock::lock::request::{Claim, Job, Process, Request, SessionId, Terms};
-use rlock::lock::resource::Resource;
-use rlock::lock::span::Span;
-use rlock::store::redis::codec::{Call, ScriptReply, Setting, Wake};
-use rlock::store::redis::keys::Keyspace;
+use rlock_model::mode::Mode;
+use rlock_model::past::{End, Ending};
+use rlock_model::request::{Claim, Job, Process, Request, SessionId, Terms};
+use rlock_model::resource::Resource;
+use rlock_model::span::Span;
+use rlock_redis::codec::{Call, ScriptReply, Setting, Wake};
+use rlock_redis::keys::Keyspace;
 
 use super::peers::Pair;
 

@@ -8,9 +8,9 @@ use std::env;
 use std::time::Duration;
 
 use redis::Connection;
-use rlock::lock::mode::Mode;
-use rlock::lock::request::SessionId;
-use rlock::store::redis::codec::{Call, ScriptReply};
+use rlock_model::mode::Mode;
+use rlock_model::request::SessionId;
+use rlock_redis::codec::{Call, ScriptReply};
 
 use super::aims::{Aim, Bound};
 use super::candidate::Candidate;

@@ -12,28 +12,28 @@ use rustix::process::Pid;
 
 use super::subcommand::Subcommand;
 use super::{Invocation, stdout};
-use crate::arguments::help::{advanced, notes};
-use crate::arguments::mistake::Mistake;
-use crate::arguments::options::{given, id, option, switch};
-use crate::arguments::request::{RequestOptions, read_request, run_options};
-use crate::arguments::values::LostSignal;
-use crate::arguments::{claims, values};
 use crate::environment::context::Named;
 use crate::environment::request::{self, Prepared};
 use crate::environment::room::{self, Limits};
 use crate::environment::variables::{self, Form, Held};
 use crate::environment::{agent, paths};
-use crate::lock::past::{Ending, Entry, Event, HISTORY_MAX};
-use crate::lock::request::{Owner, Request, resources};
-use crate::show::failure::Failure;
-use crate::store::{Grant, Handle, Store};
-use crate::supervise::keeper::announcement;
-use crate::supervise::keeper::process::{self, Side, Watched};
-use crate::supervise::signals::ignore_all;
-use crate::supervise::{keeper, run};
-use crate::system::exit;
-use crate::system::streams::StandardStream;
-use crate::words::reason;
+use rlock_arguments::help::{advanced, notes};
+use rlock_arguments::mistake::Mistake;
+use rlock_arguments::options::{given, id, option, switch};
+use rlock_arguments::request::{RequestOptions, read_request, run_options};
+use rlock_arguments::values::LostSignal;
+use rlock_arguments::{claims, values};
+use rlock_model::past::{Ending, Entry, Event, HISTORY_MAX};
+use rlock_model::request::{Owner, Request, resources};
+use rlock_show::failure::Failure;
+use rlock_store::{Grant, Handle, Store};
+use rlock_supervise::keeper::announcement;
+use rlock_supervise::keeper::process::{self, Side, Watched};
+use rlock_supervise::signals::ignore_all;
+use rlock_supervise::{keeper, run};
+use rlock_sys::exit;
+use rlock_sys::streams::StandardStream;
+use rlock_words::reason;
 
 pub(super) const ACQUIRE: Subcommand = Subcommand {
     name: "acquire",
@@ -227,7 +227,7 @@ struct Asked {
     handle: ManuallyDrop<Box<dyn Handle>>,
     /// The tokens of the claims, once they are granted.
     tokens: Vec<u64>,
-    /// See [`Settings::grace`](crate::supervise::machine::Settings::grace).
+    /// See [`Settings::grace`](rlock_supervise::machine::Settings::grace).
     grace: Duration,
 }
 

@@ -10,20 +10,20 @@ use rustix::process::Pid;
 
 use super::subcommand::Subcommand;
 use super::{Invocation, stdout};
-use crate::arguments::help::notes;
-use crate::arguments::mistake::Mistake;
-use crate::arguments::options::{StoreOptions, id, keys, option, read_keys, read_store, switch};
-use crate::arguments::values::{self, Wait};
 use crate::environment::{after_all_but, caller, context, say};
-use crate::lock::op::HolderListing;
-use crate::lock::records::{ClaimRecord, Phase, Session};
-use crate::lock::request::SessionId;
-use crate::lock::resource::Resource;
-use crate::show::failure::Failure;
-use crate::show::messages;
-use crate::store::{Breaking, Store};
-use crate::system::exit;
-use crate::words::{self, one_line};
+use rlock_arguments::help::notes;
+use rlock_arguments::mistake::Mistake;
+use rlock_arguments::options::{StoreOptions, id, keys, option, read_keys, read_store, switch};
+use rlock_arguments::values::{self, Wait};
+use rlock_model::op::HolderListing;
+use rlock_model::records::{ClaimRecord, Phase, Session};
+use rlock_model::request::SessionId;
+use rlock_model::resource::Resource;
+use rlock_show::failure::Failure;
+use rlock_show::messages;
+use rlock_store::{Breaking, Store};
+use rlock_sys::exit;
+use rlock_words::{self as words, one_line};
 
 mod revoked;
 

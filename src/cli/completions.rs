@@ -11,9 +11,9 @@ use clap_complete::Shell;
 
 use super::subcommand::Subcommand;
 use super::{Invocation, stdout, table};
-use crate::arguments::help::notes;
-use crate::arguments::mistake::Mistake;
-use crate::arguments::options::{id, word};
+use rlock_arguments::help::notes;
+use rlock_arguments::mistake::Mistake;
+use rlock_arguments::options::{id, word};
 
 pub(super) const COMPLETIONS: Subcommand = Subcommand {
     name: "completions",

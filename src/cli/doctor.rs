@@ -11,20 +11,20 @@ use serde_json::json;
 use super::look::look;
 use super::subcommand::Subcommand;
 use super::{Invocation, stdout};
-use crate::arguments::help::notes;
-use crate::arguments::mistake::Mistake;
-use crate::arguments::options::{StoreOptions, color, id, read_color, read_store, switch, ttl};
 use crate::environment::context::{self, Named};
-use crate::lock::lease::Lease;
-use crate::lock::mode::Mode;
-use crate::lock::request::{Claim, Job, Request};
-use crate::lock::resource::Resource;
-use crate::lock::span::Span;
-use crate::show::doctor::{Check, Verdict, audience, checks, cost, failed, names, no_names};
-use crate::store::{self, AcquireOptions, Handle, Standing, Store, identity};
-use crate::system::clock::Boottime;
-use crate::system::exit;
-use crate::words::{self, Explained};
+use rlock_arguments::help::notes;
+use rlock_arguments::mistake::Mistake;
+use rlock_arguments::options::{StoreOptions, color, id, read_color, read_store, switch, ttl};
+use rlock_model::lease::Lease;
+use rlock_model::mode::Mode;
+use rlock_model::request::{Claim, Job, Request};
+use rlock_model::resource::Resource;
+use rlock_model::span::Span;
+use rlock_show::doctor::{Check, Verdict, audience, checks, cost, failed, names, no_names};
+use rlock_store::{self as store, AcquireOptions, Handle, Standing, Store, identity};
+use rlock_sys::clock::Boottime;
+use rlock_sys::exit;
+use rlock_words::{self as words, Explained};
 
 pub(super) const DOCTOR: Subcommand = Subcommand {
     name: "doctor",

@@ -4,16 +4,16 @@ use clap::{ArgMatches, Command};
 
 use super::Invocation;
 use super::subcommand::Subcommand;
-use crate::arguments::help::notes;
-use crate::arguments::mistake::Mistake;
-use crate::arguments::narrowing;
-use crate::arguments::options::{StoreOptions, id, read_store, verbose};
 use crate::environment::context;
-use crate::lock::mode::Mode;
-use crate::lock::op::Change;
-use crate::lock::resource::Resource;
-use crate::show::failure::Failure;
-use crate::show::messages;
+use rlock_arguments::help::notes;
+use rlock_arguments::mistake::Mistake;
+use rlock_arguments::narrowing;
+use rlock_arguments::options::{StoreOptions, id, read_store, verbose};
+use rlock_model::mode::Mode;
+use rlock_model::op::Change;
+use rlock_model::resource::Resource;
+use rlock_show::failure::Failure;
+use rlock_show::messages;
 
 pub(super) const DOWNGRADE: Subcommand = Subcommand {
     name: "downgrade",

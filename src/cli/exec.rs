@@ -16,35 +16,36 @@ use rustix::process::Pid;
 
 use super::Invocation;
 use super::subcommand::Subcommand;
-use crate::arguments::claims::{self, range_claim};
-use crate::arguments::help::{advanced, notes};
-use crate::arguments::mistake::Mistake;
-use crate::arguments::options::{id, no_blank_before_value};
-use crate::arguments::request::{RequestOptions, read_request, run_options};
-use crate::arguments::values::{self, Period, Wait};
 use crate::environment::context::Named;
 use crate::environment::request::{self, Prepared};
 use crate::environment::room::{self, Limits};
 use crate::environment::variables::{self, Form, Held};
 use crate::environment::{acquired, names, paths, say};
-use crate::lock::mode::Mode;
-use crate::lock::request::{Claim, Job, OncePer, Request, distinct, resources};
-use crate::lock::resource::Resource;
-use crate::show::failure::Failure;
-use crate::store::{AcquireOptions, Grant, Store, identity};
-use crate::supervise::above;
-use crate::supervise::gate::Gate;
-use crate::supervise::gate::room::{Load, Needs};
-use crate::supervise::machine::{Settings, Skip};
-use crate::supervise::notify::NotifySocket;
-use crate::supervise::owner::Owner;
-use crate::supervise::report::{Outcome, Report};
-use crate::supervise::run::{self, CommandSpec, Task};
-use crate::system::clock::Boottime;
-use crate::system::exit;
-use crate::system::streams::StandardStream;
-use crate::words;
+use crate::stores;
 use nested::Cover;
+use rlock_arguments::claims::{self, range_claim};
+use rlock_arguments::help::{advanced, notes};
+use rlock_arguments::mistake::Mistake;
+use rlock_arguments::options::{id, no_blank_before_value};
+use rlock_arguments::request::{RequestOptions, read_request, run_options};
+use rlock_arguments::values::{self, Period, Wait};
+use rlock_model::mode::Mode;
+use rlock_model::request::{Claim, Job, OncePer, Request, distinct, resources};
+use rlock_model::resource::Resource;
+use rlock_show::failure::Failure;
+use rlock_store::{AcquireOptions, Grant, Store, identity};
+use rlock_supervise::above;
+use rlock_supervise::gate::Gate;
+use rlock_supervise::gate::room::{Load, Needs};
+use rlock_supervise::machine::{Settings, Skip};
+use rlock_supervise::notify::NotifySocket;
+use rlock_supervise::owner::Owner;
+use rlock_supervise::report::{Outcome, Report};
+use rlock_supervise::run::{self, CommandSpec, Task};
+use rlock_sys::clock::Boottime;
+use rlock_sys::exit;
+use rlock_sys::streams::StandardStream;
+use rlock_words as words;
 use status::StatusFile;
 
 pub(super) const EXEC: Subcommand = Subcommand {
@@ -330,7 +331,9 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
         values::Load::Pressure(limit) => Load::Pressure(limit),
     });
     let needs = Needs { memory: exec.min_memory, load };
-    let gate = (needs != Needs::default()).then(|| Gate::new(needs, request.process.clone())).transpose()?;
+    let gate = (needs != Needs::default())
+        .then(|| Gate::new(needs, request.process.clone(), stores::open_gate))
+        .transpose()?;
     let cover = exec.nested.then(|| Cover::find(store.as_mut(), &request.ancestors, &request.claims)).transpose()?;
     request.job = Job {
         is_named: exec.request.job.is_some(),

@@ -6,18 +6,18 @@ use clap::{ArgGroup, ArgMatches, Command};
 
 use super::Invocation;
 use super::subcommand::Subcommand;
-use crate::arguments::help::notes;
-use crate::arguments::mistake::Mistake;
-use crate::arguments::options::{StoreOptions, given, id, read_store, switch, verbose, word};
-use crate::arguments::{claims, values};
 use crate::environment::{acquired, after_all_but, context, names, paths, say};
-use crate::lock::mode::{Mode, Nesting};
-use crate::lock::op::HolderListing;
-use crate::lock::request::Claim;
-use crate::lock::span::Span;
-use crate::show::failure::Failure;
-use crate::show::messages;
-use crate::system::exit;
+use rlock_arguments::help::notes;
+use rlock_arguments::mistake::Mistake;
+use rlock_arguments::options::{StoreOptions, given, id, read_store, switch, verbose, word};
+use rlock_arguments::{claims, values};
+use rlock_model::mode::{Mode, Nesting};
+use rlock_model::op::HolderListing;
+use rlock_model::request::Claim;
+use rlock_model::span::Span;
+use rlock_show::failure::Failure;
+use rlock_show::messages;
+use rlock_sys::exit;
 
 pub(super) const HELD: Subcommand = Subcommand {
     name: "held",

@@ -11,22 +11,22 @@ use super::exec::calendar;
 use super::look::look;
 use super::subcommand::Subcommand;
 use super::{Invocation, stdout};
-use crate::arguments::help::notes;
-use crate::arguments::mistake::Mistake;
-use crate::arguments::options::{StoreOptions, color, id, keys, option, read_color, read_keys, read_store, switch};
-use crate::arguments::values;
 use crate::environment::{after_all_but, context};
-use crate::lock::past::{Ended, HISTORY_MAX, Past, Remembered};
-use crate::lock::records::Session;
-use crate::lock::remember::add_unrecorded;
-use crate::lock::resource::Resource;
-use crate::show::failure::Failure;
-use crate::show::history::blame::blame;
-use crate::show::history::trace::trace;
-use crate::show::history::{self, Selection};
-use crate::store::{self, Store};
-use crate::system::clock::StoreTime;
-use crate::words;
+use rlock_arguments::help::notes;
+use rlock_arguments::mistake::Mistake;
+use rlock_arguments::options::{StoreOptions, color, id, keys, option, read_color, read_keys, read_store, switch};
+use rlock_arguments::values;
+use rlock_model::past::{Ended, HISTORY_MAX, Past, Remembered};
+use rlock_model::records::Session;
+use rlock_model::remember::add_unrecorded;
+use rlock_model::resource::Resource;
+use rlock_show::failure::Failure;
+use rlock_show::history::blame::blame;
+use rlock_show::history::trace::trace;
+use rlock_show::history::{self, Selection};
+use rlock_store::{self as store, Store};
+use rlock_sys::clock::StoreTime;
+use rlock_words as words;
 
 pub(super) const HISTORY: Subcommand = Subcommand {
     name: "history",

@@ -16,26 +16,27 @@ use clap::{Arg, ArgGroup, ArgMatches, Command, ValueHint, value_parser};
 use super::look::look;
 use super::subcommand::Subcommand;
 use super::{Invocation, stdout};
-use crate::arguments::help::notes;
-use crate::arguments::mistake::Mistake;
-use crate::arguments::options::{
+use crate::environment::{after_all_but, context};
+use crate::stores;
+use rlock_arguments::help::notes;
+use rlock_arguments::mistake::Mistake;
+use rlock_arguments::options::{
     StoreOptions, color, id, keys, no_blank_before_value, option, optional, read_color, read_keys, read_store, switch,
     verbose,
 };
-use crate::arguments::values;
-use crate::environment::{after_all_but, context};
-use crate::lock::op::ResourceListing;
-use crate::lock::past::Remembered;
-use crate::lock::request::Process;
-use crate::lock::resource::Resource;
-use crate::show::dot::dot;
-use crate::show::failure::Failure;
-use crate::show::listing::{places as from, table};
-use crate::show::tree::tree;
-use crate::show::{Look, json, messages};
-use crate::store::{Inspection, Store, identity};
-use crate::supervise::gate;
-use crate::words::one_line;
+use rlock_arguments::values;
+use rlock_model::op::ResourceListing;
+use rlock_model::past::Remembered;
+use rlock_model::request::Process;
+use rlock_model::resource::Resource;
+use rlock_show::dot::dot;
+use rlock_show::failure::Failure;
+use rlock_show::listing::{places as from, table};
+use rlock_show::tree::tree;
+use rlock_show::{Look, json, messages};
+use rlock_store::{Inspection, Store, identity};
+use rlock_supervise::gate;
+use rlock_words::one_line;
 
 pub(super) const INSPECT: Subcommand = Subcommand {
     name: "inspect",
@@ -248,7 +249,8 @@ fn note_gates(inspection: &mut Inspection) {
     if here.is_empty() {
         return;
     }
-    let waiting = gate::waiting();
+    let Some(mut store) = stores::has_gate().then(stores::open_gate).and_then(Result::ok) else { return };
+    let waiting = gate::waiting(store.as_mut());
     for holder in &mut here {
         holder.gate = waiting.get(&(holder.process.host.clone(), holder.process.pid)).cloned();
     }

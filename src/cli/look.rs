@@ -8,7 +8,7 @@ use clap::builder::StyledStr;
 use rustix::termios::{isatty, tcgetwinsize};
 
 use crate::environment::context;
-use crate::show::{Look, Palette};
+use rlock_show::{Look, Palette};
 
 /// Used if the terminal does not report its width.
 const COLUMNS: usize = 80;

@@ -10,9 +10,9 @@ use clap::{ArgMatches, Command, ValueHint, value_parser};
 use super::pages::{self, Page};
 use super::subcommand::Subcommand;
 use super::{Invocation, stdout};
-use crate::arguments::help::notes;
-use crate::arguments::mistake::Mistake;
-use crate::arguments::options::{id, option, word};
+use rlock_arguments::help::notes;
+use rlock_arguments::mistake::Mistake;
+use rlock_arguments::options::{id, option, word};
 
 pub(super) const MAN: Subcommand = Subcommand {
     name: "man",

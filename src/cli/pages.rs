@@ -14,7 +14,7 @@ use clap_mangen::roff::{Roff, roman};
 
 use super::subcommand::Subcommand;
 use super::table;
-use crate::arguments::help::in_full;
+use rlock_arguments::help::in_full;
 
 /// One man page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,21 +7,21 @@ use clap::{ArgAction, ArgMatches, Command};
 
 use super::subcommand::Subcommand;
 use super::{Invocation, stdout};
-use crate::arguments::help::notes;
-use crate::arguments::mistake::Mistake;
-use crate::arguments::options::{StoreOptions, each_once, id, read_store, switch, verbose, word};
-use crate::arguments::values::{self, Which};
 use crate::environment::context::Named;
 use crate::environment::variables::{self, Form, Held};
 use crate::environment::{acquired, context, say};
-use crate::lock::past::End;
-use crate::lock::records::Session;
-use crate::lock::request::SessionId;
-use crate::show::failure::Failure;
-use crate::show::messages::Messages;
-use crate::store::{Released, Store};
-use crate::supervise::keeper::announcement;
-use crate::system::exit;
+use rlock_arguments::help::notes;
+use rlock_arguments::mistake::Mistake;
+use rlock_arguments::options::{StoreOptions, each_once, id, read_store, switch, verbose, word};
+use rlock_arguments::values::{self, Which};
+use rlock_model::past::End;
+use rlock_model::records::Session;
+use rlock_model::request::SessionId;
+use rlock_show::failure::Failure;
+use rlock_show::messages::Messages;
+use rlock_store::{Released, Store};
+use rlock_supervise::keeper::announcement;
+use rlock_sys::exit;
 
 pub(super) const RELEASE: Subcommand = Subcommand {
     name: "release",

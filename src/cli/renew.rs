@@ -6,15 +6,15 @@ use clap::{ArgMatches, Command};
 
 use super::Invocation;
 use super::subcommand::Subcommand;
-use crate::arguments::help::notes;
-use crate::arguments::mistake::Mistake;
-use crate::arguments::options::{StoreOptions, id, option, read_store, switch, verbose, word};
-use crate::arguments::values::{self, Which};
 use crate::environment::{acquired, context, say, variables};
-use crate::lock::op::{Change, Refusal};
-use crate::show::failure::Failure;
-use crate::show::messages;
-use crate::store::Changed;
+use rlock_arguments::help::notes;
+use rlock_arguments::mistake::Mistake;
+use rlock_arguments::options::{StoreOptions, id, option, read_store, switch, verbose, word};
+use rlock_arguments::values::{self, Which};
+use rlock_model::op::{Change, Refusal};
+use rlock_show::failure::Failure;
+use rlock_show::messages;
+use rlock_store::Changed;
 
 pub(super) const RENEW: Subcommand = Subcommand {
     name: "renew",

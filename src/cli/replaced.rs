@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::show::failure::Failure;
-use crate::store::identity;
-use crate::words::reason;
+use rlock_show::failure::Failure;
+use rlock_store::identity;
+use rlock_words::reason;
 
 /// Maximum number of symbolic links from a name to its file, as in the kernel.
 const LINKS_MAX: usize = 40;

@@ -8,14 +8,14 @@ use clap::{ArgAction, ArgMatches, Command, ValueHint, value_parser};
 
 use super::Invocation;
 use super::subcommand::Subcommand;
-use crate::arguments::help::notes;
-use crate::arguments::mistake::Mistake;
-use crate::arguments::options::{StoreOptions, given, history, id, option, read_store, switch, ttl, verbose};
-use crate::arguments::values;
 use crate::environment::context;
 use crate::environment::defaults::Chosen;
-use crate::serve::run::{self, Options};
-use crate::serve::token;
+use rlock_arguments::help::notes;
+use rlock_arguments::mistake::Mistake;
+use rlock_arguments::options::{StoreOptions, given, history, id, option, read_store, switch, ttl, verbose};
+use rlock_arguments::values;
+use rlock_serve::run::{self, Options};
+use rlock_serve::token;
 
 pub(super) const SERVE: Subcommand = Subcommand {
     name: "serve",
@@ -39,12 +39,12 @@ pub(crate) struct Serve {
     /// What the server is to do.
     pub(super) options: Options,
     /// The ttl of the leases, see
-    /// [`RequestOptions::ttl`](crate::arguments::request::RequestOptions::ttl).
+    /// [`RequestOptions::ttl`](rlock_arguments::request::RequestOptions::ttl).
     pub(super) ttl: Option<Duration>,
-    /// See [`RequestOptions::history`](crate::arguments::request::RequestOptions::history).
+    /// See [`RequestOptions::history`](rlock_arguments::request::RequestOptions::history).
     pub(super) history: Option<u32>,
     /// How long holders may go on after TERM, or after their lease could not be renewed; see
-    /// [`RequestOptions::grace`](crate::arguments::request::RequestOptions::grace).
+    /// [`RequestOptions::grace`](rlock_arguments::request::RequestOptions::grace).
     pub(super) grace: Option<Duration>,
 }
 

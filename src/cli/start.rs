@@ -8,8 +8,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::environment::say;
-use crate::supervise::signals;
-use crate::system::exit;
+use rlock_supervise::signals;
+use rlock_sys::exit;
 
 /// To be called first of all.
 pub(crate) fn prepare() {

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, Write};
 
 use rustix::io::{Errno, FdFlags, fcntl_getfd};
 
-use crate::system::streams::{self, StandardStream};
+use rlock_sys::streams::{self, StandardStream};
 
 /// Writes all of `bytes` to standard output. A reader that closes the pipe early, as in `rlock man
 /// | head -1`, counts as success.

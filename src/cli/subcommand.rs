@@ -3,7 +3,7 @@
 use clap::{ArgMatches, Command};
 
 use super::Invocation;
-use crate::arguments::mistake::Mistake;
+use rlock_arguments::mistake::Mistake;
 
 /// One subcommand.
 pub(super) struct Subcommand {

@@ -14,8 +14,8 @@ use super::{
     Invocation, acquire, cleanup, completions, doctor, downgrade, exec, held, history, inspect, man, release, renew,
     serve, shrink,
 };
-use crate::arguments::mistake::Mistake;
-use crate::arguments::{help, options};
+use rlock_arguments::mistake::Mistake;
+use rlock_arguments::{help, options};
 
 /// What rlock does, in one line.
 pub(super) const ABOUT: &str = "Hold a lock while a command runs";

@@ -27,12 +27,12 @@ use super::release::Release;
 use super::renew::Renew;
 use super::shrink::Shrink;
 use super::{Invocation, Usage, parse};
-use crate::arguments::options::StoreOptions;
-use crate::arguments::values::{Load, LostSignal, Period, Unit, Wait, Which};
-use crate::lock::mode::Mode;
-use crate::lock::request::Claim;
-use crate::lock::resource::Resource;
-use crate::lock::span::Span;
+use rlock_arguments::options::StoreOptions;
+use rlock_arguments::values::{Load, LostSignal, Period, Unit, Wait, Which};
+use rlock_model::mode::Mode;
+use rlock_model::request::Claim;
+use rlock_model::resource::Resource;
+use rlock_model::span::Span;
 
 /// Parses words that are separated by spaces. `_` stands for a space within a word.
 pub(crate) fn parsed(line: &str) -> Result<Invocation, Usage> {

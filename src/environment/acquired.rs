@@ -3,14 +3,14 @@
 use rustix::process::geteuid;
 
 use super::{context, names};
-use crate::arguments::values::Which;
-use crate::lock::records::Session;
-use crate::lock::request::SessionId;
-use crate::lock::resource::Resource;
-use crate::show::failure::Failure;
-use crate::store::{Inspection, Store, identity};
-use crate::supervise::above;
-use crate::system::exit;
+use rlock_arguments::values::Which;
+use rlock_model::records::Session;
+use rlock_model::request::SessionId;
+use rlock_model::resource::Resource;
+use rlock_show::failure::Failure;
+use rlock_store::{Inspection, Store, identity};
+use rlock_supervise::above;
+use rlock_sys::exit;
 
 /// The innermost session around this process that `acquire` made.
 ///
@@ -103,7 +103,7 @@ pub(crate) fn find(store: &mut dyn Store, id: SessionId) -> Result<Option<Sessio
         return Ok(found);
     }
     let all = store.inspect(&[])?.resources;
-    let is_its = |name: &&crate::lock::op::ResourceListing| name.holders.iter().any(|holder| holder.session == id);
+    let is_its = |name: &&rlock_model::op::ResourceListing| name.holders.iter().any(|holder| holder.session == id);
     let names: Vec<Resource> = all.iter().filter(is_its).map(|listing| listing.name.clone()).collect();
     if names.is_empty() { Ok(None) } else { Ok(store.session(id, &names)?) }
 }

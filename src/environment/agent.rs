@@ -10,9 +10,9 @@ use std::fs::{self, File};
 
 use rustix::process::Pid;
 
-use crate::show::failure::Failure;
-use crate::supervise::above;
-use crate::system::processes::{self, Stat};
+use rlock_show::failure::Failure;
+use rlock_supervise::above;
+use rlock_sys::processes::{self, Stat};
 
 /// Names the agent in place of the other variables. An empty value means that there is none.
 const AGENT: &str = "RLOCK_AGENT";

@@ -7,10 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::ci::{self, Run};
 use super::{agent, names};
-use crate::arguments::request::Whose;
-use crate::lock::request::Process;
-use crate::store::identity;
-use crate::words::{one_line, without_passwords};
+use rlock_arguments::request::Whose;
+use rlock_model::request::Process;
+use rlock_store::identity;
+use rlock_words::{one_line, without_passwords};
 
 /// Maximum number of bytes of the command that the store keeps, for other users to see.
 const COMMAND_BYTES: usize = 2048;

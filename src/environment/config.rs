@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::{env, io};
 
 use super::defaults::Defaults;
-use crate::arguments::values;
-use crate::show::failure::Failure;
-use crate::system::{exit, files};
-use crate::words::{self, Explained, one_line};
+use rlock_arguments::values;
+use rlock_show::failure::Failure;
+use rlock_sys::{exit, files};
+use rlock_words::{self as words, Explained, one_line};
 
 /// Names another file than [`PATH`]; an empty value means that there is none.
 pub(crate) const VARIABLE: &str = "RLOCK_CONFIG";
@@ -168,8 +168,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::arguments::values::Wait;
-    use crate::store::Replicas;
+    use rlock_arguments::values::Wait;
+    use rlock_store::Replicas;
 
     #[test]
     fn settings_are_read_beside_comments_and_spaces() {

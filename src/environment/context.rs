@@ -11,13 +11,14 @@ use super::defaults::Defaults;
 use super::names::{ANCESTORS, HELD, NAMESPACE, RESOURCE, SESSION, VERBOSE, variable};
 use super::variables::{Form, Line};
 use super::{ci, config, say};
-use crate::arguments::options::StoreOptions;
-use crate::lock::records::Session;
-use crate::lock::request::{Claim, SessionId};
-use crate::lock::resource::Resource;
-use crate::show::failure::Failure;
-use crate::store::{self, Changed, Libpq, Secrets, Store, percent};
-use crate::words::Explained;
+use crate::stores;
+use rlock_arguments::options::StoreOptions;
+use rlock_model::records::Session;
+use rlock_model::request::{Claim, SessionId};
+use rlock_model::resource::Resource;
+use rlock_show::failure::Failure;
+use rlock_store::{self as store, Changed, Libpq, Secrets, Store, percent};
+use rlock_words::Explained;
 
 const STORE: &str = "RLOCK_STORE";
 /// The word for the default store, in the place of a URL.
@@ -105,7 +106,7 @@ impl Named {
             store.is_none() && config.store.is_some() || namespace.is_none() && config.namespace.is_some();
         let value = |name| env::var_os(name).filter(|value| !value.is_empty());
         // Other servers must not learn the password of the file's own store.
-        let is_own = |url: &str| config.store.as_deref().is_some_and(|own| store::are_same_servers(own, url));
+        let is_own = |url: &str| config.store.as_deref().is_some_and(|own| stores::are_same_servers(own, url));
         let configured = config.password_file.filter(|_| store.as_deref().is_none_or(is_own));
         let secrets = Secrets {
             password: value(PASSWORD),
@@ -148,8 +149,8 @@ impl Named {
     pub(crate) fn open(&self, connect_timeout: Option<Duration>) -> Result<Box<dyn Store>, Failure> {
         let connect_timeout = self.defaults.connect_timeout(connect_timeout);
         let url = self.store.as_deref().filter(|store| *store != EMBEDDED);
-        let namespace = self.namespace.as_deref().unwrap_or(store::DEFAULT_NAMESPACE);
-        store::open(url, namespace, &self.secrets, connect_timeout).map_err(|error| match error {
+        let namespace = self.namespace.as_deref().unwrap_or(stores::DEFAULT_NAMESPACE);
+        stores::open(url, namespace, &self.secrets, connect_timeout).map_err(|error| match error {
             store::Error::Usage(words) if self.is_configured => config::mistake(words),
             error => error.into(),
         })
@@ -166,7 +167,7 @@ impl Named {
         }
         // The URL of `store` lacks the password. A URL with a password in the environment or in the
         // configuration file stays there, as the command may need it.
-        let has_password = |url: &str| !self.is_option && store::has_password(url);
+        let has_password = |url: &str| !self.is_option && stores::has_password(url);
         match self.store.as_deref() {
             Some(EMBEDDED) => variables.push((STORE, Some(EMBEDDED.to_owned()))),
             Some(url) if !has_password(url) => variables.push((STORE, Some(store.url()))),
@@ -178,7 +179,7 @@ impl Named {
 
 /// Warns of a password on the command line.
 pub(crate) fn warn_of_password(options: &StoreOptions) {
-    if options.store.as_deref().is_some_and(store::has_password) {
+    if options.store.as_deref().is_some_and(stores::has_password) {
         say(&format!("warning: ps shows everybody the password in --store: set {PASSWORD} or {PASSWORD_FILE} instead"));
     }
 }

@@ -4,12 +4,12 @@ use std::env;
 use std::time::Duration;
 
 use super::names::{TTL, WAIT, variable};
-use crate::arguments::values::{self, Wait};
-use crate::lock::lease::Lease;
-use crate::lock::request::{self, Terms};
-use crate::show::failure::Failure;
-use crate::store::Replicas;
-use crate::words::{self, Explained};
+use rlock_arguments::values::{self, Wait};
+use rlock_model::lease::Lease;
+use rlock_model::request::{self, Terms};
+use rlock_show::failure::Failure;
+use rlock_store::Replicas;
+use rlock_words::{self as words, Explained};
 
 /// The default of --history.
 const HISTORY: &str = "RLOCK_HISTORY";

@@ -2,8 +2,8 @@
 
 use std::env;
 
-use crate::show::failure::Failure;
-use crate::words::Explained;
+use rlock_show::failure::Failure;
+use rlock_words::Explained;
 
 pub(crate) const NAMESPACE: &str = "RLOCK_NAMESPACE";
 pub(crate) const SESSION: &str = "RLOCK_SESSION";

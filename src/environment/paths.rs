@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
 
-use crate::words::reason;
+use rlock_words::reason;
 
 /// Maximum number of links on the way, as in path_resolution(7).
 const LINKS_MAX: usize = 40;

@@ -10,15 +10,15 @@ use anyhow::Context;
 use super::context::{self, Named};
 use super::defaults::Chosen;
 use super::{agent, caller, ci};
-use crate::arguments::request::RequestOptions;
-use crate::lock::deadlock::Detector;
-use crate::lock::request::{Job, Request};
-use crate::show::messages::Messages;
-use crate::store::{AcquireOptions, Store, identity};
-use crate::supervise::above;
-use crate::supervise::machine::{Notice, Settings, Skip};
-use crate::supervise::signals::Signals;
-use crate::supervise::terminal::group_for_command;
+use rlock_arguments::request::RequestOptions;
+use rlock_model::deadlock::Detector;
+use rlock_model::request::{Job, Request};
+use rlock_show::messages::Messages;
+use rlock_store::{AcquireOptions, Store, identity};
+use rlock_supervise::above;
+use rlock_supervise::machine::{Notice, Settings, Skip};
+use rlock_supervise::signals::Signals;
+use rlock_supervise::terminal::group_for_command;
 
 /// A request that nobody has made yet, and what its supervision needs.
 pub(crate) struct Prepared {

@@ -6,10 +6,10 @@ use std::ffi::OsString;
 use std::fmt::Write;
 
 use super::names;
-use crate::lock::records::Session;
-use crate::lock::request::{self, Claim, SessionId};
-use crate::lock::resource::Resource;
-use crate::store::percent;
+use rlock_model::records::Session;
+use rlock_model::request::{self, Claim, SessionId};
+use rlock_model::resource::Resource;
+use rlock_store::percent;
 
 /// A variable and its value, or none for a variable from outside that must not stay behind.
 pub(crate) type Line = (&'static str, Option<String>);
@@ -138,8 +138,8 @@ pub(crate) fn as_held<'r>(names: impl IntoIterator<Item = &'r Resource>) -> Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::mode::Mode;
-    use crate::lock::span::Span;
+    use rlock_model::mode::Mode;
+    use rlock_model::span::Span;
 
     /// "RLOCK_STORE unless it is the default": then there is no place.
     #[test]

@@ -6,9 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::calls;
 use super::scenes::{SCENES, Scene};
 use super::stage::Stage;
-use super::support::Lab;
-use super::support::servers::Kind;
 use super::trace::{Fault, Place, Plan, Process, Trace};
+use rlock_testkit::Lab;
+use rlock_testkit::servers::Kind;
 
 /// Renewals of a lease go on while a process is traced; a dead holder's lease ends soon.
 const TTL: &str = "3s";

@@ -3,8 +3,8 @@
 use std::io;
 
 use super::stage::{OWN_CODE, Stage};
-use super::support::Ran;
 use super::trace::{Fault, Process, Trace};
+use rlock_testkit::Ran;
 
 /// The exit codes with which rlock says that the command was not started.
 const NOT_STARTED: [i32; 4] = [69, 125, 126, 127];

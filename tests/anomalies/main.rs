@@ -8,9 +8,6 @@
 
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_imports))]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 #[cfg(target_arch = "x86_64")]
 mod calls;
 #[cfg(target_arch = "x86_64")]
@@ -31,5 +28,5 @@ mod traced;
 #[cfg(not(target_arch = "x86_64"))]
 #[test]
 fn no_system_call_fails() {
-    support::needs::excused("the tracer knows the registers of x86-64 only");
+    rlock_testkit::needs::excused("the tracer knows the registers of x86-64 only");
 }

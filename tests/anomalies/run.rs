@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use super::calls;
 use super::case::{Case, Store};
 use super::scenes::SCENES;
-use super::support::needs;
-use super::support::random::Random;
-use super::support::share::share;
 use super::trace::{Call, Fault};
+use rlock_testkit::needs;
+use rlock_testkit::random::Random;
+use rlock_testkit::share::share;
 
 /// Number of cases of one scene and process that are played in a row.
 const IN_A_ROW: usize = 12;
@@ -153,7 +153,7 @@ fn report(failures: Mutex<Vec<String>>) {
 /// not used again.
 #[derive(Default)]
 struct Player {
-    labs: HashMap<Store, super::support::Lab>,
+    labs: HashMap<Store, rlock_testkit::Lab>,
 }
 
 impl Player {

@@ -11,8 +11,8 @@ use rustix::process::Signal;
 
 use super::judge::assert_plain;
 use super::stage::{OWN_CODE, Stage};
-use super::support::{Running, wait_until};
 use super::trace::{Process, Trace};
+use rlock_testkit::{Running, wait_until};
 
 /// How long the tree of an ended command may take to hear the signal.
 const TOLD_LIMIT: Duration = Duration::from_secs(5);

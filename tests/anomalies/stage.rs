@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::support::{Lab, RLOCK, Ran, Running, wait_until};
 use super::trace::{Fault, Place, Plan};
 use super::traced::Traced;
+use rlock_testkit::{Lab, RLOCK, Ran, Running, wait_until};
 
 /// The exit code of every command.
 pub(crate) const OWN_CODE: i32 = 7;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::support::{Ran, wait_within};
 use super::trace::{Plan, Trace, trace};
+use rlock_testkit::{Ran, wait_within};
 
 /// The limit for the end of a program. The longest wait is that for a lease of two seconds.
 const LIMIT: Duration = Duration::from_secs(30);

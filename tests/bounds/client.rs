@@ -5,15 +5,15 @@ use std::fs;
 use std::time::Duration;
 
 use redis::{Connection, ConnectionLike as _, Value};
-use rlock::lock::mode::Mode;
-use rlock::lock::request::{Claim, Job, Process, Request, SessionId, Terms};
-use rlock::lock::resource::Resource;
-use rlock::lock::span::Span;
-use rlock::store::redis::codec::{Call, ScriptReply, Setting, Wake};
-use rlock::store::redis::keys::Keyspace;
-use rlock::system::clock::StoreTime;
+use rlock_model::mode::Mode;
+use rlock_model::request::{Claim, Job, Process, Request, SessionId, Terms};
+use rlock_model::resource::Resource;
+use rlock_model::span::Span;
+use rlock_redis::codec::{Call, ScriptReply, Setting, Wake};
+use rlock_redis::keys::Keyspace;
+use rlock_sys::clock::StoreTime;
 
-use crate::support::servers::{Server, ask};
+use rlock_testkit::servers::{Server, ask};
 
 pub(crate) const TERMS: Terms =
     Terms { ttl: Duration::from_secs(30), claim: Duration::from_secs(3), heartbeat: Duration::from_secs(15) };

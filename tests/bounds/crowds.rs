@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use rlock::lock::mode::Mode::{self, Prewrite, Read, Slot, Write};
-use rlock::lock::past::{End, Ending, HISTORY_MAX, JOBS_MAX};
-use rlock::lock::request::{CLAIMS_MAX, Claim, Job, NAMES_MAX, Request};
-use rlock::lock::resource::Resource;
-use rlock::lock::span::Span;
-use rlock::store::redis::codec::Call;
+use rlock_model::mode::Mode::{self, Prewrite, Read, Slot, Write};
+use rlock_model::past::{End, Ending, HISTORY_MAX, JOBS_MAX};
+use rlock_model::request::{CLAIMS_MAX, Claim, Job, NAMES_MAX, Request};
+use rlock_model::resource::Resource;
+use rlock_model::span::Span;
+use rlock_redis::codec::Call;
 
 use crate::client::{Client, TERMS, id, request, resource};
 use crate::walk::Finale;

@@ -4,15 +4,13 @@
 
 mod client;
 mod crowds;
-#[path = "../support/mod.rs"]
-mod support;
 mod walk;
 
 use std::collections::BTreeMap;
 
 use client::Client;
 use crowds::{CROWDS, Crowd};
-use support::servers::{Kind, Server};
+use rlock_testkit::servers::{Kind, Server};
 
 /// Lists that are long enough for the scripts to stop at their limits, on one server.
 #[test]

@@ -3,17 +3,17 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use rlock::lock::mode::Mode::{self, Read, Write};
-use rlock::lock::op::Change;
-use rlock::lock::past::{End, Ending, HISTORY_MAX};
-use rlock::lock::request::{Job, Request, SessionId};
-use rlock::lock::resource::Resource;
-use rlock::store::redis::codec::{Call, ScriptReply};
-use rlock::store::redis::findings::{Findings, live, remembered};
+use rlock_model::mode::Mode::{self, Read, Write};
+use rlock_model::op::Change;
+use rlock_model::past::{End, Ending, HISTORY_MAX};
+use rlock_model::request::{Job, Request, SessionId};
+use rlock_model::resource::Resource;
+use rlock_redis::codec::{Call, ScriptReply};
+use rlock_redis::findings::{Findings, live, remembered};
 
 use crate::client::{Client, TERMS, id, request, resource};
 use crate::crowds::{WAITERS, for_intervals, for_names, for_slot, part, skips};
-use crate::support::servers::ask;
+use rlock_testkit::servers::ask;
 
 /// What the client asks for at most in one call, as src/store/redis/survey.rs and hold.rs do.
 const CLAIMS_AT_ONCE: u32 = 200;
@@ -152,7 +152,7 @@ pub(crate) fn walk(client: &mut Client<'_>, size: u32, finale: Finale) {
             release(client);
         }
         Finale::Break => {
-            let by = rlock::lock::request::Process::default();
+            let by = rlock_model::request::Process::default();
             walk_of_break(client, "revocation", |name, only, from| Call::break_grants(name, only, from, Some(&by)));
             walk_of_break(client, "break", |name, only, from| Call::break_grants(name, only, from, None));
         }

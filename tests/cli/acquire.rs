@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::support::needs::{programs, skip_unless};
-use crate::support::{Lab, RLOCK, Ran, Running, on_both, program_in_message, wait_until};
+use rlock_testkit::needs::{programs, skip_unless};
+use rlock_testkit::{Lab, RLOCK, Ran, Running, on_both, program_in_message, wait_until};
 
 /// The variables that `acquire` prints with these words.
 pub(super) fn acquire(lab: &Lab, words: &[&str]) -> BTreeMap<String, String> {

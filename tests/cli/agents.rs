@@ -4,7 +4,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::support::{Lab, Ran, Running, on_both, wait_until};
+use rlock_testkit::{Lab, Ran, Running, on_both, wait_until};
 
 /// An rlock of an agent.
 fn of_agent(lab: &Lab, words: &[&str]) -> Command {

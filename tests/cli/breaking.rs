@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::acquire::acquire;
 use super::cleanup::broke;
-use crate::support::{Lab, RLOCK, Ran, Running, on_both, wait_until};
+use rlock_testkit::{Lab, RLOCK, Ran, Running, on_both, wait_until};
 
 const REVOKED: &str = "revoked: 'k' was revoked by 'rlock break'; the command is stopped";
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Lab, Ran, Running, on_both, wait_until};
+use rlock_testkit::{Lab, Ran, Running, on_both, wait_until};
 
 /// Formats the line that `cleanup` prints for a claim, from the claim in the output of `inspect`.
 fn line(done: &str, what: &str, claim: &Value) -> String {

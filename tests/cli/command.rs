@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
-use crate::support::needs::{self, skip_unless};
-use crate::support::{Lab, RLOCK, Ran, Running};
+use rlock_testkit::needs::{self, skip_unless};
+use rlock_testkit::{Lab, RLOCK, Ran, Running};
 
 /// The command is executed without a shell unless `-c` asks for one.
 #[test]
@@ -25,15 +25,9 @@ fn command_gets_its_words_unchanged() {
 #[test]
 fn string_of_c_is_run_by_the_shell() {
     let lab = Lab::new();
-    lab.run(["exec", "k", "-c", "echo one; echo \"$0\" $#; exit 3 # -- x"]).printed_only("one\n/bin/sh 0\n", 3);
+    let shown = lab.run(["exec", "k", "-c", "echo one; echo \"$0\" $#; exit 3 # -- x"]);
+    assert_eq!((shown.code(), shown.stdout.as_str(), shown.stderr.as_str()), (Some(3), "one\n/bin/sh 0\n", ""));
     lab.run(["range-read", "k", "1", "2", "--shell", "echo two"]).printed("two\n");
-}
-
-impl Ran {
-    #[track_caller]
-    fn printed_only(&self, stdout: &str, code: i32) {
-        assert_eq!((self.code(), self.stdout.as_str(), self.stderr.as_str()), (Some(code), stdout, ""));
-    }
 }
 
 /// The command gets the user's stdin, stdout and stderr, untouched and unbuffered.

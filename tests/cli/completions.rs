@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::needs::{self, skip_unless};
-use crate::support::{Lab, RLOCK, Ran};
+use rlock_testkit::needs::{self, skip_unless};
+use rlock_testkit::{Lab, RLOCK, Ran};
 
 const BASH_COMPLETION: &str = "/usr/share/bash-completion/bash_completion";
 

@@ -5,8 +5,8 @@
 
 use std::fs;
 
-use crate::support::needs;
-use crate::support::{Lab, RLOCK, Ran};
+use rlock_testkit::needs;
+use rlock_testkit::{Lab, RLOCK, Ran};
 
 /// Runs a script as root in a mount namespace in which no store is named, and in which `conf`
 /// writes its input to /etc/rlock.conf.

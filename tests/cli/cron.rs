@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
 
-use crate::support::{Lab, RLOCK, Ran, Running, on_both, wait_until};
+use rlock_testkit::{Lab, RLOCK, Ran, Running, on_both, wait_until};
 
 /// Runs `exec` with these words on `k`, and a command that does nothing.
 fn exec(lab: &Lab, words: &[&str]) -> Ran {

@@ -1,6 +1,6 @@
 //! The limit of waiters, `--max-waiting`.
 
-use crate::support::Lab;
+use rlock_testkit::Lab;
 
 /// "A request that would have to wait is busy at once if N wait already on one of its KEYs."
 #[test]

@@ -5,8 +5,8 @@ use std::fs::{self, File, FileTimes};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::support::random::Random;
-use crate::support::{Lab, Ran, Running};
+use rlock_testkit::random::Random;
+use rlock_testkit::{Lab, Ran, Running};
 
 /// The offset of the number of the transaction in a meta page of LMDB with 64-bit numbers.
 const META_TRANSACTION: usize = 144;
@@ -291,7 +291,7 @@ fn fault_in_an_unused_table_lets_the_next_rlock_start_a_new_one() {
 fn file_size_limit_does_not_change_the_status_of_the_command() {
     let lab = Lab::new();
     let run = |limit: &str, command: &str| {
-        let script = format!("ulimit -f {limit}; exec '{}' exec k -c '{command}'", crate::support::RLOCK);
+        let script = format!("ulimit -f {limit}; exec '{}' exec k -c '{command}'", rlock_testkit::RLOCK);
         let mut shell = std::process::Command::new("sh");
         lab.settle(&mut shell);
         Ran::of(shell.args(["-c", &script]).current_dir(lab.folder()))

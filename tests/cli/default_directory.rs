@@ -7,9 +7,9 @@
 use std::fs;
 use std::process::Command;
 
-use crate::support::needs::{self, skip_unless};
-use crate::support::{Lab, RLOCK, Ran};
 use crate::users;
+use rlock_testkit::needs::{self, skip_unless};
+use rlock_testkit::{Lab, RLOCK, Ran};
 
 /// Runs a script as root in a mount namespace. `$LAB` is the folder of the lab, and no store is
 /// named.

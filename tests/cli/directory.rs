@@ -6,9 +6,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::needs::{self, skip_unless};
-use crate::support::{Lab, RLOCK, Ran, wait_until};
 use crate::users;
+use rlock_testkit::needs::{self, skip_unless};
+use rlock_testkit::{Lab, RLOCK, Ran, wait_until};
 
 const FOREIGN: &str = "what is in it is not rlock's: name another directory";
 

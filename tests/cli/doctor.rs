@@ -5,9 +5,9 @@ use std::process::Command;
 use rustix::io::Errno;
 use serde_json::Value;
 
-use crate::support::needs;
-use crate::support::servers::{Kind, Server};
-use crate::support::{Lab, RLOCK, Ran, on_both, system_words};
+use rlock_testkit::needs;
+use rlock_testkit::servers::{Kind, Server};
+use rlock_testkit::{Lab, RLOCK, Ran, on_both, system_words};
 
 fn checks(lab: &Lab) -> Vec<Value> {
     let ran = lab.run(["doctor", "--json"]);

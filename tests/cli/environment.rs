@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::process::Command;
 
-use crate::support::needs::{self, skip_unless};
-use crate::support::{Lab, RLOCK, Ran, on_both};
+use rlock_testkit::needs::{self, skip_unless};
+use rlock_testkit::{Lab, RLOCK, Ran, on_both};
 
 /// Prints each RLOCK_ variable as `NAME=value`, with `|` for each end of line in the value.
 const SHOW: &str = r#"for name in SESSION ANCESTORS TOKEN RESOURCE MODE STORE NAMESPACE; do

@@ -4,9 +4,9 @@ use std::fs;
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::support::needs::{self, skip_unless};
-use crate::support::{Lab, Ran, on_both};
 use crate::users;
+use rlock_testkit::needs::{self, skip_unless};
+use rlock_testkit::{Lab, Ran, on_both};
 
 /// "The exit status is the command's own"
 #[test]
@@ -59,7 +59,7 @@ fn other_failure_of_rlock_exits_125() {
     let lab = Lab::new();
     let full = "can't write to standard output: no space left on device";
     let text = std::process::Command::new("sh")
-        .args(["-c", "exec \"$0\" \"$@\" >/dev/full", crate::support::RLOCK])
+        .args(["-c", "exec \"$0\" \"$@\" >/dev/full", rlock_testkit::RLOCK])
         .args(["inspect", "--store", &lab.url()])
         .output()
         .expect("a shell");
@@ -127,13 +127,13 @@ fn lost_lock_exits_76_whatever_the_status_of_the_command() {
     for ends in ["trap 'exit 0' TERM", "trap 'exit 3' TERM", ":"] {
         let script = format!("{ends}; echo held; while :; do read line; done");
         let mut rlock = lab.rlock(["exec", "k", "--grace", "10s", "--", "sh", "-c", &script]);
-        let mut holder = crate::support::Running::start(rlock.stdin(std::process::Stdio::piped()));
+        let mut holder = rlock_testkit::Running::start(rlock.stdin(std::process::Stdio::piped()));
         holder.expect_held();
         let done = lab.run(["cleanup", "--break", "k"]);
         assert!(done.stdout.starts_with("broke the hold for write on 'k' (whole) of "), "{done:?}");
         let text = "revoked: 'k' was revoked by 'rlock break'; the command is stopped";
         // The command's input stays open, so only the signal can end the command.
-        crate::support::wait_until("the holder ends", || !holder.runs());
+        rlock_testkit::wait_until("the holder ends", || !holder.runs());
         holder.end().said(76, text);
         lab.assert_idle();
     }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::support::random::Random;
-use crate::support::servers::{Kind, Server};
-use crate::support::{Lab, Ran, Running};
+use rlock_testkit::random::Random;
+use rlock_testkit::servers::{Kind, Server};
+use rlock_testkit::{Lab, Ran, Running};
 
 const HOSTS: usize = 20;
 /// The exit code of a job that fails.

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use super::acquire::{acquire, below};
-use crate::support::{Lab, RLOCK, Ran, on_both};
+use rlock_testkit::{Lab, RLOCK, Ran, on_both};
 
 /// The exit codes of `held` with --read, --prewrite, --write, --slot and a bare KEY inside this
 /// command.
@@ -57,7 +57,7 @@ fn killed_holder_is_not_held() {
         let held = || lab.rlock(["held", "k"]).env("RLOCK_SESSION", &session).status().unwrap().code();
         assert_eq!(held(), Some(0));
         holder.kill();
-        crate::support::wait_until("the hold has ended", || held() == Some(1));
+        rlock_testkit::wait_until("the hold has ended", || held() == Some(1));
     });
 }
 

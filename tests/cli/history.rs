@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::support::{Lab, RLOCK, Ran, Running, needs, on_both, wait_until};
+use rlock_testkit::{Lab, RLOCK, Ran, Running, needs, on_both, wait_until};
 
 /// The output of `rlock history --json` with these words.
 fn history(lab: &Lab, words: &[&str]) -> Value {

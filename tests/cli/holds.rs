@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::acquire::is_free;
-use crate::support::needs::{programs, skip_unless};
-use crate::support::{Lab, RLOCK, Ran, on_both, wait_until};
+use rlock_testkit::needs::{programs, skip_unless};
+use rlock_testkit::{Lab, RLOCK, Ran, on_both, wait_until};
 
 /// A script of an agent. `call` runs a shell as agents do: in a session of its own, with the mark
 /// of the agent, without a terminal. Within it, `rlock` is the program under test.

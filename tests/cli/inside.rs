@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Lab, RLOCK, Ran, Running, on_both};
+use rlock_testkit::{Lab, RLOCK, Ran, Running, on_both};
 
 /// Starts a holder whose command runs each input line as the arguments of an `rlock`, and prints
 /// the exit status of each.

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::support::needs::{programs, skip_unless};
-use crate::support::servers::Kind;
-use crate::support::{Lab, RLOCK, Ran, Running, on_both};
+use rlock_testkit::needs::{programs, skip_unless};
+use rlock_testkit::servers::Kind;
+use rlock_testkit::{Lab, RLOCK, Ran, Running, on_both};
 
 fn keys(value: &Value) -> BTreeSet<&str> {
     value.as_object().expect("an object").keys().map(String::as_str).collect()

@@ -1,6 +1,6 @@
 //! Intervals on the command line.
 
-use crate::support::{Lab, on_both};
+use rlock_testkit::{Lab, on_both};
 
 /// Negative numbers and -inf need no quoting, before and after any option.
 #[test]

@@ -12,9 +12,9 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::acquire::{acquire, below, is_free, printed};
-use crate::support::random::Random;
-use crate::support::servers::{Kind, Setup};
-use crate::support::{Lab, RLOCK, Ran, Running, on_both, program_in_message, wait_until};
+use rlock_testkit::random::Random;
+use rlock_testkit::servers::{Kind, Setup};
+use rlock_testkit::{Lab, RLOCK, Ran, Running, on_both, program_in_message, wait_until};
 
 /// A process that a lock is kept for. It ends with the test.
 struct Watched(Child);

@@ -4,9 +4,6 @@
 //!
 //! Signals, terminals and crowds of processes have suites of their own.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod acquire;
 mod agents;
 mod breaking;

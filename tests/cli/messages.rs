@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Lab, RLOCK, Ran, Running, on_both, wait_until};
+use rlock_testkit::{Lab, RLOCK, Ran, Running, on_both, wait_until};
 
 /// Why a request is busy: the claim that is in the way, from the output of `inspect`.
 fn busy_line(what: &str, of: &Value, waiting: &str) -> String {
@@ -268,7 +268,7 @@ fn control_characters_of_a_command_line_never_reach_the_terminal() {
     let lab = Lab::new();
     let mut rlock =
         lab.rlock(["exec", "k", "--", "sh", "-c", "echo held; exec cat >/dev/null", "\u{1b}[2J\nrlock: fake"]);
-    let mut holder = crate::support::Running::start(rlock.stdin(std::process::Stdio::piped()));
+    let mut holder = rlock_testkit::Running::start(rlock.stdin(std::process::Stdio::piped()));
     holder.expect_held();
     assert!(lab.run(["exec", "-n", "k", "--", "true"]).failed(75).contains(">/dev/null ?[2J?rlock: fake'"));
     let table = lab.run(["inspect"]).stdout;

@@ -7,9 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use crate::support::needs::left_out;
-use crate::support::servers::Kind;
-use crate::support::{Lab, Ran, on_both, wait_until};
+use rlock_testkit::needs::left_out;
+use rlock_testkit::servers::Kind;
+use rlock_testkit::{Lab, Ran, on_both, wait_until};
 
 /// Parses metrics with the client library of Prometheus, strictly, and prints them as JSON.
 const TO_JSON: &str = "\
@@ -54,7 +54,7 @@ fn parsed(text: &str) -> Option<BTreeMap<String, f64>> {
 
 /// Runs a program with this input.
 fn piped(command: &mut Command, input: &str) -> Ran {
-    let mut running = crate::support::Running::start(command.stdin(Stdio::piped()));
+    let mut running = rlock_testkit::Running::start(command.stdin(Stdio::piped()));
     running.write(input);
     running.end()
 }

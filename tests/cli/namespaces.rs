@@ -1,7 +1,7 @@
 //! Processes in other pid and user namespaces, such as those of containers, share the directory.
 
-use crate::support::needs::skip_unless;
-use crate::support::{Lab, RLOCK, Running, needs};
+use rlock_testkit::needs::skip_unless;
+use rlock_testkit::{Lab, RLOCK, Running, needs};
 
 /// Starts an rlock as process 1 of a new pid namespace. The rlock dies with the returned handle.
 fn first_process(lab: &Lab, words: &[&str]) -> Option<Running> {

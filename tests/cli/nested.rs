@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use crate::acquire::{acquire, below, printed};
-use crate::support::{Lab, RLOCK, Ran, Running, on_both};
+use rlock_testkit::{Lab, RLOCK, Ran, Running, on_both};
 
 /// Runs `exec --nested` with these claims inside the commands of rlocks with these holds.
 fn inside(lab: &Lab, holds: &[&[&str]], claims: &[&str]) -> Ran {

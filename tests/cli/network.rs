@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::support::needs::{self, skip_unless};
-use crate::support::{Lab, RLOCK, Ran};
+use rlock_testkit::needs::{self, skip_unless};
+use rlock_testkit::{Lab, RLOCK, Ran};
 
 /// The requests that the kernel sends when a directory is opened and queried; fuse_opcode in
 /// linux/fuse.h.

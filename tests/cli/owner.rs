@@ -1,6 +1,6 @@
 //! The owner of a request and the reason for it, which are text for people.
 
-use crate::support::{Lab, RLOCK, Ran, Running};
+use rlock_testkit::{Lab, RLOCK, Ran, Running};
 
 /// "Both stand first in the busy line, and in `rlock inspect`."
 #[test]

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::support::{Lab, Running, on_both, wait_until};
+use rlock_testkit::{Lab, Running, on_both, wait_until};
 
 /// A process that ends when its standard input is closed.
 fn owner() -> Running {
@@ -48,7 +48,7 @@ fn parent_is_a_process_to_end_with() {
     let lab = Lab::new();
     let mut shell = Command::new("sh");
     lab.settle(&mut shell);
-    let program = crate::support::RLOCK;
+    let program = rlock_testkit::RLOCK;
     let script = format!("{program} exec --pid parent k -c 'echo ready; exec sleep 600'; true");
     let mut shell = Running::start(shell.args(["-c", &script]));
     assert_eq!(shell.line(), "ready");

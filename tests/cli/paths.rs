@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use crate::support::{Lab, Ran, on_both};
+use rlock_testkit::{Lab, Ran, on_both};
 
 /// "A lock on a folder conflicts with locks on what is in it, and on the folders around it, and not
 /// with one on a folder whose name begins like it."
@@ -72,7 +72,7 @@ fn relative_path_begins_at_the_working_directory() {
 fn nested_path_passes_below_its_folder_and_held_tells_what_is_covered() {
     on_both(|lab| {
         let below = |words: &[&str]| lab.run([&["exec", "--path", "/w/src", "--"], words].concat());
-        let rlock = crate::support::RLOCK;
+        let rlock = rlock_testkit::RLOCK;
         below(&[rlock, "exec", "-n", "--path", "/w/src/a.rs", "--", "true"]).silently(0);
         below(&[rlock, "exec", "-n", "--nested", "--path", "/w/src/a.rs", "--", "true"]).silently(0);
         let refused = below(&[rlock, "exec", "--path", "/w", "--", "true"]);

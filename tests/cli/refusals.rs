@@ -1,6 +1,6 @@
 //! Requests that can never be granted exit 65 at once; the message gives the reason and the remedy.
 
-use crate::support::{Lab, RLOCK, on_both};
+use rlock_testkit::{Lab, RLOCK, on_both};
 
 /// Runs the second request inside the first, and expects a refusal with this text.
 #[track_caller]

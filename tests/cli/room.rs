@@ -6,7 +6,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use crate::support::{Lab, Ran, Running, on_both, wait_until};
+use rlock_testkit::{Lab, Ran, Running, on_both, wait_until};
 
 /// The memory of the machine in bytes, which is never free as a whole.
 fn all_memory() -> String {

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::acquire::{acquire, below};
-use crate::support::needs::{programs, skip_unless};
-use crate::support::random::Random;
-use crate::support::{Lab, RLOCK, Ran, Running, on_both};
+use rlock_testkit::needs::{programs, skip_unless};
+use rlock_testkit::random::Random;
+use rlock_testkit::{Lab, RLOCK, Ran, Running, on_both};
 
 /// A runner sends INT, waits for 7.5 s, sends TERM, waits for 2.5 s, and kills what is left. The
 /// waits here are 50 times shorter.

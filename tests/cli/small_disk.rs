@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use rlock::lock::mode::Mode;
-use rlock::lock::past::{End, Ending};
-use rlock::lock::request::{Claim, Job, OncePer, Process, Request, SessionId};
-use rlock::lock::resource::Resource;
-use rlock::lock::span::Span;
-use rlock::store::{self, AcquireOptions, Handle, Released, Secrets, Standing, Store};
+use rlock_model::mode::Mode;
+use rlock_model::past::{End, Ending};
+use rlock_model::request::{Claim, Job, OncePer, Process, Request, SessionId};
+use rlock_model::resource::Resource;
+use rlock_model::span::Span;
+use rlock_store::{AcquireOptions, Handle, Released, Secrets, Standing, Store};
 
-use crate::support::Lab;
-use crate::support::small_disk::SmallDisk;
+use rlock_testkit::Lab;
+use rlock_testkit::small_disk::SmallDisk;
 
 const SUCCESS: End = End { ending: Ending::Exit(0), is_success: true };
 const LIMIT: Duration = Duration::from_secs(10);
@@ -34,11 +34,12 @@ impl Disk {
     }
 
     fn store(&self) -> Box<dyn Store> {
-        store::open(Some(&self.lab.url()), self.lab.namespace(), &Secrets::default(), LIMIT).expect("the store opens")
+        rlock::stores::open(Some(&self.lab.url()), self.lab.namespace(), &Secrets::default(), LIMIT)
+            .expect("the store opens")
     }
 
     /// Runs a job under a lock, as `exec` does, and returns how its request stood.
-    fn run(&mut self, name: &str, job: Job) -> Result<Standing, store::Error> {
+    fn run(&mut self, name: &str, job: Job) -> Result<Standing, rlock_store::Error> {
         let (mut handle, standing) = self.ask([name.to_owned()], job)?;
         if matches!(standing, Standing::Granted(_)) {
             assert_eq!(handle.release(Some(SUCCESS))?, Released::Done);
@@ -51,7 +52,7 @@ impl Disk {
         &mut self,
         names: impl IntoIterator<Item = String>,
         job: Job,
-    ) -> Result<(Box<dyn Handle>, Standing), store::Error> {
+    ) -> Result<(Box<dyn Handle>, Standing), rlock_store::Error> {
         self.sessions += 1;
         let claim = |name: String| Claim {
             resource: Resource::new(&name).unwrap(),

@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::process::Signal;
 
-use crate::support::{Lab, RLOCK, Ran, Running, needs, on_both, wait_until};
+use rlock_testkit::{Lab, RLOCK, Ran, Running, needs, on_both, wait_until};
 
 /// What the works have logged so far, one word a line.
 fn log(lab: &Lab) -> Vec<String> {
@@ -49,7 +49,7 @@ fn spare_work_of_a_request_that_is_granted_at_once_runs_after_the_release() {
     on_both(|lab| {
         // The spare work gets the lock without a wait, so it is free. It has no variables of the
         // request, and no input.
-        let inner = format!("'{}' exec -n k -c 'echo inner >> log'; ", crate::support::RLOCK);
+        let inner = format!("'{}' exec -n k -c 'echo inner >> log'; ", rlock_testkit::RLOCK);
         let spare = inner + "echo \"$RLOCK_SESSION$RLOCK_TOKEN$RLOCK_RESOURCE\" >> log; cat >> log; echo spare >> log";
         run(lab, &["--meanwhile", &spare], COMMAND).silently(0);
         assert_eq!(log(lab), ["command", "inner", "", "spare"]);
@@ -114,7 +114,7 @@ fn spare_work_that_ends_during_the_wait_is_not_repeated() {
 fn spare_work_may_lock_the_same_key() {
     on_both(|lab| {
         let holder = lab.hold("k");
-        let inner = format!("'{}' exec k -c 'echo inner >> log'", crate::support::RLOCK);
+        let inner = format!("'{}' exec k -c 'echo inner >> log'", rlock_testkit::RLOCK);
         let waiter = start(lab, &["--meanwhile", &inner], COMMAND);
         lab.until_waiting("k", 2);
         holder.end().silently(0);
@@ -291,6 +291,6 @@ fn process_1_waits_for_its_spare_work() {
     let Some(mut unshare) = needs::namespaces(&["--pid", "--fork", "--kill-child", "--mount-proc"]) else { return };
     lab.settle(&mut unshare);
     let words = ["exec", "k", "--meanwhile", "sleep 0.1 & (sleep 0.01 &); exit 6", "-c", "(sleep 0.05 &) ; exit 2"];
-    let ran = Ran::of(unshare.arg(crate::support::RLOCK).args(words));
+    let ran = Ran::of(unshare.arg(rlock_testkit::RLOCK).args(words));
     ran.said(2, "the work of --meanwhile exited with 6");
 }

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::needs::{self, skip_unless};
-use crate::support::{Lab, RLOCK, Ran, Running, system_words, wait_until};
+use rlock_testkit::needs::{self, skip_unless};
+use rlock_testkit::{Lab, RLOCK, Ran, Running, system_words, wait_until};
 
 /// The content of the status file.
 fn status(lab: &Lab) -> Value {

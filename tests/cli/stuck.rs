@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 
-use crate::support::{Lab, Running, wait_until};
+use rlock_testkit::{Lab, Running, wait_until};
 
 /// Locks the table, as a process does that is stopped in a transaction.
 fn lock_table(lab: &Lab) -> File {

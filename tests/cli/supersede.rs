@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::support::{Lab, Running, on_both, wait_until};
+use rlock_testkit::{Lab, Running, on_both, wait_until};
 
 const EXEC: [&str; 5] = ["exec", "--job", "deploy", "--write", "k"];
 

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::support::{Lab, Ran};
+use rlock_testkit::{Lab, Ran};
 
 /// Runs each line of words and expects its message. Spaces separate the words; `_` stands for a
 /// space and `%` for an empty word.

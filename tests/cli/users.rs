@@ -9,8 +9,8 @@ use std::process::Command;
 use rustix::fs::FileType;
 use serde_json::Value;
 
-use crate::support::needs::{self, skip_unless};
-use crate::support::{Lab, RLOCK, Ran, Running};
+use rlock_testkit::needs::{self, skip_unless};
+use rlock_testkit::{Lab, RLOCK, Ran, Running};
 
 /// Two users other than root, and a group that is no user's primary group by default.
 const ANN: u32 = 65534;
@@ -103,7 +103,7 @@ impl Sharing {
     /// Waits until one request waits for the only resource.
     fn until_waiting(&self, lab: &Lab) {
         let waiters = || self.inspect(lab)["resources"][0]["waiters"].as_array().map_or(0, Vec::len);
-        crate::support::wait_until("a request waits", || waiters() == 1);
+        rlock_testkit::wait_until("a request waits", || waiters() == 1);
     }
 
     /// Fails unless the store has no holder and no waiter and no file was left behind.
@@ -171,7 +171,7 @@ fn inspect_and_cleanup_work_across_users() {
         let [_, mut bob] = sharing.both(&lab, &["cleanup", "--break", "k"]);
         let broke = Ran::of(&mut bob);
         assert!(broke.stdout.starts_with("broke the hold for write on 'k' (whole) of "), "{broke:?}");
-        crate::support::wait_until("the holder ends", || !holder.runs());
+        rlock_testkit::wait_until("the holder ends", || !holder.runs());
         assert_eq!(holder.end().code(), Some(76));
         let [mut ann, _] = sharing.both(&lab, &["exec", "k"]);
         let mut holder = Running::waiter(&mut ann);

@@ -1,6 +1,6 @@
 //! The limit of a wait: `--wait` and `RLOCK_WAIT`. `config` has the limit of /etc/rlock.conf.
 
-use crate::support::{Lab, RLOCK, Ran, Running, on_both, wait_until};
+use rlock_testkit::{Lab, RLOCK, Ran, Running, on_both, wait_until};
 
 /// An rlock with this value of `RLOCK_WAIT`.
 fn with_default(lab: &Lab, wait: &str, words: &[&str]) -> std::process::Command {

@@ -9,8 +9,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::breaking::Stubborn;
-use crate::support::servers::{Kind, Setup};
-use crate::support::{Lab, Running, wait_until, without_postgres};
+use rlock_testkit::servers::{Kind, Setup};
+use rlock_testkit::{Lab, Running, wait_until, without_postgres};
 
 /// A running watch that writes to a file.
 struct Watch {
@@ -25,7 +25,7 @@ impl Watch {
         let mut shell = Command::new("sh");
         lab.settle(&mut shell);
         shell.args(["-c", "file=$1; shift; exec \"$@\" >\"$file\"", "sh"]).arg(&file);
-        shell.arg(crate::support::RLOCK).args(["inspect", "--watch=100ms"]).args(words);
+        shell.arg(rlock_testkit::RLOCK).args(["inspect", "--watch=100ms"]).args(words);
         File::create(&file).expect("a file can be made");
         let watch = Self { running: Running::start(&mut shell), file };
         wait_until("the watch tells of a change", || {
@@ -205,7 +205,7 @@ fn watch_ends_with_its_reader() {
     let lab = Lab::new();
     let mut shell = Command::new("sh");
     lab.settle(&mut shell);
-    shell.args(["-c", "\"$1\" inspect --watch | read line", "sh", crate::support::RLOCK]);
+    shell.args(["-c", "\"$1\" inspect --watch | read line", "sh", rlock_testkit::RLOCK]);
     let mut pipe = Running::start(&mut shell);
     wait_until("the reader is gone, and the watch ends", || {
         lab.run(["exec", "probe", "--", "true"]).silently(0);

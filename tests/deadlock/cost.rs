@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::servers::{Kind, Server};
-use crate::support::{Lab, RLOCK, Running, wait_until};
+use rlock_testkit::servers::{Kind, Server};
+use rlock_testkit::{Lab, RLOCK, Running, wait_until};
 
 /// The number of scripts that the server has run.
 fn scripts(server: &Server) -> u64 {

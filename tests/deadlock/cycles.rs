@@ -7,10 +7,10 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::on_each;
-use crate::support::servers::Kind;
-use crate::support::servers::cluster::Cluster;
-use crate::support::servers::sentinels::Sentinels;
-use crate::support::{Lab, RLOCK, Ran, Running};
+use rlock_testkit::servers::Kind;
+use rlock_testkit::servers::cluster::Cluster;
+use rlock_testkit::servers::sentinels::Sentinels;
+use rlock_testkit::{Lab, RLOCK, Ran, Running};
 
 /// The time in which a nested request looks several times.
 pub(crate) const SEVERAL_LOOKS: Duration = Duration::from_millis(3_500);
@@ -196,7 +196,7 @@ fn cycle_with_a_stopped_waiter_is_found() {
 #[test]
 fn restart_without_data_ends_the_waits_of_a_cycle() {
     Kind::Redis7.run(|kind| {
-        let mut server = crate::support::servers::Server::start(kind);
+        let mut server = rlock_testkit::servers::Server::start(kind);
         let lab = Lab::at(server.url());
         let mut first = holder(&lab, "a", &asks("b"));
         let mut last = holder(&lab, "b", &asks("a"));

@@ -5,12 +5,10 @@
 mod cost;
 mod cycles;
 mod orders;
-#[path = "../support/mod.rs"]
-mod support;
 mod unnamed;
 
-use support::Lab;
-use support::servers::Kind;
+use rlock_testkit::Lab;
+use rlock_testkit::servers::Kind;
 
 /// The embedded store and each kind of server that this machine has, each with a new namespace.
 fn labs() -> Vec<(String, Lab)> {

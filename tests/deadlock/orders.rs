@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::random::Random;
-use crate::support::servers::Kind;
-use crate::support::share::share;
-use crate::support::{Lab, RLOCK, Running, wait_within};
+use rlock_testkit::random::Random;
+use rlock_testkit::servers::Kind;
+use rlock_testkit::share::share;
+use rlock_testkit::{Lab, RLOCK, Running, wait_within};
 
 const RESOURCES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 const DEPTH: usize = 3;

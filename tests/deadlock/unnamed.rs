@@ -5,7 +5,7 @@ use std::thread;
 
 use crate::cycles::SEVERAL_LOOKS;
 use crate::on_each;
-use crate::support::{Lab, RLOCK, Ran, Running};
+use rlock_testkit::{Lab, RLOCK, Ran, Running};
 
 /// What drops the variables before it executes the words behind it, as sudo(8) does.
 const DROPPERS: [&str; 2] = [
@@ -115,7 +115,7 @@ fn what_the_command_leaves_in_the_background_waits_its_turn() {
             assert_waits_its_turn(&lab, &format!("( {ask} & )"));
             assert_waits_its_turn(&lab, &format!("( setsid sh -c '{ask}; exit' & )"));
             let turns = || std::fs::read_to_string(&file).unwrap_or_default();
-            crate::support::wait_until("both have had their turns", || turns() == "turn\nturn\n");
+            rlock_testkit::wait_until("both have had their turns", || turns() == "turn\nturn\n");
             lab.assert_idle();
             std::fs::remove_file(&file).unwrap();
         }

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use rlock::lock::op::{Op, Reply, ResourceListing};
-use rlock::lock::past::{HISTORY_MAX, JobPast, Past, Remembered, Spared, Streak, Superseded};
-use rlock::lock::records::{Phase, Records as _, Session};
-use rlock::lock::request::{Job, Request, SessionId};
-use rlock::lock::resource::Resource;
-use rlock::lock::table::LockTable;
-use rlock::store::Standing;
-use rlock::store::redis::codec::{Call, ScriptReply};
-use rlock::store::redis::findings::{Findings, remembered};
-use rlock::system::clock::StoreTime;
+use rlock_model::op::{Op, Reply, ResourceListing};
+use rlock_model::past::{HISTORY_MAX, JobPast, Past, Remembered, Spared, Streak, Superseded};
+use rlock_model::records::{Phase, Records as _, Session};
+use rlock_model::request::{Job, Request, SessionId};
+use rlock_model::resource::Resource;
+use rlock_model::table::LockTable;
+use rlock_redis::codec::{Call, ScriptReply};
+use rlock_redis::findings::{Findings, remembered};
+use rlock_store::Standing;
+use rlock_sys::clock::StoreTime;
 
 use crate::raw;
 use crate::side::Side;

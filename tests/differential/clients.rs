@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use redis::ServerError;
-use rlock::lock::mode::Mode;
-use rlock::lock::op::Change;
-use rlock::lock::past::{End, Ending};
-use rlock::lock::request::{Claim, Job, Process, Request, SessionId, Terms};
-use rlock::lock::resource::Resource;
-use rlock::lock::span::Span;
-use rlock::store::redis::codec::{Call, ScriptReply, Wake};
-use rlock::system::clock::StoreTime;
+use rlock_model::mode::Mode;
+use rlock_model::op::Change;
+use rlock_model::past::{End, Ending};
+use rlock_model::request::{Claim, Job, Process, Request, SessionId, Terms};
+use rlock_model::resource::Resource;
+use rlock_model::span::Span;
+use rlock_redis::codec::{Call, ScriptReply, Wake};
+use rlock_sys::clock::StoreTime;
 
 use crate::side::Side;
-use crate::support::servers::Server;
+use rlock_testkit::servers::Server;
 
 /// A realistic instant.
 pub(crate) const NOW: StoreTime = StoreTime::from_micros(1_795_000_000_000_000);

@@ -20,7 +20,7 @@ mod rights;
 macro_rules! on_each_server {
     ($($name:ident),+ $(,)?) => {$(
         mod $name {
-            crate::support::servers::on_each_kind!(super::$name);
+            rlock_testkit::servers::on_each_kind!(super::$name);
         }
     )+};
 }

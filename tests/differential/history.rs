@@ -2,19 +2,19 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rlock::lock::mode::Mode::{self, Prewrite, Read, Slot, Write};
-use rlock::lock::op::Op;
-use rlock::lock::records::Records as _;
-use rlock::lock::resource::Resource;
-use rlock::lock::table::LockTable;
-use rlock::store::redis::codec::{Variant, Wake};
-use rlock::system::clock::StoreTime;
+use rlock_model::mode::Mode::{self, Prewrite, Read, Slot, Write};
+use rlock_model::op::Op;
+use rlock_model::records::Records as _;
+use rlock_model::resource::Resource;
+use rlock_model::table::LockTable;
+use rlock_redis::codec::{Variant, Wake};
+use rlock_sys::clock::StoreTime;
 
 use crate::both::Both;
-use crate::histories::{History, Profile, Stage};
 use crate::side::{Migrating, Side};
-use crate::support::random::Random;
-use crate::support::servers::Server;
+use rlock_testkit::histories::{History, Profile, Stage};
+use rlock_testkit::random::Random;
+use rlock_testkit::servers::Server;
 
 /// Names with characters that are special to Redis, to a Cluster or to SCAN, and ordinary names.
 const NAMES: [&str; 7] = ["nightly", "a b:c", "{tag}:x", "{tag}:y", "{}*?[%]\\", "名前 é", "x}y{z}"];

@@ -5,24 +5,18 @@
 mod both;
 mod clients;
 mod directed;
-#[path = "../support/histories.rs"]
-mod histories;
 mod history;
 mod raw;
 mod side;
-#[path = "../support/mod.rs"]
-mod support;
 
-use support::random;
-use support::servers::{Kind, Server, on_each_kind};
-
-use histories::History;
+use rlock_testkit::histories::History;
+use rlock_testkit::servers::{Kind, Server, on_each_kind};
 
 on_each_kind!(agree);
 
 fn agree(kind: Kind) {
     let server = Server::shared(kind);
     // Each kind of server has other seeds. The seeds are fixed, so that the test is reproducible.
-    let (first, count) = (1000 * (kind as u64 + 1), support::share::share(8, 30));
+    let (first, count) = (1000 * (kind as u64 + 1), rlock_testkit::share::share(8, 30));
     History::play_all("differential", first, count, 90, |history| history::play(history, &server));
 }

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rlock::lock::op::{HolderListing, ResourceListing};
-use rlock::store::redis::keys::KINDS_LEN;
+use rlock_model::op::{HolderListing, ResourceListing};
+use rlock_redis::keys::KINDS_LEN;
 
 use crate::side::Side;
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use redis::{Connection, ServerError, Value};
-use rlock::lock::records::Session;
-use rlock::lock::request::SessionId;
-use rlock::lock::resource::Resource;
-use rlock::store::redis::codec::{Call, ScriptReply, Setting, Variant, Wake};
-use rlock::store::redis::keys::{KINDS_LEN, Keyspace};
-use rlock::system::clock::StoreTime;
+use rlock_model::records::Session;
+use rlock_model::request::SessionId;
+use rlock_model::resource::Resource;
+use rlock_redis::codec::{Call, ScriptReply, Setting, Variant, Wake};
+use rlock_redis::keys::{KINDS_LEN, Keyspace};
+use rlock_sys::clock::StoreTime;
 
-use crate::support::servers::{Server, ask};
+use rlock_testkit::servers::{Server, ask};
 
 /// A namespace on a server.
 pub(crate) struct Side {

@@ -6,17 +6,15 @@
 //! `tests/run --test environments -- --ignored --nocapture`.
 
 mod suites;
-#[path = "../support/mod.rs"]
-mod support;
 mod trial;
 
 use std::fmt::Write as _;
 use std::process::Command;
 use std::thread;
 
-use support::needs::{namespaces, programs, root, skip_unless};
-use support::servers::{Kind, Server};
-use support::{Lab, Ran};
+use rlock_testkit::needs::{namespaces, programs, root, skip_unless};
+use rlock_testkit::servers::{Kind, Server};
+use rlock_testkit::{Lab, Ran};
 use trial::{Expected, trial};
 
 const WITHIN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/within");

@@ -5,9 +5,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::Ran;
-use crate::support::needs::skip_unless;
 use crate::{WITHIN, can_play};
+use rlock_testkit::Ran;
+use rlock_testkit::needs::skip_unless;
 
 /// The suites, and the environments in which they and their servers work, too. Keepers, which many
 /// tests of `cli` need, need pidfds.

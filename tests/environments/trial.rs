@@ -9,7 +9,7 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use crate::WITHIN;
-use crate::support::{Lab, RLOCK, Ran, Running, wait_until};
+use rlock_testkit::{Lab, RLOCK, Ran, Running, wait_until};
 
 /// What an environment leaves of the promise.
 pub(crate) struct Expected {

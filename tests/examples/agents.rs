@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::support::needs::{programs, skip_unless};
-use crate::support::{Lab, Ran, on_both};
 use crate::{add_scripts, example, path, settle};
+use rlock_testkit::needs::{programs, skip_unless};
+use rlock_testkit::{Lab, Ran, on_both};
 
 /// A call of an agent. The scripts in the lab's folder come first in PATH.
 fn call(lab: &Lab, command: &str) -> Command {
@@ -160,7 +160,7 @@ fn room_lets_jobs_start_one_by_one_while_there_is_memory_and_little_load() {
         Ran::of(&mut gated()).printed("job\n");
         write("meminfo", "MemTotal: 16777216 kB\nMemAvailable: 1048576 kB\n");
         let child = gated().stdout(Stdio::piped()).spawn().expect("a shell starts");
-        crate::support::wait_until("the job looks for room", || lab.counts("room") == (1, 0));
+        rlock_testkit::wait_until("the job looks for room", || lab.counts("room") == (1, 0));
         write("meminfo", "MemTotal: 16777216 kB\nMemAvailable: 5242880 kB\n");
         let ended = child.wait_with_output().expect("it is a child");
         let printed = String::from_utf8_lossy(&ended.stdout);

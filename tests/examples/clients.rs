@@ -5,10 +5,10 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::support::needs::{programs, skip_unless};
-use crate::support::serve::LockServer;
-use crate::support::{Lab, Ran, Running, wait_until};
 use crate::{path, settle};
+use rlock_testkit::needs::{programs, skip_unless};
+use rlock_testkit::serve::LockServer;
+use rlock_testkit::{Lab, Ran, Running, wait_until};
 
 /// Reports that the lock is held, and then waits for the file `end`.
 const WORK: &str = "echo held; for i in $(seq 600); do [ -e end ] && exit 3; sleep 0.1; done";

@@ -11,9 +11,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::support::needs::{self, left_out};
-use crate::support::{Lab, RLOCK, Ran, Running, wait_until, wait_within};
 use crate::{recipes, settle};
+use rlock_testkit::needs::{self, left_out};
+use rlock_testkit::{Lab, RLOCK, Ran, Running, wait_until, wait_within};
 
 /// Hides what the machine has, and waits for conditions.
 const PRELUDE: &str = r#"

@@ -10,9 +10,9 @@
 use std::fs;
 use std::path::Path;
 
-use crate::support::servers::Kind;
-use crate::support::{Lab, Ran};
 use crate::{add_scripts, pages, shell};
+use rlock_testkit::servers::Kind;
+use rlock_testkit::{Lab, Ran};
 
 /// The pages with commands.
 const DOCUMENTS: [&str; 5] = [

@@ -5,9 +5,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::Ran;
-use crate::support::needs::{left_out, skip_unless};
 use crate::{example, labs_with, path, settle, shell};
+use rlock_testkit::Ran;
+use rlock_testkit::needs::{left_out, skip_unless};
 
 const TO_JSON: &str = "import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout)";
 
@@ -46,7 +46,7 @@ fn github_steps_run_under_the_lock_of_the_first() {
         run("switch").printed("switch 4711\n");
         run("unlock").silently(0);
         assert_eq!(lab.counts("deploy/production"), (0, 0));
-        run("upload").failed(rlock::system::exit::LOST.into());
+        run("upload").failed(rlock_sys::exit::LOST.into());
         let unlock = steps.last().expect("a step");
         assert_eq!((&unlock["name"], &unlock["if"]), (&"unlock".into(), &"always() && env.RLOCK_SESSION != ''".into()));
     }
@@ -60,7 +60,7 @@ fn gitlab_jobs_are_those_that_the_shell_runs() {
         let command = jobs[job]["script"][0].as_str().expect("a command");
         assert!(command.starts_with("rlock exec ") && command.contains(&format!(" -- {script}")), "{command}");
     }
-    assert_eq!(jobs["integration"]["retry"]["exit_codes"], i32::from(rlock::system::exit::BUSY));
+    assert_eq!(jobs["integration"]["retry"]["exit_codes"], i32::from(rlock_sys::exit::BUSY));
 }
 
 #[test]

@@ -8,18 +8,16 @@ mod documents;
 mod jobs;
 mod pages;
 mod recipes;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rlock_testkit::needs::{programs, root, skip_unless};
+use rlock_testkit::servers::Kind;
+use rlock_testkit::{Lab, RLOCK, Ran, Running};
 use serde_json::Value;
-use support::needs::{programs, root, skip_unless};
-use support::servers::Kind;
-use support::{Lab, RLOCK, Ran, Running};
 
 fn example(name: &str) -> String {
     fs::read_to_string(path(name)).expect("the package has its examples")
@@ -152,7 +150,7 @@ fn crontab_backup_is_stopped_after_its_longest_time() {
         fs::write(&script, "#!/bin/sh\nexec sleep 1000\n").expect("a file can be made");
         fs::set_permissions(&script, Permissions::from_mode(0o755)).expect("its permissions");
         let ran = Ran::of(&mut shell(&lab, &backup.replace("4h", "100ms")));
-        assert_eq!((ran.code(), ran.stdout.as_str()), (Some(rlock::system::exit::TIMEOUT.into()), ""), "{ran:?}");
+        assert_eq!((ran.code(), ran.stdout.as_str()), (Some(rlock_sys::exit::TIMEOUT.into()), ""), "{ran:?}");
     }
 }
 
@@ -216,7 +214,7 @@ fn service_runs_its_command_and_counts_busy_as_success() {
         let command = command.replacen("/usr/local/bin", &rlock, 1);
         let command = command.replace("/usr/local/bin", &lab.folder().display().to_string());
         Ran::of(&mut shell(&lab, &command)).printed("backup\n");
-        assert_eq!(setting(&service, "Service", "SuccessExitStatus"), rlock::system::exit::BUSY.to_string());
+        assert_eq!(setting(&service, "Service", "SuccessExitStatus"), rlock_sys::exit::BUSY.to_string());
     }
 }
 
@@ -281,7 +279,7 @@ fn ci_jobs_run_under_the_lock() {
         run(integration).printed("integration-tests\n");
         run(build).printed("build\n");
         run(deploy).printed("deploy 4711\n");
-        assert!(text.contains(&format!("exit_codes: {}\n", rlock::system::exit::BUSY)));
+        assert!(text.contains(&format!("exit_codes: {}\n", rlock_sys::exit::BUSY)));
     }
 }
 

@@ -5,8 +5,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::support::{Lab, Ran};
 use crate::{labs_with, shell};
+use rlock_testkit::{Lab, Ran};
 
 /// The programs that the examples run. They print their names and arguments.
 const PROGRAMS: [&str; 39] = [

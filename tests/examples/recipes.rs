@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::support::needs::{programs, root, skip_unless};
-use crate::support::{Lab, RLOCK, Ran, Running, wait_until};
 use crate::{labs_with, pages, shell};
+use rlock_testkit::needs::{programs, root, skip_unless};
+use rlock_testkit::{Lab, RLOCK, Ran, Running, wait_until};
 
 /// The source of rlock-recipes(7).
 const PAGE: &str = include_str!("../../src/cli/pages/recipes.txt");
@@ -143,9 +143,9 @@ fn shared_store_is_for_its_group_whoever_locks() {
     holder.expect_held();
     for user in [65533, 0] {
         Ran::of(&mut rlock(user, JOBS, &["exec", "-n", "-q", "k", "--", "true"]))
-            .silently(rlock::system::exit::BUSY.into());
+            .silently(rlock_sys::exit::BUSY.into());
     }
-    Ran::of(&mut rlock(65533, 65533, &["exec", "k", "--", "true"])).failed(rlock::system::exit::UNAVAILABLE.into());
+    Ran::of(&mut rlock(65533, 65533, &["exec", "k", "--", "true"])).failed(rlock_sys::exit::UNAVAILABLE.into());
     holder.end().silently(0);
 }
 
@@ -153,7 +153,7 @@ fn shared_store_is_for_its_group_whoever_locks() {
 fn self_locking_script_is_busy_while_another_runs() {
     for lab in labs() {
         let holder = lab.hold("KEY");
-        play(&lab, &blocks("FLOCK")[4]).failed(rlock::system::exit::BUSY.into());
+        play(&lab, &blocks("FLOCK")[4]).failed(rlock_sys::exit::BUSY.into());
         holder.end().silently(0);
     }
 }
@@ -182,7 +182,7 @@ fn redirection_of_the_calling_shell_empties_the_file_of_a_busy_request() {
         for (line, left) in [(inside[0], "old"), (inside[1], "old"), ("rlock exec KEY -- ./work >FILE", "")] {
             fs::write(&file, "old").expect("a file can be made");
             let holder = lab.hold("KEY");
-            Ran::of(&mut shell(&lab, &at_once(line))).silently(rlock::system::exit::BUSY.into());
+            Ran::of(&mut shell(&lab, &at_once(line))).silently(rlock_sys::exit::BUSY.into());
             holder.end().silently(0);
             assert_eq!(fs::read_to_string(&file).expect("it is there"), left, "{line}");
             Ran::of(&mut shell(&lab, line)).silently(0);
@@ -218,7 +218,7 @@ fn maintenance_waits_for_the_jobs_and_lets_none_begin() {
         let holder = lab.hold_by(claims(job));
         let maintenance = Running::start(&mut shell(&lab, maintenance));
         lab.until_waiting("fleet", 1);
-        Ran::of(&mut shell(&lab, &at_once(job))).silently(rlock::system::exit::BUSY.into());
+        Ran::of(&mut shell(&lab, &at_once(job))).silently(rlock_sys::exit::BUSY.into());
         holder.end().silently(0);
         maintenance.end().printed("maintain\n");
         Ran::of(&mut shell(&lab, job)).printed("sync\n");
@@ -257,10 +257,10 @@ fn writer_of_the_whole_excludes_parts_and_parts_do_not_exclude_each_other() {
         let other = part.replace("site/db/users", "site/db/orders");
         let holder = lab.hold_by(claims(part));
         Ran::of(&mut shell(&lab, &at_once(&other))).printed("migrate\n");
-        Ran::of(&mut shell(&lab, &at_once(whole))).silently(rlock::system::exit::BUSY.into());
+        Ran::of(&mut shell(&lab, &at_once(whole))).silently(rlock_sys::exit::BUSY.into());
         holder.end().silently(0);
         let holder = lab.hold_by(claims(whole));
-        Ran::of(&mut shell(&lab, &at_once(&other))).silently(rlock::system::exit::BUSY.into());
+        Ran::of(&mut shell(&lab, &at_once(&other))).silently(rlock_sys::exit::BUSY.into());
         holder.end().silently(0);
     }
 }

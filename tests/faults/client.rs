@@ -12,8 +12,8 @@ use super::command::{self, BEAT};
 use super::plan::{Level, Plan, Step};
 use super::served::Order;
 use super::stage::Stage;
-use super::support::random::Random;
-use super::support::serve::{self, Next};
+use rlock_testkit::random::Random;
+use rlock_testkit::serve::{self, Next};
 
 /// How long a request may be unanswered until it counts as queued.
 const QUEUED_AFTER: Duration = Duration::from_millis(100);

@@ -14,7 +14,7 @@ use std::{env, process};
 use super::claims::{self, Claim, Mode};
 use super::log::Log;
 use super::plan::{Level, Plan, Step};
-use super::support::RLOCK;
+use rlock_testkit::RLOCK;
 
 const LOG: &str = "FAULTS_LOG";
 const PLAN: &str = "FAULTS_PLAN";

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::scenario::{Report, Scenario};
-use super::support::random::Random;
+use rlock_testkit::random::Random;
 
 /// The longest time for which a scenario is played at a time. Each time has another seed.
 const SLICE: Duration = Duration::from_secs(60);

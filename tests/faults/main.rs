@@ -13,9 +13,6 @@
 //! random choices of a scenario, but not its timing. RLOCK_SECONDS sets the length of a scenario,
 //! and RLOCK_LOGS names a folder for the logs.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod checkers;
 mod client;
 mod command;
@@ -35,11 +32,11 @@ mod workloads;
 
 use std::time::Duration;
 
-use support::{claims, rules};
+use rlock_testkit::{claims, rules};
 
+use rlock_testkit::random::Random;
+use rlock_testkit::share::share;
 use scenario::Scenario;
-use support::random::Random;
-use support::share::share;
 
 /// Defines a test for each scenario, under the name of the scenario.
 macro_rules! scenarios {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::stage::{Stage, Target};
-use super::support::random::Random;
+use rlock_testkit::random::Random;
 
 /// A fault that is injected, and repaired again before the next one.
 #[derive(Clone, Copy)]

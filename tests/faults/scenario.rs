@@ -12,9 +12,9 @@ use super::log::{self, History};
 use super::nemesis::{self, Fault};
 use super::site::Site;
 use super::stage::Stage;
-use super::support::DEADLINE;
-use super::support::random::Random;
 use super::workloads::Workload;
+use rlock_testkit::DEADLINE;
+use rlock_testkit::random::Random;
 
 /// A store, the workloads that use it, and the faults that are injected meanwhile.
 pub(crate) struct Scenario {

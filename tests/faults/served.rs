@@ -10,8 +10,8 @@ use super::command::{GRACE, TTL};
 use super::nemesis::{Fault, sleep_between};
 use super::site::Site;
 use super::stage::Stage;
-use super::support::random::Random;
-use super::support::serve::{Client, LockServer};
+use rlock_testkit::random::Random;
+use rlock_testkit::serve::{Client, LockServer};
 
 /// The servers, and the clients that currently run.
 pub(crate) struct Servers {

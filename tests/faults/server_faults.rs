@@ -3,13 +3,13 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use rlock::store::redis::keys::Keyspace;
+use rlock_redis::keys::Keyspace;
 
 use super::nemesis::{Fault, sleep_between};
 use super::site::NODES;
 use super::stage::Stage;
-use super::support::random::Random;
-use super::support::servers::crowd;
+use rlock_testkit::random::Random;
+use rlock_testkit::servers::crowd;
 
 /// The tag of all names in a Cluster. With it all names are in the slot that [`MIGRATE`] moves.
 pub(crate) const TAG: &str = "{faults}";

@@ -16,8 +16,8 @@ use super::server_faults::{
     MIGRATE, PAUSE_CLIENTS, REFUSE, SILENCE, STEP_CLOCK, STOP_SERVER, TAG,
 };
 use super::site::Site;
-use super::support::servers::{Kind, Setup};
 use super::workloads::Workload;
+use rlock_testkit::servers::{Kind, Setup};
 
 const ON_SERVER: Scenario = Scenario {
     name: "",

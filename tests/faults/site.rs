@@ -9,12 +9,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::json;
 
 use super::checkers::{Entry, RING};
-use super::support::servers::cluster::Cluster;
-use super::support::servers::proxy::Proxy;
-use super::support::servers::sentinels::Sentinels;
-use super::support::servers::{Kind, Server, Setup};
-use super::support::small_disk::SmallDisk;
-use super::support::{Lab, needs, wait_until};
+use rlock_testkit::servers::cluster::Cluster;
+use rlock_testkit::servers::proxy::Proxy;
+use rlock_testkit::servers::sentinels::Sentinels;
+use rlock_testkit::servers::{Kind, Server, Setup};
+use rlock_testkit::small_disk::SmallDisk;
+use rlock_testkit::{Lab, needs, wait_until};
 
 pub(crate) struct Site {
     /// The first field, because a disk must be unmounted before the lab removes its folder.

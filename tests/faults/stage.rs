@@ -16,7 +16,7 @@ use super::log::{self, Log};
 use super::plan::Plan;
 use super::served::Servers;
 use super::site::Site;
-use super::support::random::Random;
+use rlock_testkit::random::Random;
 
 pub(crate) struct Stage {
     pub(crate) site: Site,

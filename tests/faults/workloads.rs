@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::claims::{Claim, Mode};
 use super::command::TTL;
 use super::plan::{Level, Plan, Step};
-use super::support::random::Random;
+use rlock_testkit::random::Random;
 
 /// How the name of the resource of [`Workload::Newest`] begins.
 pub(crate) const NEWEST: &str = "newest";

@@ -1,9 +1,6 @@
 //! Checks the pages for contributors: their links and anchors, the paths that they cite, and the
 //! citations of pages in the source.
 
-#[path = "../support/needs.rs"]
-mod needs;
-
 mod map;
 
 use std::collections::BTreeSet;
@@ -11,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use needs::{programs, skip_unless};
+use rlock_testkit::needs::{programs, skip_unless};
 
 /// The pages outside of docs/.
 const PAGES: [&str; 4] = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"];

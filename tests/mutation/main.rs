@@ -103,7 +103,7 @@ fn every_mutant_names_a_test_that_exists() {
     for mutant in Mutant::all() {
         let (suite, test) = mutant.suite();
         // Macros in the shared helpers name some of the tests.
-        let folders = [suite.as_path(), Path::new("tests/support")];
+        let folders = [suite.as_path(), Path::new("crates/testkit/src")];
         let mut sources = folders.iter().flat_map(|folder| files_below(&root().join(folder))).filter(|path| {
             let end = path.extension().unwrap_or_default();
             end == "rs" || end == "story"

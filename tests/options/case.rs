@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::random::Random;
+use rlock_testkit::random::Random;
 
 /// A case. An option that is `None` or `false` is absent.
 #[derive(Clone, Debug, Default)]

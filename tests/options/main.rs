@@ -8,18 +8,16 @@
 mod case;
 mod oracle;
 mod stage;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use case::Case;
+use rlock_testkit::needs::{programs, skip_unless};
+use rlock_testkit::random::Random;
+use rlock_testkit::servers::Kind;
+use rlock_testkit::share::share;
 use stage::Stage;
-use support::needs::{programs, skip_unless};
-use support::random::Random;
-use support::servers::Kind;
-use support::share::share;
 
 /// The number of cases that are played at the same time. They mostly wait.
 const AT_ONCE: u64 = 6;
@@ -51,7 +49,7 @@ fn run(seed: u64, seconds: u64) {
     skip_unless!(programs(&["perl", "flock"]));
     let kinds: &[_] = if Kind::Redis7.is_present() { &[None, Some(Kind::Redis7)] } else { &[None] };
     // The server lives as long as the run.
-    let _server = kinds.iter().flatten().map(|kind| support::servers::Server::shared(*kind)).next();
+    let _server = kinds.iter().flatten().map(|kind| rlock_testkit::servers::Server::shared(*kind)).next();
     let given = Random::given().is_some();
     let (first, until) = (Random::given().unwrap_or(seed), Instant::now() + Duration::from_secs(seconds));
     let reports = thread::scope(|scope| {

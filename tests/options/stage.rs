@@ -10,8 +10,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::case::{Case, Form, Sent, Way};
-use crate::support::servers::Kind;
-use crate::support::{Lab, Ran, Running, wait_until};
+use rlock_testkit::servers::Kind;
+use rlock_testkit::{Lab, Ran, Running, wait_until};
 
 /// What was seen of a case.
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::support::Running;
-use super::support::needs::{programs, skip_unless};
 use super::{Lab, RLOCK, Ran, path_with, root};
+use rlock_testkit::Running;
+use rlock_testkit::needs::{programs, skip_unless};
 
 /// A job of a runner: the files in which a step leaves what later steps get.
 struct Job {

@@ -3,8 +3,8 @@
 use std::fs;
 use std::process::Command;
 
-use super::support::needs::{left_out, skip_unless};
 use super::{Lab, RLOCK, Ran, path_with, root};
+use rlock_testkit::needs::{left_out, skip_unless};
 
 /// A bash that runs a script in the lab, with rlock in PATH.
 fn bash(lab: &Lab, script: &str, environment: &[(&str, &str)]) -> Ran {

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::support::needs::{programs, skip_unless};
 use super::{Lab, Ran, package, sh};
+use rlock_testkit::needs::{programs, skip_unless};
 
 /// The system calls that Linux 3.17 lacks, as far as strace knows them.
 const NEWER: &str = "execveat,userfaultfd,membarrier,mlock2,copy_file_range,preadv2,pwritev2,pkey_mprotect,statx,\

@@ -7,15 +7,13 @@ mod action;
 mod hooks;
 mod kernel;
 mod packages;
-#[path = "../support/mod.rs"]
-mod support;
 mod upgrade;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{Lab, RLOCK, Ran};
+use rlock_testkit::{Lab, RLOCK, Ran};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

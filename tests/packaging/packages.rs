@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::support::needs::{programs, root as as_root, skip_unless};
 use super::{Lab, Ran, package, root, sh};
+use rlock_testkit::needs::{programs, root as as_root, skip_unless};
 
 /// What every package of a distribution has, besides the licences and the zsh completion, whose
 /// places differ.

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::packages::install_deb;
-use super::support::Running;
-use super::support::needs::{programs, root as as_root, skip_unless};
-use super::support::servers::Kind;
 use super::{Lab, RLOCK, Ran, package, sh};
+use rlock_testkit::Running;
+use rlock_testkit::needs::{programs, root as as_root, skip_unless};
+use rlock_testkit::servers::Kind;
 
 /// A holder of `k` by this program, or a waiter that becomes one.
 fn requester(lab: &Lab, program: &Path) -> Running {

@@ -3,10 +3,10 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 
-use crate::support::Lab;
-use crate::support::needs::{self, skip_unless};
-use crate::support::servers::certificates::Certificates;
-use crate::support::servers::postgres::Postgres;
+use rlock_testkit::Lab;
+use rlock_testkit::needs::{self, skip_unless};
+use rlock_testkit::servers::certificates::Certificates;
+use rlock_testkit::servers::postgres::Postgres;
 
 const ROLES: &str = "create role scram login superuser password 'pa:ss'; set password_encryption = 'md5'; \
     create role old login superuser password 'pa:ss'; create role peered login superuser";

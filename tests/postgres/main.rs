@@ -4,9 +4,6 @@
 //! The stories and the tests of all stores run on the same server. These tests cover what this
 //! store adds: transactions that stop half-way, poolers, passwords, roles and servers that fail.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod logins;
 mod poolers;
 mod roles;

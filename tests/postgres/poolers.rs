@@ -1,8 +1,8 @@
 //! pgbouncer in transaction mode, where each transaction may be on another backend.
 
-use crate::support::needs::skip_unless;
-use crate::support::servers::postgres::{Bouncer, Postgres};
-use crate::support::{Lab, wait_until};
+use rlock_testkit::needs::skip_unless;
+use rlock_testkit::servers::postgres::{Bouncer, Postgres};
+use rlock_testkit::{Lab, wait_until};
 
 /// "Behind a pooler in transaction mode everything works."
 #[test]

@@ -1,8 +1,8 @@
 //! What a role may do.
 
-use crate::support::Lab;
-use crate::support::needs::skip_unless;
-use crate::support::servers::postgres::Postgres;
+use rlock_testkit::Lab;
+use rlock_testkit::needs::skip_unless;
+use rlock_testkit::servers::postgres::Postgres;
 
 /// "Schema rlock, made at first use where the role may; otherwise 69 and the SQL."
 #[test]

@@ -1,9 +1,9 @@
 //! The lock server with this store.
 
-use crate::support::Lab;
-use crate::support::needs::skip_unless;
-use crate::support::serve::LockServer;
-use crate::support::servers::postgres::Postgres;
+use rlock_testkit::Lab;
+use rlock_testkit::needs::skip_unless;
+use rlock_testkit::serve::LockServer;
+use rlock_testkit::servers::postgres::Postgres;
 use rustix::process::Signal;
 
 const NONE: [&str; 0] = [];

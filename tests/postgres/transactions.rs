@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::support::needs::skip_unless;
-use crate::support::servers::postgres::Postgres;
-use crate::support::servers::proxy::Proxy;
-use crate::support::{Lab, Running, wait_until, wait_within};
+use rlock_testkit::needs::skip_unless;
+use rlock_testkit::servers::postgres::Postgres;
+use rlock_testkit::servers::proxy::Proxy;
+use rlock_testkit::{Lab, Running, wait_until, wait_within};
 
 /// The number of the message in which a client commits, after its login and the first message.
 const COMMIT: u64 = 3;

@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::repeat_n;
 
-use rlock::lock::mode::Mode;
-use rlock::lock::op::ResourceListing;
-use rlock::lock::request::SessionId;
-use rlock::lock::resource::Resource;
-use rlock::lock::span::Span;
-use rlock::system::clock::StoreTime;
+use rlock_model::mode::Mode;
+use rlock_model::op::ResourceListing;
+use rlock_model::request::SessionId;
+use rlock_model::resource::Resource;
+use rlock_model::span::Span;
+use rlock_sys::clock::StoreTime;
 
 /// A line of a listing, or one of the slots of a line.
 #[derive(Clone, Debug)]

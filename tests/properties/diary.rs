@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rlock::lock::past::{End, Ended, Ending, Entry, Event, JobPast, Origin, Past, Superseded, Totals, WaitEnd};
-use rlock::lock::request::{Claim, Job, OncePer, Process, Request};
-use rlock::lock::resource::Resource;
-use rlock::system::clock::StoreTime;
+use rlock_model::past::{End, Ended, Ending, Entry, Event, JobPast, Origin, Past, Superseded, Totals, WaitEnd};
+use rlock_model::request::{Claim, Job, OncePer, Process, Request};
+use rlock_model::resource::Resource;
+use rlock_sys::clock::StoreTime;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3_600);

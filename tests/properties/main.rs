@@ -5,24 +5,18 @@
 
 mod checks;
 mod diary;
-#[path = "../support/histories.rs"]
-mod histories;
 mod oracle;
-#[path = "../support/random.rs"]
-mod random;
 mod room;
-#[path = "../support/share.rs"]
-mod share;
 mod world;
 
 use std::time::Duration;
 
-use rlock::lock::mode::Mode::{self, Prewrite, Read, Slot, Write};
-use rlock::lock::resource::Resource;
+use rlock_model::mode::Mode::{self, Prewrite, Read, Slot, Write};
+use rlock_model::resource::Resource;
 
-use histories::{History, Profile};
-use random::Random;
-use share::share;
+use rlock_testkit::histories::{History, Profile};
+use rlock_testkit::random::Random;
+use rlock_testkit::share::share;
 use world::World;
 
 /// So many resources, and intervals with whole ends from 0 to `grid`.

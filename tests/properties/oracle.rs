@@ -8,15 +8,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use rlock::lock::kept::EVER;
-use rlock::lock::mode::Mode;
-use rlock::lock::op::{Change, HolderListing, Op, Outcome, Refusal, Reply, ResourceListing, WaiterListing};
-use rlock::lock::past::{End, Ended, Ending, Streak, WaitEnd};
-use rlock::lock::records::Revocation;
-use rlock::lock::request::{Claim, Place, Request, SessionId};
-use rlock::lock::resource::Resource;
-use rlock::lock::span::Span;
-use rlock::system::clock::StoreTime;
+use rlock_model::kept::EVER;
+use rlock_model::mode::Mode;
+use rlock_model::op::{Change, HolderListing, Op, Outcome, Refusal, Reply, ResourceListing, WaiterListing};
+use rlock_model::past::{End, Ended, Ending, Streak, WaitEnd};
+use rlock_model::records::Revocation;
+use rlock_model::request::{Claim, Place, Request, SessionId};
+use rlock_model::resource::Resource;
+use rlock_model::span::Span;
+use rlock_sys::clock::StoreTime;
 
 use crate::diary::{Hold, Kept, Wait};
 

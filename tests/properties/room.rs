@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rlock::lock::mode::Mode;
-use rlock::lock::op::{Op, Reply};
-use rlock::lock::past::{End, Ending};
-use rlock::lock::records::{Memory, Records};
-use rlock::lock::request::{Claim, Job, OncePer, Process, Request, SessionId};
-use rlock::lock::resource::Resource;
-use rlock::lock::span::Span;
-use rlock::lock::table::LockTable;
-use rlock::system::clock::StoreTime;
+use rlock_model::mode::Mode;
+use rlock_model::op::{Op, Reply};
+use rlock_model::past::{End, Ending};
+use rlock_model::records::{Memory, Records};
+use rlock_model::request::{Claim, Job, OncePer, Process, Request, SessionId};
+use rlock_model::resource::Resource;
+use rlock_model::span::Span;
+use rlock_model::table::LockTable;
+use rlock_sys::clock::StoreTime;
 
-use crate::random::Random;
+use rlock_testkit::random::Random;
 
 /// How many pasts and entries the table may have.
 const ROOM: usize = 5;

@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use rlock::lock::mode::Mode;
-use rlock::lock::op::{Change, Op, Reply, ResourceListing};
-use rlock::lock::past::HISTORY_MAX;
-use rlock::lock::records::Memory;
-use rlock::lock::request::{Claim, Job, Process, Request, SessionId, Terms};
-use rlock::lock::resource::Resource;
-use rlock::lock::span::Span;
-use rlock::lock::table::LockTable;
-use rlock::system::clock::StoreTime;
+use rlock_model::mode::Mode;
+use rlock_model::op::{Change, Op, Reply, ResourceListing};
+use rlock_model::past::HISTORY_MAX;
+use rlock_model::records::Memory;
+use rlock_model::request::{Claim, Job, Process, Request, SessionId, Terms};
+use rlock_model::resource::Resource;
+use rlock_model::span::Span;
+use rlock_model::table::LockTable;
+use rlock_sys::clock::StoreTime;
 
 use crate::checks::{self, Line, SessionInfo, Sessions};
 use crate::diary::Diary;
-use crate::histories::Stage;
 use crate::oracle::Oracle;
+use rlock_testkit::histories::Stage;
 
 /// The table, the oracle, and the facts that the checks need.
 pub(crate) struct World {

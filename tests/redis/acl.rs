@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::servers::cluster::Cluster;
-use crate::support::servers::{Kind, Server, ask};
-use crate::support::{Lab, RLOCK, Ran, wait_until};
 use crate::world::{check, each, expiry, has_waitaof};
+use rlock_testkit::servers::cluster::Cluster;
+use rlock_testkit::servers::{Kind, Server, ask};
+use rlock_testkit::{Lab, RLOCK, Ran, wait_until};
 
 /// The source of rlock-redis(7).
 const PAGE: &str = include_str!("../../src/cli/pages/redis.txt");
@@ -305,7 +305,7 @@ fn client_has_a_name_if_the_user_may_set_one() {
         let (server, all, few) = labs(kind);
         set_user(&mut server.client(), &rule());
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let names = |holder: &crate::support::Running| {
+        let names = |holder: &rlock_testkit::Running| {
             let list: String = server.ask(&["CLIENT", "LIST"]);
             list.contains(&format!(" name=rlock:{host}:{} ", holder.pid()))
         };

@@ -8,12 +8,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::fakes::{Fake, as_redis_5};
-use crate::support::serve::LockServer;
-use crate::support::servers::certificates::Certificates;
-use crate::support::servers::cluster::Cluster;
-use crate::support::servers::{Kind, Server, Setup};
-use crate::support::{Lab, Running, wait_until};
 use crate::world::{check, each};
+use rlock_testkit::serve::LockServer;
+use rlock_testkit::servers::certificates::Certificates;
+use rlock_testkit::servers::cluster::Cluster;
+use rlock_testkit::servers::{Kind, Server, Setup};
+use rlock_testkit::{Lab, Running, wait_until};
 
 /// The password that no message may contain.
 const PASSWORD: &str = "sesame";
@@ -147,7 +147,7 @@ fn unreachable_address_exits_69() {
 /// A stopped server accepts connections for a while, but never answers.
 #[test]
 fn stopped_server_exits_69_after_the_connect_timeout() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::on_tcp(Kind::Redis7);
     server.stop();
     let start = Instant::now();
@@ -242,7 +242,7 @@ fn replica_exits_69_as_read_only() {
 /// TLS, and no TLS to a port with TLS
 #[test]
 fn tls_mismatch_exits_69_with_the_reason() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present() && crate::support::needs::programs(&["openssl"]));
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present() && rlock_testkit::needs::programs(&["openssl"]));
     let certificates = Certificates::new();
     certificates.certify("elsewhere", "DNS:elsewhere.example", 2);
     certificates.certify("old", "IP:127.0.0.1", 0);
@@ -295,7 +295,7 @@ while True:
 /// is advised to use it.
 #[test]
 fn proxy_without_a_server_behind_it_exits_69_and_is_named() {
-    crate::support::needs::skip_unless!(crate::support::needs::programs(&["openssl", "python3"]));
+    rlock_testkit::needs::skip_unless!(rlock_testkit::needs::programs(&["openssl", "python3"]));
     let certificates = Certificates::new();
     let (ca, cert) = (certificates.authority(), certificates.certificate("server"));
     let proxy =
@@ -336,7 +336,7 @@ fn renamed_info_is_told_by_doctor_without_advice_on_rights() {
 /// A single server named as a Cluster is refused, and a Cluster named as a single server.
 #[test]
 fn single_server_named_as_cluster_and_cluster_as_single_server_exit_69() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present());
     let single = Server::on_tcp(Kind::Redis7);
     let url = format!("redis+cluster://127.0.0.1:{}", single.port());
     assert_unusable(&Lab::at(&url), &single.url(), "is no node of a Cluster");
@@ -441,7 +441,7 @@ fn cluster_that_redirects_in_a_cycle_exits_69() {
 /// The named server is no Sentinel, or no Sentinel answers.
 #[test]
 fn server_that_is_no_sentinel_exits_69() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::on_tcp(Kind::Redis7);
     let url = format!("redis+sentinel://127.0.0.1:{}", server.port());
     assert_unusable(&Lab::at(format!("{url}/rlock")), &server.url(), "is no Sentinel");

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::support::servers::Kind;
-use crate::support::servers::cluster::Cluster;
-use crate::support::{Lab, RLOCK, wait_until};
 use crate::world::{assert_failover_is_followed, check, each};
+use rlock_testkit::servers::Kind;
+use rlock_testkit::servers::cluster::Cluster;
+use rlock_testkit::{Lab, RLOCK, wait_until};
 
 /// Runs a test on each kind of server whose Cluster has sharded channels.
 fn each_new(test: impl Fn(Kind) + Sync) {
@@ -109,7 +109,7 @@ fn lock_survives_the_migration_of_its_slot() {
 /// expiry, so nobody else gets the lock.
 #[test]
 fn lock_survives_the_migration_to_a_node_whose_clock_is_behind() {
-    crate::support::needs::skip_unless!(crate::support::needs::programs(&["cc"]));
+    rlock_testkit::needs::skip_unless!(rlock_testkit::needs::programs(&["cc"]));
     each_new(|kind| {
         std::thread::scope(|scope| {
             for behind in [1, 10, 60] {
@@ -289,7 +289,7 @@ fn waiter_subscribes_only_at_the_node_of_its_slot() {
 /// rlock starts with any node of the URL that answers.
 #[test]
 fn silent_node_of_the_url_is_skipped() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present());
     let cluster = Cluster::start(Kind::Redis7, 3);
     let port = crate::fakes::Fake::silent().port();
     let url = cluster.url().replacen("redis+cluster://", &format!("redis+cluster://127.0.0.1:{port},"), 1);
@@ -420,7 +420,7 @@ fn doctor_names_the_slots_of_a_dead_primary_and_exits_69() {
 /// "a Cluster is Redis 7.0 or later": an older Cluster is refused with the reason.
 #[test]
 fn cluster_of_redis_6_exits_69_as_too_old() {
-    crate::support::needs::skip_unless!(Kind::Redis6.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis6.is_present());
     let cluster = Cluster::start(Kind::Redis6, 3);
     let lab = Lab::at(cluster.url());
     let ran = lab.run(["exec", "k", "--", "true"]);

@@ -3,9 +3,9 @@
 
 use redis::{Connection, Value};
 
-use crate::support::servers::Server;
-use crate::support::{Lab, Running, wait_until};
 use crate::world::each;
+use rlock_testkit::servers::Server;
+use rlock_testkit::{Lab, Running, wait_until};
 
 /// All keys of a server at one instant.
 struct State(Vec<(Value, Value)>);

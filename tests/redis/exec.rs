@@ -3,9 +3,9 @@
 
 use serde_json::Value;
 
-use crate::support::servers::{Kind, Server};
-use crate::support::{Lab, RLOCK, Ran};
 use crate::world::on_each;
+use rlock_testkit::servers::{Kind, Server};
+use rlock_testkit::{Lab, RLOCK, Ran};
 
 /// A hold of an ancestor does not conflict with a nested claim. A write below a read is refused.
 #[test]
@@ -24,7 +24,7 @@ fn nested_claims_are_granted_or_refused_at_once() {
 /// The warning about a failed release names the resource.
 #[test]
 fn release_that_fails_names_the_resource() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let lab = Lab::at(server.url());
     let holder = lab.hold_by(["exec", "k", "--write", "{k}j"]);
@@ -45,7 +45,7 @@ const SHOW: &str = r#"for name in SESSION TOKEN RESOURCE MODE STORE NAMESPACE PA
 /// environment, and shows none in a message or in `inspect`.
 #[test]
 fn password_is_added_to_no_environment_and_shown_in_no_message() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::on_tcp(Kind::Redis7);
     server.ask::<()>(&["CONFIG", "SET", "requirepass", "se:cr@t%"]);
     let with = |userinfo: &str| format!("redis://{userinfo}127.0.0.1:{}", server.port());
@@ -84,7 +84,7 @@ fn password_is_added_to_no_environment_and_shown_in_no_message() {
 /// A release declares all resources of the waiters with several claims, even if the names are long.
 #[test]
 fn release_with_many_long_names_of_waiters_succeeds() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present());
     let lab = Lab::on(Kind::Redis7);
     // On a busy machine, such a release takes seconds.
     let patient = ["exec", "--connect-timeout", "60s"].map(str::to_owned);

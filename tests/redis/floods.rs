@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Signal;
 
-use crate::support::servers::flood::{Flood, Water};
-use crate::support::servers::{Kind, Server};
-use crate::support::{Lab, Ran, Running, wait_until};
 use crate::world::{Stubborn, expiry};
+use rlock_testkit::servers::flood::{Flood, Water};
+use rlock_testkit::servers::{Kind, Server};
+use rlock_testkit::{Lab, Ran, Running, wait_until};
 
 const PUSHES: Water = Water { head: "", piece: ">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n" };
 
@@ -50,7 +50,7 @@ fn peak_kb(program: &Running) -> Option<u64> {
 
 /// Runs a test for each kind of flood, each in front of a new server.
 fn each_water(test: impl Fn(&Server, &Flood, Water) + Sync) {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present());
     for water in WATERS {
         let server = Server::start(Kind::Redis7);
         let flood = Flood::before(&server);
@@ -76,7 +76,7 @@ fn connect_timeout_holds_while_a_peer_never_stops_sending() {
 
 #[test]
 fn value_without_end_is_an_unexpected_reply() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let flood = Flood::before(&server);
     flood.begin(Water { head: "$10737418240\r\n", piece: "x" });
@@ -86,7 +86,7 @@ fn value_without_end_is_an_unexpected_reply() {
 
 #[test]
 fn term_ends_a_request_to_a_peer_that_never_stops_sending() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let flood = Flood::before(&server);
     flood.begin(PUSHES);
@@ -119,7 +119,7 @@ fn waiter_whose_peer_never_stops_sending_ends_by_term_or_with_69() {
 
 #[test]
 fn command_is_stopped_at_the_deadline_while_the_peer_never_stops_sending() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present());
     let flooded = |water: Water| {
         let server = Server::start(Kind::Redis7);
         let flood = Flood::before(&server);
@@ -151,7 +151,7 @@ fn command_is_stopped_at_the_deadline_while_the_peer_never_stops_sending() {
 /// stopped. The client retries, and its request is granted when the server continues.
 #[test]
 fn request_retries_while_the_queue_of_the_unix_socket_is_full() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::with(Kind::Redis7, &["--tcp-backlog", "1"]);
     let lab = Lab::at(server.unix_url());
     server.stop();

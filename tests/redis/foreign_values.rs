@@ -3,9 +3,9 @@
 
 use serde_json::Value;
 
-use crate::support::Lab;
-use crate::support::servers::Server;
 use crate::world::each;
+use rlock_testkit::Lab;
+use rlock_testkit::servers::Server;
 
 /// A change to the keys of the resource `k`, given the prefix of the keys and the session of the
 /// holder.
@@ -146,7 +146,7 @@ fn break_continues_after_a_key_with_a_foreign_value() {
         assert_eq!(ran.code(), Some(69), "{kind:?}: {ran:?}");
         assert!(ran.stdout.starts_with("broke the hold for write on 'z'"), "{kind:?}: {ran:?}");
         assert_eq!(ran.stderr.lines().count(), 1, "{kind:?}: {ran:?}");
-        crate::support::wait_until("the holder ends", || !holder.runs());
+        rlock_testkit::wait_until("the holder ends", || !holder.runs());
         assert_eq!(holder.end().code(), Some(76));
     });
 }

@@ -3,10 +3,10 @@
 
 use rustix::process::Signal;
 
-use crate::support::servers::proxy::Proxy;
-use crate::support::servers::{Kind, Server};
-use crate::support::{Lab, wait_until};
 use crate::world::each;
+use rlock_testkit::servers::proxy::Proxy;
+use rlock_testkit::servers::{Kind, Server};
+use rlock_testkit::{Lab, wait_until};
 
 /// Returns a lab behind the proxy and a direct one, both in the same namespace.
 fn labs(server: &Server, proxy: &Proxy) -> (Lab, Lab) {
@@ -17,7 +17,7 @@ fn labs(server: &Server, proxy: &Proxy) -> (Lab, Lab) {
 
 #[test]
 fn release_on_a_forgotten_connection_reaches_the_server_on_a_new_one() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let proxy = Proxy::new(&server);
     let (lab, direct) = labs(&server, &proxy);
@@ -36,7 +36,7 @@ fn release_on_a_forgotten_connection_reaches_the_server_on_a_new_one() {
 /// ended within its lease.
 #[test]
 fn release_on_a_new_connection_has_the_whole_connect_timeout() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let proxy = Proxy::new(&server);
     let (lab, direct) = labs(&server, &proxy);
@@ -50,7 +50,7 @@ fn release_on_a_new_connection_has_the_whole_connect_timeout() {
 /// A server that is only slow gets the release twice. The first reply counts.
 #[test]
 fn loss_is_reported_even_if_the_release_was_sent_twice() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let proxy = Proxy::new(&server);
     let (lab, _) = labs(&server, &proxy);
@@ -63,7 +63,7 @@ fn loss_is_reported_even_if_the_release_was_sent_twice() {
 /// "The release fails:: rlock warns and exits as the command did."
 #[test]
 fn failed_release_warns_and_names_the_resource() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let proxy = Proxy::new(&server);
     let (lab, _) = labs(&server, &proxy);
@@ -79,7 +79,7 @@ fn failed_release_warns_and_names_the_resource() {
 
 #[test]
 fn waiter_on_a_forgotten_connection_leaves_the_queue_on_term() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let proxy = Proxy::new(&server);
     let (lab, direct) = labs(&server, &proxy);

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::servers::{Kind, Server};
-use crate::support::{Lab, Ran, wait_until};
 use crate::world::{keys, on_each};
+use rlock_testkit::servers::{Kind, Server};
+use rlock_testkit::{Lab, Ran, wait_until};
 
 /// Returns the names of all resources that are held or waited for.
 fn resources(lab: &Lab) -> BTreeSet<String> {
@@ -23,7 +23,7 @@ fn expires(lab: &Lab, resource: &str) -> Option<u64> {
 /// An incremental scan finds all keys, even among many foreign keys on a shared server.
 #[test]
 fn scan_finds_all_resources_among_foreign_keys() {
-    crate::support::needs::skip_unless!(Kind::Redis6.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis6.is_present());
     let server = Server::start(Kind::Redis6);
     let (lab, other) = (Lab::at(server.url()), Lab::at(server.url()));
     let mut client = server.client();
@@ -140,7 +140,7 @@ fn expired_holder_is_shown_until_cleanup_reaps_it() {
 /// `inspect` works for a user without the right to write.
 #[test]
 fn inspect_works_without_the_right_to_write() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let lab = Lab::at(server.url());
     let _holder = lab.hold("k");
@@ -204,7 +204,7 @@ fn dry_run_prints_the_same_claims_as_the_real_run() {
 /// live sessions have no time to live.
 #[test]
 fn free_resource_leaves_two_keys_that_expire_within_a_week() {
-    crate::support::needs::skip_unless!(Kind::Valkey9.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Valkey9.is_present());
     let server = Server::start(Kind::Valkey9);
     let lab = Lab::at(server.url());
     let holder = lab.hold("k");

@@ -1,10 +1,10 @@
 //! Every way to reach a server: TCP, unix socket, TLS with CA file and client certificate, ACL user
 //! and password, database number, IPv6.
 
-use crate::support::servers::certificates::Certificates;
-use crate::support::servers::{Kind, Server, Setup};
-use crate::support::{Lab, RLOCK, Ran, Running};
 use crate::world::{each, has_waitaof, keys};
+use rlock_testkit::servers::certificates::Certificates;
+use rlock_testkit::servers::{Kind, Server, Setup};
+use rlock_testkit::{Lab, RLOCK, Ran, Running};
 
 /// Fails unless a lock works on this store: alone, waited for, nested and handed over.
 fn assert_works(lab: &Lab) {
@@ -92,7 +92,7 @@ fn user_logs_in_with_the_password_of_url_or_variable_or_file() {
 /// TLS works with a CA file and a client certificate.
 #[test]
 fn tls_works_with_a_ca_file_and_a_client_certificate() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present() && crate::support::needs::programs(&["openssl"]));
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present() && rlock_testkit::needs::programs(&["openssl"]));
     let certificates = Certificates::new();
     let path = |path: std::path::PathBuf| path.display().to_string();
     let (ca, cert, key) =

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::support::servers::crowd;
-use crate::support::servers::proxy::Proxy;
-use crate::support::servers::{Kind, Server};
-use crate::support::{Lab, Running, wait_until};
 use crate::world::{Stubborn, each, expiry, now, on_each};
+use rlock_testkit::servers::crowd;
+use rlock_testkit::servers::proxy::Proxy;
+use rlock_testkit::servers::{Kind, Server};
+use rlock_testkit::{Lab, Running, wait_until};
 
 /// Waits until the holder renews, so that the next renewal is a third of the ttl away. Returns the
 /// new expiry.
@@ -72,7 +72,7 @@ fn lost_key_ends_the_holder_with_76_and_grants_the_waiter() {
 /// next renewal declares only the holder's own resource.
 #[test]
 fn renewal_names_the_resources_of_a_dead_waiter_only_once() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::start(Kind::Redis7);
     let lab = Lab::at(server.url());
     let holder = lab.hold_by(["exec", "{t}k", "--ttl", "3s", "--grace", "200ms"]);
@@ -161,7 +161,7 @@ fn stopped_server_ends_the_command_before_the_lease_ends() {
 /// machine.
 #[test]
 fn grant_survives_a_cut_that_is_shorter_than_the_lease() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present());
     let cut = |away: Duration, cuts: fn(&Proxy)| {
         let server = Server::start(Kind::Redis7);
         let proxy = Proxy::new(&server);
@@ -355,7 +355,7 @@ fn release_of_a_lost_grant_exits_76() {
 /// says. A long wait for a server that is gone warns once, unless `-q` is given.
 #[test]
 fn wait_for_a_dead_server_exits_69_with_the_reason() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present());
     let mut server = Server::start(Kind::Redis7);
     let lab = Lab::at(server.url());
     let holder = lab.hold_by(["exec", "k", "--ttl", "10m"]);

@@ -23,6 +23,4 @@ mod previous_format;
 mod sentinel;
 mod sessions;
 mod stalled_files;
-#[path = "../support/mod.rs"]
-mod support;
 mod world;

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::support::serve::LockServer;
-use crate::support::servers::Server;
-use crate::support::{Lab, wait_until};
 use crate::world::each;
+use rlock_testkit::serve::LockServer;
+use rlock_testkit::servers::Server;
+use rlock_testkit::{Lab, wait_until};
 
 /// A server with the user `app`.
 struct Rotation {
@@ -16,7 +16,7 @@ struct Rotation {
 }
 
 impl Rotation {
-    fn start(kind: crate::support::servers::Kind) -> Self {
+    fn start(kind: rlock_testkit::servers::Kind) -> Self {
         let server = Server::on_tcp(kind);
         server.ask::<()>(&["ACL", "SETUSER", "app", "on", ">old", "~*", "&*", "+@all"]);
         let file = server.folder().join("password");

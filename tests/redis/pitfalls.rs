@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::support::servers::proxy::Proxy;
-use crate::support::servers::{Kind, Server, Setup};
-use crate::support::{Lab, RLOCK, Running, wait_until};
 use crate::world::{Stubborn, each, expiry, keys, on_each, shell};
+use rlock_testkit::servers::proxy::Proxy;
+use rlock_testkit::servers::{Kind, Server, Setup};
+use rlock_testkit::{Lab, RLOCK, Running, wait_until};
 
 /// Returns a lab behind the proxy and a direct one, both in the same namespace.
 fn behind(proxy: &Proxy, server: &Server) -> (Lab, Lab) {
@@ -282,7 +282,7 @@ fn waiters_get_their_turn_while_all_connections_are_killed() {
         let mut kill = || {
             for kind in ["pubsub", "normal"] {
                 let words = ["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"];
-                crate::support::servers::ask::<u32>(&mut client, &words);
+                rlock_testkit::servers::ask::<u32>(&mut client, &words);
             }
         };
         for _ in 0..20 {

@@ -1,8 +1,8 @@
 //! A state of the previous format serves where no process relies on it.
 
-use crate::support::servers::Server;
-use crate::support::{Lab, wait_until};
 use crate::world::each;
+use rlock_testkit::servers::Server;
+use rlock_testkit::{Lab, wait_until};
 
 /// Writes the number of a format into the state of resource `k`.
 fn set_format(server: &Server, lab: &Lab, format: &str) {

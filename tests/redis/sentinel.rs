@@ -5,10 +5,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::servers::sentinels::Sentinels;
-use crate::support::servers::{Kind, Server};
-use crate::support::{Lab, RLOCK, wait_until};
 use crate::world::{assert_failover_is_followed, each};
+use rlock_testkit::servers::sentinels::Sentinels;
+use rlock_testkit::servers::{Kind, Server};
+use rlock_testkit::{Lab, RLOCK, wait_until};
 
 /// exec, ranges, waiting and hand-over work at the master.
 #[test]
@@ -190,7 +190,7 @@ fn grant_unknown_to_the_master_of_another_group_exits_76() {
 /// three seconds. So an overlap counts if it repeats.
 #[test]
 fn commands_exclude_each_other_during_planned_failovers() {
-    crate::support::needs::skip_unless!(crate::support::needs::programs(&["flock"]));
+    rlock_testkit::needs::skip_unless!(rlock_testkit::needs::programs(&["flock"]));
     let overlaps = |kind| {
         let mut sentinels = Sentinels::start(kind);
         let lab = Lab::at(sentinels.url());
@@ -245,7 +245,7 @@ fn commands_exclude_each_other_during_planned_failovers() {
 /// The message names a master that the Sentinels do not know.
 #[test]
 fn unknown_master_exits_69_and_is_named() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present());
     let sentinels = Sentinels::start(Kind::Redis7);
     let url = sentinels.url().replace("/rlock", "/nobody");
     let ran = Lab::at(url).run(["exec", "k", "--", "true"]);

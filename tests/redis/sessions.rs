@@ -4,20 +4,20 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use rlock::lock::lease::Lease;
-use rlock::lock::mode::Mode;
-use rlock::lock::request::{Claim, Job, Process, Request, SessionId};
-use rlock::lock::resource::Resource;
-use rlock::lock::span::Span;
-use rlock::store::sessions::{Report, Sessions};
-use rlock::store::{Released, Secrets, Standing};
-use rlock::system::clock::Boottime;
+use rlock_model::lease::Lease;
+use rlock_model::mode::Mode;
+use rlock_model::request::{Claim, Job, Process, Request, SessionId};
+use rlock_model::resource::Resource;
+use rlock_model::span::Span;
+use rlock_store::sessions::{Report, Sessions};
+use rlock_store::{Released, Secrets, Standing};
+use rlock_sys::clock::Boottime;
 use rustix::event::{PollFd, Timespec, poll};
 
-use crate::support::servers::sentinels::Sentinels;
-use crate::support::servers::{Kind, Server};
-use crate::support::{DEADLINE, Lab, wait_until};
 use crate::world::{each, on_each};
+use rlock_testkit::servers::sentinels::Sentinels;
+use rlock_testkit::servers::{Kind, Server};
+use rlock_testkit::{DEADLINE, Lab, wait_until};
 
 /// How long a call to the store may take at most. Nothing waits in it, but this machine may be
 /// busy.
@@ -32,7 +32,7 @@ struct Crowd {
 
 impl Crowd {
     fn new(lab: &Lab, connect_timeout: Duration) -> Self {
-        let store = rlock::store::open(Some(&lab.url()), lab.namespace(), &Secrets::default(), connect_timeout);
+        let store = rlock::stores::open(Some(&lab.url()), lab.namespace(), &Secrets::default(), connect_timeout);
         let sessions = store.and_then(|store| store.sessions()).expect("the URL is valid");
         Self { sessions, states: BTreeMap::new(), ttl: Duration::from_secs(60) }
     }
@@ -326,7 +326,7 @@ fn foreign_value_and_full_memory_concern_one_session() {
 
 #[test]
 fn wrong_password_fails_every_session_at_once() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::with(Kind::Redis7, &["--requirepass", "right"]);
     let mut crowd = Crowd::new(&Lab::at(server.url()), DEADLINE);
     crowd.acquire(1, "k");
@@ -338,7 +338,7 @@ fn wrong_password_fails_every_session_at_once() {
 
 #[test]
 fn sessions_follow_a_failover_of_sentinels() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present());
     let mut sentinels = Sentinels::start(Kind::Redis7);
     let lab = Lab::at(sentinels.url());
     let mut crowd = Crowd::new(&lab, DEADLINE);

@@ -8,11 +8,11 @@ use std::path::Path;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::Signal;
 
-use crate::support::hung_disk::HungDisk;
-use crate::support::servers::certificates::Certificates;
-use crate::support::servers::{Kind, Server, Setup};
-use crate::support::{Lab, Running, wait_until};
 use crate::world::expiry;
+use rlock_testkit::hung_disk::HungDisk;
+use rlock_testkit::servers::certificates::Certificates;
+use rlock_testkit::servers::{Kind, Server, Setup};
+use rlock_testkit::{Lab, Running, wait_until};
 
 /// Replaces the file by a pipe without a writer.
 fn replace_by_fifo(path: &Path) {
@@ -32,7 +32,7 @@ fn url(server: &Server, certificates: &Certificates) -> String {
 
 #[test]
 fn pipe_in_place_of_a_tls_file_exits_69_and_is_named() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present() && crate::support::needs::programs(&["openssl"]));
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present() && rlock_testkit::needs::programs(&["openssl"]));
     for name in ["ca.crt", "client.crt", "client.key"] {
         let certificates = Certificates::new();
         let server = speaking_tls(&certificates);
@@ -50,7 +50,7 @@ fn pipe_in_place_of_a_tls_file_exits_69_and_is_named() {
 
 #[test]
 fn pipe_in_place_of_the_password_file_exits_64_and_is_named() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present());
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present());
     let server = Server::on_tcp(Kind::Redis7);
     let lab = Lab::at(server.url());
     let file = lab.folder().join("password");
@@ -64,7 +64,7 @@ fn pipe_in_place_of_the_password_file_exits_64_and_is_named() {
 /// rlock reads such files once, at the start, and never in the poll loop.
 #[test]
 fn reconnect_reads_no_file() {
-    crate::support::needs::skip_unless!(Kind::Redis7.is_present() && crate::support::needs::programs(&["openssl"]));
+    rlock_testkit::needs::skip_unless!(Kind::Redis7.is_present() && rlock_testkit::needs::programs(&["openssl"]));
     let certificates = Certificates::new();
     let server = speaking_tls(&certificates);
     let lab = Lab::at(url(&server, &certificates));

@@ -12,8 +12,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::support::servers::{Kind, Server};
-use crate::support::{DEADLINE, Lab, Ran, Running, wait_until};
+use rlock_testkit::servers::{Kind, Server};
+use rlock_testkit::{DEADLINE, Lab, Ran, Running, wait_until};
 
 /// Runs a test on each kind of server that this machine has, in parallel. The name of a thread is
 /// the name of its server, so a failure shows it.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::support::serve::{Client, LockServer, Next};
-use crate::support::{Lab, RLOCK, Running};
 use crate::{NONE, on_both};
+use rlock_testkit::serve::{Client, LockServer, Next};
+use rlock_testkit::{Lab, RLOCK, Running};
 
 /// Two clients, each of which holds what the other one's upgrade waits for.
 fn couple(server: &LockServer) -> [Client; 2] {

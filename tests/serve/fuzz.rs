@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use crate::NONE;
-use crate::support::random::Random;
-use crate::support::serve::LockServer;
-use crate::support::{Lab, wait_until};
+use rlock_testkit::random::Random;
+use rlock_testkit::serve::LockServer;
+use rlock_testkit::{Lab, wait_until};
 
 /// The number of clients at a time.
 const CLIENTS: u64 = 8;

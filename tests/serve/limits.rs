@@ -3,10 +3,12 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::serve::LockServer;
-use crate::support::servers::{Kind, Server};
-use crate::support::{Lab, wait_until};
-use crate::{NONE, on_both, support::needs};
+use rlock_testkit::needs;
+use rlock_testkit::serve::LockServer;
+use rlock_testkit::servers::{Kind, Server};
+use rlock_testkit::{Lab, wait_until};
+
+use crate::{NONE, on_both};
 
 #[test]
 fn connection_beyond_the_limit_is_refused_and_the_others_stay() {

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::support::serve::LockServer;
-use crate::support::{Lab, RLOCK, needs, wait_until};
 use crate::{NONE, on_both};
+use rlock_testkit::serve::LockServer;
+use rlock_testkit::{Lab, RLOCK, needs, wait_until};
 
 #[test]
 fn each_line_has_its_answer() {

@@ -3,9 +3,6 @@
 //!
 //! The decisions about one client are tested in src/serve/client/tests, state by state.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod deadlock;
 mod fuzz;
 mod limits;
@@ -19,8 +16,8 @@ mod sockets;
 mod stdio;
 mod stores;
 
-use support::Lab;
-use support::servers::Kind;
+use rlock_testkit::Lab;
+use rlock_testkit::servers::Kind;
 
 /// Runs a test on the embedded store and on a server.
 fn on_both(test: impl Fn(&Lab)) {

@@ -2,9 +2,9 @@
 
 use std::process::{Command, Stdio};
 
-use crate::support::serve::LockServer;
-use crate::support::{Lab, Running, needs, wait_until};
 use crate::{NONE, on_both};
+use rlock_testkit::serve::LockServer;
+use rlock_testkit::{Lab, Running, needs, wait_until};
 
 /// A client by nc, whose standard input is the client's side of the connection.
 fn netcat(server: &LockServer) -> Running {

@@ -4,9 +4,9 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use crate::support::serve::LockServer;
-use crate::support::{Lab, Running};
 use crate::{NONE, on_both};
+use rlock_testkit::serve::LockServer;
+use rlock_testkit::{Lab, Running};
 
 /// "A request is granted when it conflicts with no holder and with no earlier waiter."
 #[test]

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::limits::memory;
-use crate::support::serve::{Client, LockServer, Next};
-use crate::support::{Lab, wait_until};
 use crate::{NONE, on_both};
+use rlock_testkit::serve::{Client, LockServer, Next};
+use rlock_testkit::{Lab, wait_until};
 
 /// Holds the lock on the embedded table, as a stopped process does.
 fn stop_table(lab: &Lab) -> File {

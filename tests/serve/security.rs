@@ -12,10 +12,10 @@ use rustix::process::Signal;
 
 use crate::NONE;
 use crate::sockets::activated;
-use crate::support::needs;
-use crate::support::rights::send_lingering;
-use crate::support::serve::LockServer;
-use crate::support::{Lab, Running};
+use rlock_testkit::needs;
+use rlock_testkit::rights::send_lingering;
+use rlock_testkit::serve::LockServer;
+use rlock_testkit::{Lab, Running};
 
 fn token_file(lab: &Lab, text: &str, mode: u32) -> PathBuf {
     let path = lab.folder().join("token");

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::support::serve::LockServer;
-use crate::support::{Lab, wait_until};
 use crate::{NONE, on_both};
+use rlock_testkit::serve::LockServer;
+use rlock_testkit::{Lab, wait_until};
 
 #[test]
 fn term_closes_idle_and_waiting_clients_and_lets_holders_finish() {
@@ -76,14 +76,14 @@ fn locks_of_a_killed_server_are_free_at_once_in_the_embedded_store() {
     lab.until_waiting("k", 1);
     server.kill();
     next.expect_held();
-    clients.iter_mut().for_each(crate::support::serve::Client::expect_closed);
+    clients.iter_mut().for_each(rlock_testkit::serve::Client::expect_closed);
     next.end().silently(0);
     lab.assert_idle();
 }
 
 #[test]
 fn locks_of_a_killed_server_are_free_after_the_lease_on_a_server() {
-    use crate::support::servers::Kind;
+    use rlock_testkit::servers::Kind;
     if !Kind::Redis7.is_present() {
         return;
     }

@@ -9,10 +9,10 @@ use std::process::Command;
 use rustix::io::Errno;
 use rustix::process::Signal;
 
-use crate::support::needs;
-use crate::support::serve::{Client, LockServer};
-use crate::support::{Lab, RLOCK, Running, system_words, wait_until};
 use crate::{NONE, on_both};
+use rlock_testkit::needs;
+use rlock_testkit::serve::{Client, LockServer};
+use rlock_testkit::{Lab, RLOCK, Running, system_words, wait_until};
 
 #[test]
 fn socket_of_a_dead_server_is_replaced_and_that_of_a_live_one_is_not() {

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::process::{Command, Stdio};
 
 use crate::on_both;
-use crate::support::{Lab, RLOCK, Ran, Running, wait_until};
+use rlock_testkit::{Lab, RLOCK, Ran, Running, wait_until};
 
 fn session(lab: &Lab) -> Running {
     Running::start(lab.rlock(["serve", "--stdio"]).stdin(Stdio::piped()))
@@ -78,7 +78,7 @@ fn lost_lock_ends_the_server_with_76() {
 #[test]
 fn session_of_an_enclosing_exec_is_ignored() {
     let lab = Lab::new();
-    let script = format!("printf 'TRY k\\n' | '{}' serve --stdio", crate::support::RLOCK);
+    let script = format!("printf 'TRY k\\n' | '{}' serve --stdio", rlock_testkit::RLOCK);
     let ran = lab.run(["exec", "k", "-c", &script]);
     assert!(ran.stdout.starts_with("busy 'k' is held for write by "), "{ran:?}");
 }

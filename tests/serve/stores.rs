@@ -6,11 +6,13 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
-use crate::support::serve::LockServer;
-use crate::support::servers::cluster::Cluster;
-use crate::support::servers::{Kind, Server};
-use crate::support::{Lab, wait_until};
-use crate::{NONE, support::needs};
+use rlock_testkit::needs;
+use rlock_testkit::serve::LockServer;
+use rlock_testkit::servers::cluster::Cluster;
+use rlock_testkit::servers::{Kind, Server};
+use rlock_testkit::{Lab, wait_until};
+
+use crate::NONE;
 
 #[test]
 fn request_to_a_store_that_is_away_is_unavailable_and_a_later_one_is_granted() {

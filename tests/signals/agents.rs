@@ -8,8 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use rustix::process::{Signal, kill_process_group};
 
 use crate::session::{Session, script};
-use crate::support::needs::{self, skip_unless};
-use crate::support::{Lab, on_both, wait_until};
+use rlock_testkit::needs::{self, skip_unless};
+use rlock_testkit::{Lab, on_both, wait_until};
 
 /// What every busy line of a command ends with.
 const NOT_STARTED: &str = "; the command was not started\n";

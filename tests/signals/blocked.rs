@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::session::Session;
-use crate::support::{Lab, wait_until};
+use rlock_testkit::{Lab, wait_until};
 
 /// A pipe that is full.
 fn full_pipe() -> (PipeReader, PipeWriter) {

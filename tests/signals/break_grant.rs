@@ -1,8 +1,8 @@
 //! `rlock break` revokes a live grant.
 
 use crate::session::{IDLE, PROMPT, Session, script};
-use crate::support::Lab;
-use crate::support::needs::{self, skip_unless};
+use rlock_testkit::Lab;
+use rlock_testkit::needs::{self, skip_unless};
 
 fn break_grant(lab: &Lab) {
     let ran = lab.run(["cleanup", "--break", "k"]);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::session::{Session, pid, until_dead};
-use crate::support::{Lab, needs, wait_until};
+use rlock_testkit::{Lab, needs, wait_until};
 
 /// If rlock is SIGKILLed, the command dies too, and the lock is free at once.
 #[test]

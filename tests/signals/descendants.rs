@@ -4,7 +4,7 @@
 use rustix::process::{Signal, kill_process};
 
 use crate::session::{FOREGROUND, IDLE, Session, pid, script, until_in_foreground, until_state};
-use crate::support::{Lab, wait_until};
+use rlock_testkit::{Lab, wait_until};
 
 fn break_grant(lab: &Lab) {
     assert_eq!(lab.run(["cleanup", "--break", "k"]).code(), Some(0));

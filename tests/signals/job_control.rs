@@ -1,8 +1,8 @@
 //! rlock as a job of an interactive shell: `rlock exec k -- vim`, Ctrl-C, Ctrl-Z and `fg` work.
 
 use crate::session::{FOREGROUND, IDLE, PROMPT, Session, script, until_in_foreground};
-use crate::support::Lab;
-use crate::support::needs::{self, skip_unless};
+use rlock_testkit::Lab;
+use rlock_testkit::needs::{self, skip_unless};
 
 const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";

@@ -19,8 +19,6 @@ mod release;
 mod rest;
 mod session;
 mod stopping;
-#[path = "../support/mod.rs"]
-mod support;
 mod surroundings;
 mod terminal;
 mod tree;

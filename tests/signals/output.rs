@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::support::DEADLINE;
+use rlock_testkit::DEADLINE;
 
 /// The reading end of a pipe, or a terminal.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::process::Command;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::session::{FOREGROUND, Session, command_line, until_in_foreground};
-use crate::support::{Lab, RLOCK, Ran, Running, wait_until};
+use rlock_testkit::{Lab, RLOCK, Ran, Running, wait_until};
 
 const PASSED: [(Signal, &str); 8] = [
     (Signal::TERM, "TERM"),

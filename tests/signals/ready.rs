@@ -10,9 +10,9 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use rustix::process::Signal;
 
 use crate::session::{Session, pid, script, until_dead};
-use crate::support::rights::send_lingering;
-use crate::support::servers::{Kind, Server};
-use crate::support::{DEADLINE, Lab, needs, on_both, wait_until};
+use rlock_testkit::rights::send_lingering;
+use rlock_testkit::servers::{Kind, Server};
+use rlock_testkit::{DEADLINE, Lab, needs, on_both, wait_until};
 
 /// `sh say TEXT` sends a message as sd_notify(3) does; with another word, its process stays.
 const SAY: &str = r#"

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::session::{Session, children, pid, until_dead};
-use crate::support::needs;
-use crate::support::{Lab, RLOCK, on_both, wait_until};
+use rlock_testkit::needs;
+use rlock_testkit::{Lab, RLOCK, on_both, wait_until};
 
 /// Starts a program below tests/support/refuse, which refuses these system calls.
 fn refused(lab: &Lab, rules: &[&str], words: &[&str]) -> Session {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 
 use crate::session::{Session, script};
-use crate::support::Lab;
+use rlock_testkit::Lab;
 
 /// Logs its start, its end, and an overlap if its predecessor still exists, even as a zombie. Of
 /// every five jobs, one dies of KILL and one of TERM.

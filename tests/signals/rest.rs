@@ -8,8 +8,8 @@ use std::fs;
 use rustix::process::{Signal, kill_process};
 
 use crate::session::{Session, pid, script};
-use crate::support::needs::{self, skip_unless};
-use crate::support::{Lab, Running, on_both, wait_until};
+use rlock_testkit::needs::{self, skip_unless};
+use rlock_testkit::{Lab, Running, on_both, wait_until};
 
 /// The trees, as the words of commands. `./work` cleans up after a signal, `./plain` dies of it.
 const TREES: &[&[&str]] = &[

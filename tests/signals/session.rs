@@ -15,7 +15,7 @@ use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::output::Output;
-use crate::support::{DEADLINE, Lab, RLOCK, wait_until};
+use rlock_testkit::{DEADLINE, Lab, RLOCK, wait_until};
 
 /// A running session. Dropping it kills all its processes, also if the test fails.
 pub(crate) struct Session {

@@ -3,8 +3,8 @@
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::session::{Session, pid, until_state};
-use crate::support::Lab;
-use crate::support::needs::{self, skip_unless};
+use rlock_testkit::Lab;
+use rlock_testkit::needs::{self, skip_unless};
 
 /// Acts as a shell with job control without a terminal: gives its job a group of its own and waits
 /// for the job. Without such a parent, the kernel lets no SIGTSTP stop a process, since no process

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use crate::session::{Session, script};
-use crate::support::needs::{self, skip_unless};
-use crate::support::{Lab, RLOCK, wait_until};
+use rlock_testkit::needs::{self, skip_unless};
+use rlock_testkit::{Lab, RLOCK, wait_until};
 
 /// Starts a program in surroundings that differ from the usual ones in every way.
 const LAUNCH: &str = r#"

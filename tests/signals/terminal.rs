@@ -5,8 +5,8 @@ use std::fs;
 use rustix::process::Signal;
 
 use crate::session::{FOREGROUND, IDLE, Session, script, until_in_foreground};
-use crate::support::needs::{self, skip_unless};
-use crate::support::{Lab, wait_until};
+use rlock_testkit::needs::{self, skip_unless};
+use rlock_testkit::{Lab, wait_until};
 
 const CTRL_C: &str = "\x03";
 const CTRL_BACKSLASH: &str = "\x1c";

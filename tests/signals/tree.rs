@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::session::{Session, children, pid, script, until_dead, until_state};
-use crate::support::needs::{self, skip_unless};
-use crate::support::servers::Kind;
-use crate::support::{Lab, Running, wait_until};
+use rlock_testkit::needs::{self, skip_unless};
+use rlock_testkit::servers::Kind;
+use rlock_testkit::{Lab, Running, wait_until};
 
 /// Starts a process of each kind that survived a lost lock in the past. Each prints its process id.
 const JOB: &str = r#"

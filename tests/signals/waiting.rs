@@ -5,7 +5,7 @@ use std::hint::spin_loop;
 use rustix::process::Signal;
 
 use crate::session::{Session, until_state};
-use crate::support::Lab;
+use rlock_testkit::Lab;
 
 /// While rlock waits, a signal cancels the place in the queue. rlock exits with 128+n and starts
 /// nothing.

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use crate::session::Session;
-use crate::support::Lab;
+use rlock_testkit::Lab;
 
 /// The sequence by which rlock erases its line.
 const ERASED: &str = "\r\x1b[K";

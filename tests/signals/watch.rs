@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 
 use crate::session::Session;
-use crate::support::Lab;
+use rlock_testkit::Lab;
 
 const ENTERED: &str = "\x1b[?1049h";
 const LEFT: &str = "\x1b[?25h\x1b[?1049l";

@@ -48,8 +48,6 @@
 //! files. Review the diff.
 
 mod engine;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -89,10 +87,10 @@ macro_rules! stories {
                     crate::library::run_story_on_postgres(&crate::path(stringify!($name)));
                 }
 
-                crate::support::servers::on_each_kind!(|kind| crate::library::run_story_on(kind, &crate::path(stringify!($name))));
+                rlock_testkit::servers::on_each_kind!(|kind| crate::library::run_story_on(kind, &crate::path(stringify!($name))));
             }
 
-            crate::support::servers::on_each_kind!(|kind| super::program::run_story_on(kind, &super::path(stringify!($name))));
+            rlock_testkit::servers::on_each_kind!(|kind| super::program::run_story_on(kind, &super::path(stringify!($name))));
 
             mod through_serve {
                 #[test]
@@ -105,7 +103,7 @@ macro_rules! stories {
                     crate::served::run_story(&crate::path(stringify!($name)));
                 }
 
-                crate::support::servers::on_each_kind!(|kind| crate::served::run_story_on(kind, &crate::path(stringify!($name))));
+                rlock_testkit::servers::on_each_kind!(|kind| crate::served::run_story_on(kind, &crate::path(stringify!($name))));
             }
         })*
     };

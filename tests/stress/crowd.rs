@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::support::{Lab, wait_within};
+use rlock_testkit::{Lab, wait_within};
 
 /// The time limit for the end of a crowd, whose hundreds of processes share the processors with
 /// the crowds of other tests.

@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use super::support::{Lab, RLOCK, Running, wait_until};
+use rlock_testkit::{Lab, RLOCK, Running, wait_until};
 
 /// The process id of the holder of `k`.
 fn holder_pid(lab: &Lab) -> Option<u64> {

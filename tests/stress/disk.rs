@@ -3,8 +3,8 @@
 use std::fs;
 use std::process::Stdio;
 
-use super::support::small_disk::SmallDisk;
-use super::support::{Lab, Ran, Running};
+use rlock_testkit::small_disk::SmallDisk;
+use rlock_testkit::{Lab, Ran, Running};
 
 /// A request that the store cannot record exits with 69 and does not start its command.
 #[test]

@@ -11,5 +11,3 @@ mod disk;
 mod masses;
 mod storm;
 mod sums;
-#[path = "../support/mod.rs"]
-mod support;

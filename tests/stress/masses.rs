@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 use super::crowd::Crowd;
-use super::support::{Lab, wait_until};
+use rlock_testkit::{Lab, wait_until};
 
 /// The crowds come one after another: each has the processors that its time limits expect.
 fn alone() -> MutexGuard<'static, ()> {
@@ -75,7 +75,7 @@ fn waiter_notices_the_death_of_any_of_300_slot_holders() {
     }
     wait_until("300 slots are held", || lab.counts("k").0 == 300);
     for victim in [0, 150, 297] {
-        let limited = format!("ulimit -n 1024; exec '{}' exec --slot k=300 -- sleep 1000", super::support::RLOCK);
+        let limited = format!("ulimit -n 1024; exec '{}' exec --slot k=300 -- sleep 1000", rlock_testkit::RLOCK);
         let mut command = std::process::Command::new("sh");
         lab.settle(&mut command);
         crowd.start(&lab, command.args(["-c", &limited]));

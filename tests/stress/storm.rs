@@ -6,8 +6,8 @@ use std::process::Child;
 use std::thread;
 use std::time::Duration;
 
-use super::support::random::Random;
-use super::support::{Lab, wait_until};
+use rlock_testkit::random::Random;
+use rlock_testkit::{Lab, wait_until};
 
 /// The number of processes to kill. `WORKERS` threads run `ROUNDS` commands each meanwhile.
 const KILLED: usize = 400;
@@ -61,8 +61,7 @@ fn kill_many(lab: &Lab, random: &mut Random) -> usize {
 
 fn work(lab: &Lab) {
     for _ in 0..ROUNDS {
-        let ran =
-            super::support::Ran::of(lab.rlock(["exec", "k", "--", "sh", "-c", COMMAND]).current_dir(lab.folder()));
+        let ran = rlock_testkit::Ran::of(lab.rlock(["exec", "k", "--", "sh", "-c", COMMAND]).current_dir(lab.folder()));
         ran.silently(0);
     }
 }

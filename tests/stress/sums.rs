@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::crowd::Crowd;
-use super::support::{Lab, RLOCK};
+use rlock_testkit::{Lab, RLOCK};
 
 /// A shell command that increments the number in a file, and not atomically.
 fn add(file: &str) -> String {

@@ -6,19 +6,19 @@ use std::time::Duration;
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags};
 
-use crate::arguments::values::Wait;
 use crate::environment::say;
-use crate::lock::op::HolderListing;
-use crate::lock::records::Session;
-use crate::lock::request::SessionId;
-use crate::lock::resource::Resource;
-use crate::show::failure::Failure;
-use crate::show::messages;
-use crate::store::Store;
-use crate::system::alarm::Alarm;
-use crate::system::clock::Boottime;
-use crate::system::exit;
-use crate::words::shell_quoted;
+use rlock_arguments::values::Wait;
+use rlock_model::op::HolderListing;
+use rlock_model::records::Session;
+use rlock_model::request::SessionId;
+use rlock_model::resource::Resource;
+use rlock_show::failure::Failure;
+use rlock_show::messages;
+use rlock_store::Store;
+use rlock_sys::alarm::Alarm;
+use rlock_sys::clock::Boottime;
+use rlock_sys::exit;
+use rlock_words::shell_quoted;
 
 /// How long to wait for a holder without a lease.
 const LIMIT: Duration = Duration::from_mins(1);

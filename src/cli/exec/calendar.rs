@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tz::{DateTime, TimeZone, UtcDateTime};
 
-use crate::arguments::values::Unit;
-use crate::lock::request::Calendar;
-use crate::show::failure::Failure;
-use crate::system::clock::StoreTime;
+use rlock_arguments::values::Unit;
+use rlock_model::request::Calendar;
+use rlock_show::failure::Failure;
+use rlock_sys::clock::StoreTime;
 
 const HOUR: i64 = 3600;
 const DAY: i64 = 24 * HOUR;

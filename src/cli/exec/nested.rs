@@ -1,12 +1,12 @@
 //! Checks for `--nested` that the holds above this process cover its claims.
 
-use crate::lock::mode::{Mode, Nesting};
-use crate::lock::op::HolderListing;
-use crate::lock::request::{self, Claim, SessionId};
-use crate::show::failure::Failure;
-use crate::show::messages;
-use crate::store::{Grant, Store};
-use crate::system::exit;
+use rlock_model::mode::{Mode, Nesting};
+use rlock_model::op::HolderListing;
+use rlock_model::request::{self, Claim, SessionId};
+use rlock_show::failure::Failure;
+use rlock_show::messages;
+use rlock_store::{Grant, Store};
+use rlock_sys::exit;
 
 /// The holds above that cover each claim.
 pub(super) struct Cover {

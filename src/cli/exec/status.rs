@@ -5,13 +5,13 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::cli::replaced::Replaced;
-use crate::lock::request::{self, Claim};
-use crate::show::failure::Failure;
-use crate::store::Grant;
-use crate::supervise::event::Ended;
-use crate::supervise::report::Report;
-use crate::system::clock::Boottime;
-use crate::words::{self, reason};
+use rlock_model::request::{self, Claim};
+use rlock_show::failure::Failure;
+use rlock_store::Grant;
+use rlock_supervise::event::Ended;
+use rlock_supervise::report::Report;
+use rlock_sys::clock::Boottime;
+use rlock_words::{self as words, reason};
 
 /// The file of `--status-file`.
 pub(super) struct StatusFile {

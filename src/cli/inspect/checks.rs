@@ -8,12 +8,12 @@ use anyhow::Context;
 use super::Inspect;
 use crate::cli::stdout;
 use crate::environment::{after_all_but, context};
-use crate::lock::past::{Past, RETENTION};
-use crate::show::failure::Failure;
-use crate::show::messages;
-use crate::store::Inspection;
-use crate::system::clock::StoreTime;
-use crate::words::{self, one_line};
+use rlock_model::past::{Past, RETENTION};
+use rlock_show::failure::Failure;
+use rlock_show::messages;
+use rlock_store::Inspection;
+use rlock_sys::clock::StoreTime;
+use rlock_words::{self as words, one_line};
 
 /// The exit code of a check that has something to report.
 const FOUND: u8 = 1;

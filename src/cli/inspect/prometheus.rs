@@ -14,15 +14,15 @@ use super::Inspect;
 use crate::cli::replaced::Replaced;
 use crate::cli::stdout;
 use crate::environment::{after_all_but, context};
-use crate::lock::mode::Mode;
-use crate::lock::op::{HolderListing, WaiterListing};
-use crate::lock::past::{Ending, Past, Remembered};
-use crate::lock::resource::Resource;
-use crate::show::failure::Failure;
-use crate::store::Inspection;
-use crate::system::clock::{StoreTime, micros};
-use crate::system::exit;
-use crate::words::reason;
+use rlock_model::mode::Mode;
+use rlock_model::op::{HolderListing, WaiterListing};
+use rlock_model::past::{Ending, Past, Remembered};
+use rlock_model::resource::Resource;
+use rlock_show::failure::Failure;
+use rlock_store::Inspection;
+use rlock_sys::clock::{StoreTime, micros};
+use rlock_sys::exit;
+use rlock_words::reason;
 
 /// Prints the metrics or writes them to a file, and returns the exit code.
 pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {

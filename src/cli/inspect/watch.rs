@@ -17,17 +17,17 @@ use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
 use super::{Form, Inspect, listing, places};
 use crate::cli::look::look;
 use crate::environment::{after_all_but, say};
-use crate::show::Look;
-use crate::show::changes::{Seen, changes};
-use crate::show::columns::cut;
-use crate::show::failure::Failure;
-use crate::show::json::change_as_json;
-use crate::store::{self, Inspection, Notices, Store};
-use crate::system::alarm::Alarm;
-use crate::system::clock::{Boottime, StoreTime};
-use crate::system::exit;
-use crate::system::signals::Receiver;
-use crate::words::{json, one_line};
+use rlock_show::Look;
+use rlock_show::changes::{Seen, changes};
+use rlock_show::columns::cut;
+use rlock_show::failure::Failure;
+use rlock_show::json::change_as_json;
+use rlock_store::{self as store, Inspection, Notices, Store};
+use rlock_sys::alarm::Alarm;
+use rlock_sys::clock::{Boottime, StoreTime};
+use rlock_sys::exit;
+use rlock_sys::signals::Receiver;
+use rlock_words::{json, one_line};
 
 /// The number of entries of a resource's history to read: more than may come between two looks.
 const ENTRIES: u32 = 100;
@@ -210,7 +210,7 @@ impl Shown {
         let mut lines = vec![cut(&heading, width, false)];
         lines.extend(trouble);
         lines.extend(listing(watch.inspect.form, &inspection, &look));
-        let places = places(watch.store.as_ref(), &[], &Look { palette: crate::show::Palette::plain(), ..look });
+        let places = places(watch.store.as_ref(), &[], &Look { palette: rlock_show::Palette::plain(), ..look });
         lines.extend(places.lines().map(|line| cut(line, width, false)));
         lines
     }
@@ -218,7 +218,7 @@ impl Shown {
 
 /// The time of day in whole seconds.
 fn seconds(now: StoreTime) -> String {
-    let text = crate::show::messages::time(now);
+    let text = rlock_show::messages::time(now);
     text.split_once('.').map_or(text.clone(), |(seconds, _)| format!("{seconds}Z"))
 }
 

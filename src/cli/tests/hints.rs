@@ -2,8 +2,8 @@
 
 use super::super::table::SUBCOMMANDS as OWN;
 use super::mistake;
-use crate::arguments::hints::{OPTIONS, SUBCOMMANDS};
-use crate::arguments::request::is_of_exec;
+use rlock_arguments::hints::{OPTIONS, SUBCOMMANDS};
+use rlock_arguments::request::is_of_exec;
 
 #[test]
 fn habits_of_other_programs_are_answered() {

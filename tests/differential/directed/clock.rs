@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rlock::lock::mode::Mode::{Read, Write};
-use rlock::lock::request::Claim;
-use rlock::lock::resource::Resource;
-use rlock::store::Standing;
-use rlock::store::redis::codec::{Call, Lease, ScriptReply, Wake};
-use rlock::system::clock::StoreTime;
+use rlock_model::mode::Mode::{Read, Write};
+use rlock_model::request::Claim;
+use rlock_model::resource::Resource;
+use rlock_redis::codec::{Call, Lease, ScriptReply, Wake};
+use rlock_store::Standing;
+use rlock_sys::clock::StoreTime;
 
 use super::on_each_server;
 use crate::clients::{Clients, NOW, TERMS, id, is_granted, is_waiting, request, resource, tokens, us};
 use crate::side::Side;
-use crate::support::servers::{Kind, Server};
+use rlock_testkit::servers::{Kind, Server};
 
 on_each_server!(
     clock_of_a_resource_never_goes_back,

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use rlock::lock::mode::Mode::{self, Prewrite, Read, Write};
-use rlock::lock::request::{Request, Terms};
-use rlock::store::redis::codec::{Call, ScriptReply, Wake};
+use rlock_model::mode::Mode::{self, Prewrite, Read, Write};
+use rlock_model::request::{Request, Terms};
+use rlock_redis::codec::{Call, ScriptReply, Wake};
 
 use super::on_each_server;
 use crate::clients::{Clients, TERMS, id, is_granted, is_released, is_waiting, request, resource};
-use crate::support::servers::{Kind, Server};
+use rlock_testkit::servers::{Kind, Server};
 
 on_each_server!(
     handover_cost_does_not_depend_on_the_queue_length,

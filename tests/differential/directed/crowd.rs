@@ -3,17 +3,17 @@
 
 use std::convert::Infallible;
 
-use rlock::lock::mode::Mode::{Read, Slot, Write};
-use rlock::lock::request::{Claim, Request};
-use rlock::lock::resource::Resource;
-use rlock::lock::span::Span;
-use rlock::store::Standing;
-use rlock::store::redis::codec::{Call, ScriptReply, Wake};
-use rlock::store::redis::findings::Findings;
+use rlock_model::mode::Mode::{Read, Slot, Write};
+use rlock_model::request::{Claim, Request};
+use rlock_model::resource::Resource;
+use rlock_model::span::Span;
+use rlock_redis::codec::{Call, ScriptReply, Wake};
+use rlock_redis::findings::Findings;
+use rlock_store::Standing;
 
 use super::on_each_server;
 use crate::clients::{Clients, TERMS, id, is_granted, is_released, is_waiting, request, resource, us};
-use crate::support::servers::{Kind, Server};
+use rlock_testkit::servers::{Kind, Server};
 
 on_each_server!(
     expired_sessions_are_dropped_in_batches,

@@ -1,14 +1,14 @@
 //! A restarted server restores its state from its append-only file. Both client protocols give the
 //! same replies.
 
-use rlock::store::redis::codec::Wake;
+use rlock_redis::codec::Wake;
 
 use super::on_each_server;
 use crate::clients::snapshot;
-use crate::histories::History;
 use crate::history;
 use crate::side::Side;
-use crate::support::servers::{Kind, Server};
+use rlock_testkit::histories::History;
+use rlock_testkit::servers::{Kind, Server};
 
 on_each_server!(append_only_file_restores_the_same_state, resp3_gives_the_same_replies);
 

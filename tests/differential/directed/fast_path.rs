@@ -1,16 +1,16 @@
 //! The fast path of a script leaves the same state behind, and gives the same replies, as the
 //! general path.
 
-use rlock::lock::mode::Mode::{self, Prewrite, Read, Slot, Write};
-use rlock::lock::past::{End, Ending};
-use rlock::lock::request::{Claim, Job, Request};
-use rlock::lock::resource::Resource;
-use rlock::store::redis::codec::{Call, ScriptReply, Wake};
-use rlock::store::redis::keys::KINDS_LEN;
+use rlock_model::mode::Mode::{self, Prewrite, Read, Slot, Write};
+use rlock_model::past::{End, Ending};
+use rlock_model::request::{Claim, Job, Request};
+use rlock_model::resource::Resource;
+use rlock_redis::codec::{Call, ScriptReply, Wake};
+use rlock_redis::keys::KINDS_LEN;
 
 use super::on_each_server;
 use crate::clients::{Clients, NOW, TERMS, id, is_granted, is_released, is_waiting, request, resource, us};
-use crate::support::servers::{Kind, Server};
+use rlock_testkit::servers::{Kind, Server};
 
 on_each_server!(
     both_paths_leave_the_same_state,

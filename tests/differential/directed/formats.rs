@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use rlock::lock::mode::Mode::{Read, Write};
-use rlock::lock::past::Ending;
-use rlock::lock::request::{Job, Process, Request};
-use rlock::store::redis::codec::{Call, ScriptReply, Wake};
+use rlock_model::mode::Mode::{Read, Write};
+use rlock_model::past::Ending;
+use rlock_model::request::{Job, Process, Request};
+use rlock_redis::codec::{Call, ScriptReply, Wake};
 
 use super::on_each_server;
 use crate::clients::{Clients, TERMS, id, is_granted, is_released, is_waiting, request, resource};
-use crate::support::servers::{Kind, Server};
+use rlock_testkit::servers::{Kind, Server};
 
 on_each_server!(
     what_a_later_version_adds_stays,

@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rlock::lock::mode::Mode::{Read, Write};
-use rlock::lock::op::Refusal;
-use rlock::lock::past::{End, Ending, JOBS_MAX, Past, Totals};
-use rlock::lock::request::{Job, OncePer, Request};
-use rlock::store::Standing;
-use rlock::store::redis::codec::{Call, ScriptReply, Wake};
+use rlock_model::mode::Mode::{Read, Write};
+use rlock_model::op::Refusal;
+use rlock_model::past::{End, Ending, JOBS_MAX, Past, Totals};
+use rlock_model::request::{Job, OncePer, Request};
+use rlock_redis::codec::{Call, ScriptReply, Wake};
+use rlock_store::Standing;
 
 use super::on_each_server;
 use crate::clients::{Clients, NOW, TERMS, id, is_granted, is_waiting, request, resource, tokens, us};
-use crate::support::servers::{Kind, Server};
+use rlock_testkit::servers::{Kind, Server};
 
 on_each_server!(
     each_end_of_a_hold_is_an_entry_of_the_history,

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use rlock::lock::mode::Mode::{Slot, Write};
-use rlock::lock::request::{Job, Request};
-use rlock::store::redis::codec::{Call, Lease, ScriptReply, Wake};
+use rlock_model::mode::Mode::{Slot, Write};
+use rlock_model::request::{Job, Request};
+use rlock_redis::codec::{Call, Lease, ScriptReply, Wake};
 
 use super::on_each_server;
 use crate::clients::{Clients, TERMS, id, is_granted, is_waiting, request, resource, us};
-use crate::support::servers::{Kind, Server};
+use rlock_testkit::servers::{Kind, Server};
 
 on_each_server!(number_of_slots_of_a_kept_hold_bounds_others, kept_hold_is_not_renewed_while_its_slot_migrates,);
 

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::histories::History;
 use crate::history;
-use crate::support::needs::{self, skip_unless};
-use crate::support::servers::{Kind, Setup};
+use rlock_testkit::histories::History;
+use rlock_testkit::needs::{self, skip_unless};
+use rlock_testkit::servers::{Kind, Setup};
 
 /// The histories compare cuts, whose order in this locale would differ.
 #[test]

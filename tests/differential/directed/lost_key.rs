@@ -3,15 +3,15 @@
 //! could block requests, or grant conflicting ones, for ever.
 
 use redis::Connection;
-use rlock::lock::mode::Mode::{self, Prewrite, Read, Slot, Write};
-use rlock::lock::request::{Claim, Request};
-use rlock::lock::resource::Resource;
-use rlock::store::redis::codec::{Call, ScriptReply, Wake};
+use rlock_model::mode::Mode::{self, Prewrite, Read, Slot, Write};
+use rlock_model::request::{Claim, Request};
+use rlock_model::resource::Resource;
+use rlock_redis::codec::{Call, ScriptReply, Wake};
 
 use super::on_each_server;
 use super::passing_over::{next_message, subscribe};
 use crate::clients::{Clients, id, is_granted, is_released, is_waiting, request, resource, tokens, us};
-use crate::support::servers::{Kind, Server};
+use rlock_testkit::servers::{Kind, Server};
 
 on_each_server!(
     lost_key_drops_the_state_and_the_next_request_is_granted,

@@ -1,14 +1,14 @@
 //! At maxmemory with the policy noeviction, holders and waiters can renew and release, but the
 //! server refuses new requests.
 
-use rlock::lock::mode::Mode::{Prewrite, Read, Write};
-use rlock::store::redis::codec::{Call, Lease, ScriptReply, Wake};
+use rlock_model::mode::Mode::{Prewrite, Read, Write};
+use rlock_redis::codec::{Call, Lease, ScriptReply, Wake};
 
 use super::on_each_server;
 use crate::clients::{
     Clients, TERMS, downgrade, id, is_granted, is_released, is_waiting, resource, shrink, snapshot, us,
 };
-use crate::support::servers::{Kind, Server};
+use rlock_testkit::servers::{Kind, Server};
 
 on_each_server!(full_server_accepts_renewals_and_releases, full_server_refuses_new_requests_and_changes_nothing);
 

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::on_each_server;
-use crate::histories::History;
 use crate::history::play_migrating;
 use crate::side::Migrating;
-use crate::support::servers::Kind;
-use crate::support::servers::cluster::Cluster;
-use crate::support::share::share;
+use rlock_testkit::histories::History;
+use rlock_testkit::servers::Kind;
+use rlock_testkit::servers::cluster::Cluster;
+use rlock_testkit::share::share;
 
 on_each_server!(no_script_uses_a_key_that_it_has_emptied);
 

@@ -2,17 +2,17 @@
 
 use std::convert::Infallible;
 
-use rlock::lock::mode::Mode::{Read, Write};
-use rlock::lock::request::{Claim, Process, Request};
-use rlock::lock::resource::Resource;
-use rlock::lock::span::Span;
-use rlock::store::redis::codec::{Call, ScriptReply, Wake};
-use rlock::store::redis::findings::{Findings, live, remembered};
+use rlock_model::mode::Mode::{Read, Write};
+use rlock_model::request::{Claim, Process, Request};
+use rlock_model::resource::Resource;
+use rlock_model::span::Span;
+use rlock_redis::codec::{Call, ScriptReply, Wake};
+use rlock_redis::findings::{Findings, live, remembered};
 
 use super::crowd::{COMMANDS_MAX, CROWD, LARGE_MAX, RESOURCES, commands, readers_behind_a_writer, reading};
 use super::on_each_server;
 use crate::clients::{Clients, TERMS, downgrade, id, is_granted, request, resource, us};
-use crate::support::servers::{Kind, Server};
+use rlock_testkit::servers::{Kind, Server};
 
 on_each_server!(
     crowd_is_listed_in_parts,

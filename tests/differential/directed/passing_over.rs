@@ -2,15 +2,15 @@
 //! subscriber is dead or cut off, and the script passes it over.
 
 use redis::Connection;
-use rlock::lock::mode::Mode::{self, Read, Slot, Write};
-use rlock::lock::request::{Claim, Request, SessionId};
-use rlock::lock::resource::Resource;
-use rlock::store::Standing;
-use rlock::store::redis::codec::{Call, ScriptReply, Wake};
+use rlock_model::mode::Mode::{self, Read, Slot, Write};
+use rlock_model::request::{Claim, Request, SessionId};
+use rlock_model::resource::Resource;
+use rlock_redis::codec::{Call, ScriptReply, Wake};
+use rlock_store::Standing;
 
 use super::on_each_server;
 use crate::clients::{Clients, TERMS, id, is_granted, is_released, is_waiting, request, resource, us};
-use crate::support::servers::{Kind, Server};
+use rlock_testkit::servers::{Kind, Server};
 
 on_each_server!(
     unsubscribed_waiter_is_passed_over_and_gets_its_place_back,

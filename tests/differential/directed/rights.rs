@@ -1,15 +1,15 @@
 //! A server user needs permission for the commands that the core of the scripts names, and for no
 //! other command. If a permission is missing, the script fails before it changes anything.
 
-use rlock::lock::mode::Mode::{Read, Write};
-use rlock::lock::request::Claim;
-use rlock::lock::resource::Resource;
-use rlock::store::redis::codec::{Call, Lease, ScriptReply, Wake};
-use rlock::store::redis::keys::KINDS_LEN;
+use rlock_model::mode::Mode::{Read, Write};
+use rlock_model::request::Claim;
+use rlock_model::resource::Resource;
+use rlock_redis::codec::{Call, Lease, ScriptReply, Wake};
+use rlock_redis::keys::KINDS_LEN;
 
 use super::on_each_server;
 use crate::clients::{Clients, TERMS, downgrade, id, request, resource, shrink, snapshot, us};
-use crate::support::servers::{Kind, Server};
+use rlock_testkit::servers::{Kind, Server};
 
 on_each_server!(
     documented_commands_are_sufficient_permissions,
@@ -19,7 +19,7 @@ on_each_server!(
     foreign_keys_are_not_overwritten
 );
 
-const CORE: &str = include_str!("../../../src/store/redis/lua/prelude/core.lua");
+const CORE: &str = include_str!("../../../crates/redis/src/lua/prelude/core.lua");
 
 /// The commands that the core of the scripts names, in lower case.
 fn documented_commands() -> Vec<String> {

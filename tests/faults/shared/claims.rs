@@ -1,6 +1,6 @@
 //! Tests the claims of runs.
 
-use crate::support::claims::*;
+use rlock_testkit::claims::*;
 
 fn conflicting(one: &str, other: &str) -> bool {
     conflict(&parse(one), &parse(other)) && conflict(&parse(other), &parse(one))

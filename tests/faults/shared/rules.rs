@@ -1,7 +1,7 @@
 //! Tests the rules that every history obeys.
 
-use crate::support::claims::{self, Claim, Mode};
-use crate::support::rules::*;
+use rlock_testkit::claims::{self, Claim, Mode};
+use rlock_testkit::rules::*;
 
 /// The hold of a session, whose ancestors come before it: `1.2`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,14 +6,14 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
 
-use rlock::lock::op::Change;
-use rlock::lock::request::Claim;
-use rlock::lock::resource::Resource;
-use rlock::lock::span::Span;
+use rlock_model::op::Change;
+use rlock_model::request::Claim;
+use rlock_model::resource::Resource;
+use rlock_model::span::Span;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::step::Acquire;
-use crate::support::Lab;
+use rlock_testkit::Lab;
 
 /// A process, which is killed and reaped on drop if it still runs.
 pub(super) struct Actor {

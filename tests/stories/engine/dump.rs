@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use rlock::lock::past::{Ending, Entry, Event, Remembered, Streak};
+use rlock_model::past::{Ending, Entry, Event, Remembered, Streak};
 
 use super::step::Label;
 

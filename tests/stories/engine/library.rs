@@ -6,12 +6,12 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rlock::lock::op::Change;
-use rlock::lock::past::{End, HISTORY_MAX};
-use rlock::lock::request::{self, Process, Request, SessionId, Terms};
-use rlock::lock::resource::Resource;
-use rlock::store::{self, AcquireOptions, Breaking, Changed, Handle, Released, Secrets, Standing, Store};
-use rlock::system::clock::StoreTime;
+use rlock_model::op::Change;
+use rlock_model::past::{End, HISTORY_MAX};
+use rlock_model::request::{self, Process, Request, SessionId, Terms};
+use rlock_model::resource::Resource;
+use rlock_store::{AcquireOptions, Breaking, Changed, Handle, Released, Secrets, Standing, Store};
+use rlock_sys::clock::StoreTime;
 use rustix::event::{PollFd, Timespec, poll};
 
 use super::dump::{self, Row};
@@ -19,9 +19,9 @@ use super::play_at_once;
 use super::script::Story;
 use super::step::{Acquire, Label, Step, StoreStep};
 use super::{Engine, break_reply, model, play};
-use crate::support::Lab;
-use crate::support::servers::postgres::Postgres;
-use crate::support::servers::{Kind, Server};
+use rlock_testkit::Lab;
+use rlock_testkit::servers::postgres::Postgres;
+use rlock_testkit::servers::{Kind, Server};
 
 /// The leases on a server. A killed session ends with its lease.
 const TERMS: Terms =
@@ -145,7 +145,7 @@ impl Library {
     fn store(&self) -> Box<dyn Store> {
         let limit = Duration::from_secs(10);
         let namespace = if self.terms.is_some() { self.lab.namespace() } else { "stories" };
-        store::open(Some(&self.lab.url()), namespace, &Secrets::default(), limit).expect("the store opens")
+        rlock::stores::open(Some(&self.lab.url()), namespace, &Secrets::default(), limit).expect("the store opens")
     }
 
     fn handle(&mut self, label: &str) -> &mut Box<dyn Handle> {
@@ -269,14 +269,14 @@ fn text(standing: &Standing) -> String {
     }
 }
 
-fn released(result: Result<Released, rlock::store::Error>) -> String {
+fn released(result: Result<Released, rlock_store::Error>) -> String {
     match result.expect("the store can be used") {
         Released::Done | Released::Kept => "done".to_owned(),
         Released::Lost => "lost".to_owned(),
     }
 }
 
-fn changed(result: Result<Changed, rlock::store::Error>) -> String {
+fn changed(result: Result<Changed, rlock_store::Error>) -> String {
     match result.expect("the store can be used") {
         Changed::Done => "done".to_owned(),
         Changed::Refused(refusal) => format!("refused: {refusal}"),

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::time::Duration;
 use std::{env, fs};
 
-use rlock::lock::op::{Change, Op, Reply, ResourceListing};
-use rlock::lock::past::HISTORY_MAX;
-use rlock::lock::records::{Memory, Session};
-use rlock::lock::request::{Process, Request, SessionId};
-use rlock::lock::table::LockTable;
-use rlock::system::clock::StoreTime;
+use rlock_model::op::{Change, Op, Reply, ResourceListing};
+use rlock_model::past::HISTORY_MAX;
+use rlock_model::records::{Memory, Session};
+use rlock_model::request::{Process, Request, SessionId};
+use rlock_model::table::LockTable;
+use rlock_sys::clock::StoreTime;
 
 use super::dump::{self, Row, State, Tokens};
 use super::script::{Scene, Story};

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::process::Output;
 use std::time::Duration;
 
-use rlock::lock::op::Change;
-use rlock::lock::request;
-use rlock::lock::resource::Resource;
-use rlock::system::exit;
+use rlock_model::op::Change;
+use rlock_model::request;
+use rlock_model::resource::Resource;
+use rlock_sys::exit;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -20,9 +20,9 @@ use super::listing::{self, items, text};
 use super::script::{Scene, Story};
 use super::step::{Acquire, Label, Step};
 use super::{Engine, break_reply, play, play_at_once};
-use crate::support::Lab;
-use crate::support::servers::postgres::Postgres;
-use crate::support::servers::{Kind, Server};
+use rlock_testkit::Lab;
+use rlock_testkit::servers::postgres::Postgres;
+use rlock_testkit::servers::{Kind, Server};
 
 /// The options of a session that a later step kills. A server notices its death only when the lease
 /// ends, so the lease is short.

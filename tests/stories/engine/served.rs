@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use rlock::lock::mode::Mode;
-use rlock::lock::request::Claim;
+use rlock_model::mode::Mode;
+use rlock_model::request::Claim;
 use serde_json::Value;
 
 use super::actor;
@@ -19,10 +19,10 @@ use super::program::playable_scenes;
 use super::script::{Scene, Story};
 use super::step::{Acquire, Label, Step};
 use super::{Engine, break_reply, play, play_at_once};
-use crate::support::Lab;
-use crate::support::serve::{self, LockServer, Next};
-use crate::support::servers::postgres::Postgres;
-use crate::support::servers::{Kind, Server};
+use rlock_testkit::Lab;
+use rlock_testkit::serve::{self, LockServer, Next};
+use rlock_testkit::servers::postgres::Postgres;
+use rlock_testkit::servers::{Kind, Server};
 
 /// Plays every scene of a story that clients can express, on the embedded store.
 pub(crate) fn run_story(path: &Path) {

@@ -3,14 +3,14 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use rlock::lock::kept::EVER;
-use rlock::lock::mode::Mode;
-use rlock::lock::op::Change;
-use rlock::lock::past::{End, Ending};
-use rlock::lock::request::{Calendar, Claim, Job, OncePer};
-use rlock::lock::resource::Resource;
-use rlock::lock::span::Span;
-use rlock::system::clock::StoreTime;
+use rlock_model::kept::EVER;
+use rlock_model::mode::Mode;
+use rlock_model::op::Change;
+use rlock_model::past::{End, Ending};
+use rlock_model::request::{Calendar, Claim, Job, OncePer};
+use rlock_model::resource::Resource;
+use rlock_model::span::Span;
+use rlock_sys::clock::StoreTime;
 
 /// The name of a session in a story, such as `A`.
 pub(super) type Label = String;

@@ -1,0 +1,297 @@
+//! The directory of an embedded store: its files, and the lock on its state. `place` finds the
+//! directory, `rights` makes files with its rights, and `advice` says what to do about a file that
+//! cannot be used.
+//!
+//! ```text
+//! DIR/state/lock     the format, the boot of the state, and the seal of the table;
+//!                    locked (flock) for a transaction
+//! DIR/state/table    the LMDB file
+//! DIR/state/ID       the beacon of a session
+//! ```
+//!
+//! A user of a shared directory may rename and replace its files at any time. So everything is
+//! opened relative to a descriptor and never through a link. A process that gets the lock makes
+//! sure that the lock is still the file of that name. Root uses a directory only if it belongs to
+//! root: the owner of any other directory could mislead root with its content.
+//!
+//! The state has a folder of its own because DIR may be sticky, as /tmp is. In a sticky directory,
+//! no user may open another user's file with the flags that LMDB uses (fs.protected_regular in
+//! proc(5)). Nor may a user remove the beacon of another user's dead session there.
+
+mod advice;
+mod place;
+mod rights;
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FlockOperation, Stat, StatVfs, fstat, inotify};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+pub(super) use self::advice::{advised_inside, foreign};
+pub(super) use self::place::default as default_place;
+use self::place::same_file;
+use self::rights::Rights;
+use rlock_model::request::SessionId;
+use rlock_store::error::Error;
+use rlock_store::facts::DirectoryFacts;
+use rlock_store::operations::Elsewhere;
+use rlock_sys::passwd;
+use rlock_words::Explained;
+
+const STATE: &str = "state";
+const LOCK: &str = "lock";
+const TABLE: &str = "table";
+/// The new name of a damaged table, which is kept for a later examination.
+const DAMAGED_TABLE: &str = "table.damaged";
+
+#[derive(Debug)]
+pub(super) struct Directory {
+    path: PathBuf,
+    is_default: bool,
+    dir: OwnedFd,
+    state: OwnedFd,
+    state_owner: u32,
+    lock: OwnedFd,
+    rights: Rights,
+}
+
+/// Proof that this process holds the lock on the state. The lock is released on drop.
+pub(super) struct Locked<'a>(&'a Directory);
+
+impl<'a> Locked<'a> {
+    /// The directory of the locked state.
+    pub(super) fn directory(&self) -> &'a Directory {
+        self.0
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
+}
+
+impl AsFd for Directory {
+    /// The folder of the state.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.state.as_fd()
+    }
+}
+
+impl Directory {
+    /// Opens the directory at `path`, or the default one, and makes a missing directory.
+    pub(super) fn open(path: Option<PathBuf>) -> Result<Self, Error> {
+        let is_default = path.is_none();
+        let path: PathBuf = match path {
+            // The components drop a slash at the end, which would follow a symbolic link.
+            Some(path) => path.components().collect(),
+            None => place::default()?,
+        };
+        Self::open_at(path, is_default)
+    }
+
+    fn open_at(path: PathBuf, is_default: bool) -> Result<Self, Error> {
+        Self::try_open_at(&path, is_default).map_err(|error| unusable(&path, &error))
+    }
+
+    fn try_open_at(path: &Path, is_default: bool) -> io::Result<Self> {
+        let (dir, stat) = place::open(path, is_default)?;
+        let rights = Rights::of(&stat);
+        let state = rights.folder(&dir, STATE).map_err(advised_inside)?;
+        let state_owner = fstat(&state)?.st_uid;
+        let lock = rights.file(&state, LOCK).map_err(advised_inside)?;
+        Ok(Self { path: path.to_owned(), is_default, dir, state, state_owner, lock, rights })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The default directories on this machine except this one, with their owners.
+    pub(super) fn others(&self) -> Elsewhere {
+        let mut elsewhere = Elsewhere::default();
+        for (path, user) in place::others(&self.dir) {
+            let text = format!("{} ({user})", path.display());
+            match has_beacons(&path.join(STATE)) {
+                Ok(true) => elsewhere.used.push(text),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => elsewhere.unreadable.push(text),
+                Ok(false) | Err(_) => {}
+            }
+        }
+        elsewhere
+    }
+
+    /// Gathers the facts about this directory.
+    pub(super) fn examine(&self) -> io::Result<DirectoryFacts> {
+        let stat = fstat(&self.dir)?;
+        let table = rustix::fs::statat(&self.state, TABLE, AtFlags::SYMLINK_NOFOLLOW).ok();
+        let room = rustix::fs::fstatvfs(&self.state).ok();
+        Ok(DirectoryFacts {
+            path: self.path.clone(),
+            user: geteuid().as_raw(),
+            owner: stat.st_uid,
+            mode: stat.st_mode,
+            owner_name: passwd::lookup(stat.st_uid).map_or_else(|| stat.st_uid.to_string(), |(name, _)| name),
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "the kernel's numbers have 32 bits"
+            )]
+            file_system: rustix::fs::fstatfs(&self.dir).ok().map(|found| found.f_type as u32),
+            free: room.as_ref().and_then(free_bytes),
+            // File systems such as btrfs make inodes on demand, and state none.
+            files_left: room.filter(|room| room.f_files > 0).map(|room| room.f_favail),
+            table: table.map(|table| u64::try_from(table.st_size).unwrap_or(0)),
+            files: rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX),
+        })
+    }
+
+    /// Makes the error of a store that cannot be used because of `reason`.
+    pub(super) fn unusable(&self, reason: impl Into<Explained>) -> Error {
+        unusable(&self.path, reason)
+    }
+
+    /// The owner of the state's folder when this process opened it.
+    pub(super) fn state_owner(&self) -> u32 {
+        self.state_owner
+    }
+
+    /// The descriptor that is locked with flock(2). The kernel releases the lock when its owner
+    /// dies.
+    pub(super) fn lock_file(&self) -> BorrowedFd<'_> {
+        self.lock.as_fd()
+    }
+
+    /// Returns the guard of a lock that the caller has taken on [`lock_file`](Self::lock_file).
+    pub(super) fn locked(&self) -> Locked<'_> {
+        Locked(self)
+    }
+
+    pub(super) fn unlock(&self) {
+        // The call fails only for a descriptor that is not open.
+        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
+    }
+
+    /// Whether the lock is still the file that other processes find by its path. If somebody has
+    /// removed, replaced or renamed the file or a folder above it, or has mounted something over
+    /// one, other processes lock another file.
+    pub(super) fn is_in_place(&self) -> io::Result<bool> {
+        let named = self.path.join(STATE).join(LOCK);
+        is_name_of(rustix::fs::lstat(named), &fstat(&self.lock)?)
+    }
+
+    /// Whether other processes lock another file, or may do so: somebody has put a folder in the
+    /// way that this process may not enter.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.is_in_place()
+            .map_or_else(|error| error.kind() == io::ErrorKind::PermissionDenied, |is_in_place| !is_in_place)
+    }
+
+    /// Opens the directory again, and makes a missing directory, after somebody has removed or
+    /// replaced it.
+    pub(super) fn reopen(&mut self) -> Result<(), Error> {
+        *self = Self::open_at(self.path.clone(), self.is_default)?;
+        Ok(())
+    }
+
+    /// Opens the directory again if there is one at its path.
+    pub(super) fn reopen_if_there(&mut self) -> Result<(), Error> {
+        rustix::fs::lstat(&self.path).map_err(|error| self.unusable(&io::Error::from(error)))?;
+        self.reopen()
+    }
+
+    /// The modification time of the lock file, at which a transaction last changed the table.
+    pub(super) fn last_change(&self) -> Option<(i64, i64)> {
+        let stat = rustix::fs::fstat(&self.lock).ok()?;
+        Some((stat.st_mtime, i64::try_from(stat.st_mtime_nsec).ok()?))
+    }
+
+    /// Makes a descriptor that becomes readable when a transaction changes the table, or when
+    /// somebody removes or replaces the lock file, or renames its folder or the directory.
+    pub(super) fn watch(&self) -> io::Result<OwnedFd> {
+        let changes = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+        // Each transaction that changes the table writes its seal into the lock file.
+        let lock = format!("/proc/self/fd/{}", self.lock.as_raw_fd());
+        inotify::add_watch(&changes, lock, inotify::WatchFlags::MODIFY | inotify::WatchFlags::ATTRIB)?;
+        for folder in [&self.state, &self.dir] {
+            let folder = format!("/proc/self/fd/{}", folder.as_raw_fd());
+            inotify::add_watch(&changes, folder, inotify::WatchFlags::MOVE_SELF)?;
+        }
+        Ok(changes)
+    }
+
+    pub(super) fn has_table(&self) -> io::Result<bool> {
+        match rustix::fs::statat(&self.state, TABLE, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(false),
+            found => Ok(found.map(|_| true)?),
+        }
+    }
+
+    /// Opens the table's file, or makes it with the right permissions.
+    pub(super) fn open_table(&self) -> io::Result<OwnedFd> {
+        self.rights.file(&self.state, TABLE).map_err(advised_inside)
+    }
+
+    /// Makes a named pipe in the folder of the state, and opens it.
+    pub(super) fn make_pipe(&self, name: &str) -> io::Result<(OwnedFd, Stat)> {
+        self.rights.pipe(&self.state, name)
+    }
+
+    /// The sessions whose beacons are in the folder.
+    pub(super) fn beacons(&self) -> io::Result<Vec<SessionId>> {
+        let mut sessions = Vec::new();
+        for entry in Dir::read_from(&self.state)? {
+            let entry = entry?;
+            sessions.extend(entry.file_name().to_str().ok().and_then(|name| name.parse::<SessionId>().ok()));
+        }
+        Ok(sessions)
+    }
+
+    /// Removes the table. No session may live.
+    pub(super) fn remove_table(&self, _: &Locked<'_>) -> io::Result<()> {
+        match rustix::fs::unlinkat(&self.state, TABLE, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Renames a damaged table, replacing an earlier damaged one. No session may live. Returns the
+    /// new path of the table.
+    pub(super) fn put_aside(&self, _: &Locked<'_>) -> io::Result<PathBuf> {
+        rustix::fs::renameat(&self.state, TABLE, &self.state, DAMAGED_TABLE)?;
+        Ok(self.path.join(STATE).join(DAMAGED_TABLE))
+    }
+
+    /// Whether an opened table is the file that other processes find.
+    pub(super) fn is_table(&self, table: &Stat) -> io::Result<bool> {
+        is_name_of(rustix::fs::statat(&self.state, TABLE, AtFlags::SYMLINK_NOFOLLOW), table)
+    }
+}
+
+fn unusable(path: &Path, reason: impl Into<Explained>) -> Error {
+    Error::Unavailable(reason.into().behind(format_args!("the store in {} can't be used: ", path.display())))
+}
+
+/// The free space of a file system, for this user. ramfs and a tmpfs without a limit state no
+/// blocks at all, which says nothing about room.
+pub(super) fn free_bytes(room: &StatVfs) -> Option<u64> {
+    (room.f_blocks > 0).then(|| room.f_bavail.saturating_mul(room.f_frsize))
+}
+
+/// Whether a name, by the result of stat(2), stands for this file. A failed call proves nothing
+/// unless it says that there is no file.
+fn is_name_of(named: rustix::io::Result<Stat>, file: &Stat) -> io::Result<bool> {
+    match named {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(false),
+        named => Ok(same_file(Ok(named?), Ok(*file))),
+    }
+}
+
+/// Whether a session of a store lives, or has died without a trace: there is a beacon.
+fn has_beacons(state: &Path) -> io::Result<bool> {
+    let mut names = std::fs::read_dir(state)?.flatten().map(|entry| entry.file_name());
+    Ok(names.any(|name| name.to_str().is_some_and(|name| name.parse::<SessionId>().is_ok())))
+}

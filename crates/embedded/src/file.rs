@@ -1,0 +1,257 @@
+//! Opens the table's file, checks that it is intact, and keeps its descriptors from the command.
+//!
+//! LMDB runs without its own locks and without waiting for the disk. The directory's lock suffices
+//! for one writer at a time, and the kernel releases it when its owner dies. LMDB's reader table,
+//! on the other hand, identifies processes by their pids, which are ambiguous where pid namespaces
+//! share a directory. A crash of the machine may damage the table. No process survives the crash,
+//! but kept holds and history are lost with a damaged table. So the first process of a boot reads
+//! the whole table before it uses it.
+//!
+//! This module checks for three dangers that LMDB ignores. LMDB takes an empty file for a new
+//! table, so a file that lost its content in use would grant every request. LMDB reads the file
+//! through a map, in which an access beyond the end of the file raises a fatal signal. And LMDB
+//! trusts the content of the pages.
+//!
+//! Therefore each transaction ends with a **seal** in the lock file: see [`super::lock_file`]. A
+//! file that differs from its seal is read whole before LMDB may look at it: see
+//! [`super::verify`].
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{FallocateFlags, Stat, fstat};
+use rustix::io::{Errno, FdFlags};
+
+use super::directory::{Directory, Locked, free_bytes};
+use super::failure::Error;
+use super::lmdb::Env;
+use super::lock_file::{self, attributes};
+use super::records::FileMap;
+use super::size::{GROWTH_PAGES, PAGE_BYTES, map_bytes, pages_needed};
+use super::{beacon, verify};
+use rlock_store::facts::TABLE_BYTES_MAX;
+use rlock_sys::streams;
+use rlock_words as words;
+
+/// The number of pages of an empty table; these pages describe the other pages.
+const PAGES_MIN: usize = 2;
+
+/// LMDB opens one descriptor for the pages and one for the meta pages.
+const LMDB_DESCRIPTORS: usize = 2;
+/// A new descriptor gets the lowest free number, so LMDB's numbers are well below this limit.
+const DESCRIPTORS: i32 = 1 << 16;
+
+/// An opened table.
+pub(super) struct TableFile {
+    file: OwnedFd,
+    env: Env,
+}
+
+impl TableFile {
+    /// Opens the table, or makes it. `is_old` says that the state is of an earlier boot.
+    pub(super) fn open(directory: &Directory, is_old: bool) -> Result<Self, Error> {
+        let is_new = !directory.has_table()?;
+        let file = directory.open_table()?;
+        let found = stat(&file)?;
+        if found.st_size == 0 {
+            // A live session would have a record in the table that was here. Else the content may
+            // have been kept holds and the past, of which rlock warns.
+            let was_used = || -> io::Result<bool> {
+                Ok(is_old || lock_file::Text::read(directory.lock_file())?.seal().transaction.is_some())
+            };
+            if beacon::anybody_lives(directory)? || !is_new && was_used()? {
+                return Err(Error::Damaged);
+            }
+            // The seal of the table that was here says nothing about the new one.
+            lock_file::remove_seal(directory.lock_file())?;
+        } else {
+            verify_unless_sealed(directory, &file, &found)?;
+        }
+        // SAFETY: every transaction on the file runs under the directory's lock. As far as can be
+        // told, the content is what LMDB wrote. The file is mapped, and anybody who may write to
+        // the directory could change it under the map: see `fault`.
+        let env = unsafe { Env::open(file.as_fd(), map_bytes(len(&found))) }.inspect_err(|_| {
+            if found.st_size == 0 {
+                // The next process would take a part of the first page for a damaged table.
+                let _ = rustix::fs::ftruncate(&file, 0);
+            }
+        })?;
+        close_on_exec(&file)?;
+        let opened = Self { file, env };
+        opened.check(directory)?;
+        if found.st_size == 0 {
+            opened.seal(directory);
+        }
+        Ok(opened)
+    }
+
+    /// The number of pages that the file may have: what the table may have at most, or what the
+    /// file system has room for. If the file system cannot tell, [`reserve`](Self::reserve) finds
+    /// out.
+    fn pages_max(&self) -> usize {
+        let len = stat(&self.file).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
+        let room = rustix::fs::fstatvfs(&self.file).ok();
+        let free = room.as_ref().and_then(free_bytes).unwrap_or(u64::MAX);
+        usize::try_from(len.saturating_add(free)).unwrap_or(usize::MAX).min(TABLE_BYTES_MAX) / PAGE_BYTES
+    }
+
+    /// Makes sure that the file has the pages that a table of so many pages needs, so that later
+    /// transactions do not depend on the free space of the file system. A file system that can't
+    /// reserve space is left as it is.
+    pub(super) fn reserve(&self, pages: usize) -> Result<(), Error> {
+        let needed = pages_needed(pages);
+        if needed * PAGE_BYTES > TABLE_BYTES_MAX {
+            return Err(Error::Full);
+        }
+        let len = len(&stat(&self.file)?);
+        if needed * PAGE_BYTES <= len {
+            return Ok(());
+        }
+        let whole = needed.next_multiple_of(GROWTH_PAGES) * PAGE_BYTES;
+        for bytes in [whole.min(TABLE_BYTES_MAX), needed * PAGE_BYTES] {
+            match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, bytes as u64) {
+                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
+                Err(Errno::NOSPC | Errno::DQUOT | Errno::INTR) => {}
+                Err(error) => return Err(io::Error::from(error).into()),
+            }
+        }
+        Err(Error::Full)
+    }
+
+    /// Begins a transaction.
+    pub(super) fn write(&self, directory: &Directory) -> Result<FileMap<'_>, Error> {
+        let found = self.check(directory)?;
+        verify_unless_sealed(directory, &self.file, &found)?;
+        // This process or another one may have made the file longer since.
+        self.env.grow(map_bytes(len(&found)))?;
+        Ok(FileMap { txn: self.env.begin()?, pages_max: self.pages_max(), forgets: false })
+    }
+
+    /// Notes the state in which this process leaves the table. If the note is missing, the next
+    /// process reads the whole table; there is no other harm.
+    pub(super) fn seal(&self, directory: &Directory) {
+        let _ = stat(&self.file)
+            .map(|stat| lock_file::put_seal(directory.lock_file(), self.env.last_transaction(), &attributes(&stat)));
+    }
+
+    /// Makes sure that the file is the one that other processes use, and that all pages of the
+    /// table lie within the file. LMDB does not write a page that it takes and gives up in the same
+    /// transaction, so a shorter file is suspicious but not proof of damage.
+    fn check(&self, directory: &Directory) -> Result<Stat, Error> {
+        let found = stat(&self.file)?;
+        let len = len(&found);
+        if len < PAGES_MIN * PAGE_BYTES || !directory.is_table(&found)? {
+            return Err(Error::Damaged);
+        }
+        let expected = (self.env.last_page() + 1).saturating_mul(PAGE_BYTES).min(TABLE_BYTES_MAX);
+        if expected <= len {
+            return Ok(found);
+        }
+        verify_unless_sealed(directory, &self.file, &found)?;
+        rustix::fs::ftruncate(&self.file, expected as u64).map_err(io::Error::from)?;
+        self.seal(directory);
+        stat(&self.file)
+    }
+}
+
+/// What became of a table in which a transaction has met damage.
+pub(super) enum Damaged {
+    /// Some session may use it. The next transaction of any process reads the whole table first, so
+    /// that no process uses a part of it.
+    InUse,
+    /// This call has put it aside.
+    PutAside,
+    /// Another process has put aside the table that this process had open.
+    Replaced,
+}
+
+/// Puts the table aside if no session lives, after a transaction has met damage.
+pub(super) fn put_aside(locked: &Locked<'_>, table: &mut Option<TableFile>) -> Result<Damaged, Error> {
+    let directory = locked.directory();
+    if let Some(opened) = &table
+        && !directory.is_table(&stat(&opened.file)?)?
+    {
+        *table = None;
+        return Ok(Damaged::Replaced);
+    }
+    // A session whose beacon can't be looked at may live.
+    if beacon::anybody_lives(directory).unwrap_or(true) {
+        lock_file::break_seal(directory.lock_file())?;
+        return Ok(Damaged::InUse);
+    }
+    *table = None;
+    match beacon::remove_all(directory).and_then(|()| directory.put_aside(locked)) {
+        Ok(path) => say_put_aside(directory, &path.display().to_string()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(Damaged::PutAside)
+}
+
+/// Reads the whole table unless the table matches its seal. A table that has lost the last
+/// transaction is damaged, because that transaction may have granted something to a live session.
+fn verify_unless_sealed(directory: &Directory, file: &OwnedFd, found: &Stat) -> Result<(), Error> {
+    let found_attributes = attributes(found);
+    let sealed = lock_file::Text::read(directory.lock_file())?.seal();
+    if sealed.table.is_some_and(|table| table == found_attributes) {
+        return Ok(());
+    }
+    let mut bytes = vec![0; len(found).min(TABLE_BYTES_MAX)];
+    let mut read = 0;
+    while read < bytes.len() {
+        match rustix::io::pread(file, &mut bytes[read..], read as u64).map_err(io::Error::from)? {
+            0 => return Err(Error::Damaged),
+            some => read += some,
+        }
+    }
+    let transaction = verify::table(&bytes)?;
+    if sealed.transaction.is_some_and(|sealed| transaction < sealed) {
+        return Err(Error::Damaged);
+    }
+    let _ = lock_file::put_seal(directory.lock_file(), transaction, &found_attributes);
+    Ok(())
+}
+
+/// Prints the warning at once.
+fn say_put_aside(directory: &Directory, path: &str) {
+    let directory = directory.path().display();
+    let text = format!(
+        "rlock: warning: the table of the store in {directory} was damaged, and nobody used it: it is kept as {path}, and a \
+         new one is started, without kept holds and history"
+    );
+    streams::say(&words::one_line(&text));
+}
+
+/// LMDB leaves one of its descriptors open across an exec, so the command could write to the table.
+/// LMDB does not tell the numbers of its descriptors.
+fn close_on_exec(file: &OwnedFd) -> Result<(), Error> {
+    let own = stat(file)?;
+    let is_table = |other: Stat| (other.st_dev, other.st_ino) == (own.st_dev, own.st_ino);
+    let mut missing = LMDB_DESCRIPTORS;
+    for number in (0..DESCRIPTORS).filter(|number| *number != file.as_raw_fd()) {
+        // SAFETY: fstat only queries the descriptor, and fails if the descriptor is not open. Only
+        // LMDB's descriptors are changed.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+        let found = match fstat(descriptor) {
+            Err(Errno::BADF) => continue,
+            found => found.map_err(io::Error::from)?,
+        };
+        if is_table(found) {
+            rustix::io::fcntl_setfd(descriptor, FdFlags::CLOEXEC).map_err(io::Error::from)?;
+            missing -= 1;
+            if missing == 0 {
+                return Ok(());
+            }
+        }
+    }
+    // LMDB has opened a file other than the one that it was given.
+    Err(Error::Damaged)
+}
+
+fn len(found: &Stat) -> usize {
+    usize::try_from(found.st_size).unwrap_or(usize::MAX)
+}
+
+fn stat(file: &OwnedFd) -> Result<Stat, Error> {
+    Ok(fstat(file).map_err(io::Error::from)?)
+}

@@ -1,0 +1,426 @@
+//! The requests of one process in the embedded store: one open table, one beacon, and one
+//! descriptor for each session of another process that blocks any of them.
+//!
+//! `rlock serve` has many requests; [`super::handle`] has one.
+//!
+//! The process that holds the lock on the state may be stopped, so nothing here waits for that
+//! lock. A session for which there is something to do is **due**. The due sessions are served in
+//! order, as many in one transaction as [`batch`] allows. An error undoes the transaction.
+//! Then each of the sessions is served in a transaction of its own, so that the error concerns one
+//! session only. If the lock is not free, the sessions stay due until the gate has it.
+//!
+//! A session becomes due when it is new or released, when another process names it in the beacon,
+//! and when a session of another process that blocks it dies. A session to which a transaction of
+//! this process grants something, or whose blocker it releases, looks in the same transaction, or
+//! becomes due. So an idle session costs nothing.
+
+mod batch;
+mod reports;
+mod session;
+mod watches;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
+use std::mem;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use rustix::event::PollFlags;
+
+use self::batch::{Batch, leave, withdraw};
+use self::session::{Session, Stage};
+use self::watches::Watches;
+use super::beacon::{self, Beacon, Wake};
+use super::failure;
+use super::gate::Gate;
+use super::snapshot::{Answer, Interest};
+use super::store::Embedded;
+use super::stuck::{Stuck, TROUBLE_AFTER};
+use super::transaction::{View, Work};
+use rlock_model::lease::CLAIM;
+use rlock_model::op::{Op, Reply};
+use rlock_model::past::{End, Remembered};
+use rlock_model::request::{Place, Request, SessionId};
+use rlock_model::resource::Resource;
+use rlock_store::engine::Engine;
+use rlock_store::error::Error;
+use rlock_store::handle::{Released, Standing};
+use rlock_store::sessions::{Report, Sessions};
+use rlock_sys::clock::Boottime;
+use rlock_sys::timers::Timers;
+
+/// Maximum wait of a holder for the lock to release its grant. The end of its process releases the
+/// grant as well.
+pub(super) const RELEASE_LIMIT: Duration = TROUBLE_AFTER;
+
+/// The sessions of this process.
+pub(super) struct EmbeddedSessions {
+    pub(super) store: Embedded,
+    sessions: HashMap<SessionId, Session>,
+    due: VecDeque<SessionId>,
+    /// How many of the due sessions are served in transactions of their own, because a transaction
+    /// with all of them failed.
+    alone: usize,
+    /// The beacon while the table contains any of the sessions. Without a session, nobody looks for
+    /// the beacon, and it would have no name.
+    beacon: Option<Beacon>,
+    watches: Watches,
+    /// When which session looks again.
+    timers: Timers<SessionId>,
+    pub(super) stuck: Stuck,
+    /// The sessions whose release failed, and the instant of the next attempt.
+    failed: Vec<SessionId>,
+    retry_at: Option<Boottime>,
+    events: VecDeque<(SessionId, Report)>,
+}
+
+/// Whether the lock was free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tried {
+    Done,
+    Stuck,
+}
+
+impl EmbeddedSessions {
+    /// No sessions yet.
+    pub(super) fn new(store: Embedded) -> Self {
+        Self {
+            store,
+            sessions: HashMap::new(),
+            due: VecDeque::new(),
+            alone: 0,
+            beacon: None,
+            watches: Watches::default(),
+            timers: Timers::default(),
+            stuck: Stuck::default(),
+            failed: Vec::new(),
+            retry_at: None,
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Makes a request at the instant `from`, or as soon as the lock is free after it.
+    pub(super) fn ask(&mut self, request: Request, from: Boottime) {
+        let id = self.add(request);
+        if Boottime::now() < from {
+            return self.timers.set(id, Some(from));
+        }
+        self.call([id]);
+        self.serve(Duration::ZERO);
+    }
+
+    fn add(&mut self, request: Request) -> SessionId {
+        let id = request.session;
+        let claims = request.claims.len();
+        let stage = Stage::Asking(Box::new(request));
+        self.sessions.insert(id, Session { stage, claims, is_due: false, place: Place::default() });
+        id
+    }
+
+    /// Whether a session is granted; `None` if the table does not contain it.
+    pub(super) fn is_granted(&self, id: SessionId) -> Option<bool> {
+        let session = self.sessions.get(&id).filter(|session| !matches!(session.stage, Stage::Asking(_)));
+        session.map(|session| matches!(session.stage, Stage::Granted))
+    }
+
+    /// The beacon's descriptor, which shows other processes that this process lives.
+    pub(super) fn kept(&self) -> Option<BorrowedFd<'_>> {
+        self.beacon.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Serves the due sessions until the lock is not free within `limit`. Returns whether all are
+    /// served. A process with clients answers them before it takes the lock again.
+    pub(super) fn serve(&mut self, limit: Duration) -> bool {
+        while !self.due.is_empty() {
+            if self.serve_some(limit) == Tried::Stuck {
+                self.give_up();
+                return false;
+            }
+            if self.store.serves {
+                break;
+            }
+        }
+        if self.due.is_empty() && self.store.gate.descriptor().is_some() {
+            // The sessions for which the gate waits are gone. When it has the lock, the lock must
+            // be released.
+            let _ = self.transact(Duration::ZERO, |_, _, _| Ok(()));
+        }
+        self.due.is_empty()
+    }
+
+    /// Serves the first due sessions in one transaction.
+    fn serve_some(&mut self, limit: Duration) -> Tried {
+        let is_alone = self.alone > 0 || self.sessions.len() == 1;
+        let count = if is_alone { 1 } else { self.due.len() };
+        let is_due = |id: &SessionId| self.sessions.get_mut(id).is_some_and(|session| mem::take(&mut session.is_due));
+        let due: Vec<_> = self.due.drain(..count).filter(is_due).collect();
+        if due.is_empty() {
+            return Tried::Done;
+        }
+        let may_be_replaced = self.beacon.is_none() && self.store.table.is_some();
+        let mut done = self.attempt(&due, is_alone, limit);
+        if done.is_err() && may_be_replaced {
+            // No session of this process was in the table since its last use.
+            self.store.table = None;
+            done = self.attempt(&due, is_alone, limit);
+        }
+        match done {
+            Ok(Some(batch)) => {
+                self.alone = self.alone.saturating_sub(1);
+                self.put_back(&due[batch.served..]);
+                self.conclude(batch);
+            }
+            Ok(None) => {
+                self.put_back(&due);
+                return Tried::Stuck;
+            }
+            Err(_) if !is_alone => {
+                self.alone = due.len();
+                self.put_back(&due);
+            }
+            Err(error) => {
+                self.alone = self.alone.saturating_sub(1);
+                self.fail(due[0], error);
+            }
+        }
+        Tried::Done
+    }
+
+    /// Makes sessions due again, before all others.
+    fn put_back(&mut self, due: &[SessionId]) {
+        for id in due.iter().rev() {
+            if let Some(session) = self.sessions.get_mut(id) {
+                session.is_due = true;
+                self.due.push_front(*id);
+            }
+        }
+    }
+
+    /// Serves these sessions in one transaction, and then those of this process that it concerns,
+    /// unless the sessions are served alone.
+    fn attempt(&mut self, due: &[SessionId], is_alone: bool, limit: Duration) -> Result<Option<Batch>, Error> {
+        let is_first = self.beacon.is_none();
+        let mut has_run = false;
+        let done = self.transact(limit, |work, beacon, sessions| {
+            // The transaction begins anew if the table had no room.
+            if mem::replace(&mut has_run, true) {
+                withdraw(work.directory(), due, sessions, beacon, is_first);
+            }
+            let batch = Batch::run(work, due, is_alone, beacon, sessions);
+            // The sessions are not in the table, so their beacons must not count as those of users.
+            if batch.is_err() {
+                withdraw(work.directory(), due, sessions, beacon, is_first);
+            }
+            batch
+        });
+        // A transaction that found the table full is not repeated if others get the lock meanwhile.
+        if done.is_err() || matches!(done, Ok(None)) && has_run {
+            withdraw(&self.store.directory, due, &self.sessions, &mut self.beacon, is_first);
+        }
+        done
+    }
+
+    /// Makes a request that the table does not contain yet as one that must not wait, if the lock
+    /// is free within `limit`.
+    pub(super) fn ask_without_wait(&mut self, id: SessionId, limit: Duration) {
+        if let Some(Session { stage: Stage::Asking(request), .. }) = self.sessions.get_mut(&id) {
+            request.wait = false;
+            self.serve(limit);
+        }
+    }
+
+    /// Leaves the queue because the wait took too long, and counts the request as busy, if the lock
+    /// is free within `limit`.
+    pub(super) fn give_up_place(&mut self, id: SessionId, limit: Duration) -> Result<(), Error> {
+        let view = self.transact(limit, |work, beacon, sessions| {
+            let (Some(Session { stage: Stage::Waiting(request), place, .. }), Some(beacon)) =
+                (sessions.get(&id), beacon)
+            else {
+                return work.stand(id);
+            };
+            match work.apply(Op::GiveUp(id))? {
+                Reply::Busy { streak, .. } => Ok(View::settled(Standing::Busy { obstructions: Vec::new(), streak })),
+                // A waiter whose job is done has left the queue already, and asks again to hear so.
+                _ => {
+                    let again = Request { wait: false, ..Request::clone(request) };
+                    work.stand_or_return(&again, *place, beacon, sessions.len() == 1)
+                }
+            }
+        })?;
+        view.into_iter().for_each(|view| self.settle(id, view));
+        self.put_out();
+        Ok(())
+    }
+
+    /// Takes a session out of the table, if the lock is free within `limit`.
+    pub(super) fn leave(
+        &mut self,
+        id: SessionId,
+        end: Option<End>,
+        limit: Duration,
+    ) -> Result<Option<Released>, Error> {
+        let reply = self.transact(limit, |work, _, sessions| leave(work, id, end, sessions))?;
+        Ok(reply.map(|reply| self.released(id, &reply)))
+    }
+
+    /// Removes the dead sessions among these, if the lock is free within `limit`.
+    pub(super) fn reap(&mut self, dead: &[SessionId], limit: Duration) -> Result<(), Error> {
+        self.transact(limit, |work, _, _| work.remove_gone(dead)).map(drop)
+    }
+
+    /// What a resource remembers, with at most so many entries, if the lock is free within `limit`.
+    pub(super) fn past(&mut self, name: &Resource, entries: u32, limit: Duration) -> Result<Option<Remembered>, Error> {
+        let found = self.transact(limit, |work, _, _| work.table().past(work.time()?, name, entries))?;
+        Ok(found.flatten())
+    }
+
+    /// Lists the holders and waiters of these resources.
+    ///
+    /// # Errors
+    /// The store cannot be used, or the lock is not free within `limit`.
+    pub(super) fn listings(&mut self, resources: &[Resource], limit: Duration) -> Result<Answer, Error> {
+        self.store.listings(Some(limit), resources, Interest::Holders)?.ok_or_else(|| {
+            self.stuck.note(&self.store.directory);
+            Stuck::error(&self.store.directory)
+        })
+    }
+
+    /// Forgets all sessions, and closes the beacon and the gate, because this process may go on.
+    /// The sessions that watch the beacon look for what blocks them now, and take a session that
+    /// could not leave for dead. A lock that the gate got from now on would never be unlocked.
+    pub(super) fn close(&mut self) {
+        self.sessions.clear();
+        self.due.clear();
+        self.timers = Timers::default();
+        self.watches = Watches::default();
+        self.beacon = None;
+        self.store.gate = Gate::default();
+    }
+
+    /// Runs a transaction if the lock is free within `limit`. The sessions of this process that it
+    /// concerns become due.
+    fn transact<T>(
+        &mut self,
+        limit: Duration,
+        mut work: impl FnMut(&mut Work<'_>, &mut Option<Beacon>, &HashMap<SessionId, Session>) -> Result<T, failure::Error>,
+    ) -> Result<Option<T>, Error> {
+        let Self { store, sessions, beacon, .. } = self;
+        let sessions = &*sessions;
+        let done = store.transact_within(Some(limit), sessions, |running| {
+            let result = work(running, beacon, sessions)?;
+            Ok((result, running.take_concerned()))
+        })?;
+        let Some((result, concerned)) = done else {
+            self.stuck.note(&self.store.directory);
+            return Ok(None);
+        };
+        self.stuck = Stuck::default();
+        for (session, wake) in concerned {
+            self.wake(session, wake);
+        }
+        Ok(Some(result))
+    }
+
+    fn wake(&mut self, id: SessionId, wake: Wake) {
+        match wake {
+            Wake::Now => self.call([id]),
+            Wake::AtEndOfClaim => {
+                if self.sessions.contains_key(&id) {
+                    self.timers.set_by(id, Boottime::now() + CLAIM);
+                }
+            }
+        }
+    }
+
+    /// Makes sessions due.
+    fn call(&mut self, sessions: impl IntoIterator<Item = SessionId>) {
+        for id in sessions {
+            if let Some(session) = self.sessions.get_mut(&id).filter(|session| !session.is_due) {
+                session.is_due = true;
+                self.due.push_back(id);
+            }
+        }
+    }
+
+    /// Makes the sessions due that other processes have woken. If the ids cannot be relied on, any
+    /// session may have been meant.
+    fn hear(&mut self) {
+        let Some(beacon) = &self.beacon else { return };
+        let read = |message: &SessionId| {
+            let later = beacon::complement(*message);
+            let is_own = |id: &SessionId| self.sessions.contains_key(id);
+            is_own(message).then_some((*message, Wake::Now)).or(is_own(&later).then_some((later, Wake::AtEndOfClaim)))
+        };
+        let messages = beacon.messages().ok().flatten();
+        let woken: Option<Vec<_>> = messages.and_then(|messages| messages.iter().map(read).collect());
+        let woken = woken.unwrap_or_else(|| {
+            let asked = self.sessions.iter().filter(|(_, session)| !matches!(session.stage, Stage::Asking(_)));
+            asked.map(|(id, _)| (*id, Wake::Now)).collect()
+        });
+        for (session, wake) in woken {
+            self.wake(session, wake);
+        }
+    }
+}
+
+impl Sessions for EmbeddedSessions {
+    fn acquire(&mut self, request: Request) {
+        let id = self.add(request);
+        self.call([id]);
+    }
+
+    fn release(&mut self, id: SessionId) {
+        self.events.retain(|(session, _)| *session != id);
+        match self.sessions.get(&id).map(|session| &session.stage) {
+            Some(Stage::Granted) => {
+                return self.retire(id, Stage::Releasing(Some(Boottime::now() + RELEASE_LIMIT)));
+            }
+            // A place in the queue disturbs nobody until it is released.
+            Some(Stage::Waiting(_)) => self.retire(id, Stage::LeavingQueue),
+            Some(Stage::Asking(_)) => drop(self.sessions.remove(&id)),
+            Some(Stage::LeavingQueue | Stage::Releasing(_)) | None => {}
+        }
+        self.events.push_back((id, Report::Released(Ok(Released::Done))));
+    }
+
+    fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        let descriptors = self.kept().into_iter().chain(self.watches.descriptor()).chain(self.store.gate.descriptor());
+        descriptors.map(|fd| (fd, PollFlags::IN)).collect()
+    }
+
+    fn timeout(&self) -> Option<Boottime> {
+        let trouble = self.stuck.trouble_at().filter(|_| self.store.serves);
+        let limits = self.due.iter().filter_map(|id| match self.sessions.get(id)?.stage {
+            Stage::Asking(_) => trouble,
+            Stage::Releasing(limit) => limit,
+            Stage::Waiting(_) | Stage::Granted | Stage::LeavingQueue => None,
+        });
+        // A report may have used the lock for which the gate waited. While the gate waits, a look
+        // would achieve nothing.
+        let at_once = self.due.front().map(|_| Boottime::now());
+        let timers = at_once.into_iter().chain(self.timers.first());
+        let timers = timers.filter(|_| self.store.gate.descriptor().is_none());
+        limits.chain(self.retry_at).chain(self.store.missed.again_at()).chain(timers).min()
+    }
+
+    fn advance(&mut self) {
+        self.store.missed.repeat(&self.store.directory, Boottime::now());
+        if self.retry_at.take_if(|at| *at <= Boottime::now()).is_some() {
+            let failed = mem::take(&mut self.failed);
+            self.call(failed);
+        }
+        while let Some(id) = self.timers.take_due(Boottime::now()) {
+            self.call([id]);
+        }
+        self.hear();
+        let waiters = self.watches.take_bereft();
+        self.call(waiters);
+        self.serve(Duration::ZERO);
+    }
+
+    fn next_report(&mut self) -> Option<(SessionId, Report)> {
+        self.events.pop_front()
+    }
+}

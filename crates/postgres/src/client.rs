@@ -1,0 +1,143 @@
+//! Asks a server and blocks until the answer arrives.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::exchange::{Exchange, Question};
+use super::failure::Failure;
+use super::rows::{Range, Stop};
+use super::step::{Channel, Task};
+use super::target::Target;
+use super::work::{Work, ranges, ranges_of_listing, ranges_of_past};
+use rlock_model::deadlock::Reading;
+use rlock_model::past::Remembered;
+use rlock_model::records::Session;
+use rlock_model::resource::Resource;
+use rlock_store::engine::Engine as _;
+use rlock_store::lease_client::Retry;
+use rlock_store::operations::Inspection;
+use rlock_sys::clock::Boottime;
+
+/// Asks one thing at a time, over a connection that stays open in between.
+pub(super) struct Client {
+    pub(super) exchange: Exchange,
+    /// How long one answer may take.
+    limit: Duration,
+    retry: Retry,
+}
+
+impl Client {
+    pub(super) fn new(target: Arc<Target>, namespace: Arc<str>, limit: Duration) -> Self {
+        Self::over(Exchange::new(target, namespace, limit, Boottime::default()), limit)
+    }
+
+    /// A client over a connection to be made.
+    pub(super) fn over(exchange: Exchange, limit: Duration) -> Self {
+        Self { exchange, limit, retry: Retry::WhileUp }
+    }
+
+    /// Waits for a server that is down, as the holder of a lock does.
+    pub(super) fn retry_while_down(self) -> Self {
+        Self { retry: Retry::WhileDown, ..self }
+    }
+
+    fn ask<T>(&mut self, task: Task<T>) -> Result<T, Failure> {
+        Question::new(task, self.retry, Boottime::now() + self.limit).run(&mut self.exchange)
+    }
+
+    /// Reads rows, and gives what `run` makes of them.
+    pub(super) fn look<T>(
+        &mut self,
+        ranges: Vec<Range>,
+        run: impl Fn(&mut Work) -> Result<T, Stop> + 'static,
+    ) -> Result<T, Failure> {
+        let run = Box::new(run);
+        self.ask(Task {
+            caller: None,
+            ranges,
+            frees: Vec::new(),
+            claims: 0,
+            tells: None,
+            only_reads: true,
+            channel: Channel::Stays,
+            run,
+        })
+    }
+
+    /// Changes the table. `resources` are those that may be freed.
+    pub(super) fn change<T>(
+        &mut self,
+        ranges: Vec<Range>,
+        resources: &[Resource],
+        run: impl Fn(&mut Work) -> Result<T, Stop> + 'static,
+    ) -> Result<T, Failure> {
+        let (frees, run) = (resources.to_vec(), Box::new(run));
+        self.ask(Task {
+            caller: None,
+            ranges,
+            frees,
+            claims: 0,
+            tells: None,
+            only_reads: false,
+            channel: Channel::Stays,
+            run,
+        })
+    }
+
+    /// What the server tells about itself, by texts that `run` takes apart.
+    pub(super) fn told<T>(
+        &mut self,
+        statement: &'static str,
+        run: impl Fn(&mut Work) -> Result<T, Stop> + 'static,
+    ) -> Result<T, Failure> {
+        let (ranges, run) = (ranges([], []), Box::new(run));
+        let tells = Some(statement);
+        self.ask(Task {
+            caller: None,
+            ranges,
+            frees: Vec::new(),
+            claims: 0,
+            tells,
+            only_reads: true,
+            channel: Channel::Stays,
+            run,
+        })
+    }
+
+    /// Lists the holders and waiters of these resources, or of all if none is named.
+    pub(super) fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Failure> {
+        let names = resources.to_vec();
+        self.look(ranges_of_listing(resources), move |work| {
+            let mut resources = work.list(names.clone())?;
+            if names.is_empty() {
+                resources.retain(|listing| !listing.holders.is_empty() || !listing.waiters.is_empty());
+            }
+            let concerned = |session: &Session| {
+                names.is_empty() || session.claims.iter().any(|record| names.contains(&record.claim.resource))
+            };
+            let mut sessions: Reading = work.records().sessions()?.into_iter().collect();
+            sessions.retain(|_, session| concerned(session));
+            Ok(Inspection { now: work.now, resources, sessions })
+        })
+    }
+
+    /// What these resources remember, or all if none is named.
+    pub(super) fn history(&mut self, resources: &[Resource], entries: u32) -> Result<Vec<Remembered>, Failure> {
+        let names = resources.to_vec();
+        self.look(ranges_of_past(resources), move |work| {
+            let all = if names.is_empty() { work.records().pasts()? } else { Vec::new() };
+            let mut found = Vec::new();
+            for name in names.iter().chain(&all) {
+                found.extend(work.table().past(work.now, name, entries)?);
+            }
+            Ok(found)
+        })
+    }
+
+    /// The live sessions that hold or wait for these resources.
+    pub(super) fn read(&mut self, resources: &[Resource]) -> Result<Reading, Failure> {
+        let mut found = self.inspect(resources)?;
+        found.sessions.retain(|_, session| session.expiry.is_none_or(|expiry| found.now < expiry));
+        Ok(found.sessions)
+    }
+}

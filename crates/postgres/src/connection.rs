@@ -1,0 +1,195 @@
+//! Finds a server that the URL names, connects to it and keeps the connection.
+//!
+//! Nothing here blocks, and nothing is sent twice. What was sent on a connection that broke is
+//! lost, and the exchange decides what to send again.
+
+use std::net::IpAddr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::failure::{ErrorKind, Failure};
+use super::link::{Event, Link};
+use super::target::{Server, SslMode, Target};
+use rlock_store::credentials::Refused;
+use rlock_store::network::lookup::{Lookup, NoResult};
+use rlock_store::network::resolve::{self, Resolved};
+use rlock_store::network::stream::{connect_tcp, connect_unix};
+use rlock_store::network::{NetworkError, Stage};
+use rlock_store::node::Node;
+use rlock_sys::clock::Boottime;
+use rlock_words::reason;
+
+/// A connection to one of the servers.
+pub(super) struct Connection {
+    target: Arc<Target>,
+    /// How long finding a server may take.
+    limit: Duration,
+    state: State,
+    /// The server that is asked, or was asked last.
+    server: usize,
+    /// Whether the next attempt at this server uses TLS, where the first was refused for that.
+    encrypts: Option<bool>,
+}
+
+/// A socket, and whether it is connected already.
+type Socket = (OwnedFd, bool);
+
+enum State {
+    Closed,
+    Locating(Lookup<Result<Socket, ErrorKind>>),
+    Open(Box<Link>),
+}
+
+impl Connection {
+    /// No connection yet. Finding a server may take `limit`.
+    pub(super) fn new(target: Arc<Target>, limit: Duration) -> Self {
+        Self { target, limit, state: State::Closed, server: 0, encrypts: None }
+    }
+
+    /// A connection to the same servers, not open yet.
+    pub(super) fn another(&self) -> Self {
+        Self { server: self.server, encrypts: self.encrypts, ..Self::new(Arc::clone(&self.target), self.limit) }
+    }
+
+    /// The descriptor to poll, if there is one.
+    pub(super) fn descriptor(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        match &self.state {
+            State::Closed => None,
+            State::Locating(lookup) => Some(lookup.descriptor()),
+            State::Open(link) => Some(link.descriptor()),
+        }
+    }
+
+    /// Whether the connection is encrypted, and until when the server's certificate is valid.
+    pub(super) fn security(&self) -> (bool, Option<Duration>) {
+        if let State::Open(link) = &self.state { link.security() } else { (false, None) }
+    }
+
+    /// The server as messages name it.
+    pub(super) fn shown(&self) -> String {
+        self.target.shown_node(&self.server().node)
+    }
+
+    /// Whether the server is reached without a network.
+    pub(super) fn is_local(&self) -> bool {
+        self.server().node.is_local()
+    }
+
+    fn server(&self) -> &Server {
+        &self.target.servers[self.server]
+    }
+
+    /// Begins to connect, to the next server if `turns`.
+    ///
+    /// # Errors
+    /// The connection fails at once.
+    pub(super) fn open(&mut self, turns: bool) -> Result<(), Failure> {
+        if turns {
+            self.server = (self.server + 1) % self.target.servers.len();
+            self.encrypts = None;
+        }
+        let deadline = Boottime::now() + self.target.connect_timeout.map_or(self.limit, |limit| limit.min(self.limit));
+        let Server { node, credentials } = self.server().clone();
+        let socket = match &node {
+            // A password that was refused is read again, which may block.
+            _ if credentials.is_refused() => None,
+            Node::Unix(path) => Some(connect_unix(path)),
+            Node::Tcp { host, port } => host.parse::<IpAddr>().ok().map(|address| connect_tcp((address, *port).into())),
+        };
+        if let Some(socket) = socket {
+            let socket = socket.map_err(|error| ErrorKind::from(error).of(&self.shown()))?;
+            self.speak((socket, false));
+            return Ok(());
+        }
+        let order = Arc::clone(&self.target.order);
+        let find = move || {
+            credentials.renew().map_err(|Refused| ErrorKind::WrongPassword)?;
+            let (host, port) = match &node {
+                Node::Unix(path) => return Ok((connect_unix(path)?, false)),
+                Node::Tcp { host, port } => (host, *port),
+            };
+            Ok(match resolve::resolve(host, port, &order, deadline)? {
+                Resolved::Only(address) => (connect_tcp(address)?, false),
+                Resolved::Connected(socket, _) => (socket, true),
+            })
+        };
+        let lookup = Lookup::begin(find).map_err(|error| {
+            let why = format!("cannot look for it: {}", reason(&error));
+            ErrorKind::Network(NetworkError::ConnectionFailed(why)).of(&self.shown())
+        })?;
+        self.state = State::Locating(lookup);
+        Ok(())
+    }
+
+    fn speak(&mut self, (socket, is_connected): Socket) {
+        let target = Arc::clone(&self.target);
+        let may_encrypt = target.tls_config.is_some() && matches!(self.server().node, Node::Tcp { .. });
+        let encrypts = may_encrypt && self.encrypts.unwrap_or(target.ssl_mode != SslMode::Allow);
+        let link = Link::new(target, self.server().clone(), socket, is_connected, encrypts);
+        self.state = State::Open(Box::new(link));
+    }
+
+    /// Closes the connection. The server learns of it at once, if it is there.
+    pub(super) fn close(&mut self) {
+        if let State::Open(link) = &mut self.state {
+            link.goodbye();
+        }
+        self.state = State::Closed;
+    }
+
+    /// Queues bytes, which the next [`advance`](Self::advance) writes.
+    pub(super) fn send(&mut self, bytes: &[u8]) {
+        if let State::Open(link) = &mut self.state {
+            link.send(bytes);
+        }
+    }
+
+    /// Does what is possible without waiting, and gives the next event.
+    ///
+    /// # Errors
+    /// The connection has failed.
+    pub(super) fn advance(&mut self) -> Result<Option<Event>, Failure> {
+        loop {
+            match &mut self.state {
+                State::Closed => return Ok(None),
+                State::Locating(lookup) => match lookup.result() {
+                    Ok(None) => return Ok(None),
+                    Ok(Some(Ok(socket))) => self.speak(socket),
+                    Ok(Some(Err(kind))) => return Err(kind.of(&self.shown())),
+                    Err(NoResult) => {
+                        let error = NetworkError::ConnectionFailed("the search for it failed".to_owned());
+                        return Err(ErrorKind::Network(error).of(&self.shown()));
+                    }
+                },
+                State::Open(link) => match link.advance() {
+                    // Where the user does not demand TLS, nor its absence, the other is tried.
+                    Err(failure) if self.encrypts.is_none() && link.other_encryption(&failure).is_some() => {
+                        self.encrypts = link.other_encryption(&failure);
+                        self.open(false)?;
+                    }
+                    result => return result,
+                },
+            }
+        }
+    }
+
+    /// The failure when nothing arrived in time.
+    pub(super) fn timeout_failure(&self) -> Failure {
+        match &self.state {
+            State::Open(link) => link.timeout_failure(),
+            _ => ErrorKind::Network(NetworkError::TimedOut(Stage::Connecting)).of(&self.shown()),
+        }
+    }
+
+    /// Waits until there is something to do, or until an instant. It may return early.
+    pub(super) fn wait(&self, until: Option<Boottime>) {
+        let mut polled: Vec<_> =
+            self.descriptor().iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)).collect();
+        let timeout = until.and_then(|until| Timespec::try_from(until - Boottime::now()).ok());
+        // A signal ends the wait, and an error shows when the connection goes on.
+        let _ = poll(&mut polled, timeout.as_ref());
+    }
+}

@@ -1,0 +1,281 @@
+//! Runs one transaction at a time over a connection, and opens a new one after a failure.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::connection::Connection;
+use super::failure::{ErrorKind, Failure};
+use super::link::Event;
+use super::step::{Backend, Progress, Step, Task};
+use super::target::Target;
+use rlock_store::lease_client::{FailureClass, Retry};
+use rlock_sys::clock::Boottime;
+
+/// The pause before a server is asked again after a failure.
+const RETRY_AFTER: Duration = Duration::from_millis(50);
+
+/// A connection with what is known of it.
+pub(super) struct Exchange {
+    pub(super) connection: Connection,
+    target: Arc<Target>,
+    namespace: Arc<str>,
+    state: State,
+    /// The failures since a transaction was committed.
+    failures: u32,
+    /// The last of them.
+    outage: Option<Failure>,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    /// A connection may be opened from this instant on.
+    Closed(Boottime),
+    /// Since this instant.
+    Opening(Boottime),
+    /// The login is done, and has told this pid.
+    Ready(i32),
+}
+
+/// What has happened on a connection.
+pub(super) enum Happened<T> {
+    /// The login is done.
+    Connected,
+    /// Somebody has told a session to look, by its channel.
+    Notice(String),
+    /// The transaction is committed.
+    Done(T, Option<Backend>),
+}
+
+impl Exchange {
+    /// An exchange over a connection that is opened from `from` on. Finding a server may take
+    /// `limit`.
+    pub(super) fn new(target: Arc<Target>, namespace: Arc<str>, limit: Duration, from: Boottime) -> Self {
+        let connection = Connection::new(Arc::clone(&target), limit);
+        Self { connection, target, namespace, state: State::Closed(from), failures: 0, outage: None }
+    }
+
+    /// An exchange with the same servers over a connection of its own.
+    pub(super) fn another(&self) -> Self {
+        Self {
+            connection: self.connection.another(),
+            target: Arc::clone(&self.target),
+            namespace: Arc::clone(&self.namespace),
+            state: State::Closed(Boottime::default()),
+            failures: 0,
+            outage: None,
+        }
+    }
+
+    /// Why the server has not answered for a while.
+    pub(super) fn outage(&self) -> Option<&Failure> {
+        self.outage.as_ref()
+    }
+
+    pub(super) fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// Whether there is no connection and none is being opened.
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self.state, State::Closed(_))
+    }
+
+    /// Whether a transaction can begin.
+    pub(super) fn is_ready(&self) -> bool {
+        matches!(self.state, State::Ready(_))
+    }
+
+    /// When a connection has to be opened, if there is none.
+    pub(super) fn opens_at(&self) -> Option<Boottime> {
+        if let State::Closed(at) = self.state { Some(at) } else { None }
+    }
+
+    /// Since when a connection is being opened, if one is.
+    pub(super) fn opening_since(&self) -> Option<Boottime> {
+        if let State::Opening(since) = self.state { Some(since) } else { None }
+    }
+
+    /// Opens a connection if it is time.
+    ///
+    /// # Errors
+    /// The connection fails at once.
+    pub(super) fn open(&mut self, now: Boottime) -> Result<(), Failure> {
+        if self.opens_at().is_some_and(|at| at <= now) {
+            self.state = State::Opening(now);
+            self.connection.open(self.failures > 0)?;
+        }
+        Ok(())
+    }
+
+    /// Begins a transaction over a connection that is ready.
+    pub(super) fn begin<T>(&mut self, task: Task<T>) -> Step<T> {
+        let State::Ready(pid) = self.state else { unreachable!("a transaction begins over a connection") };
+        let mut step = Step::new(task, Arc::clone(&self.namespace), pid, self.failures);
+        self.connection.send(&step.begin());
+        step
+    }
+
+    /// Does what is possible without waiting for the transaction in `step`, and tells what has
+    /// happened.
+    ///
+    /// # Errors
+    /// The connection has failed, or the transaction. The connection is of no more use.
+    pub(super) fn advance<T>(&mut self, step: &mut Option<Step<T>>) -> Result<Option<Happened<T>>, Failure> {
+        loop {
+            match (self.connection.advance()?, step.as_mut()) {
+                (None, _) => return Ok(None),
+                (Some(Event::Ready(pid)), _) => {
+                    self.state = State::Ready(pid);
+                    return Ok(Some(Happened::Connected));
+                }
+                (Some(Event::Notice(channel)), _) => return Ok(Some(Happened::Notice(channel))),
+                (Some(Event::Error(error)), Some(step)) => step.on_error(error),
+                (Some(Event::Error(error)), None) => return Err(self.failure(ErrorKind::from_server(&error))),
+                (Some(Event::Message(_)), None) => {}
+                (Some(Event::Message(message)), Some(running)) => match running.on(message) {
+                    Progress::Nothing => {}
+                    Progress::Send(bytes) => self.connection.send(&bytes),
+                    Progress::Done(result, backend) => {
+                        *step = None;
+                        (self.failures, self.outage) = (0, None);
+                        return Ok(Some(Happened::Done(result, backend)));
+                    }
+                    Progress::Failed(kind) => return Err(self.failure(kind)),
+                },
+            }
+        }
+    }
+
+    /// A failure of the server that was asked last.
+    pub(super) fn failure(&self, kind: ErrorKind) -> Failure {
+        kind.of(&self.connection.shown())
+    }
+
+    /// What a failure says about the next attempt.
+    pub(super) fn class(&self, failure: &Failure) -> FailureClass {
+        failure.kind().class(self.target.servers.len() > 1)
+    }
+
+    /// Closes the connection after a failure, and opens another after a pause. All servers are
+    /// tried before there is one.
+    pub(super) fn reconnect(&mut self, failure: Failure, now: Boottime, pause: Duration) {
+        self.failures = self.failures.saturating_add(1);
+        let has_asked_all = (self.failures as usize).is_multiple_of(self.target.servers.len());
+        self.outage = Some(failure.prefer(self.outage.take()));
+        self.connection.close();
+        self.state = State::Closed(if has_asked_all { now + pause } else { now });
+    }
+
+    /// Lets the next connection be opened at once.
+    pub(super) fn hurry(&mut self) {
+        if let State::Closed(at) = &mut self.state {
+            *at = Boottime::default();
+        }
+    }
+
+    /// Closes the connection until an instant at which another one is opened.
+    pub(super) fn rest_until(&mut self, until: Boottime) {
+        self.connection.close();
+        self.state = State::Closed(until);
+    }
+
+    /// Closes the connection for good.
+    pub(super) fn close(&mut self) {
+        self.connection.close();
+        self.state = State::Closed(Boottime::default());
+    }
+
+    /// The failure to report after this one.
+    pub(super) fn give_up(&mut self, failure: Failure) -> Failure {
+        self.close();
+        failure.prefer(self.outage.take())
+    }
+}
+
+/// One operation, over as many connections as it takes. It may be carried out twice.
+pub(super) struct Question<T> {
+    task: Option<Task<T>>,
+    step: Option<Step<T>>,
+    retry: Retry,
+    /// When to give up.
+    until: Boottime,
+    /// When a connection that was open before is given up, since a firewall may have forgotten it.
+    old_until: Option<Boottime>,
+    in_doubt: bool,
+}
+
+impl<T> Question<T> {
+    /// Asks once there is a connection.
+    pub(super) fn new(task: Task<T>, retry: Retry, until: Boottime) -> Self {
+        Self { task: Some(task), step: None, retry, until, old_until: None, in_doubt: false }
+    }
+
+    /// Replaces a connection that is already open by a fresh one at `until`.
+    pub(super) fn distrusting_old_connection(self, until: Boottime) -> Self {
+        Self { old_until: Some(until), ..self }
+    }
+
+    /// Whether the server may have carried out the operation unseen, before the one that it
+    /// answered.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.in_doubt
+    }
+
+    /// When to call [`drive`](Self::drive) even if nothing arrives.
+    pub(super) fn timeout(&self, exchange: &Exchange) -> Boottime {
+        [exchange.opens_at(), self.old_until, Some(self.until)].into_iter().flatten().min().unwrap_or(self.until)
+    }
+
+    /// Does what is possible without waiting. Gives the result once.
+    pub(super) fn drive(&mut self, exchange: &mut Exchange, now: Boottime) -> Option<Result<T, Failure>> {
+        loop {
+            let failure = match self.advance(exchange, now) {
+                Ok(None) => return None,
+                Ok(Some(result)) => return Some(Ok(result)),
+                Err(failure) => failure,
+            };
+            if let Some(step) = self.step.take() {
+                self.in_doubt |= step.may_be_committed();
+                self.task = Some(step.into_task());
+            }
+            if self.until <= now || !self.retry.covers(exchange.class(&failure)) {
+                return Some(Err(exchange.give_up(failure)));
+            }
+            exchange.reconnect(failure, now, RETRY_AFTER);
+        }
+    }
+
+    fn advance(&mut self, exchange: &mut Exchange, now: Boottime) -> Result<Option<T>, Failure> {
+        if self.until <= now || self.old_until.is_some_and(|until| until <= now) {
+            self.old_until = None;
+            return Err(exchange.connection.timeout_failure());
+        }
+        exchange.open(now)?;
+        loop {
+            if exchange.is_ready()
+                && let Some(task) = self.task.take()
+            {
+                self.step = Some(exchange.begin(task));
+            }
+            match exchange.advance(&mut self.step)? {
+                None => return Ok(None),
+                Some(Happened::Done(result, _)) => return Ok(Some(result)),
+                Some(Happened::Connected) => self.old_until = None,
+                Some(Happened::Notice(_)) => {}
+            }
+        }
+    }
+
+    /// Waits for the result.
+    ///
+    /// # Errors
+    /// The server can't be used.
+    pub(super) fn run(&mut self, exchange: &mut Exchange) -> Result<T, Failure> {
+        loop {
+            if let Some(result) = self.drive(exchange, Boottime::now()) {
+                return result;
+            }
+            exchange.connection.wait(Some(self.timeout(exchange)));
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Implements the store for many machines in a PostgreSQL server: the table's records are rows, and
+//! each operation on the [`rlock_model::table::LockTable`] is one transaction.
+//!
+//! - `target`: the meaning of the URL, and `passfile`: the passwords that libpq's clients share.
+//!   `failure`: the reasons why a server can't be used.
+//! - `link`: a connection with its login, which `binding` ties to TLS. `connection`: finds a
+//!   server. `wire`: messages.
+//! - `rows`: the rows of a transaction in memory; `work`: runs operations on them; `step`: the
+//!   transaction around an operation, without a clock and a socket.
+//! - `exchange`: runs steps over connections. `session`: what a session says. `hold` drives one in
+//!   the poll loop of `exec`, `sessions` many in that of `rlock serve`, and `client` blocks.
+//!   `examine`: facts for `rlock doctor`.
+
+mod binding;
+mod client;
+mod connection;
+mod examine;
+mod exchange;
+mod failure;
+mod hold;
+mod link;
+mod passfile;
+mod rows;
+mod session;
+mod sessions;
+mod step;
+mod target;
+mod wire;
+mod work;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::Client;
+use hold::PostgresHold;
+use sessions::PostgresSessions;
+pub use target::{SCHEME, Target};
+use work::{ranges, ranges_of_listing, ranges_of_past};
+
+use rlock_model::deadlock::Reading;
+use rlock_model::op::{Change, Op, Reply};
+use rlock_model::past::{End, Ended, Remembered};
+use rlock_model::records::{Records as _, Session};
+use rlock_model::request::{Request, SessionId};
+use rlock_model::resource::Resource;
+use rlock_store::engine::Engine as _;
+use rlock_store::error::Error;
+use rlock_store::facts::Facts;
+use rlock_store::handle::{AcquireOptions, Handle, Released};
+use rlock_store::operations::{Breaking, Changed, Inspection, Store};
+use rlock_store::sessions::Sessions;
+
+/// A server, or several of which one takes writes.
+pub struct Postgres {
+    target: Arc<Target>,
+    namespace: Arc<str>,
+    connect_timeout: Duration,
+}
+
+impl Postgres {
+    /// The store at `target`, without a connection yet.
+    pub fn new(target: Target, namespace: &str, connect_timeout: Duration) -> Self {
+        let target = target.named(&rustix::system::uname().nodename().to_string_lossy(), std::process::id());
+        Self { target: Arc::new(target), namespace: namespace.into(), connect_timeout }
+    }
+
+    fn client(&self) -> Client {
+        Client::new(Arc::clone(&self.target), Arc::clone(&self.namespace), self.connect_timeout)
+    }
+}
+
+/// Whether a session has a claim on one of these resources, or on any if none is named.
+fn is_concerned(session: &Session, resources: &[Resource]) -> bool {
+    resources.is_empty() || session.claims.iter().any(|record| resources.contains(&record.claim.resource))
+}
+
+impl Store for Postgres {
+    fn url(&self) -> String {
+        self.target.url()
+    }
+
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    fn leases(&self) -> bool {
+        true
+    }
+
+    fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Handle>, Error> {
+        Ok(Box::new(PostgresHold::new(self.target, self.namespace, request, options, self.connect_timeout)?))
+    }
+
+    fn sessions(self: Box<Self>) -> Result<Box<dyn Sessions>, Error> {
+        Ok(Box::new(PostgresSessions::new(self.target, self.namespace, self.connect_timeout)))
+    }
+
+    fn session(&mut self, id: SessionId, _: &[Resource]) -> Result<Option<Session>, Error> {
+        let found = self.client().look(ranges([], [id]), move |work| {
+            let is_over = |session: &Session| session.expiry.is_some_and(|expiry| expiry <= work.now);
+            Ok(work.records().session(id)?.filter(|session| !is_over(session)))
+        });
+        Ok(found?)
+    }
+
+    fn change(&mut self, session: SessionId, resources: &[Resource], change: &Change) -> Result<Changed, Error> {
+        let change = change.clone();
+        let reply = self.client().retry_while_down().change(ranges(resources, [session]), resources, move |work| {
+            work.drop_due()?;
+            work.apply(Op::Change { session, change: change.clone() })
+        });
+        Ok(match reply? {
+            Reply::Done | Reply::Granted { .. } => Changed::Done,
+            Reply::Refused(refusal) => Changed::Refused(refusal),
+            _ => Changed::Lost,
+        })
+    }
+
+    fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error> {
+        Ok(self.client().inspect(resources)?)
+    }
+
+    fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
+        Ok(Some(self.client().read(resources)?))
+    }
+
+    fn cleanup(&mut self, resources: &[Resource], dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {
+        let mut client = self.client();
+        let names = resources.to_vec();
+        let found = client.look(ranges_of_listing(resources), move |work| {
+            let is_over = |session: &Session| session.expiry.is_some_and(|expiry| expiry <= work.now);
+            let sessions = work.records().sessions()?.into_iter();
+            Ok(sessions.filter(|(_, session)| is_over(session) && is_concerned(session, &names)).collect::<Vec<_>>())
+        })?;
+        // One transaction ends a limited number of sessions.
+        while !dry_run && !found.is_empty() {
+            let is_left = client.change(ranges(resources, []), resources, |work| {
+                work.drop_due()?;
+                Ok(work.records().due(work.now)?.is_some())
+            })?;
+            if !is_left {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    fn break_grants(
+        &mut self,
+        resource: &Resource,
+        only: Option<SessionId>,
+        how: Breaking<'_>,
+    ) -> Result<Vec<(SessionId, Session)>, Error> {
+        let (resource, is_dry) = (resource.clone(), matches!(how, Breaking::DryRun));
+        let by = if let Breaking::Revoke(by) = how { Some(by.clone()) } else { None };
+        let frees = [resource.clone()];
+        let run = move |work: &mut work::Work| {
+            if !is_dry {
+                work.drop_due()?;
+            }
+            let mut holders = work.sessions_of(&resource)?;
+            let is_live = |session: &Session| session.expiry.is_none_or(|expiry| work.now < expiry);
+            holders
+                .retain(|(id, session)| session.is_holder() && is_live(session) && only.is_none_or(|only| only == *id));
+            if !is_dry {
+                work.apply(Op::Break { resource: resource.clone(), only, by: by.clone() })?;
+                holders.iter().for_each(|(id, _)| work.wake(*id));
+            }
+            Ok(holders)
+        };
+        Ok(match is_dry {
+            true => self.client().look(ranges_of_listing(&frees), run)?,
+            false => self.client().change(ranges(&frees, []), &frees, run)?,
+        })
+    }
+
+    fn release(&mut self, id: SessionId, session: &Session, end: Option<End>) -> Result<Released, Error> {
+        let resources: Vec<_> = session.resources().into_iter().cloned().collect();
+        let reply = self.client().retry_while_down().change(ranges(&resources, [id]), &resources, move |work| {
+            work.drop_due()?;
+            // The process of the session, if there is one, has to learn that its hold has ended.
+            work.wake(id);
+            work.apply(Op::Release { session: id, end })
+        });
+        Ok(if reply? == Reply::Unknown { Released::Lost } else { Released::Done })
+    }
+
+    fn history(&mut self, resources: &[Resource], entries: u32) -> Result<Vec<Remembered>, Error> {
+        Ok(self.client().history(resources, entries)?)
+    }
+
+    fn unrecorded(&mut self, resources: &[Resource]) -> Result<Vec<(Session, Ended)>, Error> {
+        let over = self.cleanup(resources, true)?.into_iter().map(|(_, session)| session);
+        let ended = |session: Session| session.expiry.map(|expiry| (session, Ended::At(expiry)));
+        Ok(over.filter(Session::is_holder).filter_map(ended).collect())
+    }
+
+    fn forget(&mut self, resource: &Resource) -> Result<(), Error> {
+        let names = [resource.clone()];
+        let resource = resource.clone();
+        let run = move |work: &mut work::Work| work.apply(Op::Forget(resource.clone())).map(drop);
+        Ok(self.client().change(ranges_of_past(&names), &[], run)?)
+    }
+
+    fn examine(&mut self) -> Result<Facts, Error> {
+        Ok(Facts::Database(examine::gather(self.client(), &self.target)?))
+    }
+}

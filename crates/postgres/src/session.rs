@@ -1,0 +1,133 @@
+//! The request of one session: what it says, and what a reply means for it, whichever connection
+//! carries its transactions.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::failure::Failure;
+use super::step::{Channel, Run, Task};
+use super::work::{Work, ranges};
+use rlock_model::op::Op;
+use rlock_model::past::End;
+use rlock_model::request::{self, Request};
+use rlock_model::resource::Resource;
+use rlock_store::engine::Engine as _;
+use rlock_store::error::Error;
+use rlock_store::lease_client::{Command, LeaseClient, LeaseReply};
+use rlock_sys::clock::Boottime;
+
+/// A session.
+pub(super) struct Session {
+    pub(super) client: LeaseClient<Failure>,
+    pub(super) request: Request,
+    /// The resources of the request, each once.
+    pub(super) resources: Vec<Resource>,
+    /// What is to be said next.
+    commands: VecDeque<Command>,
+    /// Whether the session listens to its channel, or is about to.
+    listens: bool,
+    /// Whether it may: a waiter far behind keeps no connection.
+    may_listen: bool,
+}
+
+impl Session {
+    /// Begins to make a request, and gives up at `until` if the server does not answer.
+    ///
+    /// # Errors
+    /// The request has no terms, and a lease needs them.
+    pub(super) fn new(request: Request, until: Boottime) -> Result<Self, Error> {
+        let terms = request.terms.ok_or_else(|| Error::Usage("a request to this store needs a ttl".into()))?;
+        let resources = request::resources(&request.claims).into_iter().cloned().collect();
+        let client = LeaseClient::new(terms, request.claims.len(), false, until);
+        Ok(Self { client, request, resources, commands: VecDeque::new(), listens: false, may_listen: true })
+    }
+
+    /// There is a new connection.
+    pub(super) fn on_connect(&mut self) {
+        self.listens = false;
+        let commands = self.client.on_connect();
+        self.commands = commands.into();
+    }
+
+    /// Takes in whether the session is a holder or among the first waiters, and tells whether it
+    /// keeps its connection. One that has begun to listen does, because its record names the
+    /// backend.
+    pub(super) fn keeps_connection(&mut self, is_first: bool) -> bool {
+        if is_first && !self.may_listen && !self.listens {
+            self.commands.extend([Command::Subscribe, Command::Renew]);
+        }
+        self.may_listen = is_first;
+        let keeps = is_first || self.listens;
+        if !keeps {
+            self.commands.clear();
+        }
+        keeps
+    }
+
+    /// Queues what the client wants to say.
+    pub(super) fn say(&mut self, commands: Vec<Command>) {
+        self.commands.extend(commands);
+    }
+
+    /// The next command, and the transaction that carries it out. A subscription goes with the
+    /// next.
+    pub(super) fn next(&mut self) -> Option<(Command, Task<LeaseReply>)> {
+        while let Some(command) = self.commands.pop_front() {
+            if command == Command::Subscribe {
+                self.listens = self.may_listen;
+                continue;
+            }
+            // One renewal reports whatever has happened by now.
+            if command == Command::Renew {
+                self.commands.retain(|later| *later != Command::Renew);
+            }
+            let request = self.request.clone();
+            let run = move |work: &mut Work| work.command(command, &request);
+            return Some((command, self.task(false, Box::new(run))));
+        }
+        None
+    }
+
+    /// Whether something is to be said.
+    pub(super) fn has_more(&self) -> bool {
+        !self.commands.is_empty()
+    }
+
+    fn task(&self, frees: bool, run: Run<LeaseReply>) -> Task<LeaseReply> {
+        let sessions = [self.request.session].into_iter().chain(self.request.ancestors.iter().copied());
+        Task {
+            caller: Some(self.request.session),
+            ranges: ranges(&self.resources, sessions),
+            frees: if frees { self.resources.clone() } else { Vec::new() },
+            claims: u32::try_from(self.request.claims.len()).unwrap_or(u32::MAX),
+            tells: None,
+            only_reads: false,
+            channel: if self.listens { Channel::Begins } else { Channel::Stays },
+            run,
+        }
+    }
+
+    /// The transaction that releases what the server may keep.
+    pub(super) fn release(&self, end: Option<End>) -> Task<LeaseReply> {
+        let request = self.request.clone();
+        let run = move |work: &mut Work| {
+            work.drop_due()?;
+            let reply = work.apply(Op::Release { session: request.session, end })?;
+            work.answer(reply, &request)
+        };
+        Task { channel: Channel::Ends, ..self.task(true, Box::new(run)) }
+    }
+
+    /// The transaction that gives up the place in the queue. It replies that the request is over,
+    /// or something else if it was granted in the meantime.
+    pub(super) fn give_up(&self) -> Task<LeaseReply> {
+        let request = self.request.clone();
+        let run = move |work: &mut Work| Ok(work.give_up(&request)?.map_or(LeaseReply::Other, LeaseReply::Over));
+        Task { channel: Channel::Ends, ..self.task(true, Box::new(run)) }
+    }
+
+    /// The backoff before the next attempt, after so many failures.
+    pub(super) fn retry_after(&self, failures: u32) -> Duration {
+        self.client.retry_after(failures, self.request.session)
+    }
+}

@@ -1,0 +1,435 @@
+//! One transaction of an operation: what is sent to the server, and what its messages mean.
+//!
+//! This module is pure: it has no clock and no socket.
+//!
+//! ```text
+//! BEGIN, the timeouts │ the lock of the namespace │ the time │ the rows     first message
+//!                          the operation runs over the rows in memory
+//! the rows that are missing, as often as the operation names some           seldom
+//! the changed rows │ NOTIFY │ LISTEN │ COMMIT                               last message
+//! ```
+//!
+//! The lock is a statement of its own, and the reads are later statements. In READ COMMITTED a
+//! statement that has waited for a row sees all other rows as they were before the wait, so two
+//! sessions would be granted the same. Both messages are pipelines of unnamed statements, which a
+//! pooler leaves together because they are one transaction.
+//!
+//! Between the two messages the client has the lock. If it stops there, the server ends the
+//! transaction after [`Step::patience`].
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use postgres_protocol::message::backend::Message;
+
+use super::failure::{ErrorKind, SCHEMA};
+use super::rows::{Range, Row, Rows, Stop};
+use super::wire::{self, Param, ServerError};
+use super::work::{Work, session_key};
+use rlock_model::request::SessionId;
+use rlock_model::resource::Resource;
+use rlock_model::tables::FORMAT;
+use rlock_sys::clock::StoreTime;
+
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+/// A listing may need several reads, which have to fit together.
+const BEGIN_READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+/// The timeouts count for this transaction alone. That of the wait for the lock bounds no time in
+/// which others wait for this client.
+///
+/// Without statistics the planner reads the whole table for each of many ranges.
+const TIMEOUTS: &str = "SELECT set_config('enable_seqscan', 'off', true), set_config('idle_in_transaction_session_timeout', $1, true), \
+    set_config('lock_timeout', $2, true), set_config('statement_timeout', '0', true)";
+const LOCK: &str = "SELECT format FROM rlock.namespaces WHERE name = $1 FOR UPDATE";
+const FORMAT_ALONE: &str = "SELECT format FROM rlock.namespaces WHERE name = $1";
+const NEW_NAMESPACE: &str = "INSERT INTO rlock.namespaces (name, format) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+/// now() would be the beginning of the transaction, before the wait for the lock.
+const TIME: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, pg_backend_pid(), \
+    (SELECT (extract(epoch FROM backend_start) * 1000000)::bigint FROM pg_stat_get_activity(pg_backend_pid())), \
+    pg_is_in_recovery()::int, set_config('statement_timeout', $1, true)";
+/// The rows of some ranges, each with the number of its range and whether its backend is gone. A
+/// role that may not see when the backends of others began takes them for alive.
+const READ: &str = "SELECT w.number, r.key, r.value, (r.pid IS NOT NULL AND NOT EXISTS \
+    (SELECT FROM pg_stat_get_activity(r.pid) a WHERE a.backend_start IS NULL \
+    OR (extract(epoch FROM a.backend_start) * 1000000)::bigint = r.started))::int \
+    FROM unnest($2::bytea[], $3::bytea[], $4::bigint[]) WITH ORDINALITY AS w (low, high, count, number), \
+    LATERAL (SELECT key, value, pid, started FROM rlock.records \
+    WHERE namespace = $1 AND key >= w.low AND key < w.high ORDER BY key LIMIT w.count) r";
+const PUT: &str = "INSERT INTO rlock.records AS known (namespace, key, value, pid, started) \
+    SELECT $1, w.* FROM unnest($2::bytea[], $3::bytea[], $4::int[], $5::bigint[]) AS w \
+    ON CONFLICT (namespace, key) DO UPDATE SET value = excluded.value, \
+    pid = coalesce(excluded.pid, known.pid), started = coalesce(excluded.started, known.started)";
+const DELETE: &str = "DELETE FROM rlock.records WHERE namespace = $1 AND key = ANY ($2::bytea[])";
+const NOTIFY: &str = "SELECT pg_notify(channel, '') FROM unnest($1::text[]) AS channel";
+
+/// How long a client may keep the lock while it says nothing, at first: below a sixth of the
+/// shortest ttl. After a transaction that has failed, the next may be slower, since a network may
+/// take longer.
+const PATIENCE: Duration = Duration::from_millis(150);
+const PATIENCE_MAX: Duration = Duration::from_millis(1500);
+/// How much longer for each claim, because the operation takes longer.
+const PER_CLAIM: Duration = Duration::from_millis(3);
+/// How long a statement may take that has the lock.
+const STATEMENT: &str = "500ms";
+/// How long a client waits for the lock before it asks again. It keeps nobody waiting meanwhile.
+const LOCK_WAIT: &str = "2s";
+
+/// An operation on the table. It may run several times.
+pub(super) type Run<T> = Box<dyn Fn(&mut Work) -> Result<T, Stop>>;
+
+/// What an operation does, without the transaction around it.
+pub(super) struct Task<T> {
+    /// The session of this process that asks.
+    pub(super) caller: Option<SessionId>,
+    /// The rows that it will read, as far as is known.
+    pub(super) ranges: Vec<Range>,
+    /// The resources whose waiters may be granted something.
+    pub(super) frees: Vec<Resource>,
+    /// How many claims the session has.
+    pub(super) claims: u32,
+    /// A statement whose only row the operation gets as texts.
+    pub(super) tells: Option<&'static str>,
+    /// Whether it changes nothing, so that a role without rights may ask.
+    pub(super) only_reads: bool,
+    /// What becomes of the session's channel.
+    pub(super) channel: Channel,
+    /// The operation, which runs again if it lacks rows.
+    pub(super) run: Run<T>,
+}
+
+/// What becomes of the channel of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Channel {
+    /// It stays as it is.
+    Stays,
+    /// The session listens to it from now on.
+    Begins,
+    /// The session does not listen to it any more.
+    Ends,
+}
+
+/// The channel of a session.
+pub(super) fn channel(session: SessionId) -> String {
+    format!("rlock:{session}")
+}
+
+/// The backend that carries out a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Backend {
+    pub(super) pid: i32,
+    started: i64,
+}
+
+/// A transaction.
+pub(super) struct Step<T> {
+    task: Task<T>,
+    namespace: Arc<str>,
+    /// The pid that the server has told at the login. A pooler tells another.
+    login_pid: i32,
+    patience: Duration,
+    rows: Rows,
+    /// The ranges that are asked for, and their rows so far.
+    asked: Vec<(Range, Vec<Row>)>,
+    /// The statements that are not carried out yet, and what they answer.
+    awaited: VecDeque<Part>,
+    clock: StoreTime,
+    backend: Option<Backend>,
+    told: Vec<String>,
+    phase: Phase<T>,
+    error: Option<ServerError>,
+    /// Whether the namespace has a row.
+    is_known: bool,
+    /// Whether the waiters are told. A full queue of notices lets no transaction be committed.
+    notifies: bool,
+    /// Whether this client has made the tables, or has tried to.
+    has_created: bool,
+}
+
+/// What a statement answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Nothing,
+    Format,
+    Time,
+    Told,
+    Rows,
+}
+
+enum Phase<T> {
+    Reading,
+    /// The result counts once the transaction is committed.
+    Committing(T),
+    /// The transaction has failed, and is rolled back.
+    Undoing,
+    /// The tables are being made.
+    Creating,
+}
+
+/// What follows from a message.
+pub(super) enum Progress<T> {
+    /// More messages have to come.
+    Nothing,
+    /// This has to be sent.
+    Send(BytesMut),
+    /// The transaction is committed. The backend is that of this connection alone, if it is known.
+    Done(T, Option<Backend>),
+    /// The transaction has changed nothing.
+    Failed(ErrorKind),
+}
+
+impl<T> Step<T> {
+    /// A transaction over a connection whose login has told `login_pid`. `failures` counts those in
+    /// a row that came before.
+    pub(super) fn new(task: Task<T>, namespace: Arc<str>, login_pid: i32, failures: u32) -> Self {
+        Self {
+            namespace,
+            login_pid,
+            patience: PATIENCE.saturating_mul(3_u32.saturating_pow(failures)).min(PATIENCE_MAX)
+                + PER_CLAIM.saturating_mul(task.claims),
+            task,
+            rows: Rows::default(),
+            asked: Vec::new(),
+            awaited: VecDeque::new(),
+            clock: StoreTime::default(),
+            backend: None,
+            told: Vec::new(),
+            phase: Phase::Reading,
+            error: None,
+            is_known: false,
+            notifies: true,
+            has_created: false,
+        }
+    }
+
+    /// The task, for another attempt.
+    pub(super) fn into_task(self) -> Task<T> {
+        self.task
+    }
+
+    /// Whether the server may have committed the transaction.
+    pub(super) fn may_be_committed(&self) -> bool {
+        matches!(self.phase, Phase::Committing(_)) && !self.task.only_reads
+    }
+
+    /// Begins the transaction.
+    pub(super) fn begin(&mut self) -> BytesMut {
+        let mut out = BytesMut::new();
+        (self.rows, self.phase) = (Rows::default(), Phase::Reading);
+        let (idle, begin) =
+            (format!("{}ms", self.patience.as_millis()), if self.task.only_reads { BEGIN_READ } else { BEGIN });
+        self.add(begin, &[], Part::Nothing, &mut out);
+        self.add(TIMEOUTS, &[Param::Text(&idle), Param::Text(LOCK_WAIT)], Part::Nothing, &mut out);
+        self.lock_and_read(&mut out);
+        out
+    }
+
+    fn lock_and_read(&mut self, out: &mut BytesMut) {
+        let namespace = Arc::clone(&self.namespace);
+        self.is_known = self.task.only_reads;
+        let lock = if self.task.only_reads { FORMAT_ALONE } else { LOCK };
+        self.add(lock, &[Param::Text(&namespace)], Part::Format, out);
+        self.add(TIME, &[Param::Text(STATEMENT)], Part::Time, out);
+        if let Some(statement) = self.task.tells {
+            self.add(statement, &[], Part::Told, out);
+        }
+        self.read(self.task.ranges.clone(), out);
+    }
+
+    fn read(&mut self, ranges: Vec<Range>, out: &mut BytesMut) {
+        let namespace = Arc::clone(&self.namespace);
+        let count = |range: &Range| i64::try_from(range.count).ok();
+        let params = [
+            Param::Text(&namespace),
+            Param::Keys(ranges.iter().map(|range| range.low.as_slice()).collect()),
+            Param::Keys(ranges.iter().map(|range| range.high.as_slice()).collect()),
+            Param::Longs(ranges.iter().map(count).collect()),
+        ];
+        self.add(READ, &params, Part::Rows, out);
+        self.asked = ranges.into_iter().map(|range| (range, Vec::new())).collect();
+        wire::sync(out);
+    }
+
+    fn add(&mut self, sql: &str, params: &[Param<'_>], part: Part, out: &mut BytesMut) {
+        wire::statement(sql, params, out);
+        self.awaited.push_back(part);
+    }
+
+    /// Takes in an error, which ends what was sent.
+    pub(super) fn on_error(&mut self, error: ServerError) {
+        self.error.get_or_insert(error);
+    }
+
+    /// Takes in a message.
+    pub(super) fn on(&mut self, message: Message) -> Progress<T> {
+        let done = match message {
+            Message::DataRow(row) => wire::columns(&row).and_then(|columns| self.on_row(&columns)),
+            Message::CommandComplete(_) => {
+                self.awaited.pop_front();
+                Ok(())
+            }
+            Message::ReadyForQuery(body) => return self.on_ready(body.status()),
+            _ => Ok(()),
+        };
+        done.map_or_else(Progress::Failed, |()| Progress::Nothing)
+    }
+
+    fn on_row(&mut self, columns: &[Option<&[u8]>]) -> Result<(), ErrorKind> {
+        match (self.awaited.front(), columns) {
+            (Some(Part::Format), [format]) => match wire::int(*format) {
+                Some(format) if i64::from(format) == i64::from(FORMAT) => self.is_known = true,
+                Some(other) => return Err(ErrorKind::OtherFormat(other)),
+                None => return Err(ErrorKind::UnexpectedReply),
+            },
+            (Some(Part::Time), [clock, pid, started, recovers, _]) => {
+                let clock = wire::long(*clock).and_then(|clock| u64::try_from(clock).ok());
+                self.clock = StoreTime::from_micros(clock.ok_or(ErrorKind::UnexpectedReply)?);
+                let pid = wire::int(*pid).filter(|pid| *pid == self.login_pid);
+                self.backend = pid.zip(wire::long(*started)).map(|(pid, started)| Backend { pid, started });
+                if wire::int(*recovers) != Some(0) {
+                    return Err(ErrorKind::ReadOnly);
+                }
+            }
+            (Some(Part::Told), columns) => {
+                let text = |column: &Option<&[u8]>| String::from_utf8_lossy(column.unwrap_or_default()).into_owned();
+                self.told = columns.iter().map(text).collect();
+            }
+            (Some(Part::Rows), [number, key, value, is_gone]) => {
+                let number = wire::long(*number).and_then(|number| usize::try_from(number).ok()?.checked_sub(1));
+                let range = number.and_then(|number| self.asked.get_mut(number));
+                let (Some((_, rows)), Some(key), Some(value)) = (range, key, value) else {
+                    return Err(ErrorKind::UnexpectedReply);
+                };
+                let is_gone = wire::int(*is_gone) == Some(1);
+                rows.push(Row { key: key.to_vec(), value: value.to_vec(), is_gone });
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The server has carried out all that was sent. `status` tells whether a transaction is open,
+    /// and whether it has failed.
+    fn on_ready(&mut self, status: u8) -> Progress<T> {
+        self.awaited.clear();
+        if self.error.is_some() && status != b'I' && !matches!(self.phase, Phase::Undoing) {
+            self.phase = Phase::Undoing;
+            let mut out = BytesMut::new();
+            wire::query("ROLLBACK", &mut out);
+            return Progress::Send(out);
+        }
+        // The error that was rolled back is still to be judged.
+        let error = self.error.take();
+        match (std::mem::replace(&mut self.phase, Phase::Reading), error) {
+            (_, Some(error)) => self.on_failed(&error),
+            (Phase::Reading, None) => self.run(),
+            (Phase::Committing(result), None) => Progress::Done(result, self.backend),
+            (Phase::Creating | Phase::Undoing, None) => Progress::Send(self.begin()),
+        }
+    }
+
+    /// The transaction has failed and changed nothing.
+    fn on_failed(&mut self, error: &ServerError) -> Progress<T> {
+        let code = error.code.as_str();
+        match ErrorKind::from_server(error) {
+            ErrorKind::NoTables if !std::mem::replace(&mut self.has_created, true) => {
+                self.phase = Phase::Creating;
+                let mut out = BytesMut::new();
+                wire::query(SCHEMA, &mut out);
+                Progress::Send(out)
+            }
+            // Another client makes the tables.
+            _ if self.has_created && IS_MADE.contains(&code) => Progress::Send(self.begin()),
+            // The role may use the tables, if there were any, but not make them.
+            ErrorKind::NoRight(_) if self.has_created => Progress::Failed(ErrorKind::NoTables),
+            // The waiters find out at their heartbeats.
+            _ if code == TOO_MANY_NOTICES && std::mem::take(&mut self.notifies) => Progress::Send(self.begin()),
+            // A crowd waits for the lock, and this client asks again.
+            _ if RETRIED.contains(&code) => Progress::Send(self.begin()),
+            kind => Progress::Failed(kind),
+        }
+    }
+
+    /// Runs the operation over the rows.
+    fn run(&mut self) -> Progress<T> {
+        let mut out = BytesMut::new();
+        if !self.is_known {
+            let namespace = Arc::clone(&self.namespace);
+            let format = i32::try_from(FORMAT).expect("the format is a small number");
+            self.add(NEW_NAMESPACE, &[Param::Text(&namespace), Param::Int(format)], Part::Nothing, &mut out);
+            self.lock_and_read(&mut out);
+            return Progress::Send(out);
+        }
+        for (range, mut rows) in std::mem::take(&mut self.asked) {
+            rows.sort_unstable();
+            self.rows.fetch(range, rows);
+        }
+        self.rows.reset();
+        let ran = Work::new(self.rows.clone(), self.clock, self.task.caller).and_then(|mut work| {
+            (work.told, work.is_pooled) = (self.told.clone(), self.backend.is_none());
+            work.prepare(&self.task.frees)?;
+            Ok(((self.task.run)(&mut work)?, work))
+        });
+        match ran {
+            Err(Stop::Damaged) => Progress::Failed(ErrorKind::Damaged),
+            Err(Stop::Missing(ranges)) => {
+                self.read(ranges, &mut out);
+                Progress::Send(out)
+            }
+            Ok((result, work)) => {
+                let (rows, woken) = work.into_parts();
+                self.commit(&rows, woken.into_iter().map(channel).collect(), &mut out);
+                self.phase = Phase::Committing(result);
+                Progress::Send(out)
+            }
+        }
+    }
+
+    fn commit(&mut self, rows: &Rows, channels: Vec<String>, out: &mut BytesMut) {
+        let namespace = Arc::clone(&self.namespace);
+        if !self.task.only_reads {
+            let (put, removed): (Vec<_>, Vec<_>) = rows.changes().into_iter().partition(|(_, value)| value.is_some());
+            let own = self.task.caller.filter(|_| self.task.channel == Channel::Begins).map(session_key);
+            let backend = |key: &[u8]| self.backend.filter(|_| own.as_deref() == Some(key));
+            if !put.is_empty() {
+                let params = [
+                    Param::Text(&namespace),
+                    Param::Keys(put.iter().map(|(key, _)| *key).collect()),
+                    Param::Keys(put.iter().filter_map(|(_, value)| *value).collect()),
+                    Param::Ints(put.iter().map(|(key, _)| backend(key).map(|backend| backend.pid)).collect()),
+                    Param::Longs(put.iter().map(|(key, _)| backend(key).map(|backend| backend.started)).collect()),
+                ];
+                self.add(PUT, &params, Part::Nothing, out);
+            }
+            if !removed.is_empty() {
+                let params = [Param::Text(&namespace), Param::Keys(removed.into_iter().map(|(key, _)| key).collect())];
+                self.add(DELETE, &params, Part::Nothing, out);
+            }
+            if !channels.is_empty() && self.notifies {
+                let channels = channels.iter().map(String::as_str).collect();
+                self.add(NOTIFY, &[Param::Texts(channels)], Part::Nothing, out);
+            }
+            // Behind a pooler it would stick to the backend of somebody else.
+            let word = match self.task.channel {
+                Channel::Begins => "LISTEN",
+                Channel::Ends => "UNLISTEN",
+                Channel::Stays => "",
+            };
+            if let Some(session) = self.task.caller.filter(|_| !word.is_empty() && self.backend.is_some()) {
+                self.add(&format!("{word} \"{}\"", channel(session)), &[], Part::Nothing, out);
+            }
+        }
+        self.add("COMMIT", &[], Part::Nothing, out);
+        wire::sync(out);
+    }
+}
+
+/// A table or a schema is there, or its making has met another client that makes it.
+const IS_MADE: [&str; 4] = ["23505", "42P06", "42P07", "XX000"];
+const TOO_MANY_NOTICES: &str = "54000";
+/// The wait for the lock has timed out, or the server has chosen this transaction among two.
+const RETRIED: [&str; 3] = ["55P03", "40001", "40P01"];
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,434 @@
+//! Represents the meaning of a store's URL, as the users of libpq know it.
+//!
+//! Nothing here reads the network or the environment. No message quotes a part of a URL that may
+//! belong to a password.
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ClientConfig;
+
+use super::failure::{ErrorKind, SPELLING};
+use super::passfile::{Ignored, PassFile};
+use rlock_store::address::{Form, Parts, decoded, nodes, plain_usage, usage};
+use rlock_store::credentials::Credentials;
+use rlock_store::error::Error;
+use rlock_store::network::order::Order;
+use rlock_store::network::tls::{self, Checks, TlsFiles};
+use rlock_store::node::{Node, PATH, number};
+use rlock_store::percent::encode;
+use rlock_store::secrets::{Password, Secrets};
+
+/// The scheme, for a message about an unknown one.
+pub const SCHEME: &str = "postgres://user@host/database";
+
+const PORT: u16 = 5432;
+/// Where Debian's server has its socket. libpq calls the host there `localhost` in a password file.
+const SOCKETS: &str = "/run/postgresql";
+const OTHER_SOCKETS: [&str; 2] = ["/var/run/postgresql", "/tmp"];
+/// The authorities that libpq trusts, in the home directory.
+const ROOTS: &str = ".postgresql/root.crt";
+
+/// How the URLs look.
+const FORM: Form = Form {
+    scheme: "postgres",
+    port: PORT,
+    options: &[
+        "host",
+        "port",
+        "user",
+        "password",
+        "dbname",
+        "sslmode",
+        "sslrootcert",
+        "sslcert",
+        "sslkey",
+        "channel_binding",
+        "connect_timeout",
+        "target_session_attrs",
+        "application_name",
+    ],
+};
+
+/// Whether a connection is encrypted, and what of it is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
+pub enum SslMode {
+    Disable,
+    Allow,
+    Prefer,
+    Require,
+    VerifyCa,
+    VerifyFull,
+}
+
+const MODES: [(&str, SslMode); 6] = [
+    ("disable", SslMode::Disable),
+    ("allow", SslMode::Allow),
+    ("prefer", SslMode::Prefer),
+    ("require", SslMode::Require),
+    ("verify-ca", SslMode::VerifyCa),
+    ("verify-full", SslMode::VerifyFull),
+];
+
+/// One of the servers of a URL.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// The host, or the socket.
+    pub node: Node,
+    /// The password for the next login.
+    pub credentials: Arc<Credentials>,
+}
+
+/// The meaning of a URL.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Where to look for the server that takes writes, in turn: at least one.
+    pub servers: Vec<Server>,
+    /// The user, once [`complete`](Self::complete) has filled in that of the process.
+    user: Option<String>,
+    database: Option<String>,
+    password: Option<Password>,
+    pub ssl_mode: SslMode,
+    files: TlsFiles,
+    /// Whether the authorities of the system count, whatever file there is.
+    trusts_system: bool,
+    /// The contents of the files, once they are read.
+    pub tls_config: Option<Arc<ClientConfig>>,
+    /// Whether the login must be bound to the TLS connection.
+    pub requires_binding: bool,
+    /// How long to wait for a server.
+    pub connect_timeout: Option<Duration>,
+    /// The name of this client in pg_stat_activity, if the URL has one.
+    application: Option<String>,
+    /// The name otherwise.
+    own_name: String,
+    /// The password file that does not count because others may read it.
+    pub open_passfile: Option<PathBuf>,
+    /// The order in which the addresses of a name are tried.
+    pub order: Arc<Order>,
+}
+
+impl Target {
+    /// Parses a URL; `None` if its scheme belongs to another kind of store.
+    pub fn parse(url: &str) -> Option<Result<Self, Error>> {
+        let (scheme, rest) = url.split_once("://")?;
+        let is_known = ["postgres", "postgresql"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
+        is_known.then(|| Self::read(Parts::split(rest, true, &FORM)?))
+    }
+
+    fn read(mut parts: Parts<'_>) -> Result<Self, Error> {
+        let (user, password) = match parts.userinfo.map(|userinfo| userinfo.split_once(':').unwrap_or((userinfo, ""))) {
+            Some((user, password)) => (Some(decoded(user)?), Some(decoded(password)?)),
+            None => (None, None),
+        };
+        let path = Some(decoded(parts.path)?).filter(|name| !name.is_empty());
+        let nodes = read_nodes(&mut parts)?;
+        let ssl_mode = match parts.take_text("sslmode")? {
+            None => None,
+            Some(text) => {
+                Some(MODES.iter().find(|(name, _)| *name == text).map(|(_, mode)| *mode).ok_or_else(|| {
+                    let names: Vec<_> = MODES.iter().map(|(name, _)| *name).collect();
+                    usage("has an unknown sslmode", &format!("write one of {}", names.join(", ")))
+                })?)
+            }
+        };
+        let ca = parts.take_path("sslrootcert")?;
+        let trusts_system = ca.as_deref() == Some(Path::new("system"));
+        let ssl_mode = match ssl_mode {
+            // So libpq demands it: anybody gets a certificate of these authorities for another
+            // host.
+            Some(mode) if trusts_system && mode != SslMode::VerifyFull => {
+                return Err(usage("has sslrootcert=system with a weaker sslmode", "write sslmode=verify-full"));
+            }
+            None if trusts_system => SslMode::VerifyFull,
+            mode => mode.unwrap_or(SslMode::Prefer),
+        };
+        let identity = match (parts.take_path("sslcert")?, parts.take_path("sslkey")?) {
+            (None, None) => None,
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            _ => return Err(usage("has an sslcert without an sslkey, or the other way round", "give both")),
+        };
+        let requires_binding = match parts.take_text("channel_binding")?.as_deref() {
+            None | Some("prefer" | "disable") => false,
+            Some("require") => true,
+            Some(_) => return Err(usage("has an unknown channel_binding", "write require or prefer")),
+        };
+        match parts.take_text("target_session_attrs")?.as_deref() {
+            None | Some("any" | "read-write" | "primary") => {}
+            Some(_) => {
+                return Err(usage(
+                    "has target_session_attrs for a server that takes no writes",
+                    "leave it out, as rlock always looks for the one that does",
+                ));
+            }
+        }
+        let connect_timeout = match parts.take_text("connect_timeout")? {
+            None => None,
+            // libpq waits for ever at 0, and for two seconds at least.
+            Some(text) => Some(number::<u32>(&text).ok_or_else(|| {
+                usage("has a connect_timeout that is no number of seconds", "write it as in ?connect_timeout=5")
+            })?),
+        };
+        let connect_timeout = connect_timeout.filter(|seconds| *seconds > 0).map(|seconds| seconds.max(2));
+        let user = parts.take_text("user")?.or(user).filter(|user| !user.is_empty());
+        let password = parts.take_text("password")?.or(password).filter(|password| !password.is_empty());
+        Ok(Self {
+            servers: nodes.into_iter().map(|node| Server { node, credentials: Arc::default() }).collect(),
+            user,
+            database: parts.take_text("dbname")?.or(path),
+            password: password.map(|password| Password::new(password.into_bytes())),
+            ssl_mode,
+            files: TlsFiles { ca: ca.filter(|_| !trusts_system), identity, server_name: None },
+            trusts_system,
+            tls_config: None,
+            requires_binding,
+            connect_timeout: connect_timeout.map(|seconds| Duration::from_secs(seconds.into())),
+            application: parts.take_text("application_name")?,
+            own_name: "rlock".to_owned(),
+            open_passfile: None,
+            order: Arc::default(),
+        })
+    }
+
+    /// Makes relative paths of files absolute, so that [`url`](Self::url) works in every directory.
+    pub fn anchor(&mut self, directory: impl FnOnce() -> io::Result<PathBuf>) -> Result<(), Error> {
+        self.files.anchor(directory).map_err(|_| {
+            usage("has a relative path, but the working directory has none", "write absolute paths for sslrootcert")
+        })
+    }
+
+    /// The files that the URL names.
+    pub fn files(&self) -> Vec<&Path> {
+        self.files.paths()
+    }
+
+    /// Fills in what the URL leaves to its surroundings, and reads the files. Blocks while the file
+    /// system does.
+    ///
+    /// # Errors
+    /// A file can't be used.
+    pub fn complete(mut self, secrets: &Secrets, user: String, limit: Duration) -> Result<Self, Error> {
+        self.user.get_or_insert(user);
+        let file = secrets.file().and_then(|file| std::path::absolute(file).ok());
+        let common = match self.password.take() {
+            Some(password) => Some((password, None)),
+            None => secrets.read()?.map(|password| (password, file)),
+        };
+        let libpq = || Some(Password::new(secrets.libpq.password.clone()?.into_vec()));
+        let common = common.or_else(|| libpq().map(|password| (password, None)));
+        let home = secrets.libpq.home.as_deref();
+        if let Some((password, file)) = common {
+            let credentials = Arc::new(Credentials::new(Some(password), file, limit));
+            self.servers.iter_mut().for_each(|server| server.credentials = Arc::clone(&credentials));
+        } else if let Some(path) = secrets.libpq.passfile.clone().or_else(|| Some(home?.join(".pgpass"))) {
+            match PassFile::read(&path) {
+                Ok(file) => self.take_passwords(&file, limit),
+                Err(Ignored::Open) => self.open_passfile = Some(path),
+                Err(Ignored::Unread) => {}
+            }
+        }
+        if !self.trusts_system && self.files.ca.is_none() && self.ssl_mode >= SslMode::Require {
+            self.files.ca = home.map(|home| home.join(ROOTS)).filter(|roots| roots.exists());
+        }
+        let checks = match self.ssl_mode {
+            SslMode::Require if self.files.ca.is_some() => Checks::Authority,
+            SslMode::VerifyCa => Checks::Authority,
+            SslMode::VerifyFull => Checks::All,
+            _ => Checks::Nothing,
+        };
+        if self.ssl_mode != SslMode::Disable
+            && self.servers.iter().any(|server| matches!(server.node, Node::Tcp { .. }))
+        {
+            let config = tls::config(&self.files, checks, &SPELLING);
+            self.tls_config = Some(config.map_err(|error| ErrorKind::Network(error).of(&self.shown()))?);
+        }
+        Ok(self)
+    }
+
+    fn take_passwords(&mut self, file: &PassFile, limit: Duration) {
+        let (user, database) = (self.user().to_owned(), self.database().to_owned());
+        for server in &mut self.servers {
+            let (host, port) = match &server.node {
+                Node::Tcp { host, port } => (host.clone(), port.to_string()),
+                Node::Unix(socket) => {
+                    let (directory, port) = parts_of(socket);
+                    let is_usual = [SOCKETS].iter().chain(&OTHER_SOCKETS).any(|usual| *usual == directory);
+                    (if is_usual { "localhost".to_owned() } else { directory }, port)
+                }
+            };
+            let password = file.find([&host, &port, &database, &user]);
+            server.credentials = Arc::new(Credentials::new(password, None, limit));
+        }
+    }
+
+    /// Names this client by host and process id in pg_stat_activity.
+    pub fn named(self, host: &str, pid: u32) -> Self {
+        Self { own_name: format!("rlock:{host}:{pid}"), ..self }
+    }
+
+    /// The name of this client in pg_stat_activity.
+    pub(crate) fn application(&self) -> &str {
+        self.application.as_deref().unwrap_or(&self.own_name)
+    }
+
+    /// The user as whom to log in.
+    pub fn user(&self) -> &str {
+        self.user.as_deref().unwrap_or_default()
+    }
+
+    /// The database, whose name is the user's unless the URL has one.
+    pub fn database(&self) -> &str {
+        self.database.as_deref().unwrap_or(self.user())
+    }
+
+    /// Whether the URL contains a password, for everybody who sees the URL.
+    pub fn password_in_url(&self) -> bool {
+        self.password.is_some()
+    }
+
+    /// Whether both are reached by the same hosts and ports, and as the same user.
+    pub fn has_same_servers(&self, other: &Self) -> bool {
+        let nodes = |target: &Self| target.servers.iter().map(|server| server.node.clone()).collect::<Vec<_>>();
+        nodes(self) == nodes(other) && self.user == other.user
+    }
+
+    /// The URL of the same store for another process, without passwords.
+    pub fn url(&self) -> String {
+        let user = self.user.as_deref().map(|user| format!("{}@", encode(user.as_bytes(), WORD))).unwrap_or_default();
+        let mut url = self.address(&user);
+        let mut separator = if url.contains('?') { '&' } else { '?' };
+        let mut option = |name: &str, value: &[u8]| {
+            // Writing to a String can't fail.
+            let _ = write!(url, "{separator}{name}={}", encode(value, PATH));
+            separator = '&';
+        };
+        if let Some((name, _)) = MODES.iter().find(|(_, mode)| *mode == self.ssl_mode && *mode != SslMode::Prefer) {
+            option("sslmode", name.as_bytes());
+        }
+        if self.trusts_system {
+            option("sslrootcert", b"system");
+        } else if let Some(ca) = &self.files.ca {
+            option("sslrootcert", ca.as_os_str().as_bytes());
+        }
+        if let Some((certificate, key)) = &self.files.identity {
+            option("sslcert", certificate.as_os_str().as_bytes());
+            option("sslkey", key.as_os_str().as_bytes());
+        }
+        if self.requires_binding {
+            option("channel_binding", b"require");
+        }
+        if let Some(timeout) = self.connect_timeout {
+            option("connect_timeout", timeout.as_secs().to_string().as_bytes());
+        }
+        if let Some(name) = &self.application {
+            option("application_name", name.as_bytes());
+        }
+        url
+    }
+
+    /// The store as messages name it.
+    pub fn shown(&self) -> String {
+        self.address("")
+    }
+
+    /// A server of the store as messages name it.
+    pub fn shown_node(&self, node: &Node) -> String {
+        match node {
+            Node::Tcp { .. } => format!("postgres://{node}"),
+            Node::Unix(_) => format!("postgres://{}", self.address_of_sockets(&[node])),
+        }
+    }
+
+    fn address(&self, user: &str) -> String {
+        let nodes: Vec<_> = self.servers.iter().map(|server| &server.node).collect();
+        if nodes.iter().any(|node| matches!(node, Node::Unix(_))) {
+            return format!("postgres://{user}{}", self.address_of_sockets(&nodes));
+        }
+        let hosts: Vec<_> = nodes.iter().map(ToString::to_string).collect();
+        let database = self.database.as_deref().map(|name| format!("/{}", encode(name.as_bytes(), WORD)));
+        format!("postgres://{user}{}{}", hosts.join(","), database.unwrap_or_default())
+    }
+
+    /// The hosts and ports as options: a directory of a socket has no place before the path.
+    fn address_of_sockets(&self, nodes: &[&Node]) -> String {
+        let (hosts, ports): (Vec<_>, Vec<_>) = nodes
+            .iter()
+            .map(|node| match node {
+                Node::Tcp { host, port } => (host.clone(), port.to_string()),
+                Node::Unix(socket) => parts_of(socket),
+            })
+            .unzip();
+        let database = encode(self.database.as_deref().unwrap_or_default().as_bytes(), WORD);
+        format!("/{database}?host={}&port={}", encode(hosts.join(",").as_bytes(), PATH), ports.join(","))
+    }
+}
+
+/// The directory of a socket and its port.
+fn parts_of(socket: &Path) -> (String, String) {
+    let directory = socket.parent().unwrap_or(socket).to_string_lossy().into_owned();
+    (directory, socket.extension().unwrap_or_default().to_string_lossy().into_owned())
+}
+
+/// The characters of a word in a URL that need no escape, besides letters and digits.
+const WORD: &[u8] = b"-._~";
+
+/// The hosts before the path, or those of the options in their place.
+fn read_nodes(parts: &mut Parts<'_>) -> Result<Vec<Node>, Error> {
+    let bad_port = || usage("has a port that is no number from 1 to 65535", "write it as in ?port=5433");
+    let ports: Vec<u16> = match parts.take_text("port")? {
+        None => Vec::new(),
+        Some(text) => {
+            let port = |text: &str| number(text).filter(|port| *port != 0).ok_or_else(bad_port);
+            text.split(',').map(port).collect::<Result<_, _>>()?
+        }
+    };
+    let hosts = match parts.take_text("host")? {
+        Some(hosts) => hosts.split(',').map(|host| (encode(host.as_bytes(), b"-._:%"), true)).collect(),
+        None => parts.hosts.split(',').map(|host| (host.to_owned(), false)).collect::<Vec<_>>(),
+    };
+    if ports.len() > 1 && ports.len() != hosts.len() {
+        return Err(usage("has another number of ports than of hosts", "give one port, or one for each host"));
+    }
+    let node = |(index, (host, is_option)): (usize, (String, bool))| {
+        let given = ports.get(index).or(ports.first()).copied();
+        let (text, port) = match host.split_once(':') {
+            Some((text, port)) if !is_option && !text.starts_with('[') => (text, Some(port)),
+            _ => (&*host, None),
+        };
+        let directory = decoded(text)?;
+        if directory.is_empty() || directory.starts_with('/') {
+            let directory = if directory.is_empty() { SOCKETS } else { &directory };
+            let port = match port {
+                Some(port) => number(port).filter(|port| *port != 0).ok_or_else(bad_port)?,
+                None => given.unwrap_or(PORT),
+            };
+            return socket(directory, port);
+        }
+        if is_option {
+            // An address of IPv6 has no brackets here.
+            return Ok(Node::Tcp { host: directory, port: given.unwrap_or(PORT) });
+        }
+        let mut found = nodes(&host, given.unwrap_or(PORT), &FORM)?;
+        found.pop().ok_or_else(|| plain_usage("lacks a host"))
+    };
+    hosts.into_iter().enumerate().map(node).collect()
+}
+
+/// The room in the kernel for the path of a socket, without the final NUL.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+fn socket(directory: &str, port: u16) -> Result<Node, Error> {
+    let path = format!("{}/.s.PGSQL.{port}", directory.trim_end_matches('/'));
+    if path.len() > SOCKET_PATH_BYTES_MAX || path.contains('\0') {
+        return Err(usage("has a directory of a socket that the system can't use", "it takes at most 90 bytes"));
+    }
+    Ok(Node::Unix(OsString::from_vec(path.into_bytes()).into()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,311 @@
+//! Runs operations on the table of a namespace, over the rows that a transaction has fetched.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::rows::{Range, Rows, Stop};
+use rlock_model::lease::CLAIM;
+use rlock_model::op::{Op, Outcome, Reply, ResourceListing};
+use rlock_model::records::{Phase, Records as _, Session};
+use rlock_model::request::{self, Place, Request, SessionId};
+use rlock_model::resource::Resource;
+use rlock_model::table::LockTable;
+use rlock_store::engine::{self, Engine};
+use rlock_store::handle::{Grant, Obstruction, Standing};
+use rlock_store::lease_client::{Command, LeaseReply};
+use rlock_store::records::MapRecords;
+use rlock_sys::clock::StoreTime;
+
+/// How many sessions that are due one transaction ends.
+const EXPIRED_MAX: usize = 200;
+/// How many of the first sessions to end every transaction looks at.
+const FIRST_TO_END: usize = 8;
+/// How many nodes of a resource's tree are fetched before the first is asked for.
+const NODES: usize = 64;
+/// How many sessions of a queue are fetched before a release asks for the first.
+const WAITERS: usize = 8;
+
+/// The records of a namespace, whose name is a column of their rows.
+type Records = MapRecords<'static, Rows>;
+
+/// A transaction in progress.
+pub(super) struct Work {
+    table: LockTable<Records>,
+    pub(super) now: StoreTime,
+    /// The server's clock, which `now` never precedes.
+    pub(super) clock: StoreTime,
+    /// The session of this process that has asked.
+    caller: Option<SessionId>,
+    /// The sessions that have to look at the table.
+    woken: BTreeSet<SessionId>,
+    /// What the server has told beside the rows.
+    pub(super) told: Vec<String>,
+    /// Whether a pooler is between this process and the server.
+    pub(super) is_pooled: bool,
+}
+
+fn records(rows: Rows) -> Records {
+    MapRecords::new(rows, "")
+}
+
+/// The key of a session's row.
+pub(super) fn session_key(id: SessionId) -> Vec<u8> {
+    records(Rows::default()).key(b"s", &[&id.0])
+}
+
+/// What nearly every operation on these resources and sessions reads.
+pub(super) fn ranges<'a>(
+    resources: impl IntoIterator<Item = &'a Resource>,
+    sessions: impl IntoIterator<Item = SessionId>,
+) -> Vec<Range> {
+    let records = records(Rows::default());
+    let mut ranges = vec![
+        Range::key(b"c"),
+        Range::key(b"q"),
+        Range::prefix(&records.key(b"e", &[]), FIRST_TO_END),
+        Range::prefix(&records.key(b"f", &[]), 1),
+    ];
+    for name in resources {
+        ranges.push(Range::key(&records.name_key(b"r", name)));
+        ranges.push(Range::key(&records.name_key(b"p", name)));
+        ranges.push(Range::prefix(&records.part_key(b"n", name, &[]), NODES));
+    }
+    ranges.extend(sessions.into_iter().map(|id| Range::key(&session_key(id))));
+    ranges
+}
+
+/// What a listing of these resources reads, or of all if none is named.
+pub(super) fn ranges_of_listing(resources: &[Resource]) -> Vec<Range> {
+    let records = records(Rows::default());
+    let all = |kind| Range::prefix(&records.key(kind, &[]), usize::MAX);
+    let mut ranges = ranges(resources, []);
+    ranges.push(all(b"s"));
+    if resources.is_empty() {
+        ranges.extend([all(b"r"), all(b"n")]);
+    }
+    ranges
+}
+
+/// What the history of these resources reads, or of all if none is named.
+pub(super) fn ranges_of_past(resources: &[Resource]) -> Vec<Range> {
+    let records = records(Rows::default());
+    let all = |prefix: Vec<u8>| Range::prefix(&prefix, usize::MAX);
+    if resources.is_empty() {
+        return vec![Range::key(b"c"), all(records.key(b"p", &[])), all(records.key(b"h", &[]))];
+    }
+    let mut ranges = ranges(resources, []);
+    ranges.extend(resources.iter().map(|name| all(records.part_key(b"h", name, &[]))));
+    ranges
+}
+
+impl Work {
+    /// Begins a transaction at an instant of the server's clock.
+    ///
+    /// # Errors
+    /// See [`Stop`].
+    pub(super) fn new(rows: Rows, clock: StoreTime, caller: Option<SessionId>) -> Result<Self, Stop> {
+        let records = records(rows);
+        // A token is at least the instant of its grant. So tokens rise, whatever the clock does.
+        let now = clock.max(records.clock()?.now + Duration::from_micros(1));
+        let mut table = LockTable::with_claim_lease(records, CLAIM);
+        table.expire_at_most(EXPIRED_MAX);
+        Ok(Self { table, now, clock, caller, woken: BTreeSet::new(), told: Vec::new(), is_pooled: false })
+    }
+
+    /// The rows as the operations have left them, and the sessions to wake.
+    pub(super) fn into_parts(self) -> (Rows, BTreeSet<SessionId>) {
+        (self.table.into_records().map, self.woken)
+    }
+
+    /// The records.
+    pub(super) fn records(&self) -> &Records {
+        self.table.records()
+    }
+
+    /// Demands that these sessions are fetched, all at once.
+    pub(super) fn fetch(&self, sessions: impl IntoIterator<Item = SessionId>) -> Result<(), Stop> {
+        let missing = self.records().map.missing(sessions.into_iter().map(|id| Range::key(&session_key(id))));
+        if missing.is_empty() { Ok(()) } else { Err(Stop::Missing(missing)) }
+    }
+
+    /// Fetches the sessions that are due, and then those at the heads of these queues, before the
+    /// operations ask for one after the other.
+    pub(super) fn prepare(&self, resources: &[Resource]) -> Result<(), Stop> {
+        let mut first = self.records().first_to_end(FIRST_TO_END)?;
+        if first.len() == FIRST_TO_END && first.iter().all(|(expiry, _)| *expiry <= self.now) {
+            first = self.records().first_to_end(EXPIRED_MAX)?;
+        }
+        self.fetch(first.into_iter().filter(|(expiry, _)| *expiry <= self.now).map(|(_, id)| id))?;
+        let mut waiters = Vec::new();
+        for name in resources {
+            waiters.extend(self.table.first_waiters(name, WAITERS)?);
+        }
+        self.fetch(waiters)
+    }
+
+    /// Carries out the command of a waiter or holder, and replies to it.
+    pub(super) fn command(&mut self, command: Command, request: &Request) -> Result<LeaseReply, Stop> {
+        self.drop_due()?;
+        let id = request.session;
+        let reply = match command {
+            Command::Acquire { place, waited } => {
+                let place = (place > 0).then(|| Place { number: place, asked: self.now - waited });
+                if self.records().session(id)?.is_some() {
+                    self.apply(Op::Acquire { request: request.clone(), place })?
+                } else {
+                    if place.is_none() {
+                        self.clear_the_way(request)?;
+                    }
+                    self.ask(id, Op::Acquire { request: request.clone(), place })?
+                }
+            }
+            Command::Subscribe | Command::Renew => self.ask(id, Op::Renew(id))?,
+        };
+        self.answer(reply, request)
+    }
+
+    /// Translates the reply of the table to a session.
+    pub(super) fn answer(&mut self, reply: Reply, request: &Request) -> Result<LeaseReply, Stop> {
+        Ok(match reply {
+            Reply::Granted { lease: Some(lease), tokens, slots, last, is_revoked } => {
+                LeaseReply::Granted { lease, grant: Grant { tokens, slots, last, deadline: None, is_revoked } }
+            }
+            Reply::Waiting => self.place(request)?,
+            Reply::Released(tokens) => LeaseReply::Released(tokens),
+            Reply::KeptUntil(_) => LeaseReply::Kept,
+            Reply::Unknown => LeaseReply::Unknown,
+            reply => {
+                let obstructions = match reply {
+                    Reply::Busy { .. } => self.obstructions(&request.claims)?,
+                    _ => Vec::new(),
+                };
+                engine::standing(reply, obstructions).map_or(LeaseReply::Other, LeaseReply::Over)
+            }
+        })
+    }
+
+    /// The place of a waiter, and when the first lease in its way ends.
+    fn place(&self, request: &Request) -> Result<LeaseReply, Stop> {
+        let Some(session) = self.records().session(request.session)? else { return Ok(LeaseReply::Unknown) };
+        let first = &session.claims[0];
+        let ahead = |rank: rlock_model::index::Rank| !rank.is_held() && rank < first.rank;
+        let ahead = self.table.sessions_of(&first.claim.resource, ahead)?.len();
+        let mut in_the_way = Vec::new();
+        for name in session.resources() {
+            in_the_way.extend(self.table.sessions_of(name, |rank| rank.is_held())?.into_iter().take(WAITERS));
+            in_the_way.extend(self.table.first_waiters(name, 1)?);
+        }
+        self.fetch(in_the_way.iter().copied())?;
+        let mut next: Option<StoreTime> = None;
+        for id in in_the_way {
+            next = next.into_iter().chain(self.records().session(id)?.and_then(|session| session.expiry)).min();
+        }
+        Ok(LeaseReply::Waiting {
+            place: session.place(),
+            position: u32::try_from(ahead).unwrap_or(u32::MAX).saturating_add(1),
+            next: next.map(|next| next - self.now).filter(|next| !next.is_zero()),
+        })
+    }
+
+    fn obstructions(&mut self, claims: &[request::Claim]) -> Result<Vec<Obstruction>, Stop> {
+        let names: Vec<_> = request::resources(claims).into_iter().cloned().collect();
+        Ok(self.list(names)?.into_iter().map(Obstruction::from).collect())
+    }
+
+    /// Lists the holders and waiters of these resources, or of all if none is named.
+    pub(super) fn list(&mut self, resources: Vec<Resource>) -> Result<Vec<ResourceListing>, Stop> {
+        let mut sessions = Vec::new();
+        for name in &resources {
+            sessions.extend(self.table.sessions_of(name, |_| true)?);
+        }
+        self.fetch(sessions)?;
+        // At this instant, no session is due.
+        match self.table.apply(StoreTime::default(), Op::Inspect(resources))?.reply {
+            Reply::Listing(listings) => Ok(listings),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Gives up the place of a waiter, which counts the request as busy. `None` if it was granted
+    /// in the meantime.
+    pub(super) fn give_up(&mut self, request: &Request) -> Result<Option<Standing>, Stop> {
+        self.drop_due()?;
+        let mut reply = self.apply(Op::GiveUp(request.session))?;
+        if reply == Reply::Unknown {
+            // A waiter whose job is done has left the queue already.
+            reply = self.apply(Op::Acquire { request: Request { wait: false, ..request.clone() }, place: None })?;
+        }
+        Ok(match self.answer(reply, request)? {
+            LeaseReply::Over(Standing::Busy { streak, .. }) => {
+                Some(Standing::Busy { obstructions: Vec::new(), streak })
+            }
+            LeaseReply::Over(standing) => Some(standing),
+            _ => None,
+        })
+    }
+
+    /// The sessions with a claim on a resource, with their records.
+    pub(super) fn sessions_of(&self, resource: &Resource) -> Result<Vec<(SessionId, Session)>, Stop> {
+        let ids = self.table.sessions_of(resource, |_| true)?;
+        self.fetch(ids.iter().copied())?;
+        let with_record = |id| Ok(self.records().session(id)?.map(|session| (id, session)));
+        ids.into_iter().filter_map(|id| with_record(id).transpose()).collect()
+    }
+
+    /// Tells a session to look at the table.
+    pub(super) fn wake(&mut self, session: SessionId) {
+        self.woken.insert(session);
+    }
+
+    /// Whether a session waits, or was granted its request and has not claimed it, and its
+    /// connection is gone. A holder lives by its lease.
+    fn is_gone(&self, id: SessionId) -> Result<bool, Stop> {
+        let phase = self.records().session(id)?.map(|session| session.phase);
+        let may_be = matches!(phase, Some(Phase::Waiting | Phase::Granted)) && self.caller != Some(id);
+        Ok(may_be && self.records().map.is_gone(&session_key(id)))
+    }
+}
+
+impl Engine for Work {
+    type Records = Records;
+    type Error = Stop;
+
+    fn table(&self) -> &LockTable<Records> {
+        &self.table
+    }
+
+    fn step(&mut self, op: Op) -> Result<Outcome, Stop> {
+        self.table.apply(self.now, op)
+    }
+
+    fn tell(&mut self, session: SessionId) -> Result<Option<Op>, Stop> {
+        if self.is_gone(session)? {
+            return Ok(Some(Op::Reap { session, ended: None }));
+        }
+        if self.caller != Some(session) {
+            self.woken.insert(session);
+        }
+        Ok(None)
+    }
+
+    fn drop_due(&mut self) -> Result<(), Stop> {
+        if self.records().due(self.now)?.is_some() {
+            self.apply(Op::Expire)?;
+        }
+        Ok(())
+    }
+
+    fn remove_gone(&mut self, suspects: &[SessionId]) -> Result<bool, Stop> {
+        // A long queue is looked at from its head, and the next request goes on.
+        let suspects = &suspects[..suspects.len().min(4 * WAITERS)];
+        self.fetch(suspects.iter().copied())?;
+        let mut found = false;
+        for session in suspects {
+            if self.is_gone(*session)? {
+                self.apply(Op::Reap { session: *session, ended: None })?;
+                found = true;
+            }
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,495 @@
+//! Tests a request in each of its states, event by event.
+
+use super::super::testing::*;
+use super::*;
+use rlock_model::request::Terms;
+use rlock_store::handle::Released;
+use rlock_store::network::{NetworkError, Stage};
+
+fn begin(url: &str, replicas: u32) -> HoldConversation {
+    let replicas = Replicas { count: replicas, on_disk: false };
+    HoldConversation::new(exchange(url), request(), replicas, CONNECT_TIMEOUT, START).unwrap()
+}
+
+fn locating(url: &str) -> HoldConversation {
+    let mut conversation = begin(url, 0);
+    assert_eq!(at(&mut conversation, START), "open 0, acquire");
+    conversation
+}
+
+fn asking(url: &str) -> HoldConversation {
+    let mut conversation = locating(url);
+    assert_eq!(after(&mut conversation, Event::Connecting(node(1)), START), "");
+    conversation
+}
+
+fn waiting(url: &str) -> HoldConversation {
+    let mut conversation = asking(url);
+    assert_eq!(after(&mut conversation, reply(&["waiting", "40", "1", "0"]), START), "subscribe, renew");
+    conversation
+}
+
+fn held(url: &str) -> HoldConversation {
+    let mut conversation = asking(url);
+    assert_eq!(after(&mut conversation, granted(), START), "");
+    conversation
+}
+
+fn renewing(url: &str) -> HoldConversation {
+    let mut conversation = held(url);
+    assert_eq!(at(&mut conversation, START + TTL / 3), "subscribe, renew");
+    conversation
+}
+
+fn standing(conversation: &HoldConversation) -> String {
+    match conversation.standing() {
+        Ok(Standing::Granted(_)) => "granted".to_owned(),
+        Ok(standing) => format!("{standing:?}").to_lowercase(),
+        Err(_) => "failed".to_owned(),
+    }
+}
+
+/// The actions and the standing.
+type Expected = (&'static str, &'static str);
+
+/// The columns are asking, waiting, holding, and holding with a renewal in flight. Each cell has
+/// the immediate actions and the standing.
+#[test]
+fn actions_and_standing_after_each_event_in_each_state() {
+    let states: [fn(&str) -> HoldConversation; 4] = [asking, waiting, held, renewing];
+    let start = |state: usize| if state == 3 { START + TTL / 3 } else { START };
+    let (acquire, renew) = ("close, open 1, acquire", "close, open 1, subscribe, renew");
+    let (to_acquire, to_renew) = ("close, open h:2, acquire", "close, open h:2, subscribe, renew");
+    let rows: Vec<(&str, Make, [Expected; 4])> = vec![
+        ("message", message, [("", "asking"), ("", "waiting"), ("renew", "granted"), ("", "granted")]),
+        (
+            "passing failure",
+            || failed(ErrorKind::Loading),
+            [(acquire, "asking"), (renew, "waiting"), (renew, "granted"), (renew, "granted")],
+        ),
+        (
+            "lasting failure",
+            || failed(ErrorKind::NoPassword),
+            [("", "failed"), ("", "failed"), (renew, "granted"), (renew, "granted")],
+        ),
+        (
+            "server in another place",
+            || failed(ErrorKind::ReadOnly),
+            [(acquire, "asking"), (renew, "waiting"), (renew, "granted"), (renew, "granted")],
+        ),
+        ("timeout", timed_out, [(acquire, "asking"), (renew, "waiting"), (renew, "granted"), (renew, "granted")]),
+        (
+            "subscription refused",
+            || subscribe_failed("NOPERM channel"),
+            [("", "failed"), ("", "failed"), ("", "granted"), ("", "granted")],
+        ),
+        (
+            "subscription elsewhere",
+            || subscribe_failed("MOVED 1 :2"),
+            [(to_acquire, "asking"), (to_renew, "waiting"), ("", "granted"), ("", "granted")],
+        ),
+        (
+            "source wanted",
+            || error_reply("NOSCRIPT x"),
+            [
+                ("acquire source", "asking"),
+                ("renew source", "waiting"),
+                (renew, "granted"),
+                ("renew source", "granted"),
+            ],
+        ),
+        (
+            "redirect",
+            || error_reply("MOVED 1 :2"),
+            [(to_acquire, "asking"), (to_renew, "waiting"), (renew, "granted"), (to_renew, "granted")],
+        ),
+        (
+            "keys on their way",
+            || error_reply("TRYAGAIN x"),
+            [
+                ("", "asking"),
+                ("", "waiting"),
+                (renew, "granted"),
+                ("renew alone, renew alone, renew alone, renew alone", "granted"),
+            ],
+        ),
+        (
+            "more resources needed",
+            || reply(&["need", "c"]),
+            [("acquire", "asking"), ("renew", "waiting"), (renew, "granted"), ("renew", "granted")],
+        ),
+        ("grant", granted, [("", "granted"), ("", "granted"), (renew, "granted"), ("", "granted")]),
+        (
+            "unknown session",
+            || reply(&["unknown"]),
+            [("", "failed"), ("acquire", "waiting"), (renew, "granted"), ("", "lost")],
+        ),
+        (
+            "unexpected reply",
+            || reply(&["done"]),
+            [("", "failed"), ("", "failed"), (renew, "granted"), (renew, "granted")],
+        ),
+        (
+            "late reply",
+            || Event::Aside(Ok(Value::Nil)),
+            [("", "asking"), ("", "waiting"), ("", "granted"), ("", "granted")],
+        ),
+    ];
+    for (event_name, event, expected) in rows {
+        for (state, (actions, expected)) in expected.into_iter().enumerate() {
+            let mut conversation = states[state](CLUSTER);
+            let actual = after(&mut conversation, event(), start(state));
+            let actual = (actual, standing(&conversation));
+            assert_eq!(actual, (actions.to_owned(), expected.to_owned()), "{event_name} in state {state}");
+        }
+    }
+}
+
+/// The columns are a lookup in progress, and a connection over which the request was sent.
+#[test]
+fn release_of_an_unanswered_request_is_sent_if_the_request_may_have_left() {
+    let states: [fn(&str) -> HoldConversation; 2] = [locating, asking];
+    let rows: Vec<(&str, Option<Make>, [bool; 2])> = vec![
+        ("no event", None, [false, true]),
+        ("closed connection", Some(|| failed(ErrorKind::Network(NetworkError::Closed(Stage::Used)))), [false, true]),
+        ("refused connection", Some(|| failed(ErrorKind::Network(NetworkError::Refused))), [false, false]),
+        ("rejected login", Some(|| failed(ErrorKind::WrongPassword)), [false, true]),
+        ("busy", Some(busy), [false, false]),
+        ("error reply", Some(|| error_reply("NOPERM x")), [false, false]),
+    ];
+    for (event_name, event, expected) in rows {
+        for (state, expected) in expected.into_iter().enumerate() {
+            let is_reply = matches!(event.map(|event| event()), Some(Event::Reply(_)));
+            if state == 0 && is_reply {
+                continue;
+            }
+            let mut conversation = states[state](SINGLE);
+            if let Some(event) = event {
+                conversation.on(event(), START);
+            }
+            assert_eq!(conversation.release(None, START).is_some(), expected, "{event_name} in state {state}");
+        }
+    }
+}
+
+#[test]
+fn unanswered_request_fails_in_time_for_its_release() {
+    let mut conversation = asking(SINGLE);
+    let until = START + CONNECT_TIMEOUT / 10 * 9;
+    assert_eq!(conversation.timeout(), Some(until));
+    assert_eq!(at(&mut conversation, until), "report timeout");
+    assert_eq!(after(&mut conversation, timed_out(), until), "");
+    assert_eq!(standing(&conversation), "failed");
+    assert!(conversation.is_over() && conversation.timeout().is_none());
+    let release = conversation.release(None, until).unwrap();
+    assert!(release.question.timeout().is_some_and(|at| at <= START + CONNECT_TIMEOUT));
+}
+
+/// A server with an address counts as connecting before it refuses the connection.
+#[test]
+fn absent_server_is_tried_again_until_the_limit_and_then_told() {
+    for has_address in [false, true] {
+        let mut conversation = locating(SINGLE);
+        let refuse = |conversation: &mut HoldConversation, now| {
+            if has_address {
+                conversation.on(Event::Connecting(node(1)), now);
+            }
+            conversation.on(failed(ErrorKind::Network(NetworkError::Refused)), now);
+        };
+        let mut now = START;
+        while now < START + CONNECT_TIMEOUT / 2 {
+            refuse(&mut conversation, now);
+            assert_eq!(standing(&conversation), "asking");
+            now = conversation.timeout().unwrap();
+            at(&mut conversation, now);
+        }
+        conversation.on(timed_out(), START + CONNECT_TIMEOUT);
+        assert!(conversation.standing().is_err_and(|error| error.to_string().contains("refused")));
+        assert!(conversation.release(None, now).is_none(), "nobody has the request");
+    }
+}
+
+#[test]
+fn sentinels_are_asked_again_at_each_renewal_and_sign_of_life() {
+    // The search for the server has just asked them.
+    let mut waiter = waiting(SENTINELS);
+    after(&mut waiter, reply(&["waiting", "40", "1", "0"]), START);
+    let sign_of_life = START + terms().heartbeat / 3;
+    assert_eq!(at(&mut waiter, sign_of_life), "check the master for 500ms, renew");
+    // A message soon after the last question is no reason for another one.
+    let soon = sign_of_life + Duration::from_millis(100);
+    after(&mut waiter, reply(&["waiting", "40", "1", "0"]), soon);
+    assert_eq!(after(&mut waiter, message(), soon), "renew");
+
+    let mut holder = held(SENTINELS);
+    assert_eq!(at(&mut holder, START + TTL / 3), "subscribe, check the master for 500ms, renew");
+    let later = START + TTL / 3 + Duration::from_secs(1);
+    assert_eq!(after(&mut holder, failed(ErrorKind::NotTheMaster), later), "close, open after h:1, subscribe, renew");
+    assert_eq!(standing(&holder), "granted");
+}
+
+/// After a planned failover, the old primary would take the release for some seconds.
+#[test]
+fn release_goes_to_the_primary_that_the_sentinels_name() {
+    let mut holder = held(SENTINELS);
+    let soon = START + Duration::from_millis(499);
+    assert_eq!(at(&mut holder.release(None, soon).unwrap().question, soon), "check the replicas, release");
+
+    let mut holder = held(SENTINELS);
+    let now = START + Duration::from_millis(500);
+    let mut release = holder.release(None, now).unwrap();
+    assert_eq!(at(&mut release.question, now), "check the master for 500ms, check the replicas, release");
+    assert_eq!(after(&mut release.question, failed(ErrorKind::NotTheMaster), now), "close");
+    let again = release.question.timeout().unwrap();
+    assert_eq!(at(&mut release.question, again), "open after h:1, release");
+    after(&mut release.question, reply(&["unknown"]), again);
+    assert_eq!(release.result(again).unwrap(), Released::Lost, "the old primary has got nothing");
+}
+
+/// Its place is worth no wait for the Sentinels, and then for the server.
+#[test]
+fn waiter_that_leaves_asks_for_no_replicas() {
+    let mut waiter = waiting(SENTINELS);
+    let now = START + Duration::from_secs(1);
+    assert_eq!(at(&mut waiter.give_up(now).question, now), "check the master for 500ms, give up");
+}
+
+/// The release waits behind the question for the replicas. Made at both primaries, it would let
+/// both grant the lock to others.
+#[test]
+fn release_leaves_a_primary_that_has_lost_a_replica() {
+    let mut holder = held(SENTINELS);
+    let mut release = holder.release(None, START).unwrap();
+    assert_eq!(at(&mut release.question, START), "check the replicas, release");
+    assert_eq!(after(&mut release.question, failed(ErrorKind::LostReplica), START), "close");
+    let again = release.question.timeout().unwrap();
+    assert_eq!(at(&mut release.question, again), "open after h:1, release");
+    after(&mut release.question, reply(&["unknown"]), again);
+    assert_eq!(release.result(again).unwrap(), Released::Lost, "the old primary has got nothing");
+}
+
+/// The other half is for the reply itself, which has a sixth of the lease.
+#[test]
+fn sentinels_have_half_of_the_time_for_a_reply() {
+    let ttl = Duration::from_secs(2);
+    let request = Request { terms: Some(Terms { ttl, ..terms() }), ..request() };
+    let mut holder =
+        HoldConversation::new(exchange(SENTINELS), request, Replicas::default(), CONNECT_TIMEOUT, START).unwrap();
+    at(&mut holder, START);
+    after(&mut holder, Event::Connecting(node(1)), START);
+    after(&mut holder, reply(&["granted", "2000000", "7", "8"]), START);
+    let actions = at(&mut holder, START + Duration::from_secs(1));
+    assert!(actions.contains(&format!("check the master for {:?}", ttl / 12)), "{actions}");
+}
+
+#[test]
+fn silent_server_is_left_after_a_sixth_of_the_lease() {
+    let mut conversation = renewing(SINGLE);
+    let sent = START + TTL / 3;
+    let limit = sent + (TTL / 6).min(CONNECT_TIMEOUT);
+    assert_eq!(conversation.timeout(), Some(limit));
+    assert_eq!(at(&mut conversation, limit), "report timeout");
+    assert_eq!(after(&mut conversation, timed_out(), limit), "close, open 1, subscribe, renew");
+    assert_eq!(standing(&conversation), "granted");
+}
+
+#[test]
+fn backoff_grows_with_each_failure_and_ends_with_an_answer() {
+    let mut conversation = held(SINGLE);
+    let mut pauses = Vec::new();
+    let mut now = START;
+    for _ in 0..4 {
+        conversation.on(failed(ErrorKind::Network(NetworkError::Refused)), now);
+        let at_next = conversation.timeout().unwrap();
+        pauses.push(at_next - now);
+        now = at_next;
+        at(&mut conversation, now);
+    }
+    assert_grow(&pauses);
+    conversation.on(Event::Connecting(node(1)), now);
+    conversation.on(granted(), now);
+    assert!(conversation.exchange.outage().is_none());
+    conversation.on(failed(ErrorKind::Network(NetworkError::Refused)), now);
+    assert_eq!(conversation.timeout(), Some(now), "the first failure has no pause");
+}
+
+/// A replica that was the primary answers that it knows no session, and then refuses the request.
+#[test]
+fn backoff_grows_while_a_replica_knows_no_session_and_refuses_the_request() {
+    let mut conversation = waiting(SINGLE);
+    let mut pauses = Vec::new();
+    let mut now = START;
+    for attempt in 0..4 {
+        assert_eq!(after(&mut conversation, reply(&["unknown"]), now), "acquire", "{attempt}");
+        conversation.on(error_reply("READONLY You can't write against a read only replica."), now);
+        let at_next = conversation.timeout().unwrap();
+        pauses.push(at_next - now);
+        now = at_next;
+        at(&mut conversation, now);
+        conversation.on(Event::Connecting(node(1)), now);
+    }
+    assert_grow(&pauses);
+    after(&mut conversation, reply(&["waiting", "40", "1", "0"]), now);
+    assert!(conversation.exchange.outage().is_none());
+}
+
+#[test]
+fn only_one_renewal_is_in_flight() {
+    let mut conversation = waiting(SINGLE);
+    for _ in 0..2 {
+        assert_eq!(after(&mut conversation, message(), START), "");
+    }
+    after(&mut conversation, reply(&["waiting", "40", "1", "0"]), START);
+    assert_eq!(after(&mut conversation, message(), START), "renew");
+}
+
+#[test]
+fn renewal_after_a_message_replaces_a_delayed_one() {
+    let mut conversation = waiting(CLUSTER);
+    assert_eq!(after(&mut conversation, error_reply("TRYAGAIN x"), START), "");
+    assert_eq!(after(&mut conversation, message(), START), "renew");
+    assert_eq!(after(&mut conversation, granted(), START), "");
+    assert_eq!(at(&mut conversation, START + Duration::from_millis(20)), "");
+}
+
+/// Sessions that died beside the holder belong to that one renewal only.
+#[test]
+fn renewal_names_no_resource_that_an_earlier_one_needed() {
+    let mut conversation = held(SINGLE);
+    let mut words = |event: Option<Event>, now| {
+        event.into_iter().for_each(|event| conversation.on(event, now));
+        conversation.tick(now);
+        let mut actions = std::iter::from_fn(|| conversation.next_action());
+        let sent = actions.find_map(|action| if let Action::Send(command) = action { Some(command) } else { None });
+        actions.for_each(drop);
+        sent.map(|command| command.args_iter().count())
+    };
+    let (first, second) = (START + TTL / 3, START + TTL / 3 * 2);
+    let own = words(None, first);
+    assert!(words(Some(reply(&["need", "{t}c"])), first) > own);
+    assert_eq!(words(Some(granted()), first), None);
+    assert_eq!(words(None, second), own);
+}
+
+/// The renewals of both keys that may have the lease on a resource.
+fn both_keys_of(resources: usize) -> String {
+    vec!["renew alone"; 2 * resources].join(", ")
+}
+
+/// Each resource is renewed where its key is. The lease counts from the first renewal.
+#[test]
+fn lease_on_a_migrating_slot_is_renewed_piece_by_piece() {
+    let mut conversation = renewing(CLUSTER);
+    let sent = START + TTL / 3;
+    assert_eq!(after(&mut conversation, error_reply("TRYAGAIN x"), sent), both_keys_of(2));
+    for answer in [&["unknown"][..], &["renewed", "30000000"], &["unknown"]] {
+        assert_eq!(after(&mut conversation, reply(answer), sent), "");
+    }
+    let later = sent + Duration::from_secs(1);
+    let reopened = "close, open h:2 asking, subscribe, renew";
+    assert_eq!(after(&mut conversation, error_reply("ASK 1 :2"), later), reopened);
+    conversation.on(Event::Connecting(node(2)), later);
+    assert_eq!(after(&mut conversation, error_reply("TRYAGAIN x"), later), both_keys_of(1));
+    assert_eq!(after(&mut conversation, reply(&["unknown"]), later), "");
+    assert_eq!(after(&mut conversation, reply(&["renewed", "30000000"]), later), "");
+    let Ok(Standing::Granted(grant)) = conversation.standing() else { panic!("still held") };
+    assert_eq!(grant.deadline, Some(rlock_model::lease::Lease::new(TTL).deadline(sent)));
+}
+
+#[test]
+fn piece_that_no_node_has_is_retried_on_a_fresh_connection() {
+    let mut conversation = renewing(CLUSTER);
+    let sent = START + TTL / 3;
+    after(&mut conversation, error_reply("TRYAGAIN x"), sent);
+    for _ in 0..3 {
+        assert_eq!(after(&mut conversation, reply(&["unknown"]), sent), "");
+    }
+    assert_eq!(after(&mut conversation, error_reply("TRYAGAIN x"), sent), "close, open 1, subscribe, renew");
+    assert_eq!(standing(&conversation), "granted", "unknown on one node proves nothing");
+}
+
+#[test]
+fn grant_without_enough_replicas_is_unavailable() {
+    let mut conversation = begin(SINGLE, 2);
+    at(&mut conversation, START);
+    conversation.on(Event::Connecting(node(1)), START);
+    assert_eq!(after(&mut conversation, granted(), START), "WAIT");
+    assert_eq!(standing(&conversation), "asking");
+    conversation.on(Event::Reply(Ok(Value::Int(1))), START);
+    let error = conversation.standing().unwrap_err().to_string();
+    assert!(error.starts_with("'redis://h:1': 1 of 2 replicas have the lock"), "{error}");
+    assert!(conversation.release(None, START).is_some());
+}
+
+/// The release of the place drops the reply of the replicas. Without another WAIT, nothing would
+/// end the claim before its limit.
+#[test]
+fn grant_that_waits_for_replicas_at_the_end_of_the_wait_is_claimed_with_another_wait() {
+    let mut conversation = begin(SINGLE, 1);
+    at(&mut conversation, START);
+    conversation.on(Event::Connecting(node(1)), START);
+    after(&mut conversation, reply(&["waiting", "40", "1", "0"]), START);
+    assert_eq!(after(&mut conversation, granted(), START), "WAIT");
+    let mut giving_up = conversation.give_up(START);
+    assert_eq!(at(&mut giving_up.question, START), "give up");
+    giving_up.question.on(Event::Reply(Ok(Value::Int(1))), START);
+    assert_eq!(after(&mut giving_up.question, granted(), START), "");
+    assert!(matches!(giving_up.reply(), Ok(ScriptReply::Granted { .. })));
+    let mut claiming = conversation.claim(START);
+    assert_eq!(at(&mut claiming, START), "renew");
+    assert_eq!(after(&mut claiming, granted(), START), "WAIT");
+    assert!(!claiming.is_over() && claiming.timeout() > Some(START));
+    claiming.on(Event::Reply(Ok(Value::Int(1))), START);
+    assert!(claiming.is_over());
+    assert_eq!(standing(&conversation), "granted");
+}
+
+/// A renewal over a new connection states what is left of a kept hold.
+#[test]
+fn grant_is_lost_if_its_lease_ends_before_the_replicas_have_it() {
+    let mut conversation = begin(SINGLE, 1);
+    at(&mut conversation, START);
+    conversation.on(Event::Connecting(node(1)), START);
+    assert_eq!(after(&mut conversation, granted(), START), "WAIT");
+    let broken = failed(ErrorKind::Network(NetworkError::Closed(Stage::Used)));
+    assert_eq!(after(&mut conversation, broken, START), "close, open 1, subscribe, renew");
+    conversation.on(Event::Connecting(node(1)), START);
+    assert_eq!(after(&mut conversation, reply(&["granted", "30", "7", "8"]), START), "WAIT");
+    assert_eq!(standing(&conversation), "asking");
+    assert_eq!(at(&mut conversation, START + Duration::from_micros(30)), "");
+    assert_eq!(standing(&conversation), "lost");
+    assert!(conversation.release(None, START).is_some());
+}
+
+#[test]
+fn waiter_on_a_migrating_slot_is_not_out_of_reach() {
+    let mut conversation = waiting(CLUSTER);
+    assert_eq!(after(&mut conversation, error_reply("TRYAGAIN x"), START), "");
+    assert!(conversation.exchange.outage().is_none());
+    assert_eq!(at(&mut conversation, START + Duration::from_millis(20)), "renew");
+}
+
+#[test]
+fn request_in_a_slot_that_migrates_for_too_long_fails_with_the_migration() {
+    let mut conversation = asking(CLUSTER);
+    let mut now = START;
+    while standing(&conversation) == "asking" {
+        after(&mut conversation, error_reply("TRYAGAIN x"), now);
+        now = conversation.timeout().unwrap();
+        if at(&mut conversation, now) == "report timeout" {
+            conversation.on(timed_out(), now);
+        }
+    }
+    assert_eq!(conversation.failure().map(Failure::kind), Some(&ErrorKind::Migrating));
+}
+
+/// A waiter looks at the holders while its grant may come, and then has to claim it in time.
+#[test]
+fn look_at_the_holders_takes_at_most_a_quarter_of_the_ttl() {
+    for (ttl, limit) in [(1_000, 250), (2_000, 500), (30_000, 1_000)] {
+        let terms = rlock_model::lease::Lease::new(Duration::from_millis(ttl)).terms();
+        let request = Request { terms: Some(terms), ..request() };
+        let hold = HoldConversation::new(exchange(SINGLE), request, Replicas::default(), CONNECT_TIMEOUT, START);
+        assert_eq!(hold.unwrap().inspect_limit(), Duration::from_millis(limit), "{ttl} ms");
+    }
+}

@@ -1,0 +1,170 @@
+//! Writes the holders and waiters of resources, and their changes, as JSON.
+
+use std::collections::HashMap;
+use std::slice;
+
+use serde_json::{Value, json};
+
+use crate::changes::{Change, What};
+use crate::messages;
+use rlock_model::mode::Mode;
+use rlock_model::op::{HolderListing, ResourceListing, WaiterListing};
+use rlock_model::past::{Remembered, Streak};
+use rlock_model::records::Revocation;
+use rlock_model::request::Process;
+use rlock_model::span::Span;
+use rlock_store::Inspection;
+use rlock_sys::clock::StoreTime;
+use rlock_words as words;
+
+/// The listing of `rlock inspect --json` for the store at this URL, on one line. `remembered` has
+/// the pasts of the listed resources, as far as there are any.
+///
+/// Each resource is written before the next one becomes a [`Value`], because many values take ten
+/// times the memory of their text.
+pub fn as_text(store: &str, inspection: &Inspection, remembered: &[Remembered]) -> String {
+    let pasts: HashMap<_, _> = remembered.iter().map(|past| (&past.name, past)).collect();
+    let Inspection { now, resources, .. } = inspection;
+    let holder = |holder: &HolderListing| {
+        let mut value = claim(holder.mode, &holder.span, holder.slots, holder.count);
+        add_process(&mut value, &holder.process, holder.since);
+        value["session"] = json!(holder.session.to_string());
+        value["token"] = json!(holder.token);
+        value["expires_in_ms"] =
+            json!(holder.expiry.map(|expiry| u64::try_from((expiry - *now).as_millis()).unwrap_or(u64::MAX)));
+        value["kept"] = json!(holder.kept);
+        value["revoked"] = holder.revoked.as_ref().map_or(Value::Null, |Revocation { at, by }| {
+            let mut revoked = json!({});
+            add_process(&mut revoked, by, *at);
+            revoked
+        });
+        if let Some(gate) = &holder.gate {
+            value["gate"] = json!(gate);
+        }
+        if holder.kept {
+            value["kept_until"] = json!(messages::kept_until(holder).map(messages::time));
+        }
+        value
+    };
+    let waiter = |waiter: &WaiterListing| {
+        let mut value = claim(waiter.mode, &waiter.span, waiter.slots, waiter.count);
+        add_process(&mut value, &waiter.process, waiter.since);
+        value["session"] = json!(waiter.session.to_string());
+        value["position"] = json!(waiter.position);
+        value
+    };
+    let resource = |listing: &ResourceListing| {
+        let mut value = json!({
+            "name": listing.name.as_str(),
+            "holders": listing.holders.iter().map(holder).collect::<Vec<_>>(),
+            "waiters": listing.waiters.iter().map(waiter).collect::<Vec<_>>(),
+        });
+        let past = pasts.get(&listing.name).map_or(&[][..], |past| slice::from_ref(*past));
+        let skips = streaks(listing, past, *now);
+        if !skips.is_empty() {
+            value["skips"] = skips.into_iter().map(|(job, streak)| skip(job, streak)).collect();
+        }
+        value
+    };
+    let mut text = String::from(r#"{"resources":["#);
+    for listing in resources {
+        if !text.ends_with('[') {
+            text.push(',');
+        }
+        text.push_str(&words::json(&resource(listing)));
+    }
+    text + r#"],"store":"# + &words::json(&json!(store)) + "}"
+}
+
+/// A change as `rlock inspect --watch --json` tells it, on one line.
+pub fn change_as_json(change: &Change) -> Value {
+    let request = change.request.as_ref();
+    let process = request.map(|request| &request.process);
+    let claims = request.map(|request| {
+        let claims = request.claims.iter();
+        claims.map(|(its, count)| claim(its.mode, &its.span, its.slots, *count)).collect::<Vec<_>>()
+    });
+    let ending = change.ending.map(|ending| ending.to_string());
+    let (word, number) = ending.as_deref().map_or((None, None), |text| match text.split_once(' ') {
+        Some((word, number)) => (Some(word), number.parse::<u8>().ok()),
+        None => (Some(text), None),
+    });
+    let count = if let What::Missed(count) = change.what { Some(count) } else { None };
+    json!({
+        "event": change.what.as_str(),
+        "count": count,
+        "at": messages::time(change.at),
+        "resource": change.resource.as_str(),
+        "session": request.and_then(|request| request.session).map(|session| session.to_string()),
+        "claims": claims,
+        "token": request.and_then(|request| request.token),
+        "outcome": word,
+        "exit": number.filter(|_| word == Some("exit")),
+        "signal": number.filter(|_| word == Some("signal")),
+        "host": process.map(|process| &process.host),
+        "pid": process.map(|process| process.pid),
+        "user": process.map(|process| &process.user),
+        "command": process.map(|process| &process.command),
+        "owner": process.map(|process| &process.owner),
+        "reason": process.map(|process| &process.reason),
+        "by": change.by.as_ref().map(process_as_json),
+    })
+}
+
+/// The skips in a row of the jobs of a resource, by the names of the jobs.
+pub fn streaks<'r>(
+    listing: &ResourceListing,
+    remembered: &'r [Remembered],
+    now: StoreTime,
+) -> Vec<(&'r str, &'r Streak)> {
+    let pasts = remembered.iter().filter(|past| past.name == listing.name).map(|remembered| &remembered.past);
+    pasts
+        .flat_map(|past| past.jobs.keys().filter_map(move |job| Some((job.as_str(), past.streak(now, job)?))))
+        .collect()
+}
+
+fn skip(job: &str, streak: &Streak) -> Value {
+    json!({
+        "job": job,
+        "command": streak.command,
+        "count": streak.count,
+        "since": messages::time(streak.since),
+        "last": messages::time(streak.last),
+    })
+}
+
+/// A span: null for the whole, or an interval with its ends as text, and with its path if it is
+/// that of a path.
+pub fn span(span: &Span) -> Value {
+    let Some(interval) = span.as_interval() else { return Value::Null };
+    let mut value = json!({
+        "lo": interval.lo().text(),
+        "hi": interval.hi().text(),
+        "lo_open": interval.lo_open(),
+        "hi_open": interval.hi_open(),
+    });
+    if let Some(path) = span.as_path() {
+        value["path"] = json!(path);
+    }
+    value
+}
+
+/// A claim, which takes so many of the slots if it is on slots.
+pub fn claim(mode: Mode, span: &Span, slots: Option<u32>, count: usize) -> Value {
+    json!({ "mode": mode.as_str(), "span": self::span(span), "slots": slots, "count": slots.map(|_| count) })
+}
+
+fn process_as_json(process: &Process) -> Value {
+    let Process { host, pid, user, command, owner, reason, .. } = process;
+    json!({ "host": host, "pid": pid, "user": user, "command": command, "owner": owner, "reason": reason })
+}
+
+fn add_process(value: &mut Value, process: &Process, since: StoreTime) {
+    value["host"] = json!(process.host);
+    value["pid"] = json!(process.pid);
+    value["user"] = json!(process.user);
+    value["command"] = json!(process.command);
+    value["owner"] = json!(process.owner);
+    value["reason"] = json!(process.reason);
+    value["since"] = json!(messages::time(since));
+}

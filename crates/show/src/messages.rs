@@ -1,0 +1,786 @@
+//! Writes the messages about requests, holders and waiters, one line each.
+//!
+//! `arguments::usage` has the text of mistakes on the command line. The text of a store's own
+//! failure comes with [`rlock_store::Error`].
+
+use std::collections::{HashMap, HashSet};
+use std::error::Error;
+use std::fmt::{self, Display, Formatter};
+use std::iter::repeat_n;
+use std::time::{Duration, UNIX_EPOCH};
+
+use crate::turn::Runs;
+use rlock_model::conflict::may_block;
+use rlock_model::deadlock::{Deadlock, Link, Reading};
+use rlock_model::kept::EVER;
+use rlock_model::mode::{Mode, Nesting};
+use rlock_model::op::{HolderListing, WaiterListing};
+use rlock_model::past::Streak;
+use rlock_model::records::Session;
+use rlock_model::request::{self, Claim, Process, SessionId, resources};
+use rlock_model::resource::Resource;
+use rlock_model::span::Span;
+use rlock_model::text::shortened;
+use rlock_store::Obstruction;
+use rlock_sys::clock::StoreTime;
+use rlock_words::{self as words, reason, shell_quoted};
+
+/// From this number on, a message does not give the exact number of other holders.
+const OTHERS_MAX: usize = 10;
+
+/// Maximum number of resources that a message names.
+const NAMES_MAX: usize = 8;
+
+/// The messages about one request.
+#[derive(Clone, Debug)]
+pub struct Messages {
+    /// The claims of the request.
+    pub claims: Vec<Claim>,
+    /// The sessions that cannot be in the way: the session of the request and its ancestors.
+    pub related: Vec<SessionId>,
+    /// Whether a grant is a lease.
+    pub has_leases: bool,
+    /// Looks whether the process of a session is stopped, see
+    /// [`is_stopped`](rlock_store::identity::is_stopped).
+    pub is_stopped: fn(&Process) -> bool,
+    /// Looks whether this process runs below the command of a holder, which has held since an
+    /// instant.
+    pub is_above: fn(&Process, StoreTime) -> bool,
+    /// Looks for the number of the process above this one for which a session with this process
+    /// holds its lock.
+    pub owner_above: fn(&Process) -> Option<u32>,
+    /// The past holds of the resource, if they are known.
+    pub runs: Option<Runs>,
+}
+
+impl Messages {
+    /// Whether the variables name sessions above the request.
+    pub fn is_nested(&self) -> bool {
+        self.related.len() > 1
+    }
+
+    /// The resource whose past holds tell when it is the turn of the request: one that is claimed
+    /// as a whole, and not as one of several slots.
+    pub fn has_turns(&self) -> Option<&Resource> {
+        match self.claims.as_slice() {
+            [claim] if claim.span.is_whole() && claim.slots.is_none_or(|slots| slots == 1) => Some(&claim.resource),
+            _ => None,
+        }
+    }
+
+    /// When it is the turn of the request, if that is known: of one that is busy, of the next.
+    fn turn(&self, obstructions: &[Obstruction]) -> Option<String> {
+        let (runs, [seen]) = (self.runs.as_ref()?, obstructions) else { return None };
+        let mine = seen.listing.waiters.iter().find(|waiter| Some(&waiter.session) == self.related.last());
+        runs.turn(seen, mine.map_or(seen.waiting, |mine| u64::from(mine.position) - 1))
+    }
+
+    pub fn waits(&self) -> String {
+        format!("waits for {}", self.names())
+    }
+
+    /// `waited` is the time that the request waited for the grant, if it is worth a word.
+    pub fn holds(&self, waited: Option<Duration>) -> String {
+        let waited = waited.map(|waited| format!("; waited {}", duration(waited))).unwrap_or_default();
+        format!("holds {}{waited}", held_all(&self.claims))
+    }
+
+    /// `held` are the claims that the session held at the end, and `stays` says that the hold stays
+    /// without a process.
+    pub fn releases(held: &[Claim], stays: bool) -> String {
+        format!("{} {}", if stays { "keeps" } else { "releases" }, held_all(held))
+    }
+
+    /// The claims that the session holds by now, if the store lists them. `shrink` and `downgrade`
+    /// change them.
+    pub fn listed(&self, obstructions: &[Obstruction]) -> Vec<Claim> {
+        let own = |holder: &&HolderListing| self.related.last() == Some(&holder.session);
+        let claims_of = |obstruction: &Obstruction| {
+            let listing = &obstruction.listing;
+            let claim = |holder: &HolderListing| Claim {
+                resource: listing.name.clone(),
+                mode: holder.mode,
+                span: holder.span.clone(),
+                slots: holder.slots,
+            };
+            let own = listing.holders.iter().filter(own);
+            own.flat_map(|holder| repeat_n(claim(holder), holder.count)).collect::<Vec<_>>()
+        };
+        obstructions.iter().flat_map(claims_of).collect()
+    }
+
+    pub fn waiting(&self, obstructions: &[Obstruction]) -> String {
+        format!("waiting: {}{}", self.hindrance(obstructions), self.then_turn(obstructions))
+    }
+
+    /// The line on a terminal. The place in the queue and the start of the wait come first, so that
+    /// a narrow terminal does not cut them.
+    pub fn status(&self, obstructions: &[Obstruction], asked: StoreTime) -> String {
+        let place = self.place(obstructions).map(|place| format!("{place}, ")).unwrap_or_default();
+        let since = time(asked);
+        let of_day = since.get(11..19).unwrap_or_default();
+        let turn = self.turn(obstructions).map(|turn| format!(", {turn}")).unwrap_or_default();
+        format!("waiting, {place}since {of_day}Z{turn}: {}", self.hindrance(obstructions))
+    }
+
+    /// The line for a caller who reads the last lines of an output: it is complete by itself.
+    /// `limit` is that of the wait.
+    pub fn progress(&self, obstructions: &[Obstruction], waited: Duration, limit: Option<Duration>) -> String {
+        let (names, hindrance) = (self.names(), self.hindrance(obstructions));
+        let place = self.place(obstructions).map(|place| format!("{place}, ")).unwrap_or_default();
+        let limit = limit.map(|limit| format!(" of {}", in_seconds(limit))).unwrap_or_default();
+        let why = if hindrance.what == names { hindrance.state } else { hindrance.to_string() };
+        let turn = self.then_turn(obstructions);
+        format!("waiting for {names}, {place}{}{limit}: {why}{turn}", in_seconds(waited))
+    }
+
+    fn then_turn(&self, obstructions: &[Obstruction]) -> String {
+        self.turn(obstructions).map(|turn| format!("; {turn}")).unwrap_or_default()
+    }
+
+    /// The place in the queue: `2 of 3`.
+    pub fn place(&self, obstructions: &[Obstruction]) -> Option<String> {
+        let own = self.related.last()?;
+        obstructions.iter().find_map(|obstruction| {
+            let mine = obstruction.listing.waiters.iter().find(|waiter| waiter.session == *own)?;
+            Some(format!("{} of {}", mine.position, obstruction.waiting))
+        })
+    }
+
+    /// Tells `how` the command has ended and how long it `ran`. `waited` is the time that the
+    /// request waited for the grant, if it is worth a word.
+    pub fn ran(&self, how: &str, ran: Duration, waited: Option<Duration>) -> String {
+        let waited = waited.map(|waited| format!("; waited {} for {}", whole_seconds(waited), self.names()));
+        format!("ran: {how} after {}{}", whole_seconds(ran), waited.unwrap_or_default())
+    }
+
+    fn hindrance(&self, obstructions: &[Obstruction]) -> Hindrance {
+        let mut found = in_the_way(&self.claims, &self.related, obstructions, self.is_stopped);
+        // Only people know whether the hold is theirs: those whom an agent starts share its
+        // process.
+        let blocked = Blocked::find(&self.claims, &self.related, obstructions).holder;
+        if let Some((of, pid)) = blocked.and_then(|(of, it)| Some((of, (self.owner_above)(&it.process)?))) {
+            found.state.push_str(&format!(
+                "; it is a hold for process {pid}, above this command: if it is yours, add --nested to 'rlock exec', or \
+                 run 'rlock release {}'",
+                shell_quoted(of.listing.name.as_str())
+            ));
+        }
+        found
+    }
+
+    /// `why` is what [`in_the_way`](Self::in_the_way) or [`superseded`](Self::superseded) says, and
+    /// `streak` counts the skips of the job in a row, if there are any.
+    pub fn busy(&self, why: &str, streak: Option<&Streak>) -> String {
+        format!("busy: {why}{}", in_a_row(streak))
+    }
+
+    /// Says why a busy request ends without the busy line.
+    pub fn skip(&self, why: &str, streak: Option<&Streak>) -> String {
+        format!("skipped: {why}{}", in_a_row(streak))
+    }
+
+    /// Names the process whose newer request has superseded this one.
+    pub fn superseded(&self, by: &Process, waited: Option<Duration>) -> String {
+        format!("the request for {} was superseded by {}{}", self.names(), process(by), after(waited))
+    }
+
+    /// Says why a request with --once-per runs nothing. Such a request has one resource.
+    pub fn done(&self) -> String {
+        format!("skipped: {} had a successful run within --once-per; see 'rlock history'", self.names())
+    }
+
+    /// Describes what blocks the request. `waited` is the length of its wait, if it was to wait.
+    pub fn in_the_way(&self, obstructions: &[Obstruction], waited: Option<Duration>) -> String {
+        let what = self.hindrance(obstructions);
+        let remedy = if self.waits_for_itself(obstructions) { format!("; {UNNAMED}") } else { String::new() };
+        format!("{what}{}{}{remedy}", self.then_turn(obstructions), after(waited))
+    }
+
+    /// Whether a holder in the way runs its command around this process, and the variables do not
+    /// name it.
+    fn waits_for_itself(&self, obstructions: &[Obstruction]) -> bool {
+        let holders =
+            obstructions.iter().flat_map(|seen| seen.listing.holders.iter().map(|it| (&seen.listing.name, it)));
+        let mut strangers = holders.filter(|(_, it)| !it.kept && !self.related.contains(&it.session));
+        strangers.any(|(name, it)| {
+            let blocks = |claim: &Claim| claim.resource == *name && may_block(claim, it.mode, &it.span);
+            self.claims.iter().any(blocks) && (self.is_above)(&it.process, it.since)
+        })
+    }
+
+    /// Says that `command` was ended by this signal, and that the lock stays held until
+    /// the `count` processes that it has left have ended. `names` are those of the first of them.
+    pub fn rest(&self, command: &str, signal: &str, count: usize, names: &[String]) -> String {
+        let names: Vec<_> = names.iter().map(|name| format!("'{name}'")).collect();
+        let more = count - names.len().min(count);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let [run, end, them] = if count == 1 { ["runs", "it ends", "it"] } else { ["run", "they end", "them"] };
+        let is = if resources(&self.claims).len() == 1 { "is" } else { "are" };
+        format!(
+            "'{command}' was ended by {signal}; {count} of its processes still {run} ({}{more}), and {} {is} held \
+             until {end}: TERM again, or rlock break, ends {them}",
+            names.join(", "),
+            self.names()
+        )
+    }
+
+    pub fn cannot_lock(&self, reason: &dyn Display) -> String {
+        format!("cannot lock {}: {reason}", self.names())
+    }
+
+    /// `news` says which server has not known the request.
+    pub fn asked_again(&self, news: &str) -> String {
+        format!("the request for {} was made again: {news}", self.names())
+    }
+
+    /// `change` says which other server answers now, and `outcome` what happens to the command,
+    /// such as [`NOT_STARTED`].
+    pub fn lost(&self, change: Option<&str>, outcome: &str) -> String {
+        let change = change.map(|change| format!(": {change}")).unwrap_or_default();
+        format!("lost: {}{change}{outcome}", self.taken_away())
+    }
+
+    pub fn taken_away(&self) -> String {
+        let by = match self.has_leases {
+            true => "by 'rlock break', a failover, lost data or a step of the server's clock",
+            false => "as 'rlock break' does",
+        };
+        format!("{} taken away, {by}", self.they_were())
+    }
+
+    pub fn revoked(&self) -> String {
+        format!("{} revoked by 'rlock break'", self.they_were())
+    }
+
+    fn they_were(&self) -> String {
+        format!("{} {}", self.names(), if resources(&self.claims).len() == 1 { "was" } else { "were" })
+    }
+
+    pub fn overdue(&self, trouble: Option<&str>, outcome: &str) -> String {
+        format!("lost: {}{outcome}", self.not_renewed(trouble))
+    }
+
+    /// `trouble` is the reason why the store did not answer, if that reason is known.
+    pub fn not_renewed(&self, trouble: Option<&str>) -> String {
+        let reason = trouble.map(|trouble| format!(": {trouble}")).unwrap_or_default();
+        format!("the lease on {} was not renewed in time{reason}", self.names())
+    }
+
+    pub fn not_released(&self, reason: &dyn Display) -> String {
+        let end = if self.has_leases { "the lease ends" } else { "rlock has ended" };
+        format!("could not release {}, held until {end}: {reason}", self.names())
+    }
+
+    /// The store has not answered the release of a server that goes on. It may have made the
+    /// release, or may still make it.
+    pub fn not_confirmed(&self, reason: &dyn Display) -> String {
+        let end = if self.has_leases { "its lease" } else { "the server" };
+        format!("the release of {} is not confirmed, it may be held until {end} ends: {reason}", self.names())
+    }
+
+    /// Describes a deadlock in one line, and in another what to do instead: one request for all, or
+    /// to pass the variables on if an `unnamed` session around this process is in the cycle.
+    pub fn deadlock(&self, reading: &Reading, deadlock: &Deadlock, unnamed: &[SessionId]) -> [String; 2] {
+        let refused = format!("refused: {}", cycle(reading, deadlock));
+        let stranger = deadlock.links.iter().find(|link| unnamed.contains(&link.session));
+        if let Some(stranger) = stranger {
+            let is_named = self.related.contains(&stranger.session);
+            return [refused, if is_named { OTHER_USER } else { UNNAMED }.to_owned()];
+        }
+        let above = self.related.iter().filter_map(|id| reading.get(id)).filter(|session| session.is_holder());
+        let held = above.map(|session| session.claims.iter().map(|record| &record.claim).collect::<Vec<_>>());
+        let options = as_options(&held.chain([self.claims.iter().collect()]).collect::<Vec<_>>());
+        let count = ["it", "both"].get(options.len() - 1).unwrap_or(&"all");
+        let is_own = |link: &Link| self.related.contains(&link.session) && is_kept(reading, link.session);
+        let first = if deadlock.links.iter().any(is_own) { "run 'rlock release', then " } else { "" };
+        [refused, format!("{first}ask for {count} in one request: rlock exec {} -- COMMAND", options.join(" "))]
+    }
+
+    /// The first session that blocks the request.
+    pub fn first_in_the_way(&self, obstructions: &[Obstruction]) -> Option<SessionId> {
+        first_in_the_way(&self.claims, &self.related, obstructions)
+    }
+
+    /// The resources of the request, each once.
+    pub fn names(&self) -> String {
+        let names = resources(&self.claims);
+        let shown = names.iter().take(NAMES_MAX).map(|name| format!("'{name}'"));
+        let others = (names.len() > NAMES_MAX).then(|| format!("{} others", names.len() - NAMES_MAX));
+        shown.chain(others).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The command exceeded its maximum run time.
+pub fn timeout(max_runtime: Option<Duration>) -> String {
+    let limit = max_runtime.map(|limit| format!(" {}", words::duration(limit))).unwrap_or_default();
+    format!("timeout: the command has run for longer than --max-runtime{limit}{STOPPED}")
+}
+
+/// A signal has ended a request before its command. `waited` is its time in the queue, and `place`
+/// its last place there, as far as they are known.
+pub fn left(signal: &str, waited: Option<Duration>, place: Option<&str>) -> String {
+    let waited = waited.map(|waited| format!(" after {} in the queue", whole_seconds(waited))).unwrap_or_default();
+    let place = place.map(|place| format!(", place {place}")).unwrap_or_default();
+    format!("ended by {signal}{waited}{place}")
+}
+
+pub fn after(waited: Option<Duration>) -> String {
+    waited.map(|wait| format!("; waited {}", words::duration(wait))).unwrap_or_default()
+}
+
+fn in_a_row(streak: Option<&Streak>) -> String {
+    streak.map(|streak| format!("; {}", skipped(streak))).unwrap_or_default()
+}
+
+/// How often a job was skipped in a row, and since when.
+pub fn skipped(streak: &Streak) -> String {
+    let times = if streak.count == 1 { "once".to_owned() } else { format!("{} times", streak.count) };
+    format!("skipped {times} since {}", time(streak.since))
+}
+
+/// What rlock says where it cannot see the command's processes.
+pub const NO_PROCESSES: &str = "warning: /proc does not show the processes of this container: if the command is killed, its descendants in \
+                                       other process groups go on: mount a /proc";
+
+/// What rlock says where the kernel does not make it the parent of orphans.
+pub fn no_orphans(error: &(dyn Error + 'static)) -> String {
+    let why = reason(error);
+    format!(
+        "warning: the kernel does not make rlock the parent of orphans ({why}): if the command is killed, they go on: \
+         permit prctl(2)"
+    )
+}
+
+pub fn spare_exited(code: u8) -> String {
+    format!("the work of --meanwhile exited with {code}")
+}
+
+pub fn spare_killed(signal: i32) -> String {
+    format!("the work of --meanwhile was ended by signal {signal}")
+}
+
+/// The outcomes for a command whose grant is lost. The message about the loss ends with one of
+/// them.
+pub const NOT_STARTED: &str = "; the command was not started";
+pub const STOPPED: &str = "; the command is stopped";
+pub const ENDED_LATE: &str = "; the command has ended, but maybe too late";
+/// The outcome for a wait while its store is out of reach.
+pub const WAIT_GOES_ON: &str = "; the wait goes on";
+
+/// What a request without a command or a hold has not brought about: the ends of its messages.
+#[derive(Clone, Copy, Debug)]
+pub struct Undone {
+    /// Behind a busy line.
+    pub busy: &'static str,
+    /// Behind a loss.
+    pub lost: &'static str,
+}
+
+impl Undone {
+    pub const COMMAND: Self = Self { busy: NOT_STARTED, lost: NOT_STARTED };
+    /// For `acquire`, which runs no command.
+    pub const LOCK: Self = Self { busy: "; nothing was acquired", lost: "; nothing was printed" };
+}
+
+/// What to do where the variables that name the rlock around a request, and what it holds, have not
+/// reached the request.
+const UNNAMED: &str = "this process runs below that command without the variables of its rlock: pass them on, as by sudo \
+     --preserve-env=RLOCK_SESSION,RLOCK_ANCESTORS,RLOCK_RESOURCE,RLOCK_HELD";
+
+/// What to do where the store does not accept the session above a request.
+const OTHER_USER: &str = "that rlock runs around this process for another user, so it is no ancestor: use one user for \
+     both, or root for one";
+
+/// Describes a deadlock in one line.
+pub fn cycle(reading: &Reading, deadlock: &Deadlock) -> String {
+    // A holder's own link has no claims: the request below it waits.
+    let next = deadlock.links.iter().cycle().skip(1);
+    let blocks = deadlock.links.iter().zip(next).filter_map(|(link, next)| Some((link.blocked.as_ref()?, next)));
+    let mut blocks: Vec<_> = blocks.collect();
+    // The line begins with what the ancestor of this request holds.
+    let first = 1.min(blocks.len());
+    blocks.rotate_right(first);
+    let waits_for = blocks.iter().cycle().skip(1).map(|((claim, _), _)| &claim.claim);
+    let lines = blocks.iter().zip(waits_for).map(|(((_, blocker), next), wanted)| {
+        let Claim { resource, span, mode, .. } = &blocker.claim;
+        let (what, wanted) = (part(resource.as_str(), span), part(wanted.resource.as_str(), &wanted.span));
+        let who = |who: fn(&Process) -> String| reading.get(&next.session).map(|session| who(&session.process));
+        if is_kept(reading, next.session) {
+            let who = who(without_pid).unwrap_or_default();
+            return format!("{what} is kept for {mode} by {who}, and a request below waits for {wanted}");
+        }
+        let doing = if blocker.rank.is_held() { "held for" } else { "waited for in mode" };
+        format!("{what} is {doing} {mode} by {}, which waits for {wanted}", who(process).unwrap_or_default())
+    });
+    let lines: Vec<_> = lines.collect();
+    format!("deadlock: {}", lines.join("; "))
+}
+
+/// What blocks `claims`: the first holder and the first waiter that are in the way, and the number
+/// of all holders in the way. `related` are the sessions that cannot be in the way.
+struct Blocked<'o> {
+    holder: Option<(&'o Obstruction, &'o HolderListing)>,
+    waiter: Option<(&'o Obstruction, &'o WaiterListing)>,
+    holders: usize,
+}
+
+impl<'o> Blocked<'o> {
+    fn find(claims: &[Claim], related: &[SessionId], obstructions: &'o [Obstruction]) -> Self {
+        let stranger = |session: &SessionId| !related.contains(session);
+        let listed: HashMap<_, _> =
+            obstructions.iter().map(|obstruction| (&obstruction.listing.name, obstruction)).collect();
+        let mut holders = HashSet::new();
+        let (mut holder, mut waiter) = (None, None);
+        for claim in claims {
+            let Some(obstruction) = listed.get(&claim.resource) else { continue };
+            let listing = &obstruction.listing;
+            // A slot below others is one of theirs, so other sessions below them are in its way.
+            let slots = |it: &&HolderListing| (claim.mode, it.mode) == (Mode::Slot, Mode::Slot);
+            let above = listing.holders.iter().filter(|it| slots(it) && !stranger(&it.session));
+            let above: Vec<_> = above.map(|it| it.session).collect();
+            let may_block = |session: &SessionId, mode: Mode, span: &Span, ancestors: &[SessionId]| {
+                let is_apart = mode == Mode::Slot && above.iter().any(|id| !ancestors.contains(id));
+                stranger(session) && may_block(claim, mode, span) && !is_apart
+            };
+            for it in listing.holders.iter().filter(|it| may_block(&it.session, it.mode, &it.span, &it.ancestors)) {
+                holders.insert(it.session);
+                holder.get_or_insert((*obstruction, it));
+            }
+            let mut waiters = listing.waiters.iter();
+            if let Some(it) = waiters.find(|it| may_block(&it.session, it.mode, &it.span, &it.ancestors)) {
+                waiter.get_or_insert((*obstruction, it));
+            }
+        }
+        Self { holder, waiter, holders: holders.len() }
+    }
+}
+
+/// On the embedded store, an ancestor of another user counts as a stranger. If nobody else is in
+/// the way, these are the only sessions that are not.
+fn without_ancestors(related: &[SessionId]) -> Option<&[SessionId]> {
+    related.split_last().filter(|(_, above)| !above.is_empty()).map(|(own, _)| std::slice::from_ref(own))
+}
+
+fn first_in_the_way(claims: &[Claim], related: &[SessionId], obstructions: &[Obstruction]) -> Option<SessionId> {
+    let found = Blocked::find(claims, related, obstructions);
+    let first = found.holder.map(|(_, it)| it.session).or(found.waiter.map(|(_, it)| it.session));
+    first.or_else(|| first_in_the_way(claims, without_ancestors(related)?, obstructions))
+}
+
+/// What blocks a request: `what` `is` or `was` in a `state`.
+struct Hindrance {
+    what: String,
+    verb: &'static str,
+    state: String,
+}
+
+impl Hindrance {
+    fn is(what: String, state: String) -> Self {
+        Self { what, verb: "is", state }
+    }
+}
+
+impl Display for Hindrance {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.what, self.verb, self.state)
+    }
+}
+
+/// Describes in one line what blocks `claims`: the held part, its holder, the time since then, and
+/// the numbers of other holders and of waiters. `related` are the sessions that cannot be in the
+/// way.
+fn in_the_way(
+    claims: &[Claim],
+    related: &[SessionId],
+    obstructions: &[Obstruction],
+    is_stopped: fn(&Process) -> bool,
+) -> Hindrance {
+    let line = |obstruction: &Obstruction, span: &Span, claim: String, who: String, since, rest: &str| {
+        let state = format!("{claim} by {who}, since {}{rest}; {}", time(since), waiting(obstruction, related));
+        Hindrance::is(part(obstruction.listing.name.as_str(), span), state)
+    };
+    let stopped = |process| if is_stopped(process) { ", its process is stopped" } else { "" };
+    let found = Blocked::find(claims, related, obstructions);
+    if let Some((obstruction, it)) = found.holder {
+        let others = others(found.holders - 1);
+        return match it.kept {
+            true => {
+                let until = kept_until(it).map_or("without an end".to_owned(), |end| format!("until {}", time(end)));
+                let claim = format!("kept {until} for {}", it.mode);
+                line(obstruction, &it.span, claim, without_pid(&it.process), it.since, &others)
+            }
+            false => {
+                let (claim, rest) = (format!("held for {}", it.mode), stopped(&it.process).to_owned() + &others);
+                line(obstruction, &it.span, claim, process(&it.process), it.since, &rest)
+            }
+        };
+    }
+    if let Some((obstruction, it)) = found.waiter {
+        let (claim, rest) = (format!("waited for in mode {}", it.mode), stopped(&it.process));
+        return line(obstruction, &it.span, claim, process(&it.process), it.since, rest);
+    }
+    if let Some(own) = without_ancestors(related) {
+        return in_the_way(claims, own, obstructions, is_stopped);
+    }
+    let names: Vec<_> = resources(claims).iter().map(|name| format!("'{name}'")).collect();
+    let verb = if names.len() == 1 { "was" } else { "were" };
+    Hindrance { what: names.join(", "), verb, state: "held a moment ago".to_owned() }
+}
+
+/// Claims in the words of the busy line.
+fn held_all(claims: &[Claim]) -> String {
+    let claims: Vec<_> = request::counted(claims).collect();
+    let shown = claims.iter().take(NAMES_MAX);
+    let shown = shown.map(|(it, count)| held(&it.resource, &it.span, it.mode, it.slots, *count));
+    let others = (claims.len() > NAMES_MAX).then(|| format!("{} others", claims.len() - NAMES_MAX));
+    shown.chain(others).collect::<Vec<_>>().join(", ")
+}
+
+/// `claims` are those of the resource before those that contain `span` shrink to it.
+pub fn shrinks(claims: &[Claim], span: &Span) -> String {
+    let shrunk: Vec<_> = claims.iter().filter(|claim| claim.shrinks_to(span)).cloned().collect();
+    format!("shrinks {} to {span}", held_all(&shrunk))
+}
+
+/// `claims` are those of a kept hold that lasts for another `length`.
+pub fn renews(claims: &[Claim], length: Duration) -> String {
+    let end =
+        if length < EVER { format!("for at least {}", words::duration(length)) } else { "without an end".to_owned() };
+    format!("renews {} {end}", held_all(claims))
+}
+
+/// `claims` are those of the resource before the downgrade to `mode`.
+pub fn downgrades(claims: &[Claim], mode: Mode) -> String {
+    let lowered: Vec<_> = claims.iter().filter(|claim| claim.mode.lowers_to(mode)).cloned().collect();
+    format!("downgrades {} to {mode}", held_all(&lowered))
+}
+
+/// A claim in the words of the busy line: `[1.2,1.8] of 'tree' for write`, or
+/// `'gpu' for 2 slots of 5`.
+pub fn held(resource: &Resource, span: &Span, mode: Mode, slots: Option<u32>, count: usize) -> String {
+    let what = if count == 1 { mode.to_string() } else { self::mode(mode, slots, count) };
+    format!("{} for {what}", part(resource.as_str(), span))
+}
+
+/// A mode, and for slots how many of how many: `write`, `slot of 5`, `2 slots of 5`.
+pub fn mode(mode: Mode, slots: Option<u32>, count: usize) -> String {
+    match (slots, count) {
+        (None, _) => mode.to_string(),
+        (Some(slots), 1) => format!("{mode} of {slots}"),
+        (Some(slots), _) => format!("{count} {mode}s of {slots}"),
+    }
+}
+
+/// Whether a session of a reading holds its claims without a process.
+fn is_kept(reading: &Reading, session: SessionId) -> bool {
+    reading.get(&session).is_some_and(Session::is_kept)
+}
+
+/// The claims of some requests as options of `rlock exec`, for a shell. A claim that another one
+/// includes is left out, and the slots that one request has of a resource are one option.
+fn as_options(requests: &[Vec<&Claim>]) -> Vec<String> {
+    let includes = |one: &Claim, other: &Claim| {
+        let is_at_once = other.mode.below(one.mode) == Nesting::AtOnce;
+        one.resource == other.resource && one.span.covers(&other.span) && is_at_once
+    };
+    let mut found: Vec<&Claim> = Vec::new();
+    for claim in requests.iter().flatten() {
+        if !found.iter().any(|known| includes(known, claim)) {
+            found.retain(|known| !includes(claim, known));
+            found.push(claim);
+        }
+    }
+    let of = |claim: &Claim, request: &Vec<&Claim>| request.iter().filter(|other| **other == claim).count();
+    let most = |claim: &Claim| requests.iter().map(|request| of(claim, request)).max().unwrap_or_default();
+    found.into_iter().map(|claim| as_option(claim, most(claim))).collect()
+}
+
+/// A claim as an option of `rlock exec`, for a shell. So many slots are asked for.
+fn as_option(Claim { resource, mode, span, slots }: &Claim, count: usize) -> String {
+    let quoted = |text: &str| shlex::try_quote(text).map_or_else(|_| text.to_owned(), Into::into);
+    // A value that begins with a hyphen would be an option of its own.
+    let separator = if resource.as_str().starts_with('-') { '=' } else { ' ' };
+    let name = format!("{separator}{}", quoted(resource.as_str()));
+    match (slots, span.as_path()) {
+        (Some(slots), _) if count > 1 => format!("--slot{name}={slots}:{count}"),
+        (Some(slots), _) => format!("--slot{name}={slots}"),
+        (None, Some(path)) if *mode == Mode::Read => format!("--path-read {}", quoted(path)),
+        (None, Some(path)) => format!("--path {}", quoted(path)),
+        (None, None) if span.is_whole() => format!("--{mode}{name}"),
+        (None, None) => format!("--range-{mode}{name} {}", quoted(&span.to_string())),
+    }
+}
+
+/// The number of other holders. A server lists only some of many holders, so the exact number ends
+/// where both kinds of store know it.
+fn others(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        1..OTHERS_MAX => format!(", and {count} more"),
+        _ => format!(", and {OTHERS_MAX} or more others"),
+    }
+}
+
+/// A resource or a part of it: `'tree'`, `[1,2) of 'tree'`, `path '/srv/app'`.
+pub fn part(name: &str, span: &Span) -> String {
+    match span.as_path() {
+        Some(path) => format!("path '{path}'"),
+        None if span.is_whole() => format!("'{name}'"),
+        None => format!("{span} of '{name}'"),
+    }
+}
+
+fn waiting(obstruction: &Obstruction, related: &[SessionId]) -> String {
+    let listed: HashSet<_> = obstruction.listing.waiters.iter().map(|waiter| waiter.session).collect();
+    let own = listed.iter().filter(|session| related.contains(session)).count();
+    match obstruction.waiting.saturating_sub(own as u64) {
+        0 => "nobody waits".to_owned(),
+        1 => "1 waits".to_owned(),
+        n => format!("{n} wait"),
+    }
+}
+
+/// One line about a process: `owner (reason), user@host, pid 7, 'the command'`.
+pub fn process(process: &Process) -> String {
+    let Process { host, pid, user, .. } = process;
+    format!("{}{user}@{host}, pid {pid}, '{}'", owner_and_reason(process), shortened(&process.command.join(" ")))
+}
+
+/// The same about the process of a kept hold. That process is gone, so its number would mislead.
+fn without_pid(process: &Process) -> String {
+    let Process { host, user, .. } = process;
+    format!("{}{user}@{host}, '{}'", owner_and_reason(process), shortened(&process.command.join(" ")))
+}
+
+/// When a kept hold ends; `None` for any other hold.
+pub fn kept_until(holder: &HolderListing) -> Option<StoreTime> {
+    holder.expiry.filter(|_| holder.kept)
+}
+
+/// The owner of a process, if it is known, and its user: `owner, user@host`.
+pub fn who(process: &Process) -> String {
+    let owner = process.owner.as_deref().map(|owner| format!("{}, ", shortened(owner))).unwrap_or_default();
+    format!("{owner}{}@{}", process.user, process.host)
+}
+
+/// The owner and the reason of a process, as far as they are known: `owner (reason), `.
+pub(crate) fn owner_and_reason(process: &Process) -> String {
+    let [owner, reason] = [&process.owner, &process.reason].map(|text| text.as_deref().map(shortened));
+    match (owner, reason) {
+        (Some(owner), Some(reason)) => format!("{owner} ({reason}), "),
+        (Some(owner), None) => format!("{owner}, "),
+        (None, Some(reason)) => format!("({reason}), "),
+        (None, None) => String::new(),
+    }
+}
+
+/// An instant of the store's clock in RFC 3339, UTC, to the millisecond. An instant that RFC 3339
+/// cannot express is shown as the last one that it can: a server may send any number.
+pub fn time(instant: StoreTime) -> String {
+    let written = UNIX_EPOCH + Duration::from_micros(instant.as_micros().min(YEAR_10000 - 1));
+    humantime::format_rfc3339_millis(written).to_string()
+}
+
+/// The first instant that RFC 3339 cannot express, in microseconds since the Unix epoch.
+const YEAR_10000: u64 = 253_402_300_800_000_000;
+
+/// A length of time without its milliseconds, in the units that the options accept.
+pub(super) fn whole_seconds(length: Duration) -> String {
+    words::duration(Duration::from_secs(length.as_secs()))
+}
+
+/// The same for a length of time that is compared with another one: up to two minutes in seconds.
+pub fn in_seconds(length: Duration) -> String {
+    match length.as_secs() {
+        seconds @ 0..120 => format!("{seconds}s"),
+        _ => whole_seconds(length),
+    }
+}
+
+/// A length of time in its two largest units: `1h 3m`, `5s`, `0s`.
+pub fn duration(length: Duration) -> String {
+    let text = humantime::format_duration(Duration::from_secs(length.as_secs())).to_string();
+    text.split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_names_no_claim_twice_and_no_option_that_a_shell_or_rlock_misreads() {
+        let span = |text: &str| if text.is_empty() { Span::Whole } else { Span::parse(text).unwrap() };
+        let claim = |resource: &str, mode, part| {
+            let resource = Resource::new(resource).unwrap();
+            Claim { resource, mode, span: span(part), slots: None }
+        };
+        let slot = Claim { slots: Some(4), ..claim("gpu", Mode::Slot, "") };
+        let outer = [slot.clone(), slot.clone(), slot.clone(), claim("a", Mode::Prewrite, "")];
+        let inner =
+            [claim("a", Mode::Write, ""), claim("a", Mode::Read, "[0,1]"), claim("-x y", Mode::Write, ""), slot];
+        let parts = [claim("b", Mode::Prewrite, "[0,9]"), claim("b", Mode::Write, "[1,2]")];
+        let options = as_options(&[&outer[..], &inner, &parts].map(|claims| claims.iter().collect()));
+        let expected = ["--slot gpu=4:3", "--write a", "--write='-x y'", "--range-prewrite b '[0,9]'"];
+        assert_eq!(options, [&expected[..], &["--range-write b '[1,2]'"]].concat());
+    }
+
+    #[test]
+    fn other_holders_are_counted_up_to_the_limit_of_a_servers_list() {
+        let shown = [0, 1, 9, 10, 300].map(others);
+        assert_eq!(shown, ["", ", and 1 more", ", and 9 more", ", and 10 or more others", ", and 10 or more others"]);
+    }
+
+    /// The messages about a request for these resources.
+    fn messages(names: &[&str]) -> Messages {
+        let claim = |name: &&str| {
+            let resource = Resource::new(name).unwrap();
+            Claim { resource, mode: Mode::Write, span: Span::Whole, slots: None }
+        };
+        Messages {
+            claims: names.iter().map(claim).collect(),
+            related: vec![SessionId([7; 16])],
+            has_leases: false,
+            is_stopped: |_| false,
+            is_above: |_, _| false,
+            owner_above: |_| None,
+            runs: None,
+        }
+    }
+
+    #[test]
+    fn last_lines_tell_times_in_whole_seconds() {
+        let millis = Duration::from_millis;
+        let tests = messages(&["tests"]);
+        let line = tests.ran("exit 101", millis(12_345), Some(millis(100_999)));
+        assert_eq!(line, "ran: exit 101 after 12s; waited 1m40s for 'tests'");
+        assert_eq!(tests.ran("ended by KILL", millis(999), None), "ran: ended by KILL after 0s");
+        let line = left("TERM", Some(millis(118_500)), Some("2 of 3"));
+        assert_eq!(line, "ended by TERM after 1m58s in the queue, place 2 of 3");
+        assert_eq!(left("INT", None, None), "ended by INT");
+    }
+
+    #[test]
+    fn line_of_progress_tells_names_time_and_limit_before_what_is_in_the_way() {
+        let (waited, limit) = (Duration::from_secs(30), Some(Duration::from_secs(110)));
+        let one = messages(&["tests"]).progress(&[], waited, limit);
+        assert_eq!(one, "waiting for 'tests', 30s of 110s: held a moment ago");
+        let two = messages(&["a", "b"]).progress(&[], waited, None);
+        assert_eq!(two, "waiting for 'a', 'b', 30s: held a moment ago");
+    }
+
+    #[test]
+    fn time_and_limit_of_a_wait_have_the_same_unit_up_to_two_minutes() {
+        let shown = [1_500, 90_000, 110_000, 119_999, 120_000, 330_000];
+        let shown = shown.map(|millis| in_seconds(Duration::from_millis(millis)));
+        assert_eq!(shown, ["1s", "90s", "110s", "119s", "2m", "5m30s"]);
+    }
+
+    #[test]
+    fn every_instant_can_be_formatted() {
+        assert_eq!(time(StoreTime::default()), "1970-01-01T00:00:00.000Z");
+        assert_eq!(time(StoreTime::from_micros(YEAR_10000 - 1)), "9999-12-31T23:59:59.999Z");
+        assert_eq!(time(StoreTime::from_micros(u64::MAX)), time(StoreTime::from_micros(YEAR_10000 - 1)));
+        assert!(!duration(Duration::MAX).is_empty());
+    }
+}

@@ -1,0 +1,108 @@
+//! Sees the stops and the end of the command, and reaps it and all that it leaves behind.
+
+use std::io;
+
+use rustix::process::{Pid, WaitIdOptions, WaitOptions, waitpid};
+
+use super::super::event::{Event, Stop};
+use super::super::reaping::{ended, next_ended, seen};
+use super::super::signals::Signals;
+use super::Child;
+use rlock_sys::processes;
+
+impl Child {
+    /// Checks the state of the command without waiting. The caller must call it after each SIGCHLD.
+    ///
+    /// The function also reaps the processes that rlock inherited, and replaces a guardian that has
+    /// died.
+    ///
+    /// # Errors
+    /// An error of the kernel; none is expected.
+    pub(crate) fn look(&mut self, signals: &Signals) -> io::Result<Option<Event>> {
+        if let Some(pid) = self.pid() {
+            // The command is not reaped here: while it is a zombie, its ids are reserved, so a
+            // signal to its group cannot reach other processes. Both are asked at once: the kernel
+            // answers ECHILD to a question about stops alone if the command has just ended.
+            let change = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
+            match seen(pid, change)? {
+                Some(status) if status.stopping_signal().is_some() => {
+                    // Consumes the stop. If the command has gone on meanwhile, another SIGCHLD
+                    // comes.
+                    let stop = seen(pid, WaitIdOptions::STOPPED).ok().flatten();
+                    if let Some(number) = stop.and_then(|status| status.stopping_signal()) {
+                        self.stopped = true;
+                        return Ok(Some(Event::CommandStopped(Stop::from_number(number))));
+                    }
+                }
+                Some(status) => return Ok(Some(Event::Ended(ended(&status)))),
+                None => {}
+            }
+        }
+        self.reap_others(signals)?;
+        if !self.awaits_rest {
+            return Ok(None);
+        }
+        // The sessions of the members are known before a signal ends one of them.
+        let is_empty = self.members().is_empty();
+        self.tell_topmost();
+        let is_over = is_empty && self.has_no_child();
+        Ok(is_over.then_some(Event::RestEnded))
+    }
+
+    /// From here on, [`look`](Self::look) reports when no process of the tree is left.
+    pub(crate) fn await_rest(&mut self) {
+        self.awaits_rest = true;
+    }
+
+    /// Whether no child of rlock is of the tree. While a process of the tree lives, one is a child
+    /// of rlock, even if it starts another one and ends before any snapshot shows it.
+    fn has_no_child(&self) -> bool {
+        loop {
+            let mut has_reaped = false;
+            for pid in processes::children(self.family.rlock).into_iter().rev() {
+                match processes::stat(pid) {
+                    Ok(child) if !self.family.has_child(&child) => {}
+                    Ok(child) if !child.ended => return false,
+                    _ => has_reaped |= self.reap_orphan(pid),
+                }
+            }
+            if !has_reaped {
+                return true;
+            }
+        }
+    }
+
+    /// Reaps all ended children except the command and the spare work, and replaces a guardian that
+    /// has died.
+    fn reap_others(&mut self, signals: &Signals) -> io::Result<()> {
+        while let Some(ended) = next_ended()? {
+            if Some(ended) == self.pid() || Some(ended) == self.spare {
+                // The process has ended just now. The command's SIGCHLD, or the end of the spare
+                // work, brings another look.
+                return Ok(());
+            }
+            waitpid(Some(ended), WaitOptions::empty())?;
+            if Some(ended) == self.family.guardian {
+                self.replace_guardian(signals)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reaps an ended child that nothing else reaps. Returns whether it is reaped.
+    pub(super) fn reap_orphan(&self, child: Pid) -> bool {
+        let is_other = ![self.pid(), self.spare, self.family.guardian].contains(&Some(child));
+        is_other && waitpid(Some(child), WaitOptions::NOHANG).is_ok_and(|reaped| reaped.is_some())
+    }
+
+    /// Reaps the ended command.
+    ///
+    /// # Errors
+    /// An error of the kernel; none is expected.
+    pub(crate) fn reap(&mut self) -> io::Result<()> {
+        if let Some(pid) = self.family.command.take() {
+            waitpid(Some(pid), WaitOptions::empty())?;
+        }
+        Ok(())
+    }
+}

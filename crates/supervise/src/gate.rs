@@ -1,0 +1,245 @@
+//! The gate before the start of a command that needs room: one request at a time looks whether the
+//! machine has the room, and the next one looks only when the command has had time to take it.
+//!
+//! ```text
+//!   granted ──▶ queue of the gate ──▶ looks for room ──▶ starts, and leaves a kept hold for 2 s
+//! ```
+//!
+//! The gate is a lock in an embedded store of this user, below the directory of the default one, so
+//! that no listing of locks shows it. Its store is the same whatever that of the request is. The
+//! end of rlock gives the gate up as well. The kept hold is made below the lock, so that no other
+//! request comes between.
+
+pub mod room;
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::event::PollFlags;
+
+use self::room::{Needs, Room};
+use crate::event::Event;
+use rlock_model::mode::Mode;
+use rlock_model::request::{Claim, Job, Process, Request, SessionId};
+use rlock_model::resource::Resource;
+use rlock_model::span::Span;
+use rlock_show::failure::Failure;
+use rlock_store::{AcquireOptions, Error, Handle, Standing, Store, identity};
+use rlock_sys::clock::Boottime;
+use rlock_sys::exit;
+use rlock_words::reason;
+
+/// Opens the store of the gate.
+pub type Open = fn() -> Result<Box<dyn Store>, Error>;
+
+/// The name of the gate.
+const NAME: &str = "start";
+
+/// How long the gate stays closed for others after a start.
+const PACE: Duration = Duration::from_secs(2);
+
+/// How often the request at the gate looks for room.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// What a request waits for behind another one at the gate.
+const BEHIND: &str = "waiting for room: another command is about to start, or has just started";
+
+/// The gate, as one request sees it.
+pub struct Gate {
+    needs: Needs,
+    request: Request,
+    open: Open,
+    /// The store, until the request for the gate is made.
+    store: Option<Box<dyn Store>>,
+    handle: Option<Box<dyn Handle>>,
+    stage: Stage,
+    /// What the request waits for, in words.
+    why: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The request is not granted yet, or its command has started.
+    Away,
+    /// Another request is at the gate.
+    Behind,
+    /// The request looks for room, at this instant again.
+    Looks(Boottime),
+    /// There is room, and the command is about to start.
+    Open,
+}
+
+impl Gate {
+    /// The gate for a command with these needs, in the store that `open` opens. `process` is that
+    /// of the request.
+    ///
+    /// # Errors
+    /// The machine never has so much memory, or does not tell how much it has, or its embedded
+    /// store cannot be used.
+    pub fn new(needs: Needs, process: Process, open: Open) -> Result<Self, Failure> {
+        if let Some(needed) = needs.memory {
+            let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+            let Some((_, total)) = room::of_machine(&meminfo) else {
+                return Err(Failure::usage("--min-memory needs MemAvailable in /proc/meminfo: leave it out"));
+            };
+            if needs.exceeds(total) {
+                let (needed, total) = (room::size(needed), room::size(total));
+                return Err(Failure::usage(format!("--min-memory: {needed} is more than the {total} of this machine")));
+            }
+        }
+        let store = Some(open()?);
+        let request = Request {
+            session: new_session()?,
+            ancestors: Vec::new(),
+            claims: vec![Claim { resource: name(), mode: Mode::Write, span: Span::Whole, slots: None }],
+            wait: true,
+            terms: None,
+            job: Job { history: 0, ..Job::default() },
+            process: Process { reason: Some(needs.to_string()), ..process },
+        };
+        Ok(Self { needs, request, open, store, handle: None, stage: Stage::Away, why: None })
+    }
+
+    /// What the request waits for, in words.
+    pub fn why(&self) -> Option<&str> {
+        self.why.as_deref()
+    }
+
+    /// The descriptors to poll, and when to look without them.
+    pub fn awaited(&self) -> (Vec<(BorrowedFd<'_>, PollFlags)>, Option<Boottime>) {
+        match (self.stage, &self.handle) {
+            (Stage::Behind, Some(handle)) => (handle.descriptors(), handle.timeout()),
+            (Stage::Looks(at), _) => (Vec::new(), Some(at)),
+            _ => (Vec::new(), None),
+        }
+    }
+
+    /// Joins the queue of the gate.
+    ///
+    /// # Errors
+    /// The store cannot be used.
+    pub fn enter(&mut self) -> Result<(), Failure> {
+        if let Some(store) = self.store.take() {
+            self.handle = Some(store.acquire(self.request.clone(), AcquireOptions::default())?);
+            self.stage = Stage::Behind;
+        }
+        Ok(())
+    }
+
+    /// Goes on as far as there is something to do: returns whether there is room, or still none.
+    ///
+    /// # Errors
+    /// The store cannot be used.
+    pub fn look(&mut self, now: Boottime) -> Result<Option<Event>, Failure> {
+        let Some(handle) = &mut self.handle else { return Ok(None) };
+        if self.stage == Stage::Behind {
+            match handle.check()? {
+                Standing::Granted(_) => self.stage = Stage::Looks(now),
+                standing if standing.is_over() => {
+                    return Err(Failure::new(
+                        exit::UNAVAILABLE,
+                        "the gate for --min-memory and --max-load was taken away",
+                    ));
+                }
+                _ => {
+                    let is_new = self.why.replace(BEHIND.to_owned()).is_none();
+                    return Ok(is_new.then_some(Event::NoRoom));
+                }
+            }
+        }
+        match self.stage {
+            Stage::Looks(at) if at <= now => {
+                self.why = self.needs.missing_in(&seen());
+                let is_open = self.why.is_none();
+                self.stage = if is_open { Stage::Open } else { Stage::Looks(now + LOOK_EVERY) };
+                Ok(Some(if is_open { Event::Room } else { Event::NoRoom }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Leaves the queue of the gate, because the wait is over.
+    pub fn leave(&mut self) {
+        // If that fails, the end of rlock does so.
+        let _ = self.handle.take().map(|mut handle| handle.release(None));
+    }
+
+    /// Gives the gate up behind the start of the command, and keeps it closed for others until the
+    /// command has had time to take its memory. If that fails, the next command may look too early.
+    pub(crate) fn note_start(&mut self) {
+        let Some(mut handle) = self.handle.take() else { return };
+        let _ = self.keep_closed();
+        let _ = handle.release(None);
+        self.stage = Stage::Away;
+    }
+
+    fn keep_closed(&self) -> Result<(), Failure> {
+        let job = Job { keep_for: Some(PACE), ..self.request.job.clone() };
+        let above = vec![self.request.session];
+        let request = Request { session: new_session()?, ancestors: above, job, ..self.request.clone() };
+        let mut kept = (self.open)()?.acquire(request, AcquireOptions::default())?;
+        kept.check()?;
+        // Its end is that of its time.
+        std::mem::forget(kept);
+        Ok(())
+    }
+}
+
+/// What the requests at the gate need, in words, by host and process. The requests that have
+/// started are not among them. Nothing is known if the store of the gate cannot be used.
+pub fn waiting(store: &mut dyn Store) -> HashMap<(String, u32), String> {
+    let listings = store.inspect(&[name()]).map(|seen| seen.resources).unwrap_or_default();
+    let holders = listings.iter().flat_map(|listing| &listing.holders).filter(|it| !it.kept).map(|it| &it.process);
+    let waiters = listings.iter().flat_map(|listing| &listing.waiters).map(|it| &it.process);
+    let at_gate = holders.chain(waiters);
+    at_gate.map(|it| ((it.host.clone(), it.pid), it.reason.clone().unwrap_or_default())).collect()
+}
+
+fn name() -> Resource {
+    Resource::new(NAME).expect("the name is valid")
+}
+
+fn new_session() -> Result<SessionId, Failure> {
+    let failed = |error| Failure::new(exit::FAILURE, format!("can't get random numbers: {}", reason(&error)));
+    identity::new_session().map_err(failed)
+}
+
+/// What the machine and the cgroups of this process have.
+fn seen() -> Room {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let machine = room::of_machine(&read("/proc/meminfo")).map(|(available, _)| available);
+    Room {
+        memory: machine.into_iter().chain(groups()).min(),
+        average: room::average(&read("/proc/loadavg")),
+        pressure: room::pressure(&read("/proc/pressure/cpu")),
+    }
+}
+
+/// What the memory cgroups around this process leave of their limits.
+fn groups() -> Vec<u64> {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let lines = own.lines().filter_map(|line| {
+        let (kinds, path) = line.split_once(':')?.1.split_once(':')?;
+        let is_memory = kinds.split(',').any(|kind| kind == "memory");
+        let unified = Path::new("/sys/fs/cgroup").to_owned();
+        let (root, names) = match (kinds, is_memory) {
+            ("", _) => (unified, [["memory.max", "memory.current"], ["memory.high", "memory.current"]]),
+            (_, true) => (unified.join("memory"), [["memory.limit_in_bytes", "memory.usage_in_bytes"]; 2]),
+            _ => return None,
+        };
+        Some((root, path.trim_start_matches('/').to_owned(), names))
+    });
+    let mut found = Vec::new();
+    for (root, path, names) in lines {
+        let folder: PathBuf = root.join(path);
+        for folder in folder.ancestors().take_while(|folder| folder.starts_with(&root)) {
+            let read = |name| fs::read_to_string(folder.join(name)).unwrap_or_default();
+            let stat = read("memory.stat");
+            found.extend(names.iter().filter_map(|[limit, used]| room::of_group(&read(limit), &read(used), &stat)));
+        }
+    }
+    found
+}

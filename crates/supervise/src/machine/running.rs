@@ -1,0 +1,380 @@
+//! Answers events from the grant to the exit: the command starts, runs, and ends or is ended.
+
+use super::super::event::{Action, Consequence, Ended, Event, Group, Sender, Signal, Stop};
+use super::draining::{Draining, Told, ended_by};
+use super::{Next, Settings, State, cancel, exit_after, is_over, terminate_at};
+use rlock_sys::clock::Boottime;
+use rlock_sys::exit;
+
+/// The request is granted, and the command is about to run.
+#[derive(Debug)]
+pub(super) struct Starting {
+    pub(super) deadline: Option<Boottime>,
+}
+
+impl Starting {
+    pub(super) fn on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
+        match event {
+            Event::Started => Next::Enter(State::Running(Running::new(self.deadline, now, settings)), vec![]),
+            // The new owner of the grant releases it.
+            Event::HandedOver => Next::finish([], Action::Exit(0)),
+            Event::StartFailed(code) => Next::finish([Action::ReportFailure, Action::Release], Action::Exit(code)),
+            Event::Granted { deadline } => {
+                self.deadline = deadline;
+                Next::nothing()
+            }
+            Event::Revoked { .. } => Self::lost(Action::ReportRevoked(Consequence::NotStarted)),
+            Event::Lost => Self::lost(Action::ReportLost(Consequence::NotStarted)),
+            Event::Tick if is_over(terminate_at(self.deadline, settings), now) => {
+                Self::lost(Action::ReportOverdue(Consequence::NotStarted))
+            }
+            Event::StoreFailed => Next::Stay(vec![Action::Warn]),
+            Event::Signal { signal: Signal::Tstp, .. } => Next::Stay(vec![Action::StopSelf(Stop::Tstp)]),
+            Event::Signal { signal, sender } if signal.ends_by_default() => cancel(signal, sender),
+            Event::Signal { .. }
+            | Event::Queued
+            | Event::OutOfReach
+            | Event::Busy { .. }
+            | Event::Denied(_)
+            | Event::Deadlock
+            | Event::NoRoom
+            | Event::Room
+            | Event::NotNested => Next::nothing(),
+            Event::CommandStopped(_) | Event::Ended(_) | Event::RestEnded | Event::Released => Next::nothing(),
+            Event::Ready | Event::SpareEnded(_) | Event::SpareFailed | Event::AlreadyDone | Event::Tick => {
+                Next::nothing()
+            }
+        }
+    }
+
+    pub(super) fn lost(report: Action) -> Next {
+        Next::finish([report, Action::Release], Action::Exit(exit::LOST))
+    }
+}
+
+/// The command runs.
+#[derive(Debug)]
+pub(super) struct Running {
+    deadline: Option<Boottime>,
+    /// The command was ready and the lock was released, so there is no deadline any more.
+    is_released: bool,
+    /// When the maximum run time is over.
+    over_at: Option<Boottime>,
+    /// The signals that rlock got, each with its last arrival, in the order of these.
+    told: Vec<Told>,
+    /// The terminal sent SIGINT.
+    is_interrupted: bool,
+    /// The command was told to stop, and rlock is to stop after it.
+    stops: bool,
+    /// The whole process tree was stopped, not the command alone.
+    is_frozen: bool,
+}
+
+impl Running {
+    fn new(deadline: Option<Boottime>, now: Boottime, settings: &Settings) -> Self {
+        let over_at = settings.max_runtime.map(|limit| now + limit);
+        Self {
+            deadline,
+            is_released: false,
+            over_at,
+            told: Vec::new(),
+            is_interrupted: false,
+            stops: false,
+            is_frozen: false,
+        }
+    }
+
+    pub(super) fn next_timeout(&self, settings: &Settings) -> Option<Boottime> {
+        terminate_at(self.deadline, settings).into_iter().chain(self.over_at).min()
+    }
+
+    pub(super) fn on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
+        match event {
+            Event::Granted { .. } | Event::Revoked { .. } | Event::Lost | Event::Ready if self.is_released => {
+                Next::nothing()
+            }
+            Event::Granted { deadline } => {
+                self.deadline = deadline;
+                Next::nothing()
+            }
+            Event::Revoked { deadline } => {
+                self.deadline = deadline;
+                let report = Action::ReportRevoked(Consequence::Stopped);
+                let (state, actions) = self.end(Cause::Broken, report, now, settings);
+                Next::Enter(state, actions)
+            }
+            // The release of a command that is ready finds out, too, that the grant was lost.
+            Event::Lost => {
+                let (state, actions) = self.end(Cause::Lost, Action::ReportLost(Consequence::Stopped), now, settings);
+                Next::Enter(state, actions)
+            }
+            // A store that does not answer has not revoked the grant.
+            Event::StoreFailed => Next::Stay(vec![Action::Warn]),
+            Event::Ended(_) if is_over(self.deadline, now) => {
+                let report = Action::ReportOverdue(Consequence::EndedLate);
+                Next::finish([report, Action::Kill, Action::Reap, Action::Release], Action::Exit(exit::LOST))
+            }
+            Event::Ended(ended) if self.is_released => {
+                let actions = self.passed_to_rest(ended).into_iter().chain([Action::Reap, Action::Dismiss]);
+                Next::finish(actions, self.exit_as(ended))
+            }
+            Event::Ended(ended) => {
+                let exit = self.exit_as(ended);
+                match ended_by(ended, &self.told, now) {
+                    None => Next::Enter(State::Leaving(exit), vec![Action::Reap, Action::Release]),
+                    Some((by, tell)) => {
+                        let draining = Draining::new(exit, by, now, self.deadline, self.over_at);
+                        let actions = [Action::Reap].into_iter().chain(tell).chain([Action::AwaitRest]);
+                        Next::Enter(State::Draining(draining), actions.collect())
+                    }
+                }
+            }
+            // The time goes first: an overdue command is not continued, and rlock does not stop
+            // before it has ended the command.
+            Event::Signal { .. } | Event::CommandStopped(_) | Event::Ready | Event::Tick
+                if is_over(terminate_at(self.deadline, settings), now) =>
+            {
+                let report = Action::ReportOverdue(Consequence::Stopped);
+                let (state, actions) = self.end(Cause::Lost, report, now, settings);
+                Next::Pass(state, actions)
+            }
+            // A SIGCONT may find a command that has ended in time while rlock was stopped.
+            Event::Signal { signal, .. } if signal != Signal::Cont && is_over(self.over_at, now) => {
+                self.time_out(now, settings)
+            }
+            Event::CommandStopped(_) | Event::Tick if is_over(self.over_at, now) => self.time_out(now, settings),
+            Event::Ready => {
+                // Nothing renews a lease that is being released, and its end is no loss.
+                self.deadline = None;
+                Next::Stay(vec![Action::ReleaseEarly])
+            }
+            Event::Released => {
+                self.is_released = true;
+                Next::nothing()
+            }
+            Event::Signal { signal, sender } => Next::Stay(self.signal(signal, sender, now, settings.group)),
+            // With a terminal a shell waits for rlock, so rlock has to stop for the shell to get
+            // the terminal back.
+            Event::CommandStopped(stop) if settings.group == Group::Shared => Next::Stay(vec![Action::StopSelf(stop)]),
+            Event::CommandStopped(_) if std::mem::take(&mut self.stops) => {
+                self.is_frozen = true;
+                Next::Stay(vec![Action::Freeze, Action::StopSelf(Stop::Tstp)])
+            }
+            Event::CommandStopped(_) | Event::Tick | Event::Queued | Event::OutOfReach => Next::nothing(),
+            Event::Busy { .. } | Event::AlreadyDone => Next::nothing(),
+            Event::Denied(_) | Event::Deadlock | Event::NotNested | Event::NoRoom | Event::Room => Next::nothing(),
+            Event::Started | Event::HandedOver | Event::StartFailed(_) => Next::nothing(),
+            Event::RestEnded | Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),
+        }
+    }
+
+    /// Ends a command whose maximum run time is over.
+    fn time_out(&self, now: Boottime, settings: &Settings) -> Next {
+        let cause = if self.is_released { Cause::TimeoutReleased } else { Cause::Timeout };
+        let (state, actions) = self.end(cause, Action::ReportTimeout, now, settings);
+        Next::Pass(state, actions)
+    }
+
+    /// Ends the command, as gently as the time allows.
+    fn end(&self, cause: Cause, report: Action, now: Boottime, settings: &Settings) -> (State, Vec<Action>) {
+        let last_time = LastTime { cause, grace_over: now + settings.grace, deadline: self.deadline };
+        if is_over(self.deadline, now) {
+            return (State::Killed(last_time), vec![report, Action::Kill]);
+        }
+        (State::Stopping(Stopping { last_time, is_frozen: self.is_frozen }), vec![report, Action::Terminate])
+    }
+
+    fn signal(&mut self, signal: Signal, sender: Sender, now: Boottime, group: Group) -> Vec<Action> {
+        self.is_interrupted |= signal == Signal::Int && sender == Sender::Terminal;
+        let pass = pass(signal, sender, group, &mut self.is_frozen);
+        self.told.retain(|told| told.signal != signal);
+        let is_passed = pass.is_some_and(|pass| !matches!(pass, Action::PassUncaught(_)));
+        self.told.push(Told::new(signal, sender, is_passed, now));
+        let survey = (signal.asks_to_end() && !self.is_released).then_some(Action::Survey);
+        // In a shared group rlock stops when the command has, not before: a shell that took the
+        // terminal back earlier would stop an editor while it restores the screen.
+        let stops = signal == Signal::Tstp && group == Group::Own;
+        let is_leased = self.deadline.is_some();
+        self.stops = signal != Signal::Cont && (self.stops || stops && is_leased);
+        let stop_now = (stops && !is_leased).then_some(Action::StopSelf(Stop::Tstp));
+        survey.into_iter().chain(pass).chain(stop_now).collect()
+    }
+
+    /// The signal that ended the command, for the other processes of its group. In `sh -c 'a; b'` a
+    /// passed signal reaches the shell only.
+    fn passed_to_rest(&self, ended: Ended) -> Option<Action> {
+        let Ended::Signal(number) = ended else { return None };
+        let signal = Signal::from_number(number)?;
+        self.told.iter().any(|told| told.signal == signal && told.is_passed()).then_some(Action::PassGroup(signal))
+    }
+
+    fn exit_as(&self, ended: Ended) -> Action {
+        match ended {
+            Ended::Signal(number) if number == Signal::Int.kernel().as_raw() => {
+                exit_after(Signal::Int, self.is_interrupted)
+            }
+            _ => Action::Exit(ended.exit_code()),
+        }
+    }
+}
+
+/// Why rlock ends a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The grant is lost.
+    Lost,
+    /// The grant is revoked. It is still held.
+    Broken,
+    /// The maximum run time is over. The grant is still held.
+    Timeout,
+    /// The maximum run time is over. The grant was released when the command was ready.
+    TimeoutReleased,
+}
+
+/// How long a stopped command and its process tree may still run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LastTime {
+    pub(super) cause: Cause,
+    /// When the grace is over.
+    pub(super) grace_over: Boottime,
+    pub(super) deadline: Option<Boottime>,
+}
+
+impl LastTime {
+    /// The end of the grace, but never after the deadline.
+    pub(super) fn kill_at(self) -> Boottime {
+        self.deadline.map_or(self.grace_over, |deadline| deadline.min(self.grace_over))
+    }
+
+    /// Notes that the grant is lost while the command is ended for another reason. Returns the
+    /// report about the loss.
+    fn note_loss(&mut self, event: Event, now: Boottime, settings: &Settings) -> Option<Action> {
+        let is_overdue = is_over(terminate_at(self.deadline, settings), now);
+        let report = match event {
+            _ if !matches!(self.cause, Cause::Broken | Cause::Timeout) => return None,
+            Event::Lost => Action::ReportLost(Consequence::Stopped),
+            Event::Signal { .. } | Event::Tick if is_overdue => Action::ReportOverdue(Consequence::Stopped),
+            _ => return None,
+        };
+        self.cause = Cause::Lost;
+        Some(report)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Stopping {
+    pub(super) last_time: LastTime,
+    /// See [`Running::is_frozen`].
+    is_frozen: bool,
+}
+
+impl Stopping {
+    pub(super) fn on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
+        let report = self.last_time.note_loss(event, now, settings);
+        self.take_in(event, now, settings).after(report)
+    }
+
+    fn take_in(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
+        match event {
+            // The grant stays lost, since the command was told to end. But the command gets its
+            // whole grace if the old deadline cut it short.
+            Event::Granted { deadline } | Event::Revoked { deadline } => {
+                self.last_time.deadline = deadline;
+                Next::nothing()
+            }
+            Event::Signal { .. } | Event::Tick if self.last_time.kill_at() <= now => {
+                Next::Enter(State::Killed(self.last_time), vec![Action::Kill])
+            }
+            // Only rlock kills the command when its time is over, so rlock must not stop now.
+            Event::Signal { signal: Signal::Tstp, .. } => Next::nothing(),
+            Event::Signal { signal, sender } => {
+                Next::Stay(pass(signal, sender, settings.group, &mut self.is_frozen).into_iter().collect())
+            }
+            Event::Ended(_) => Next::Enter(State::Clearing(self.last_time), vec![Action::Reap, Action::AwaitRest]),
+            Event::Queued | Event::OutOfReach | Event::Busy { .. } | Event::AlreadyDone => Next::nothing(),
+            Event::Denied(_) | Event::Deadlock | Event::NotNested | Event::Lost => Next::nothing(),
+            Event::NoRoom | Event::Room => Next::nothing(),
+            Event::StoreFailed | Event::Started | Event::HandedOver | Event::StartFailed(_) => Next::nothing(),
+            Event::CommandStopped(_) | Event::RestEnded | Event::Released | Event::Tick => Next::nothing(),
+            Event::Ready | Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),
+        }
+    }
+}
+
+impl LastTime {
+    /// The processes that the stopped command started have the rest of its time. Signals are not
+    /// passed any more.
+    pub(super) fn on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
+        let report = self.note_loss(event, now, settings);
+        let next = match event {
+            Event::Granted { deadline } | Event::Revoked { deadline } => {
+                self.deadline = deadline;
+                Next::nothing()
+            }
+            Event::RestEnded => gone(self.cause, vec![]),
+            Event::Signal { .. } | Event::Tick if self.kill_at() <= now => killed(self.cause),
+            _ => Next::nothing(),
+        };
+        next.after(report)
+    }
+
+    /// The command was sent SIGKILL, which it may survive for as long as the kernel is busy with
+    /// it.
+    pub(super) fn killed_on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
+        let report = self.note_loss(event, now, settings);
+        let next = match event {
+            Event::Granted { deadline } | Event::Revoked { deadline } => {
+                self.deadline = deadline;
+                Next::nothing()
+            }
+            Event::Ended(_) => killed(self.cause),
+            _ => Next::nothing(),
+        };
+        next.after(report)
+    }
+}
+
+/// Kills once more, because the processes that the command left behind would go on without the
+/// lock.
+pub(super) fn killed(cause: Cause) -> Next {
+    gone(cause, vec![Action::Kill, Action::Reap])
+}
+
+/// The tree of a stopped command is gone. For a lost grant, the release frees what else the
+/// store keeps. Otherwise the release, if it is still due, tells whether the grant was held to the
+/// end.
+fn gone(cause: Cause, mut actions: Vec<Action>) -> Next {
+    actions.push(if cause == Cause::TimeoutReleased { Action::Dismiss } else { Action::Release });
+    match cause {
+        Cause::Lost => Next::finish(actions, Action::Exit(exit::LOST)),
+        Cause::Broken => Next::Enter(State::Leaving(Action::Exit(exit::LOST)), actions),
+        Cause::Timeout => Next::Enter(State::Leaving(Action::Exit(exit::TIMEOUT)), actions),
+        Cause::TimeoutReleased => Next::finish(actions, Action::Exit(exit::TIMEOUT)),
+    }
+}
+
+pub(super) fn leaving(event: Event, exit: Action) -> Next {
+    match event {
+        Event::Released => Next::finish([], exit),
+        // The grant was revoked while the command ran, or just after its end. As with a
+        // deadline, nobody can tell.
+        Event::Lost => Next::finish([Action::ReportLost(Consequence::EndedLate)], Action::Exit(exit::LOST)),
+        _ => Next::nothing(),
+    }
+}
+
+/// Passes a signal on unless its sender has sent it to the command too.
+fn pass(signal: Signal, sender: Sender, group: Group, is_frozen: &mut bool) -> Option<Action> {
+    if signal == Signal::Cont && std::mem::take(is_frozen) {
+        return Some(Action::Thaw);
+    }
+    match sender {
+        // A sender that chooses processes by rlock's program or command line signals rlock and the
+        // guardian, and not the command.
+        Sender::Everyone => Some(Action::PassUncaught(signal)),
+        // A second SIGCONT does no harm. A missing one leaves the command stopped, since rlock may
+        // have been continued alone.
+        Sender::Terminal | Sender::Command if group == Group::Shared && signal != Signal::Cont => None,
+        _ => Some(Action::Pass(signal)),
+    }
+}

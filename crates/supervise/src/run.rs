@@ -1,0 +1,540 @@
+//! The poll loop: reports events to the machine and carries out the machine's actions, in one
+//! thread and without periodic polling.
+//!
+//! The loop makes no decisions. One `poll` waits for the signals, for the descriptors of the
+//! request at the store, and for the machine's next timer. `request` speaks to the store, `voice`
+//! to the user, and `processes` has the command and the spare work.
+
+mod processes;
+mod request;
+mod voice;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::Context;
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::Signal as Kernel;
+
+use self::processes::Processes;
+use self::request::Request;
+use self::voice::Voice;
+use super::canary::Canary;
+use super::child::Child;
+pub use super::child::CommandSpec;
+use super::event::{Action, Event, Group, Sender, Signal};
+use super::gate::Gate;
+use super::guardian::Notes;
+use super::machine::{Machine, Settings};
+use super::notify::NotifySocket;
+use super::owner::Owner;
+use super::reaping::reap_inherited;
+use super::report::Report;
+use super::signals::{Arrival, Signals};
+use super::spare::SHELL;
+use super::spawn;
+use super::start_failure::start_failure;
+use rlock_model::deadlock::Detector;
+use rlock_show::failure::Failure;
+use rlock_show::messages::Messages;
+use rlock_store::{Grant, Handle};
+use rlock_sys::alarm::Alarm;
+use rlock_sys::clock::Boottime;
+use rlock_words::{one_line, reason};
+
+/// The variable in which the work of `--else` finds the busy line.
+const BUSY: &str = "RLOCK_BUSY";
+
+pub struct Task {
+    pub command: CommandSpec,
+    pub messages: Messages,
+    pub settings: Settings,
+    /// The spare work, if the settings have any.
+    pub spare: OsString,
+    /// The work of `--else`, if the settings have any.
+    pub otherwise: OsString,
+    /// The report on the request, before its first event.
+    pub report: Report,
+    /// What looks for a deadlock, if the request is nested.
+    pub detector: Option<Detector>,
+    /// What hears that the command is ready, if the lock is released then.
+    pub notify: Option<NotifySocket>,
+    /// The process whose end ends the request as SIGTERM does, if there is one.
+    pub owner: Option<Owner>,
+    /// The gate before the start, if the settings have one.
+    pub gate: Option<Gate>,
+}
+
+/// Waits for the grant, runs the command under the grant, releases it, and returns the exit code.
+///
+/// The caller must install `signals` before it makes the request. `environment` returns the
+/// variables for the command; the loop calls it once the grant is known and the command is about to
+/// start, and starts no command after an error. `conclude` gets the report before rlock ends, and
+/// may return a warning. All messages are on `output` when the function returns.
+///
+/// # Errors
+/// A failure of the kernel that makes supervision impossible. A command that still runs dies with
+/// rlock.
+pub fn run(
+    handle: &mut dyn Handle,
+    task: Task,
+    environment: impl FnOnce(&Grant) -> Result<Vec<(OsString, OsString)>, Failure>,
+    conclude: impl FnMut(&Report, Option<&Grant>) -> Option<String>,
+    signals: Signals,
+    output: &mut dyn Write,
+) -> anyhow::Result<u8> {
+    supervise(handle, task, |grant| environment(grant).map(Begun::Command), conclude, signals, output)
+}
+
+/// Waits for the grant, and hands it over instead of running a command. Returns 0 after that.
+/// Otherwise it returns the exit code, and the grant or the place in the queue is released.
+///
+/// The calling contract is that of [`run`]. A failed hand-over releases the grant.
+///
+/// # Errors
+/// A failure of the kernel that makes a wait impossible.
+pub fn acquire(
+    handle: &mut dyn Handle,
+    (messages, settings, detector): (Messages, Settings, Option<Detector>),
+    hand_over: impl FnOnce(&Grant) -> Result<(), Failure>,
+    signals: Signals,
+    output: &mut dyn Write,
+) -> anyhow::Result<u8> {
+    let command = CommandSpec { argv: Vec::new(), session: String::new() };
+    let report = Report::new(Boottime::now(), Vec::new());
+    let (spare, otherwise) = (OsString::new(), OsString::new());
+    let (notify, owner, gate) = (None, None, None);
+    let task = Task { command, messages, settings, spare, otherwise, report, detector, notify, owner, gate };
+    supervise(handle, task, |grant| hand_over(grant).map(|()| Begun::HandedOver), |_, _| None, signals, output)
+}
+
+/// What has followed a grant.
+enum Begun {
+    /// The command is to start, with these variables.
+    Command(Vec<(OsString, OsString)>),
+    /// The grant belongs to somebody else.
+    HandedOver,
+}
+
+fn supervise<E, C>(
+    handle: &mut dyn Handle,
+    Task { command, messages, settings, spare, otherwise, report, detector, notify, owner, gate }: Task,
+    begin: E,
+    conclude: C,
+    signals: Signals,
+    output: &mut dyn Write,
+) -> anyhow::Result<u8>
+where
+    E: FnOnce(&Grant) -> Result<Begun, Failure>,
+    C: FnMut(&Report, Option<&Grant>) -> Option<String>,
+{
+    let mut supervision = Supervision {
+        request: Request::new(handle, detector),
+        voice: Voice::new(messages, settings, &command, output),
+        processes: Processes::new(command, settings.group, spare),
+        child_changed: false,
+        canary: Canary::default(),
+        notify,
+        owner,
+        gate,
+        begin: Some(begin),
+        conclude,
+        report,
+        otherwise,
+        signals,
+        alarm: Alarm::default(),
+        machine: Machine::new(settings),
+        exit: None,
+    };
+    // Processes that ended before the signals were installed raised no SIGCHLD.
+    reap_inherited(None);
+    supervision.ask()?;
+    loop {
+        if let Some(code) = supervision.exit {
+            return Ok(code);
+        }
+        supervision.turn()?;
+    }
+}
+
+struct Supervision<'a, E, C> {
+    request: Request<'a>,
+    voice: Voice<'a>,
+    processes: Processes,
+    /// Whether the loop must look at the command and the spare work.
+    child_changed: bool,
+    canary: Canary,
+    notify: Option<NotifySocket>,
+    owner: Option<Owner>,
+    gate: Option<Gate>,
+    begin: Option<E>,
+    conclude: C,
+    report: Report,
+    otherwise: OsString,
+    signals: Signals,
+    alarm: Alarm,
+    machine: Machine,
+    exit: Option<u8>,
+}
+
+impl<E, C> Supervision<'_, E, C>
+where
+    E: FnOnce(&Grant) -> Result<Begun, Failure>,
+    C: FnMut(&Report, Option<&Grant>) -> Option<String>,
+{
+    /// Waits for events and reports them to the machine.
+    ///
+    /// If several events are ready, their order matters. Signals come first, because a signal
+    /// cancels a grant that arrives with it. The store comes before the command: a lost grant is
+    /// reported as lost even if the command ended at the same instant. What the command said comes
+    /// before its end. The tick comes last, because a renewal may have come in time.
+    fn turn(&mut self) -> anyhow::Result<()> {
+        let store_is_ready = self.wait()?;
+        self.take_signals()?;
+        if store_is_ready {
+            self.ask()?;
+        }
+        self.look_at_gate()?;
+        self.take_notices()?;
+        if self.is_child_due() {
+            self.child_changed = false;
+            let event = self.processes.look_at_spare()?;
+            self.on_any(event)?;
+            self.look_at_child()?;
+        }
+        // A change that has to wait for a signal comes before the time, too.
+        if self.child_changed { Ok(()) } else { self.on(Event::Tick) }
+    }
+
+    /// Sleeps until a descriptor is ready or a timer has expired. Returns whether the loop must ask
+    /// the store.
+    fn wait(&mut self) -> anyhow::Result<bool> {
+        let (descriptors, asking) = self.request.awaited();
+        let mut polled = Vec::with_capacity(1 + descriptors.len());
+        if self.voice.outbox.awaits_reader() {
+            polled.push(PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT));
+        }
+        let of_store = polled.len();
+        polled.extend(descriptors.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)));
+        let of_command = polled.len();
+        polled.extend(self.owner.as_ref().map(|owner| PollFd::new(owner, PollFlags::IN)));
+        polled.extend(self.processes.notes().map(|notes| PollFd::new(notes, PollFlags::IN)));
+        polled.extend(self.notify.iter().flat_map(NotifySocket::awaited));
+        let (of_gate, looking) = self.gate.as_ref().map(Gate::awaited).unwrap_or_default();
+        polled.extend(of_gate.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)));
+        let notices = self.notify.as_ref().and_then(NotifySocket::timeout);
+        let due = [self.machine.next_timeout(), asking, notices, looking, self.canary.decides_at()];
+        let due = due.into_iter().flatten().min();
+        let until = if self.is_child_due() { Some(Boottime::default()) } else { due };
+        self.signals.wait(&self.alarm, &mut polled, until).context("cannot wait for signals and the store")?;
+        let is_ready = |descriptor: &PollFd<'_>| !descriptor.revents().is_empty();
+        let store_spoke = polled[of_store..of_command].iter().any(is_ready);
+        if polled[..of_store].iter().any(is_ready) {
+            self.voice.outbox.push();
+        }
+        Ok(store_spoke || asking.is_some_and(|at| at <= Boottime::now()))
+    }
+
+    /// Whether the loop is to look at the command now. A signal that came before the end of the
+    /// command may be the reason for it, so the signal is decided first.
+    fn is_child_due(&self) -> bool {
+        self.child_changed && self.canary.decides_at().is_none()
+    }
+
+    /// Reports the received signals to the machine. The canary decides those that every process may
+    /// have received.
+    fn take_signals(&mut self) -> anyhow::Result<()> {
+        let now = Boottime::now();
+        while let Some(note) = self.processes.notes().and_then(Notes::next) {
+            self.canary.note(note, now);
+        }
+        while let Some(arrival) = self.signals.next() {
+            match arrival {
+                Arrival::Child => self.child_changed = true,
+                Arrival::Signal(signal, source) => {
+                    let sender = source.sender(signal, self.processes.command());
+                    match self.may_be_for_everyone(signal, sender) {
+                        true => self.canary.signal(signal, sender, now),
+                        false => self.on(Event::Signal { signal, sender })?,
+                    }
+                }
+            }
+        }
+        while let Some((signal, sender)) = self.canary.next(now) {
+            self.on(Event::Signal { signal, sender })?;
+        }
+        if self.owner.take_if(|owner| owner.has_ended()).is_some() {
+            self.on(Event::Signal { signal: Signal::Term, sender: Sender::Other })?;
+        }
+        Ok(())
+    }
+
+    /// Whether the guardian may have received the signal, too. In a shared group, a SIGCONT that
+    /// comes late could undo a Ctrl-Z.
+    fn may_be_for_everyone(&self, signal: Signal, sender: Sender) -> bool {
+        let is_late = signal == Signal::Cont && self.voice.settings.group == Group::Shared;
+        let is_candidate = sender == Sender::Other && Signal::TO_EVERYONE.contains(&signal) && !is_late;
+        is_candidate && self.processes.notes().is_some()
+    }
+
+    /// Reports whether the command says that it is ready.
+    fn take_notices(&mut self) -> anyhow::Result<()> {
+        if self.notify.as_mut().is_some_and(NotifySocket::take) {
+            self.on(Event::Ready)?;
+        }
+        Ok(())
+    }
+
+    /// Asks the store for the state of the request and reports it to the machine.
+    fn ask(&mut self) -> anyhow::Result<()> {
+        let event = self.request.ask(&mut self.voice);
+        self.on_any(event)
+    }
+
+    /// Looks whether there is room for the command, if the request is at the gate.
+    fn look_at_gate(&mut self) -> anyhow::Result<()> {
+        let Some(gate) = &mut self.gate else { return Ok(()) };
+        match gate.look(Boottime::now()) {
+            Ok(event) => {
+                self.voice.note_gate(gate.why());
+                self.on_any(event)
+            }
+            Err(failure) => {
+                self.gate = None;
+                self.start_failed(&failure)
+            }
+        }
+    }
+
+    fn look_at_child(&mut self) -> anyhow::Result<()> {
+        let event = self.processes.look_at_child(&self.signals)?;
+        self.on_any(event)
+    }
+
+    fn on_any(&mut self, event: Option<Event>) -> anyhow::Result<()> {
+        event.map_or(Ok(()), |event| self.on(event))
+    }
+
+    fn on(&mut self, event: Event) -> anyhow::Result<()> {
+        let now = Boottime::now();
+        self.report.on(event, now);
+        for action in self.machine.on(event, now) {
+            self.report.act(action, now);
+            if action.is_exit() {
+                if let Some(warning) = (self.conclude)(&self.report, self.request.grant()) {
+                    self.voice.say(&format!("warning: {warning}"));
+                }
+                self.voice.sum_up(&self.report);
+            }
+            self.perform(action)?;
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, action: Action) -> anyhow::Result<()> {
+        match action {
+            Action::Start => self.start()?,
+            Action::StopSelf(stop) => self.signals.stop_self(stop).context("cannot stop")?,
+            Action::Release => self.release()?,
+            Action::ReleaseEarly => self.release_early()?,
+            Action::Dismiss => {
+                self.processes.on_child(Child::dismiss_guardian);
+                self.processes.reap_guardian()?;
+            }
+            Action::ShowWaiting if self.voice.is_at_gate() => self.voice.show_gate(),
+            Action::ShowWaiting => {
+                if let Ok(obstructions) = self.request.inspect() {
+                    self.look_back();
+                    self.voice.show_waiting(&obstructions, self.report.waited(Boottime::now()));
+                }
+            }
+            Action::EnterGate => {
+                if let Some(Err(failure)) = self.gate.as_mut().map(Gate::enter) {
+                    return self.start_failed(&failure);
+                }
+                self.look_at_gate()?;
+            }
+            Action::LeaveGate => {
+                self.gate.iter_mut().for_each(Gate::leave);
+                self.on(Event::Busy { skipped_for: None })?;
+            }
+            Action::ReportWaiting if self.voice.is_at_gate() => {
+                self.voice.report_gate(self.report.waited(Boottime::now()));
+            }
+            Action::ReportWaiting => self.report_waiting(true),
+            Action::ReportChange => self.report_waiting(false),
+            Action::HideWaiting => self.voice.hide_waiting(),
+            Action::Look => {
+                let event = self.request.look(&mut self.voice);
+                self.on_any(event)?;
+            }
+            Action::GiveUp => {
+                let event = self.request.give_up(&mut self.voice);
+                self.on_any(event)?;
+            }
+            Action::ReportBusy => {
+                self.look_back();
+                self.voice.report_busy();
+            }
+            Action::ReportSkip => self.voice.report_skip(),
+            Action::ReportDone => self.voice.report_done(),
+            Action::StartSpare => self.start_spare()?,
+            Action::PassSpare(signal) => self.processes.on_spare(signal.kernel()),
+            Action::KillSpare => self.processes.on_spare(Kernel::KILL),
+            Action::ReportSpare(ended) => self.voice.report_spare(ended),
+            Action::RunElse => self.exit = Some(self.run_else()?),
+            Action::ReportDeadlock => self.voice.report_deadlock(),
+            Action::ReportFailure => self.voice.report_failure(),
+            Action::Warn => self.voice.warn(),
+            Action::WarnWaiting => self.voice.warn_waiting(),
+            Action::ReportLost(consequence) => {
+                self.voice.report_lost(self.request.change_of_server().as_deref(), consequence);
+            }
+            Action::ReportRevoked(consequence) => self.voice.report_revoked(consequence),
+            Action::ReportTimeout => self.voice.report_timeout(),
+            Action::ReportOverdue(consequence) => {
+                self.voice.report_overdue(self.request.trouble().as_deref(), consequence);
+            }
+            Action::Exit(code) => {
+                self.finish();
+                self.exit = Some(code);
+            }
+            Action::ExitBy(signal) => {
+                self.finish();
+                self.signals.end_self(signal);
+                self.exit = Some(signal.exit_code());
+            }
+            Action::Pass(signal) => self.processes.on_child(|child| child.pass(signal)),
+            Action::PassUncaught(signal) => self.processes.on_child(|child| child.pass_uncaught(signal)),
+            Action::PassGroup(signal) => self.processes.on_child(|child| child.pass_group(signal)),
+            Action::Survey => self.processes.on_child(Child::survey),
+            Action::TellRest { signal, spares_group } => {
+                self.processes.on_child(|child| child.tell_rest(signal, spares_group));
+            }
+            Action::ReportRest { by } => {
+                let (mut count, mut names) = (0, Vec::new());
+                self.processes.on_child(|child| (count, names) = child.rest());
+                self.voice.report_rest(by, count, &names);
+            }
+            Action::Freeze => self.processes.on_child(Child::freeze),
+            Action::Thaw => self.processes.on_child(Child::thaw),
+            Action::Terminate => self.processes.on_child(Child::terminate),
+            Action::Kill => self.processes.on_child(Child::kill),
+            Action::Reap => self.processes.reap()?,
+            Action::AwaitRest => {
+                self.processes.on_child(Child::await_rest);
+                self.look_at_child()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands over what waits for its readers, because rlock ends.
+    fn finish(&mut self) {
+        if let Some(notify) = &mut self.notify {
+            notify.finish();
+        }
+        self.voice.finish();
+    }
+
+    fn start(&mut self) -> anyhow::Result<()> {
+        self.voice.report_grant(self.report.waited(Boottime::now()));
+        self.take_signals()?;
+        self.on(Event::Tick)?;
+        if !self.machine.may_start() {
+            return Ok(());
+        }
+        let begun = match (self.begin.take(), self.request.grant()) {
+            (Some(begin), Some(grant)) => begin(grant),
+            _ => Ok(Begun::Command(Vec::new())),
+        };
+        let environment = match begun {
+            Ok(Begun::Command(environment)) => environment,
+            Ok(Begun::HandedOver) => return self.on(Event::HandedOver),
+            Err(failure) => return self.start_failed(&failure),
+        };
+        let limit = self.machine.start_limit(Boottime::now());
+        let warn = |text: &str| self.voice.say(text);
+        match self.processes.start(&environment, &self.signals, &self.request.kept(), limit, warn) {
+            Ok(()) => {
+                self.voice.keep_lines();
+                if let Some(gate) = &mut self.gate {
+                    gate.note_start();
+                }
+                self.on(Event::Started)
+            }
+            Err(failure) => self.start_failed(&failure),
+        }
+    }
+
+    fn start_failed(&mut self, failure: &Failure) -> anyhow::Result<()> {
+        self.voice.note_failure(failure);
+        self.on(Event::StartFailed(failure.code))
+    }
+
+    fn start_spare(&mut self) -> anyhow::Result<()> {
+        match self.processes.start_spare(&self.signals) {
+            Ok(()) => Ok(()),
+            Err(failure) => {
+                self.voice.note_failure(&failure);
+                self.on(Event::SpareFailed)
+            }
+        }
+    }
+
+    /// Executes the work of `--else` in place of rlock, with the words of the command as its
+    /// arguments. Returns the exit code if that fails.
+    fn run_else(&mut self) -> anyhow::Result<u8> {
+        self.voice.finish();
+        (self.signals.undo_in_child())().context("cannot restore the signals")?;
+        self.look_back();
+        let busy = one_line(&self.voice.busy_line());
+        // The second SHELL is `$0`, as without arguments.
+        let argv =
+            [&[SHELL.into(), "-c".into(), self.otherwise.clone(), SHELL.into()], self.processes.words()].concat();
+        let error = spawn::execute(&argv, &[(BUSY.into(), busy.into())]);
+        let failure = start_failure(SHELL.as_ref(), &error, Duration::ZERO);
+        self.voice.say(&failure.to_string());
+        self.voice.finish();
+        Ok(failure.code)
+    }
+
+    fn release(&mut self) -> anyhow::Result<()> {
+        self.processes.on_child(Child::dismiss_guardian);
+        let event = self.request.release(self.report.end(), &mut self.voice);
+        self.processes.reap_guardian()?;
+        self.on(event)
+    }
+
+    fn release_early(&mut self) -> anyhow::Result<()> {
+        if self.request.is_leaving() {
+            return Ok(());
+        }
+        if let Some(error) = self.processes.guard_without_lock(&self.signals)? {
+            let why = reason(&error);
+            self.voice.say(&format!(
+                "warning: no guardian can be started, so a kill of rlock leaves the command running: {why}"
+            ));
+        }
+        let event = self.request.release_early(self.report.end(), &mut self.voice);
+        self.on_any(event)
+    }
+
+    /// Finds out how long past holds took, to tell the user when it is the turn of the request.
+    fn look_back(&mut self) {
+        if let Some(name) = self.voice.messages.has_turns().filter(|_| !self.voice.settings.quiet).cloned() {
+            self.voice.messages.runs = self.request.runs(&name);
+        }
+    }
+
+    fn report_waiting(&mut self, is_due: bool) {
+        if let Ok(obstructions) = self.request.inspect() {
+            self.look_back();
+            self.voice.report_waiting(&obstructions, is_due, self.report.waited(Boottime::now()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
