@@ -12,6 +12,7 @@ use rlock_model::resource::Resource;
 use rlock_words::Explained;
 
 /// The names of arguments, by which the readers look up their values.
+#[allow(missing_docs, reason = "each is named as its argument")]
 pub mod id {
     pub const STORE: &str = "store";
     pub const NAMESPACE: &str = "namespace";

@@ -56,7 +56,7 @@ pub struct Target {
     /// The server, or the nodes where to look for it: at least one.
     pub nodes: Vec<Node>,
     /// The nodes of a Cluster that were heard of.
-    pub known: Arc<Known>,
+    pub(crate) known: Arc<Known>,
     /// The order in which the addresses of a name are tried.
     pub order: Arc<Order>,
     /// The options of TLS, if the store speaks it.

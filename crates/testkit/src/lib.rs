@@ -4,6 +4,8 @@
 //! Nothing here sleeps for a fixed time: [`wait_until`] polls a condition, and fails at a deadline
 //! far beyond what any machine needs.
 
+#![allow(missing_docs, reason = "what needs no words has none, as in the tests themselves")]
+
 pub mod claims;
 pub mod histories;
 pub mod hung_disk;

@@ -123,6 +123,7 @@ pub(super) fn module() -> String {
         }
         let sha1 = sha1_smol::Sha1::from(script.source).digest().to_string();
         let (name, pieces) = (operation.to_uppercase(), script.pieces.join(", "));
+        writeln!(module, "/// `lua/{operation}.lua`.").expect(WRITTEN);
         writeln!(module, "pub static {name}: Script = Script {{ sha1: {sha1:?}, pieces: &[{pieces}] }};")
             .expect(WRITTEN);
     }
