@@ -110,10 +110,10 @@ fn link_path_or_citation_without_a_target_is_reported() {
                  [f](https://example.com/x) <img src=\"nowhere.svg\">\n```\n[g](nowhere.md)\n```\n";
     assert_eq!(broken_links(page, links).len(), 3);
     let paths =
-        "`src/lock/table.rs` `src/nowhere.rs` `src/cli/NAME.rs` `tests/run --test x` `nowhere/NAME` `src/nowhere/NAME`";
+        "`crates/model/src/table.rs` `src/nowhere.rs` `src/cli/NAME.rs` `tests/run --test x` `nowhere/NAME` `src/nowhere/NAME`";
     assert_eq!(broken_paths(page, paths).len(), 2);
-    let functions = "`apply` in `src/lock/table.rs`, `leave` in `src/store/redis/lua/prelude/change.lua`, \
-                     `nothing` in `src/lock/table.rs`, `apply` in `src/nowhere.rs`";
+    let functions = "`apply` in `crates/model/src/table.rs`, `leave` in `crates/redis/src/lua/prelude/change.lua`, \
+                     `nothing` in `crates/model/src/table.rs`, `apply` in `src/nowhere.rs`";
     assert_eq!(broken_functions(page, functions).len(), 2);
     let citations = "docs/design.md docs/design.md#nesting, docs/nowhere.md (docs/design.md#nowhere).";
     assert_eq!(broken_citations(Path::new("src/lib.rs"), citations).len(), 2);

@@ -7,7 +7,7 @@
 //! ```text
 //! Mutant: the mistake, in words
 //! Caught by: variables for the environment, then what `cargo test` takes
-//! File: src/one/file.rs
+//! File: crates/one/src/file.rs
 //! Simulation: `catches it`, or `cannot, because …`
 //!
 //! --- find
@@ -56,7 +56,8 @@ impl Mutant {
         let words: Vec<&str> = self.caught_by.split(' ').filter(|word| !word.contains('=')).collect();
         let (suite, test) = match words[..] {
             ["--test", suite, test] => (Path::new("tests").join(suite), test),
-            ["--lib", test] => (PathBuf::from("src"), test),
+            ["-p", "rlock-cli", "--lib", test] => (PathBuf::from("src"), test),
+            ["-p", package, "--lib", test] => (Path::new("crates").join(package.trim_start_matches("rlock-")), test),
             _ => panic!("{}: 'Caught by' must name exactly one test: {}", self.name, self.caught_by),
         };
         (suite, test.split("::").filter(|part| !part.is_empty()).last().expect("a test has a name"))

@@ -23,17 +23,17 @@ const MAKERS: [&str; 7] = ["Refused", "Unavailable", "Unresolved", "ConnectionFa
 const CONTEXTS: [&str; 2] = ["context", "with_context"];
 
 /// Where all words about a failure end with one of the codes.
-const EXPLAINING: &str = "src/store/embedded/";
+const EXPLAINING: &str = "crates/embedded/src/";
 
 /// Where the texts of error types end with one of the codes. The other types are about words on the
 /// command line.
-const ERROR_TYPES: [&str; 2] = ["src/lock/op.rs", "src/store/"];
+const ERROR_TYPES: [&str; 2] = ["crates/model/src/op.rs", "crates/store/src/"];
 
 /// Functions and constants whose texts go to a maker elsewhere, belong to an exit code that the
 /// supervision chooses, or are answers of the lock server.
 const OTHERS: [(&str, &[&str]); 18] = [
     (
-        "src/show/messages.rs",
+        "crates/show/src/messages.rs",
         &[
             "asked_again",
             "cannot_lock",
@@ -59,21 +59,21 @@ const OTHERS: [(&str, &[&str]); 18] = [
     ),
     ("src/cli/cleanup/revoked.rs", &["still_held"]),
     ("src/environment/context.rs", &["NOTHING_HELD"]),
-    ("src/serve/client.rs", &["on"]),
-    ("src/serve/client/answers.rs", &["end_deadlock"]),
-    ("src/serve/client/ending.rs", &["LATE"]),
-    ("src/serve/client/lines.rs", &["change", "on_line", "upgrade", "NO_LOCK", "NO_PREWRITE", "UNKNOWN"]),
-    ("src/serve/client/timeouts.rs", &["on_tick"]),
-    ("src/serve/rules.rs", &["refusal"]),
-    ("src/store/embedded/failure.rs", &["from"]),
-    ("src/store/embedded/fault.rs", &["LINE", "SLOW_LINE"]),
-    ("src/store/embedded/transaction.rs", &["REPLACED"]),
-    ("src/store/redis/conversation/replication.rs", &["lacking"]),
-    ("src/store/redis/failure.rs", &["words", "SPELLING"]),
-    ("src/store/network/error.rs", &["words"]),
-    ("src/store/network/tls.rs", &["in_words"]),
-    ("src/store/postgres/failure.rs", &["words"]),
-    ("src/supervise/hint.rs", &["hint"]),
+    ("crates/serve/src/client.rs", &["on"]),
+    ("crates/serve/src/client/answers.rs", &["end_deadlock"]),
+    ("crates/serve/src/client/ending.rs", &["LATE"]),
+    ("crates/serve/src/client/lines.rs", &["change", "on_line", "upgrade", "NO_LOCK", "NO_PREWRITE", "UNKNOWN"]),
+    ("crates/serve/src/client/timeouts.rs", &["on_tick"]),
+    ("crates/serve/src/rules.rs", &["refusal"]),
+    ("crates/embedded/src/failure.rs", &["from"]),
+    ("crates/embedded/src/fault.rs", &["LINE", "SLOW_LINE"]),
+    ("crates/embedded/src/transaction.rs", &["REPLACED"]),
+    ("crates/redis/src/conversation/replication.rs", &["lacking"]),
+    ("crates/redis/src/failure.rs", &["words", "SPELLING"]),
+    ("crates/store/src/network/error.rs", &["words"]),
+    ("crates/store/src/network/tls.rs", &["in_words"]),
+    ("crates/postgres/src/failure.rs", &["words"]),
+    ("crates/supervise/src/hint.rs", &["hint"]),
 ];
 
 /// Calls whose texts end with another exit code, go to the log of the lock server, or are for those

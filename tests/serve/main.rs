@@ -1,7 +1,7 @@
 //! `rlock serve` as its clients see it: the lines, what ends a hold, the limits, who may connect,
 //! sockets, signals, and the order among clients and `rlock exec`.
 //!
-//! The decisions about one client are tested in src/serve/client/tests, state by state.
+//! The decisions about one client are tested in crates/serve/src/client/tests, state by state.
 
 mod deadlock;
 mod fuzz;
