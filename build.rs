@@ -34,17 +34,11 @@ fn main() {
     println!("cargo:rustc-env=RLOCK_COMMIT={}", commit().as_deref().unwrap_or("unknown"));
 }
 
-/// The commit that an optimised build is made from. `cargo package` notes it in a file; otherwise
-/// git knows it, unless the repository around the sources is another one. A debug build has none,
-/// because every commit would build the crate anew.
+/// The commit that an optimised build is made from: git knows it, unless the repository around the
+/// sources is another one. A debug build has none, because every commit would build the crate anew.
 fn commit() -> Option<String> {
-    const NOTE: &str = ".cargo_vcs_info.json";
     if env::var("PROFILE").as_deref() != Ok("release") {
         return None;
-    }
-    if let Ok(note) = fs::read_to_string(NOTE) {
-        let (_, rest) = note.split_once("\"sha1\": \"")?;
-        return Some(rest.split('"').next()?.to_owned());
     }
     if !Path::new(".git").exists() {
         return None;
