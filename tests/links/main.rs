@@ -109,8 +109,7 @@ fn link_path_or_citation_without_a_target_is_reported() {
     let links = "[a](protocol.md) [b](nowhere.md) [c](#the-one-rule) [d](#nowhere) [e](../README.md#installing) \
                  [f](https://example.com/x) <img src=\"nowhere.svg\">\n```\n[g](nowhere.md)\n```\n";
     assert_eq!(broken_links(page, links).len(), 3);
-    let paths =
-        "`crates/model/src/table.rs` `src/nowhere.rs` `src/cli/NAME.rs` `tests/run --test x` `nowhere/NAME` `src/nowhere/NAME`";
+    let paths = "`crates/model/src/table.rs` `src/nowhere.rs` `src/cli/NAME.rs` `tests/run --test x` `nowhere/NAME` `src/nowhere/NAME`";
     assert_eq!(broken_paths(page, paths).len(), 2);
     let functions = "`apply` in `crates/model/src/table.rs`, `leave` in `crates/redis/src/lua/prelude/change.lua`, \
                      `nothing` in `crates/model/src/table.rs`, `apply` in `src/nowhere.rs`";

@@ -1,9 +1,11 @@
-//! Compares the map of the code in CONTRIBUTING.md with the imports in src, so that it stays true.
+//! Compares the map of the code in CONTRIBUTING.md with the manifests and the imports, so that it
+//! stays true. The compiler checks who depends on whom.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::{files_below, text};
+use crate::{files_below, root, text};
 
 /// What a pure file does not contain: a clock, I/O, the environment, threads and randomness.
 /// Numbers of processes and signals are data.
@@ -24,15 +26,15 @@ const IMPURE: [&str; 14] = [
     "unsafe",
 ];
 
-/// Modules with I/O whose types pure files name through them, and a function that only converts.
-const DATA: [&str; 3] = ["store", "store::sessions", "system::clock::micros"];
+/// Files with I/O whose types pure files name through them, and functions that only convert.
+const DATA: [&str; 4] = ["store", "store::sessions", "sys::clock::micros", "redis::nodes::redirected"];
 
 /// The rows of the table in CONTRIBUTING.md whose first heading is this one.
 fn table(heading: &str) -> Vec<Vec<String>> {
     let page = text(Path::new("CONTRIBUTING.md"));
     let rows = page.lines().skip_while(|line| !line.starts_with(&format!("| {heading} |"))).skip(2);
     let rows = rows.take_while(|line| line.starts_with('|'));
-    let cells = |row: &str| row.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect();
+    let cells = |row: &str| row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
     rows.map(cells).collect()
 }
 
@@ -66,17 +68,20 @@ fn sources(path: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The module of src that a file belongs to.
-fn module(file: &Path) -> String {
-    let part = file.components().nth(1).expect("the file is below src").as_os_str().to_string_lossy();
-    part.trim_end_matches(".rs").to_owned()
+/// The folder of a crate's sources.
+fn folder(of: &str) -> PathBuf {
+    if of == "cli" { PathBuf::from("src") } else { Path::new("crates").join(of).join("src") }
 }
 
-/// The paths behind `crate::` in this code, such as `lock::op::Reply`.
-fn uses(code: &str) -> Vec<String> {
+/// The paths into the workspace in this code of a crate, such as `model::op::Reply`.
+fn uses(code: &str, own: &str) -> Vec<String> {
     let mut found = Vec::new();
+    let own = format!("{own}::");
     // `pub(in crate::…)` uses nothing.
     for (at, start) in code.match_indices("crate::").filter(|(at, _)| !code[..*at].ends_with("in ")) {
+        expand(&own, &code[at + start.len()..], &mut found);
+    }
+    for (at, start) in code.match_indices("rlock_") {
         expand("", &code[at + start.len()..], &mut found);
     }
     found
@@ -105,64 +110,59 @@ fn expand<'t>(prefix: &str, text: &'t str, found: &mut Vec<String>) -> &'t str {
     }
 }
 
-/// The modules of the map in their order, each with those that it may use.
-fn modules() -> Vec<(String, BTreeSet<String>)> {
-    let rows = table("module").into_iter();
-    rows.map(|row| (quoted(&row[0]).remove(0), quoted(&row[1]).into_iter().collect())).collect()
+/// A row of the map.
+struct Room {
+    name: String,
+    uses: BTreeSet<String>,
+    pure: String,
+}
+
+/// The rows of the map, in their order.
+fn rooms() -> Vec<Room> {
+    let mut rooms: Vec<Room> = Vec::new();
+    for row in table("crate") {
+        let mut uses: BTreeSet<_> = quoted(&row[2]).into_iter().collect();
+        if row[2] == "all of these" {
+            uses = rooms.iter().map(|room| room.name.clone()).collect();
+        }
+        rooms.push(Room { name: quoted(&row[0]).remove(0), uses, pure: row[3].clone() });
+    }
+    rooms
+}
+
+/// The crates of the workspace that a manifest names, without those that only its tests use. The
+/// simulation is a test as a whole.
+fn dependencies(of: &str) -> BTreeSet<String> {
+    let manifest = folder(of).parent().expect("a crate has a folder").join("Cargo.toml");
+    let section = if of == "sim" { "\n[dev-dependencies]\n" } else { "\n[dependencies]\n" };
+    let text = text(&manifest);
+    let lines = text.split_once(section).map_or("", |(_, rest)| rest).lines().take_while(|line| !line.starts_with('['));
+    lines.filter_map(|line| Some(line.strip_prefix("rlock-")?.split_once('.')?.0.to_owned())).collect()
 }
 
 #[test]
-fn every_module_of_the_program_is_on_the_map_and_the_map_has_no_cycle() {
+fn map_has_every_crate_with_what_its_manifest_names() {
     let mut above = BTreeSet::new();
-    for (module, used) in modules() {
-        assert!(used.is_subset(&above), "{module} uses what does not stand above it");
-        above.insert(module);
+    for Room { name, uses, .. } in rooms() {
+        assert!(uses.is_subset(&above), "{name} uses what does not stand above it");
+        assert_eq!(dependencies(&name), uses, "{name}");
+        above.insert(name);
     }
-    let there: BTreeSet<_> = sources(Path::new("src")).iter().map(|file| module(file)).collect();
-    let there: BTreeSet<_> = there.into_iter().filter(|name| name != "lib" && name != "main").collect();
-    assert_eq!(there, above);
+    let there = fs::read_dir(root().join("crates")).expect("the folder can be read");
+    let there = there.map(|entry| entry.expect("the folder can be read").file_name().to_string_lossy().into_owned());
+    assert_eq!(there.chain(["cli".to_owned()]).collect::<BTreeSet<_>>(), above);
 }
 
-#[test]
-fn no_import_contradicts_the_map() {
-    let modules: BTreeMap<_, _> = modules().into_iter().collect();
-    let mut unused: BTreeSet<_> = modules.iter().flat_map(|(one, used)| used.iter().map(move |it| (one, it))).collect();
-    let mut wrong = BTreeSet::new();
-    for file in sources(Path::new("src")) {
-        let own = module(&file);
-        let Some((own, may_use)) = modules.get_key_value(&own) else { continue };
-        for path in uses(&code(&file)) {
-            let top = path.split("::").next().unwrap_or_default().to_owned();
-            if let Some((top, _)) = modules.get_key_value(&top)
-                && top != own
-            {
-                unused.remove(&(own, top));
-                if !may_use.contains(top) {
-                    wrong.insert(format!("{} uses {path}", file.display()));
-                }
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{wrong:#?}");
-    assert!(unused.is_empty(), "the map allows what nobody uses: {unused:?}");
-}
-
-/// The files that the map calls pure.
-fn pure() -> Vec<PathBuf> {
+/// The files that the map calls pure, each with its crate.
+fn pure() -> Vec<(String, PathBuf)> {
     let mut files = Vec::new();
-    for row in table("path") {
-        let (path, cell) = (PathBuf::from(quoted(&row[0]).remove(0)), &row[2]);
-        let named: Vec<_> = quoted(cell).iter().map(|name| path.join(name)).collect();
-        let of_all = |files: &mut Vec<PathBuf>| files.extend(sources(&path));
-        match cell.split(' ').next().unwrap_or_default() {
-            "" => {}
-            "yes" => of_all(&mut files),
-            "all" => {
-                of_all(&mut files);
-                files.retain(|file| !named.contains(file));
-            }
-            _ => files.extend(named.iter().flat_map(|name| sources(name))),
-        }
+    for Room { name, pure, .. } in rooms() {
+        let folder = folder(&name);
+        let paths = match pure.split(' ').next().unwrap_or_default() {
+            "yes" => vec![folder],
+            _ => quoted(&pure).iter().map(|path| folder.join(path)).collect(),
+        };
+        files.extend(paths.iter().flat_map(|path| sources(path)).map(|file| (name.clone(), file)));
     }
     files
 }
@@ -172,21 +172,19 @@ fn pure() -> Vec<PathBuf> {
 fn pure_files_have_no_clock_and_no_input_or_output() {
     let pure = pure();
     assert!(pure.len() > 40, "{pure:?}");
-    let modules: BTreeSet<_> = modules().into_iter().map(|(module, _)| module).collect();
+    let rooms: BTreeSet<_> = rooms().into_iter().map(|room| room.name).collect();
     let is_pure = |path: &str| {
         let parts: Vec<_> = path.split("::").collect();
         let is_type = |part: &&str| part.starts_with(char::is_uppercase) || *part == "self";
-        let below = |length: usize| Path::new("src").join(parts[..length].join("/"));
-        let is_file = |length| {
-            pure.iter().any(|file| *file == below(length).with_extension("rs") || *file == below(length).join("mod.rs"))
+        let is_file = |length: usize| {
+            let below = folder(parts[0]).join(parts[1..length].join("/"));
+            let file = if length == 1 { below.join("lib.rs") } else { below.with_extension("rs") };
+            pure.iter().any(|(_, pure)| *pure == file)
         };
-        !modules.contains(parts[0])
-            || DATA.contains(&path)
-            || parts.iter().any(is_type)
-            || (1..=parts.len()).any(is_file)
+        !rooms.contains(parts[0]) || DATA.contains(&path) || parts.iter().any(is_type) || (1..=parts.len()).any(is_file)
     };
     let mut wrong = Vec::new();
-    for file in &pure {
+    for (own, file) in &pure {
         let code = code(file);
         let mut impure: Vec<_> =
             IMPURE.iter().filter(|word| code.contains(*word)).map(|word| (*word).to_owned()).collect();
@@ -196,7 +194,7 @@ fn pure_files_have_no_clock_and_no_input_or_output() {
         };
         let other = code.lines().filter(|line| !is_data(line)).any(|line| line.contains("rustix::"));
         impure.retain(|word| word != "rustix::" || other);
-        impure.extend(uses(&code).into_iter().filter(|path| !is_pure(path)));
+        impure.extend(uses(&code, own).into_iter().filter(|path| !is_pure(path)));
         wrong.extend(impure.into_iter().map(|what| format!("{}: {what}", file.display())));
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -204,6 +202,9 @@ fn pure_files_have_no_clock_and_no_input_or_output() {
 
 #[test]
 fn imports_are_found_in_any_form() {
-    let code = "use crate::a::{self, B, c::{d, E}};\nuse crate::f;\nlet x = crate::g::h(1);\nuse crate::i::J as K;";
-    assert_eq!(uses(code), ["a::self", "a::B", "a::c::d", "a::c::E", "f", "g::h", "i::J"]);
+    let code = "use crate::a::{self, B, c::{d, E}};\nuse rlock_f::g;\nlet x = crate::h::i(1);\nuse crate::j::K as L;";
+    assert_eq!(
+        uses(code, "own"),
+        ["own::a::self", "own::a::B", "own::a::c::d", "own::a::c::E", "own::h::i", "own::j::K", "f::g"]
+    );
 }
