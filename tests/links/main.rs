@@ -14,7 +14,7 @@ use rlock_testkit::needs::{programs, skip_unless};
 const PAGES: [&str; 4] = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"];
 
 /// The folders whose files may cite a page.
-const SOURCES: [&str; 3] = ["src", "tests", "benches"];
+const SOURCES: [&str; 4] = ["src", "crates", "tests", "benches"];
 
 #[test]
 fn every_link_of_a_page_has_a_target() {

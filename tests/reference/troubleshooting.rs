@@ -27,7 +27,13 @@ const EXPLAINING: &str = "crates/embedded/src/";
 
 /// Where the texts of error types end with one of the codes. The other types are about words on the
 /// command line.
-const ERROR_TYPES: [&str; 2] = ["crates/model/src/op.rs", "crates/store/src/"];
+const ERROR_TYPES: [&str; 5] = [
+    "crates/model/src/op.rs",
+    "crates/store/src/",
+    "crates/embedded/src/",
+    "crates/redis/src/",
+    "crates/postgres/src/",
+];
 
 /// Functions and constants whose texts go to a maker elsewhere, belong to an exit code that the
 /// supervision chooses, or are answers of the lock server.
@@ -201,6 +207,7 @@ fn pieces(text: &str) -> Vec<String> {
 fn messages() -> Vec<(String, String)> {
     let mut files = Vec::new();
     sources(Path::new("src"), &mut files);
+    sources(Path::new("crates"), &mut files);
     files.sort();
     let mut messages: Vec<_> = files.iter().flat_map(|file| texts(file)).collect();
     messages.sort();
@@ -214,7 +221,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
         let name = entry.expect("the source can be read").file_name().to_string_lossy().into_owned();
         let path = folder.join(&name);
         match name.as_str() {
-            "simulation" | "simulation.rs" | "tests" | "tests.rs" | "testing.rs" => {}
+            "sim" | "testkit" | "build.rs" | "tests" | "tests.rs" | "testing.rs" => {}
             name if name.ends_with(".rs") => found.push(path),
             _ if Path::new(env!("CARGO_MANIFEST_DIR")).join(&path).is_dir() => sources(&path, found),
             _ => {}
