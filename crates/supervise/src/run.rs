@@ -249,7 +249,7 @@ where
         while let Some(note) = self.processes.notes().and_then(Notes::next) {
             self.canary.note(note, now);
         }
-        while let Some(arrival) = self.signals.next() {
+        while let Some(arrival) = self.signals.next_arrival() {
             match arrival {
                 Arrival::Child => self.child_changed = true,
                 Arrival::Signal(signal, source) => {

@@ -24,7 +24,8 @@ use crate::clock::Boottime;
 #[derive(Debug)]
 pub struct Receiver {
     delivery: SignalDelivery<UnixStream, WithOrigin>,
-    /// What was taken from the handlers' record, and not yet returned by [`next`](Self::next).
+    /// What was taken from the handlers' record, and not yet returned by
+    /// [`next_signal`](Self::next_signal).
     kept: VecDeque<Origin>,
 }
 
@@ -92,7 +93,7 @@ impl Receiver {
 
     /// The next signal that has come, without waiting. The caller must call it until it returns
     /// `None`.
-    pub fn next(&mut self) -> Option<Origin> {
+    pub fn next_signal(&mut self) -> Option<Origin> {
         if self.kept.is_empty() {
             self.gather();
         }
@@ -257,6 +258,6 @@ mod tests {
         let begun = Boottime::now();
         receiver.wait(&Alarm::default(), &mut Vec::new(), Some(begun + 2 * LONG)).unwrap();
         assert!(Boottime::now() - begun < LONG);
-        assert_eq!(receiver.next().map(|origin| origin.signal), Some(libc::SIGWINCH));
+        assert_eq!(receiver.next_signal().map(|origin| origin.signal), Some(libc::SIGWINCH));
     }
 }

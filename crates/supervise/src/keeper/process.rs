@@ -252,7 +252,7 @@ impl Caller {
                 return Err(error).context("cannot wait for the keeper");
             }
             let is_reported = !polled[0].revents().is_empty();
-            while let Some(arrival) = signals.next() {
+            while let Some(arrival) = signals.next_arrival() {
                 let Arrival::Signal(signal, source) = arrival else { continue };
                 if signal == Signal::Tstp {
                     signals.stop_self(Stop::Tstp).context("cannot stop")?;
