@@ -110,8 +110,8 @@ impl Source {
 #[derive(Debug)]
 pub struct Signals {
     receiver: Receiver,
-    /// The signals that mean nothing to rlock. They stay blocked. Without a descriptor for them they
-    /// act on rlock as on any program.
+    /// The signals that mean nothing to rlock. They stay blocked. Without a descriptor for them
+    /// they act on rlock as on any program.
     foreign: Option<Pending>,
     /// Each signal whose disposition differs from the command's, with the disposition for the
     /// command.
