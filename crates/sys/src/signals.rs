@@ -135,9 +135,10 @@ impl Drop for Blocked {
 /// A signal that [`Pending`] has taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Taken {
+    /// The number of the signal.
     pub number: c_int,
-    /// The process that sent the signal; 0 for the kernel, and for a process that this process cannot
-    /// see.
+    /// The process that sent the signal; 0 for the kernel, and for a process that this process
+    /// cannot see.
     pub sender: u32,
 }
 
@@ -203,6 +204,7 @@ fn full_set() -> libc::sigset_t {
     }
 }
 
+/// The set of these signals and no others, for calls of the C library.
 pub fn set_of(numbers: &[c_int]) -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
     // SAFETY: sigemptyset writes a complete set to the pointer, and sigaddset changes the set.
