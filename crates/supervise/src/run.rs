@@ -46,9 +46,13 @@ use rlock_words::{one_line, reason};
 /// The variable in which the work of `--else` finds the busy line.
 const BUSY: &str = "RLOCK_BUSY";
 
+/// A request with its command, and all that the loop needs to carry both out.
 pub struct Task {
+    /// The command that runs while the request holds.
     pub command: CommandSpec,
+    /// Writes what the user reads.
     pub messages: Messages,
+    /// What the machine decides by.
     pub settings: Settings,
     /// The spare work, if the settings have any.
     pub spare: OsString,

@@ -106,7 +106,9 @@ impl Watched {
 
 /// Which of two processes this one is, after [`split`].
 pub enum Side {
+    /// The process that the user has started, which waits for the keeper's report.
     Caller(Box<Caller>),
+    /// The new process, which outlives the caller.
     Keeper(Attached),
 }
 
