@@ -1,4 +1,5 @@
-//! Names the program that Cargo builds for the tests. Cargo itself tells only the tests of its package.
+//! Names the program that Cargo builds for the tests. Cargo itself tells only the tests of its
+//! package.
 
 use std::env;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! The words that several subcommands, and the lines of clients of `rlock serve`, have in common:
 //! their definitions for clap, their readers and their mistakes.
 //!
-//! This module reads words only: no environment, no clock, no files. clap alone asks the terminal
+//! This crate reads words only: no environment, no clock, no files. clap alone asks the terminal
 //! for its width, and only to wrap help.
 //!
 //! - `options`: options of several subcommands. `request`: those of a request. `claims`: the

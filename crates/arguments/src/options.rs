@@ -108,13 +108,13 @@ pub mod id {
 }
 
 /// The headings of the options of subcommands that lock.
-pub mod heading {
-    pub const CLAIMS: &str = "Claims";
+pub(crate) mod heading {
+    pub(crate) const CLAIMS: &str = "Claims";
     pub(crate) const INTERVALS: &str = "Claims on intervals";
-    pub const WAITING: &str = "Waiting";
-    pub const BUSY: &str = "When busy";
-    pub const LEASE: &str = "Lease";
-    pub const CRON: &str = "Cron and CI";
+    pub(crate) const WAITING: &str = "Waiting";
+    pub(crate) const BUSY: &str = "When busy";
+    pub(crate) const LEASE: &str = "Lease";
+    pub(crate) const CRON: &str = "Cron and CI";
 }
 
 /// An option with one value. A shell completes the value only where another hint replaces this one.
@@ -169,6 +169,7 @@ pub fn read_store(matches: &mut ArgMatches) -> StoreOptions {
     StoreOptions { store: matches.remove_one(id::STORE), namespace: matches.remove_one(id::NAMESPACE) }
 }
 
+/// The operands KEY: one or more of them, each a name.
 pub fn keys(help: &'static str) -> Arg {
     word(id::KEY, values::resource, help).action(ArgAction::Append).num_args(1..)
 }
@@ -232,6 +233,7 @@ pub fn color() -> Arg {
     .hide_possible_values(true)
 }
 
+/// When to use colours. Without the option, a terminal decides.
 pub fn read_color(matches: &mut ArgMatches) -> ColorChoice {
     match matches.remove_one::<String>(id::COLOR).as_deref() {
         Some("always") => ColorChoice::Always,
@@ -240,14 +242,17 @@ pub fn read_color(matches: &mut ArgMatches) -> ColorChoice {
     }
 }
 
-pub fn max_waiting() -> Arg {
+/// `--max-waiting`: how many requests may wait already.
+pub(crate) fn max_waiting() -> Arg {
     option(id::MAX_WAITING, "N", values::waiters, "Exit with 75 at once if N requests already wait; 0 as -n")
 }
 
-pub fn job() -> Arg {
+/// `--job`: the name under which the store remembers the runs of a request.
+pub(crate) fn job() -> Arg {
     option(id::JOB, "NAME", values::job, "Name of the job in the store [default: derived from user and COMMAND]")
 }
 
+/// `--history`: the number of ended requests that a resource remembers.
 pub fn history() -> Arg {
     option(
         id::HISTORY,
@@ -257,10 +262,12 @@ pub fn history() -> Arg {
     )
 }
 
+/// `--ttl`: how long a grant at a server outlives its last renewal.
 pub fn ttl() -> Arg {
     option(id::TTL, "DUR", values::ttl, "Length of the lease at a server [default: RLOCK_TTL, else 30s]")
 }
 
+/// `-v` and `--verbose`. Each subcommand says in `help` what it tells then.
 pub fn verbose(help: &'static str) -> Arg {
     switch(id::VERBOSE, help).short('v')
 }

@@ -38,6 +38,7 @@ const LOAD_MAX: f64 = 1_000_000.0;
 /// The word for a length of time without an end.
 const EVER_WORD: &str = "ever";
 
+/// Parses a KEY: the name of a resource.
 pub fn resource(word: &str) -> Result<Resource, String> {
     Resource::new(unmark(word)).map_err(|error| error.to_string())
 }
@@ -59,6 +60,7 @@ pub(crate) fn shell_command(word: OsString) -> OsString {
 /// Some slots of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slots {
+    /// The resource that is divided into slots.
     pub resource: Resource,
     /// The number of slots of the resource.
     pub of: u32,
@@ -173,6 +175,7 @@ pub fn hold(word: &str) -> Result<Duration, String> {
     Ok(length)
 }
 
+/// Parses a process id, which is above 0.
 pub fn pid(word: &str) -> Result<Pid, String> {
     let pid = word.parse().ok().filter(|pid| *pid > 0).and_then(Pid::from_raw);
     pid.ok_or_else(|| format!("'{word}' is not a process id: give the number of a process, such as $$"))
@@ -227,6 +230,7 @@ pub fn which(word: &str) -> Result<Which, String> {
     word.parse().map(Which::Session).or_else(|_| resource(word).map(Which::Key))
 }
 
+/// Parses the id of a session, as `inspect -v` and `--json` show it.
 pub fn session(word: &str) -> Result<SessionId, String> {
     word.parse().map_err(|error| format!("'{word}' is not a session: {error}"))
 }
@@ -246,7 +250,7 @@ pub fn job(word: &str) -> Result<String, String> {
     Unprintable::find(word).map_or_else(|| Ok(word.to_owned()), |found| Err(format!("the name {found}")))
 }
 
-pub fn exit_code(word: &str) -> Result<u8, String> {
+pub(crate) fn exit_code(word: &str) -> Result<u8, String> {
     let word = unmark(word);
     word.parse().map_err(|_| format!("'{word}' is not an exit code: give a number from 0 to 255"))
 }
@@ -260,7 +264,7 @@ pub fn replicas(word: &str) -> Result<Replicas, Explained> {
     Ok(Replicas { count: count.parse().map_err(mistake)?, on_disk })
 }
 
-pub fn waiters(word: &str) -> Result<u32, String> {
+pub(crate) fn waiters(word: &str) -> Result<u32, String> {
     let word = unmark(word);
     word.parse().map_err(|_| format!("'{word}' is not a number of waiters: give 0, 1, 2 and so on"))
 }
@@ -300,6 +304,7 @@ pub fn history(word: &str) -> Result<u32, Explained> {
     entries.ok_or_else(|| Explained::new(format!("'{word}' is not the length of a history"), remedy))
 }
 
+/// Parses how many of the last entries of a history to show.
 pub fn entries(word: &str) -> Result<u32, String> {
     word.parse().map_err(|_| format!("'{word}' is not a number of entries: give 1, 2, 3 and so on"))
 }
@@ -321,15 +326,18 @@ pub fn listen(word: &str) -> Result<Address, String> {
     }
 }
 
+/// Parses a number of things, which may be 0.
 pub fn count(word: &str) -> Result<usize, String> {
     word.parse().map_err(|_| format!("'{word}' is not a number: give 0, 1, 2 and so on"))
 }
 
+/// Parses the maximum number of clients of `rlock serve`, which is at least 1.
 pub fn connections(word: &str) -> Result<usize, String> {
     count(word)
         .and_then(|count| if count == 0 { Err("at least one client must be allowed".to_owned()) } else { Ok(count) })
 }
 
+/// Parses a pattern for names, with the wildcards of a shell.
 pub fn glob(word: &str) -> Result<Pattern, String> {
     Pattern::new(word).map_err(|error| format!("'{word}' is not a pattern: {}", error.msg))
 }
@@ -361,6 +369,7 @@ pub struct LostSignal(pub Option<i32>);
 pub enum Wait {
     /// Zero is no wait at all.
     AtMost(Duration),
+    /// No limit: until the grant, or until a signal ends the wait.
     Ever,
 }
 

@@ -285,8 +285,8 @@ fn look_closely(directory: &Directory, name: &str, identity: Option<&Identity>) 
 }
 
 /// The users as this process sees them in a directory: the inode of its user namespace, which is
-/// 0 if it is not known, and above that the owner of the state's folder. The numbers of users differ
-/// between two id-mapped mounts of one directory, and so does that owner.
+/// 0 if it is not known, and above that the owner of the state's folder. The numbers of users
+/// differ between two id-mapped mounts of one directory, and so does that owner.
 fn users(directory: &Directory) -> u64 {
     static INODE: OnceLock<u64> = OnceLock::new();
     namespace(&INODE, "user") | u64::from(directory.state_owner()) << 32

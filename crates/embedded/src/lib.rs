@@ -130,7 +130,7 @@ fn changed(reply: Reply) -> Changed {
     }
 }
 
-/// Returns the URL of a directory. [`super::open`] finds the same directory by that URL.
+/// Returns the URL of a directory, by which the program opens the same store.
 pub fn url_of(path: &Path) -> String {
     format!("file://{}", encode(path.as_os_str().as_bytes(), PUNCTUATION))
 }
@@ -251,8 +251,8 @@ impl Store for Embedded {
 
     fn inspect_and_watch(&mut self, resources: &[Resource]) -> Result<(Inspection, Option<Notices>), Error> {
         if self.directory.is_cut_off() {
-            // A watch has no session in the table, so it follows the others to another one. It makes no
-            // directory where somebody is about to put one.
+            // A watch has no session in the table, so it follows the others to another one. It
+            // makes no directory where somebody is about to put one.
             self.table = None;
             self.directory.reopen_if_there()?;
         }

@@ -316,7 +316,8 @@ fn holder_without_its_pipe_is_dead_if_its_record_names_no_process() {
 }
 
 /// Through another id-mapped mount of the directory, a process sees other owners of its folder and
-/// of its pipes. Here the folder gets another owner, and the record one that the pipe does not have.
+/// of its pipes. Here the folder gets another owner, and the record one that the pipe does not
+/// have.
 #[test]
 fn beacon_is_known_through_a_mount_that_maps_its_owner() {
     if !needs::root("give a folder away") {

@@ -10,8 +10,8 @@
 //! waits for any one of those that take the slots, so it is stuck only if all of them are.
 //!
 //! A kept hold ends at its instant, so a waiter for one is not stuck. But a request below a kept
-//! hold relies on it, and the owner releases the hold after that request. So a kept hold counts as a
-//! holder for the requests below it, and for each request whose own wait is over before the hold.
+//! hold relies on it, and the owner releases the hold after that request. So a kept hold counts as
+//! a holder for the requests below it, and for each request whose own wait is over before the hold.
 //!
 //! The detector has no clock and no I/O. It is told what a reading of some resources has found, and
 //! says which resources to read next. Readings of several resources are not atomic, so only what

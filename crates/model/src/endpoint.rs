@@ -46,8 +46,8 @@ impl Endpoint {
     /// digit separators and other bases are not allowed.
     ///
     /// # Errors
-    /// The text is not such a number or is longer than [`Endpoint::MAX_TEXT`]. Its denominator is
-    /// zero, or the number has more than [`Endpoint::MAX_DIGITS`] digits.
+    /// The text is not such a number or is longer than `Endpoint::MAX_TEXT`. Its denominator is
+    /// zero, or the number has more than `Endpoint::MAX_DIGITS` digits.
     pub fn parse(text: &str) -> Result<Endpoint, EndpointError> {
         if text.len() > Self::MAX_TEXT {
             return Err(EndpointError(Fault::TextTooLong { bytes: text.len() }));

@@ -1,10 +1,11 @@
 //! The lock model: pure, total, and the same for every store.
 //!
-//! This module uses no clock, environment, files, sockets, processes, threads or randomness; the
-//! time is an argument. The submodules, from the bottom up:
+//! This crate uses no clock, environment, files, sockets, processes, threads or randomness; the
+//! time is an argument. The modules, from the bottom up:
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | [`tables`] | the constants and tables that the model and the scripts of a server share |
 //! | [`text`] | characters that a terminal obeys or hides, which no name may contain |
 //! | [`resource`], [`endpoint`], [`span`], [`mode`] | the parts of a claim |
 //! | [`request`] | claims, session ids, requests and the process of a session |
@@ -14,12 +15,13 @@
 //! | [`op`] | the operations and their replies |
 //! | [`past`], `remember` | what a resource remembers of ended sessions; keeps and forgets it |
 //! | [`kept`] | how long a hold lasts, with or without a process |
-//! | `conflict`, [`overtaking`] | the one rule, and its exception |
+//! | `conflict`, `overtaking` | the one rule, and its exception |
 //! | `nesting`, `listing` | holds of ancestors; holders and waiters |
 //! | `slots` | the numbers of slots |
 //! | `behind` | the waiters that a session may have blocked |
 //! | [`table`] | the lock table |
 //! | [`deadlock`] | the requests that wait for each other in a cycle |
+//! | `samples` | values for the tests of these modules |
 
 pub mod deadlock;
 pub mod endpoint;

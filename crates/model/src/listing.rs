@@ -51,8 +51,8 @@ impl ClaimRecord {
 
 impl ResourceListing {
     /// Lists claims on a resource, with their sessions. The claims of each session are in their
-    /// order, and its slots are listed as one claim. The waiters are numbered as if the queue had no
-    /// others.
+    /// order, and its slots are listed as one claim. The waiters are numbered as if the queue had
+    /// no others.
     pub fn of(name: Resource, mut claims: Vec<(SessionId, &Session, &ClaimRecord)>) -> Self {
         let mut listing = Self { name, holders: Vec::new(), waiters: Vec::new() };
         claims.sort_by_key(|(id, _, record)| (record.rank, *id));

@@ -1,7 +1,7 @@
 //! Keeps the past of resources: what ends, is skipped or has been done.
 //!
 //! A past goes when its resource has neither holders nor waiters and [`Past::keeps_until`] is over.
-//! From that instant on it counts as forgotten; [`prune`] removes its records later, a bounded
+//! From that instant on it counts as forgotten; `prune` removes its records later, a bounded
 //! number with each operation.
 //!
 //! A storage without room lets the resources that were idle longest forget: their entries, streaks

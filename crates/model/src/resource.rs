@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::text::Unprintable;
 
-/// The named thing that is locked: UTF-8 text of 1 to [`Resource::MAX_BYTES`] bytes without control
+/// The named thing that is locked: UTF-8 text of 1 to `Resource::MAX_BYTES` bytes without control
 /// or format characters.
 ///
 /// Names are compared byte by byte; no name is trimmed, folded or normalised. Clones share the
@@ -30,7 +30,7 @@ impl Resource {
     /// The resource with this name.
     ///
     /// # Errors
-    /// The name is empty, is longer than [`Resource::MAX_BYTES`], or has a control or format
+    /// The name is empty, is longer than `Resource::MAX_BYTES`, or has a control or format
     /// character.
     pub fn new(name: &str) -> Result<Resource, ResourceError> {
         if name.is_empty() {
@@ -77,7 +77,7 @@ pub enum ResourceError {
     /// The text is empty.
     #[error("a resource name must not be empty")]
     Empty,
-    /// The text is longer than [`Resource::MAX_BYTES`].
+    /// The text is longer than `Resource::MAX_BYTES`.
     #[error("a resource name may have {} bytes, this one has {bytes}", Resource::MAX_BYTES)]
     TooLong {
         /// The length of the text, in bytes of UTF-8.

@@ -57,7 +57,7 @@ const FORM: Form = Form {
 
 /// Whether a connection is encrypted, and what of it is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
-pub enum SslMode {
+pub(crate) enum SslMode {
     Disable,
     Allow,
     Prefer,
@@ -93,7 +93,7 @@ pub struct Target {
     user: Option<String>,
     database: Option<String>,
     password: Option<Password>,
-    pub ssl_mode: SslMode,
+    pub(crate) ssl_mode: SslMode,
     files: TlsFiles,
     /// Whether the authorities of the system count, whatever file there is.
     trusts_system: bool,

@@ -19,6 +19,7 @@ pub struct Failure {
     kind: ErrorKind,
 }
 
+/// The kind of a failure, from which its message and its class follow.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ErrorKind {
     /// The server can't be reached.

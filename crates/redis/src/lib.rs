@@ -15,6 +15,10 @@
 //! `exec`. `sessions` runs many in the poll loop of `rlock serve`, in one conversation or, in a
 //! Cluster, in one for each. `client` blocks until a question is answered, and `survey` uses
 //! `client` to ask about a whole server.
+//!
+//! `findings` puts the listings of many replies together, and `reading` reads what the search for a
+//! deadlock needs. `rights` finds the right that a user lacks, and `examine` gathers the facts for
+//! `rlock doctor`.
 
 mod client;
 pub mod codec;

@@ -36,7 +36,10 @@ pub enum Kind {
     /// One server.
     Single,
     /// The master that the Sentinels name.
-    Sentinel { master: String },
+    Sentinel {
+        /// The name of the master at the Sentinels.
+        master: String,
+    },
     /// The nodes of a Cluster.
     Cluster,
 }
@@ -46,12 +49,14 @@ pub enum Kind {
 pub struct Login {
     /// The user; `None` is the default user.
     pub username: Option<String>,
+    /// The password; `None` means a login without one, or no login if there is no user either.
     pub password: Option<Password>,
 }
 
 /// The meaning of a URL.
 #[derive(Clone, Debug)]
 pub struct Target {
+    /// How to find the server that has the state.
     pub kind: Kind,
     /// The server, or the nodes where to look for it: at least one.
     pub nodes: Vec<Node>,
@@ -67,7 +72,8 @@ pub struct Target {
     pub login: Login,
     /// The password for the next login.
     pub credentials: Arc<Credentials>,
-    pub sentinel_login: Login,
+    /// The login at the Sentinels, which may differ from that at the master.
+    pub(crate) sentinel_login: Login,
     /// The number of the database.
     pub db: u32,
     /// The name of this client in the lists of the server.

@@ -3,7 +3,7 @@
 //!
 //! From the bytes upwards:
 //!
-//! - `store::network`: a socket, with TLS if the target demands it (`tls`).
+//! - `rlock_store::network`: a socket, with TLS if the target demands it (`tls`).
 //! - `link`: adds the wire protocol and the login.
 //! - `locate`: finds the address of a server, in a thread where that may block. `resolve`: resolves
 //!   names. `sentinels`: asks them for the master. `waiting`: waits in these threads.

@@ -2,7 +2,7 @@
 //! come out.
 //!
 //! This module is plain data. [`super::client`] decides which actions follow an event;
-//! [`super::server`] carries the actions out.
+//! `server` carries the actions out.
 
 use std::sync::Arc;
 
@@ -48,12 +48,15 @@ pub enum Action {
     Show(Arc<Listing>),
     /// Make a request.
     Acquire {
+        /// The id of the new session.
         session: SessionId,
         /// The session below which this one is nested.
         parent: Option<SessionId>,
         /// The resources that this session holds.
         held_above: Vec<Resource>,
+        /// The claims, all of which are granted at once.
         claims: Vec<Claim>,
+        /// Whether the request queues if it is busy.
         wait: bool,
     },
     /// Give back what a session holds or waits for. A report follows.
@@ -85,9 +88,14 @@ pub enum Question {
 /// The answer to a [`Question`].
 #[derive(Clone, Debug)]
 pub enum Answer {
+    /// The holders and waiters of the resources asked for.
     Listing(Arc<Listing>),
+    /// What blocks a request, resource by resource.
     Obstructions(Arc<[Obstruction]>),
+    /// The sessions that may be in a deadlock.
     Reading(Arc<Reading>),
+    /// Whether the change was made.
     Changed(Changed),
+    /// The store gave no answer.
     Failed(store::Error),
 }

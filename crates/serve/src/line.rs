@@ -11,7 +11,9 @@ use rlock_model::span::Span;
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Line {
+    /// Make a request.
     Lock {
+        /// The claims, all of which are granted at once.
         claims: Vec<Claim>,
         /// The maximum wait: `None` for no limit, zero for no wait.
         wait: Option<Duration>,
@@ -20,12 +22,17 @@ pub enum Line {
     },
     /// Ask for the write lock on the held prewrite claims, or on this part of the held one.
     Upgrade(Option<Span>),
+    /// Release what the client holds.
     Unlock,
+    /// Keep this part of the claim only. The resource may be left out if the client holds just one.
     Shrink(Span, Option<Resource>),
+    /// Lower the mode of the claim to this one. The resource may be left out as with a shrink.
     Downgrade(Mode, Option<Resource>),
+    /// List the holders and waiters of a resource, or of all resources.
     Inspect(Option<Resource>),
     /// The token of the client.
     Auth(String),
+    /// Answer, so that the client knows that the server does.
     Ping,
     /// The verb is known, and the words after it are wrong.
     Mistake(String),

@@ -8,12 +8,14 @@ use rlock_model::request::Process;
 use rlock_model::resource::Resource;
 use rlock_sys::clock::Boottime;
 
+/// The settings, which each client consults and none changes.
 #[derive(Debug)]
 pub struct Rules {
     /// The token that clients must send.
     pub token: Option<String>,
     /// The patterns of the names that clients may lock. If empty, all names.
     pub only: Vec<Pattern>,
+    /// Whether the store has leases, so that a hold may be lost.
     pub has_leases: bool,
     /// How long before its deadline a hold counts as lost unless it is renewed.
     pub grace: Duration,

@@ -18,7 +18,9 @@ use rlock_sys::clock::StoreTime;
 /// What is known at one instant. The pasts are read after the inspection.
 #[derive(Clone, Debug)]
 pub struct Seen {
+    /// The holders and waiters, and the store's time.
     pub inspection: Inspection,
+    /// The history of each resource.
     pub pasts: Vec<Remembered>,
     /// The tokens of holds whose ends were told before the history knew them, as of a kept hold or
     /// of a dead process.
@@ -29,6 +31,7 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// What a look has found. The changes since an earlier look are not told yet.
     pub fn new(inspection: Inspection, pasts: Vec<Remembered>) -> Self {
         Self { inspection, pasts, told: Vec::new(), untold: BTreeMap::new() }
     }
@@ -59,7 +62,8 @@ pub enum What {
 }
 
 impl What {
-    pub fn as_str(self) -> &'static str {
+    /// The word for the change in lines and in JSON.
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Queued => "queued",
             Self::Granted => "granted",
@@ -76,8 +80,11 @@ impl What {
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
+    /// What has happened.
     pub what: What,
+    /// When, by the store's clock.
     pub at: StoreTime,
+    /// The resource whose holders or waiters have changed.
     pub resource: Resource,
     /// The request, unless only its number is known.
     pub request: Option<Request>,
@@ -94,7 +101,9 @@ pub struct Request {
     pub session: Option<SessionId>,
     /// The claims on the resource, each with its number of slots.
     pub claims: Vec<(Claim, usize)>,
+    /// The process that made the request.
     pub process: Process,
+    /// The token of the grant; `None` for a request that was not granted.
     pub token: Option<u64>,
 }
 

@@ -41,7 +41,7 @@ pub fn checks(facts: &Facts, ttl: Duration) -> Vec<Check> {
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use std::collections::BTreeMap;
 
     use super::check::USED_UP;

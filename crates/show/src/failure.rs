@@ -11,19 +11,24 @@ use rlock_words::Explained;
 /// the kind of failure. An error of any other type is a failure of rlock itself.
 #[derive(Debug)]
 pub struct Failure {
+    /// The exit code of the program.
     pub code: u8,
+    /// What the user reads on standard error.
     pub words: Explained,
 }
 
 impl Failure {
+    /// A failure with this exit code, one of [`exit`].
     pub fn new(code: u8, words: impl Into<Explained>) -> Self {
         Self { code, words: words.into() }
     }
 
+    /// A mistake in the command line or in the environment.
     pub fn usage(words: impl Into<Explained>) -> Self {
         Self::new(exit::USAGE, words)
     }
 
+    /// A request that can never be granted. `reason` completes the message "refused: …".
     pub fn refused(reason: &dyn fmt::Display) -> Self {
         Self::new(exit::REFUSED, format!("refused: {reason}"))
     }

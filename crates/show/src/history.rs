@@ -2,7 +2,7 @@
 
 pub mod blame;
 mod spans;
-pub mod statistics;
+mod statistics;
 pub mod text;
 pub mod timeline;
 pub mod trace;

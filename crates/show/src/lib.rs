@@ -1,6 +1,6 @@
 //! What people read: messages, listings, histories and pictures, as text and as JSON.
 //!
-//! The whole module is pure. Facts come in, and text goes out.
+//! The whole crate is pure. Facts come in, and text goes out.
 //!
 //! - `failure`: failures with their exit codes. `messages`: the text about requests.
 //! - `changes`: what happened between two listings.

@@ -253,7 +253,7 @@ impl Table<'_> {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeMap;
     use std::iter::repeat_n;
     use std::time::Duration;
@@ -272,22 +272,22 @@ pub mod tests {
     use rlock_sys::clock::StoreTime;
 
     /// The instant of each listing of the tests.
-    pub const NOW: StoreTime = StoreTime::from_micros(1_000_000_000_000_000);
+    pub(crate) const NOW: StoreTime = StoreTime::from_micros(1_000_000_000_000_000);
 
-    pub fn ago(seconds: u64) -> StoreTime {
+    pub(crate) fn ago(seconds: u64) -> StoreTime {
         StoreTime::from_micros(NOW.as_micros() - seconds * 1_000_000)
     }
 
-    pub fn session(number: u8) -> SessionId {
+    pub(crate) fn session(number: u8) -> SessionId {
         SessionId([number; 16])
     }
 
-    pub fn process(pid: u32, words: &str) -> Process {
+    pub(crate) fn process(pid: u32, words: &str) -> Process {
         let command = words.split(' ').map(str::to_owned).collect();
         Process { host: "web1".to_owned(), pid, user: "ada".to_owned(), command, ..Process::default() }
     }
 
-    pub fn holder(number: u8) -> HolderListing {
+    pub(crate) fn holder(number: u8) -> HolderListing {
         HolderListing {
             session: session(number),
             mode: Mode::Write,
@@ -305,7 +305,7 @@ pub mod tests {
         }
     }
 
-    pub fn waiter(number: u8, position: u32) -> WaiterListing {
+    pub(crate) fn waiter(number: u8, position: u32) -> WaiterListing {
         WaiterListing {
             session: session(number),
             mode: Mode::Write,
@@ -319,12 +319,12 @@ pub mod tests {
         }
     }
 
-    pub fn resource(name: &str, holders: Vec<HolderListing>, waiters: Vec<WaiterListing>) -> ResourceListing {
+    pub(crate) fn resource(name: &str, holders: Vec<HolderListing>, waiters: Vec<WaiterListing>) -> ResourceListing {
         ResourceListing { name: rlock_model::resource::Resource::new(name).expect("a name"), holders, waiters }
     }
 
     /// The listings with their sessions, as a store tells of them.
-    pub fn inspection(listings: &[ResourceListing]) -> Inspection {
+    pub(crate) fn inspection(listings: &[ResourceListing]) -> Inspection {
         let mut sessions = BTreeMap::new();
         for listing in listings {
             let mut add =

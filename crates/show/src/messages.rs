@@ -1,6 +1,6 @@
 //! Writes the messages about requests, holders and waiters, one line each.
 //!
-//! `arguments::usage` has the text of mistakes on the command line. The text of a store's own
+//! `rlock_arguments::usage` has the text of mistakes on the command line. The text of a store's own
 //! failure comes with [`rlock_store::Error`].
 
 use std::collections::{HashMap, HashSet};
@@ -75,6 +75,7 @@ impl Messages {
         runs.turn(seen, mine.map_or(seen.waiting, |mine| u64::from(mine.position) - 1))
     }
 
+    /// The request has begun to wait, with the names only: what blocks it is not known yet.
     pub fn waits(&self) -> String {
         format!("waits for {}", self.names())
     }
@@ -109,6 +110,7 @@ impl Messages {
         obstructions.iter().flat_map(claims_of).collect()
     }
 
+    /// The line of a log about a wait: what blocks the request, and when its turn may come.
     pub fn waiting(&self, obstructions: &[Obstruction]) -> String {
         format!("waiting: {}{}", self.hindrance(obstructions), self.then_turn(obstructions))
     }
@@ -225,6 +227,7 @@ impl Messages {
         )
     }
 
+    /// The request has failed, for this reason.
     pub fn cannot_lock(&self, reason: &dyn Display) -> String {
         format!("cannot lock {}: {reason}", self.names())
     }
@@ -241,6 +244,7 @@ impl Messages {
         format!("lost: {}{change}{outcome}", self.taken_away())
     }
 
+    /// The reason of a loss of which the store tells no cause: all that may have ended the grant.
     pub fn taken_away(&self) -> String {
         let by = match self.has_leases {
             true => "by 'rlock break', a failover, lost data or a step of the server's clock",
@@ -249,6 +253,7 @@ impl Messages {
         format!("{} taken away, {by}", self.they_were())
     }
 
+    /// The reason of a loss where the store knows that an operator ended the grant.
     pub fn revoked(&self) -> String {
         format!("{} revoked by 'rlock break'", self.they_were())
     }
@@ -257,6 +262,8 @@ impl Messages {
         format!("{} {}", self.names(), if resources(&self.claims).len() == 1 { "was" } else { "were" })
     }
 
+    /// The grant counts as lost because its lease was not renewed. `trouble` is that of
+    /// [`not_renewed`](Self::not_renewed), and `outcome` that of [`lost`](Self::lost).
     pub fn overdue(&self, trouble: Option<&str>, outcome: &str) -> String {
         format!("lost: {}{outcome}", self.not_renewed(trouble))
     }
@@ -267,6 +274,7 @@ impl Messages {
         format!("the lease on {} was not renewed in time{reason}", self.names())
     }
 
+    /// The release has failed, for this reason, so the grant ends by itself.
     pub fn not_released(&self, reason: &dyn Display) -> String {
         let end = if self.has_leases { "the lease ends" } else { "rlock has ended" };
         format!("could not release {}, held until {end}: {reason}", self.names())
@@ -325,6 +333,7 @@ pub fn left(signal: &str, waited: Option<Duration>, place: Option<&str>) -> Stri
     format!("ended by {signal}{waited}{place}")
 }
 
+/// The end of a message about a busy request: how long it has waited, if it is worth a word.
 pub fn after(waited: Option<Duration>) -> String {
     waited.map(|wait| format!("; waited {}", words::duration(wait))).unwrap_or_default()
 }
@@ -352,10 +361,12 @@ pub fn no_orphans(error: &(dyn Error + 'static)) -> String {
     )
 }
 
+/// The spare work has ended by itself, with a code other than 0.
 pub fn spare_exited(code: u8) -> String {
     format!("the work of --meanwhile exited with {code}")
 }
 
+/// The signal with this number has ended the spare work.
 pub fn spare_killed(signal: i32) -> String {
     format!("the work of --meanwhile was ended by signal {signal}")
 }
@@ -363,7 +374,9 @@ pub fn spare_killed(signal: i32) -> String {
 /// The outcomes for a command whose grant is lost. The message about the loss ends with one of
 /// them.
 pub const NOT_STARTED: &str = "; the command was not started";
+/// The outcome for a command that runs, which the loss ends.
 pub const STOPPED: &str = "; the command is stopped";
+/// The outcome for a command that had ended before the loss was noticed.
 pub const ENDED_LATE: &str = "; the command has ended, but maybe too late";
 /// The outcome for a wait while its store is out of reach.
 pub const WAIT_GOES_ON: &str = "; the wait goes on";
@@ -378,6 +391,7 @@ pub struct Undone {
 }
 
 impl Undone {
+    /// For a request with a command, which was not started.
     pub const COMMAND: Self = Self { busy: NOT_STARTED, lost: NOT_STARTED };
     /// For `acquire`, which runs no command.
     pub const LOCK: Self = Self { busy: "; nothing was acquired", lost: "; nothing was printed" };

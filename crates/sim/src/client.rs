@@ -1,5 +1,5 @@
 //! The supervision of one command: the real machine and the real conversation, driven as by
-//! `supervise::run` and `store::redis::hold`.
+//! `rlock_supervise::run` and the module `hold` of rlock-redis.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -52,7 +52,7 @@ enum Step {
     Start,
 }
 
-/// One session, as `supervise::run` supervises it.
+/// One session, as `rlock_supervise::run` supervises it.
 pub(super) struct Supervision<'s> {
     site: &'s Site,
     plan: Plan,
@@ -356,7 +356,7 @@ impl<'s> Supervision<'s> {
         }
     }
 
-    /// As `give_up` of `supervise::run::request` does.
+    /// As `give_up` of `rlock_supervise::run::request` does.
     async fn give_up(&mut self) -> Option<Event> {
         if !self.inspect().await {
             self.asks = false;
@@ -399,7 +399,7 @@ impl<'s> Supervision<'s> {
         self.list(Call::inspect(self.conversation.resources().to_vec(), 0)).await.is_some()
     }
 
-    /// Looks for a deadlock as `look` of `supervise::run::request` does.
+    /// Looks for a deadlock as `look` of `rlock_supervise::run::request` does.
     ///
     /// What this reading and the one before have seen was so in between, and thus now.
     async fn look(&mut self) -> Option<Event> {

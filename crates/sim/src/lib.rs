@@ -42,7 +42,9 @@
 //! | `checkers` | exclusion, tokens, order, leases, waits, commands per session |
 //! | `kept` | checks how long kept holds last |
 //! | `jobs` | checks what the server remembers of successes and skips |
-//! | `claims`, `rules` | what the checkers share with the fault suite |
+//!
+//! The fault suite checks real processes by some of the same rules. They are in `rlock-testkit`, as
+//! `claims` and `rules`.
 
 #![cfg(test)]
 

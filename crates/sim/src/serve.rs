@@ -1,4 +1,4 @@
-//! A lock server: the real machines of its clients, driven as by `serve::run`.
+//! A lock server: the real machines of its clients, driven as by `rlock_serve::run`.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};

@@ -86,7 +86,9 @@ impl Node {
 
 /// The parts of a URL after its scheme.
 pub struct Parts<'a> {
+    /// What stands before the `@`, still encoded: a user, and perhaps a password after a colon.
     pub userinfo: Option<&'a str>,
+    /// What stands after the `@`: hosts with their ports, separated by commas. It may be empty.
     pub hosts: &'a str,
     /// Without the slash before it.
     pub path: &'a str,
@@ -95,6 +97,12 @@ pub struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
+    /// Splits `rest`, which stands after `://`. If it `may_lack_host`, the path of a URL without
+    /// hosts may have an `@`.
+    ///
+    /// # Errors
+    /// The URL has a fragment or a misplaced `@`, or an option is unknown, empty, doubled or badly
+    /// escaped.
     pub fn split(rest: &'a str, may_lack_host: bool, form: &Form) -> Result<Self, Error> {
         if rest.contains('#') {
             return Err(usage("has a '#'", "write it as %23"));
@@ -128,17 +136,26 @@ impl<'a> Parts<'a> {
         Ok(parts)
     }
 
+    /// Removes an option and returns its bytes; `None` if the URL lacks it.
     pub fn take(&mut self, name: &str) -> Option<Vec<u8>> {
         let at = self.options.iter().position(|(known, _)| *known == name)?;
         Some(self.options.swap_remove(at).1)
     }
 
+    /// Removes an option and returns its text; `None` if the URL lacks it.
+    ///
+    /// # Errors
+    /// The value is not UTF-8 or has control characters.
     pub fn take_text(&mut self, name: &str) -> Result<Option<String>, Error> {
         let text = self.take(name).map(String::from_utf8).transpose().ok();
         text.filter(|text| !text.iter().any(|text| text.chars().any(char::is_control)))
             .ok_or_else(|| plain_usage(&format!("has an option '{name}' that is not plain text")))
     }
 
+    /// Removes an option and returns its path; `None` if the URL lacks it.
+    ///
+    /// # Errors
+    /// The value has a zero byte.
     pub fn take_path(&mut self, name: &str) -> Result<Option<PathBuf>, Error> {
         match self.take(name) {
             Some(path) if path.contains(&0) => Err(plain_usage(&format!("has an option '{name}' that is no path"))),

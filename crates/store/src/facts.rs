@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use rlock_words::Explained;
 
-/// The maximum size of the embedded store's table in bytes, enough for some hundred thousand claims.
+/// The maximum size of the embedded store's table in bytes, enough for some hundred thousand
+/// claims.
 pub const TABLE_BYTES_MAX: usize = 256 << 20;
 
 /// The facts about a store.

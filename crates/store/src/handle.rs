@@ -146,8 +146,8 @@ pub trait Handle {
     /// The store cannot be used. An error of `inspect` means the same.
     fn release(&mut self, end: Option<End>) -> Result<Released, Error>;
 
-    /// Gives back the grant of a command that goes on, without waiting for the store. `None` as long
-    /// as the store has not taken the release. Until then the caller calls again, in place of
+    /// Gives back the grant of a command that goes on, without waiting for the store. `None` as
+    /// long as the store has not taken the release. Until then the caller calls again, in place of
     /// [`check`](Self::check), when a descriptor is ready or the timeout has come.
     ///
     /// # Errors

@@ -53,7 +53,12 @@ const FIRST: Command = Command::Acquire { place: 0, waited: Duration::ZERO };
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseReply {
     /// The session holds the lock for the rest of this lease.
-    Granted { lease: Duration, grant: Grant },
+    Granted {
+        /// How long the grant lasts, counted from the instant at which the command was sent.
+        lease: Duration,
+        /// The grant, with a token for each claim.
+        grant: Grant,
+    },
     /// The session waits.
     Waiting {
         /// The number by which the session finds its place again.
@@ -88,21 +93,34 @@ pub enum State<F> {
     },
     /// In the queue.
     Waiting {
+        /// The number by which the session finds its place again.
         place: u64,
         /// When the request was sent.
         asked: Boottime,
+        /// When the session asks again, even if the store sends no message.
         due: Boottime,
     },
     /// Granted, but not yet known to have enough copies.
-    Replicating { grant: Grant, due: Boottime },
+    Replicating {
+        /// The grant, which counts once enough replicas have it.
+        grant: Grant,
+        /// When to renew the grant, once it counts.
+        due: Boottime,
+    },
     /// Granted.
-    Held { grant: Grant, due: Boottime },
+    Held {
+        /// The grant, with the end of its lease.
+        grant: Grant,
+        /// When the next renewal is due.
+        due: Boottime,
+    },
     /// Granted, but too few replicas have it.
     TooFewCopies(Error),
     /// Neither held nor in the queue, for the reason that the standing tells.
     Over(Standing),
     /// The store can't be used.
     Failed {
+        /// The reason, in the words of the kind of store.
         failure: F,
         /// Whether the store may hold or queue the request nevertheless.
         may_be_kept: bool,
@@ -167,6 +185,7 @@ impl<F: Clone + Into<Error>> LeaseClient<F> {
         }
     }
 
+    /// How far the request got, after the last reply or failure.
     pub fn state(&self) -> &State<F> {
         &self.state
     }

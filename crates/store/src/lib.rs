@@ -1,4 +1,5 @@
-//! Offers the operations of a store to the subcommands, and chooses a store by its URL.
+//! What all stores have in common: the operations that they offer to the subcommands, and the parts
+//! that several of them use.
 //!
 //! A store keeps a [`rlock_model::table::LockTable`] in a place that many processes reach. The
 //! store adds what the model leaves out: it finds dead sessions, wakes waiters and tells the time.
@@ -6,7 +7,6 @@
 //! - `operations`: the trait of a store; `handle`: the trait of one request in a store; `sessions`:
 //!   the trait of many requests; `error`: why a store fails.
 //! - `lease_client`: the client of a store with leases, which decides what a request says.
-//! - `embedded`, `redis`, `postgres`: the stores; `url`: opens the one that a URL names.
 //! - `engine`: runs an operation on the table of a store that keeps its records itself; `records`:
 //!   these records as keys and values.
 //! - `network`: sockets, TLS and names; `node`: where a server listens; `address`: the parts of a
@@ -14,8 +14,8 @@
 //! - `facts`: what a store tells `rlock doctor`; `identity`: describes processes and sessions;
 //!   `percent`: encodes text for URLs and keys.
 //!
-//! These modules import from each other and never from this one, so that no import leads back to
-//! where it began.
+//! The stores are crates of their own: `rlock-embedded`, `rlock-redis` and `rlock-postgres`. None
+//! of them uses another. The module `stores` of the program opens the one that a URL names.
 
 pub mod address;
 pub mod credentials;

@@ -16,6 +16,7 @@ pub enum Node {
     Tcp {
         /// The host name, or its address without brackets.
         host: String,
+        /// The TCP port. A URL without one means the default port of its scheme.
         port: u16,
     },
     /// A socket in the file system.

@@ -111,7 +111,9 @@ pub struct Clock {
 
 /// The records of one namespace in a map.
 pub struct MapRecords<'t, M> {
+    /// The records of all namespaces.
     pub map: M,
+    /// The namespace, which stands in the keys of its records.
     pub namespace: Cow<'t, str>,
 }
 

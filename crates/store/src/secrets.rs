@@ -18,6 +18,7 @@ const PASSWORD_BYTES_MAX: u64 = 64 * 1024;
 pub struct Password(Vec<u8>);
 
 impl Password {
+    /// A password, which may have any bytes.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
@@ -75,7 +76,7 @@ impl Secrets {
     }
 }
 
-pub fn first_line(path: &Path) -> Result<Password, Error> {
+pub(crate) fn first_line(path: &Path) -> Result<Password, Error> {
     let shown = path.display();
     let content = files::read(path, PASSWORD_BYTES_MAX).map_err(|error| {
         let why = reason(&error);

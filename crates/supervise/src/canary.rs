@@ -1,9 +1,10 @@
 //! Decides which signals every process has received, not rlock alone.
 //!
 //! systemd, Jenkins, Slurm and killall(1) signal every process of a tree, a control group or a
-//! user. rlock would pass its own copy on, and the command would get the signal twice: some programs
-//! take a second SIGTERM for "exit at once". The guardian is the canary: such a sender signals it as
-//! well, and the guardian notes that. A signal that pairs with a note is not passed on.
+//! user. rlock would pass its own copy on, and the command would get the signal twice: some
+//! programs take a second SIGTERM for "exit at once". The guardian is the canary: such a sender
+//! signals it as well, and the guardian notes that. A signal that pairs with a note is not passed
+//! on.
 //!
 //! The module is pure: signals, notes and the time go in, decided signals come out. In doubt the
 //! command gets a signal twice rather than never.

@@ -133,8 +133,8 @@ impl Child {
         self.spare = None;
     }
 
-    /// Looks at the tree, so that a process of it in a session of its own does not count as a daemon
-    /// when its parent has ended.
+    /// Looks at the tree, so that a process of it in a session of its own does not count as a
+    /// daemon when its parent has ended.
     pub(crate) fn survey(&mut self) {
         self.members();
     }

@@ -45,6 +45,7 @@ impl Signal {
     pub(crate) const TO_EVERYONE: [Self; 7] =
         [Self::Term, Self::Int, Self::Hup, Self::Quit, Self::Usr1, Self::Usr2, Self::Cont];
 
+    /// The kernel's signal of this name, to be sent.
     pub const fn kernel(self) -> Kernel {
         match self {
             Self::Term => Kernel::TERM,
@@ -77,8 +78,8 @@ impl Signal {
         matches!(self, Self::Term | Self::Int | Self::Hup | Self::Quit)
     }
 
-    /// Whether the signal's default action ends a process, or the signal means nothing to rlock. While
-    /// no command runs, these signals cancel the request.
+    /// Whether the signal's default action ends a process, or the signal means nothing to rlock.
+    /// While no command runs, these signals cancel the request.
     pub(crate) const fn ends_by_default(self) -> bool {
         !matches!(self, Self::Winch | Self::Cont | Self::Tstp)
     }
@@ -113,6 +114,7 @@ pub enum Stop {
 }
 
 impl Stop {
+    /// The signal that stops a process in the same way.
     pub const fn kernel(self) -> Kernel {
         match self {
             Self::Tstp => Kernel::TSTP,
@@ -129,6 +131,7 @@ impl Stop {
     }
 }
 
+/// How a command or a spare work ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// The command exited with this code.
@@ -157,6 +160,7 @@ pub enum Group {
     Shared,
 }
 
+/// What has happened, in the order in which the loop noticed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The store reports that the request is still queued.
@@ -196,6 +200,7 @@ pub enum Event {
     },
     /// The store reports that a run has succeeded lately, so the command need not run.
     AlreadyDone,
+    /// rlock has received a signal that it passes on, or that ends a wait.
     Signal {
         /// The signal that was received.
         signal: Signal,
@@ -206,6 +211,7 @@ pub enum Event {
     NoRoom,
     /// The request is at the gate, and its machine has room for the command.
     Room,
+    /// The command runs.
     Started,
     /// The grant was handed over, so that it outlives this process or stays with it without a
     /// command.

@@ -20,7 +20,7 @@
 //! it can now end rlock without its guardian.
 //!
 //! A sender that signals every process signals the guardian as well. The guardian notes the signals
-//! that are worth it in a pipe to rlock, see [`super::canary`].
+//! that are worth it in a pipe to rlock, see `canary`.
 //!
 //! The guardian blocks all signals, and it is not in rlock's process group, so a SIGKILL to that
 //! group misses the guardian. Nor does its name contain `rlock`, so `pkill -9 rlock` misses it once

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The keeper makes the request itself, because the embedded store ties a lock to the process that
-//! requests it. Until it detaches, it dies with `rlock acquire`. [`machine`] decides what follows
+//! requests it. Until it detaches, it dies with `rlock acquire`. `machine` decides what follows
 //! from an event; [`process`] starts, detaches and signals; this module has the poll loop.
 
 pub mod announcement;

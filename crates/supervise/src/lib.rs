@@ -5,13 +5,15 @@
 //! [`signals`] receives signals; `child` signals and reaps the command; `spare` runs the spare
 //! work; `guarded` starts both, each below a guardian, by `spawn`, and `start_failure` and `hint`
 //! explain why that failed; `reaping` asks the kernel about children; [`guardian`] kills the
-//! command's process tree if rlock is killed; `tree` separates the command's processes from all
-//! others, and `killing` kills them; [`terminal`] detects the terminal and writes the status line,
-//! and `outbox` keeps text that standard error does not take yet; [`notify`] hears from the command
-//! that it is ready; [`report`] sums up how all of it went. [`above`] finds the rlocks around this
-//! process. [`keeper`] holds the lock for another process.
+//! command's process tree if rlock is killed, and `canary` decides which signals every process has
+//! received; `tree` separates the command's processes from all others, and `killing` kills them;
+//! [`terminal`] detects the terminal and writes the status line, and `outbox` keeps text that
+//! standard error does not take yet; [`notify`] hears from the command that it is ready; [`report`]
+//! sums up how all of it went. [`above`] finds the rlocks around this process. [`gate`] stands
+//! before a command that needs room on its machine. [`keeper`] holds the lock for another process,
+//! and [`owner`] is the process with which a request of `exec --pid` ends.
 //!
-//! This module accesses the store only through [`rlock_store::Handle`], and takes all text from
+//! This crate accesses the store only through [`rlock_store::Handle`], and takes all text from
 //! [`rlock_show::messages`].
 
 pub mod above;

@@ -57,6 +57,7 @@ pub struct Settings {
 /// How a long wait is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
+    /// Not at all.
     Never,
     /// By a line on the terminal, which follows what is in the way.
     Line,
@@ -77,7 +78,9 @@ impl Notice {
 /// Whether a busy request is skipped: it ends with exit code 0 and without a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
+    /// A busy request ends with its message and its exit code.
     Never,
+    /// However long the job has been skipped in a row.
     Always,
     /// As long as the job has been skipped in a row for less than this time.
     For(Duration),
@@ -193,21 +196,21 @@ impl Next {
 /// can be renewed after it.
 ///
 /// **AtGate**, between the grant and Starting, if the command needs room on its machine: the grant
-/// is held and renewed, and the wait goes on, with its limit and its lines. See [`at_gate`].
+/// is held and renewed, and the wait goes on, with its limit and its lines. See `at_gate`.
 ///
 /// **GivingUp**, from Waiting to Done: the wait is over, the request leaves the queue, and the
 /// store is asked which sessions are in the way. A store that is out of reach is not busy, so the
 /// exit code is then another one. A request that is granted meanwhile goes on to Starting.
 ///
 /// **Draining**: the command died of a signal, or rlock got one that asks for the end, see
-/// [`draining`]. What the command has left may still work or clean up, so the grant is held until
+/// `draining`. What the command has left may still work or clean up, so the grant is held until
 /// that has ended. The machine tells the rest once, and kills nothing of it.
 ///
 /// **Leaving**, from Running or Draining to Done: the store may have revoked the grant without a
 /// message. The release finds that out.
 ///
 /// **Sparing**, before Done: everything else is over, and rlock waits for the end of its spare
-/// work, see [`spare`].
+/// work, see `spare`.
 ///
 /// **Overdue**: a grant with a deadline is overdue from one grace before the deadline until a
 /// renewal moves the deadline. The machine then asks the command to end, so that the command is

@@ -131,7 +131,7 @@ impl NotifySocket {
         self.paused_until
     }
 
-    /// Takes the messages that are there, up to [`MESSAGES_MAX`], and passes on what counts.
+    /// Takes the messages that are there, up to `MESSAGES_MAX`, and passes on what counts.
     /// Returns whether the command says that it is ready.
     pub fn take(&mut self) -> bool {
         if let Some(outer) = &mut self.outer {

@@ -15,15 +15,19 @@ use rlock_sys::exit;
 pub enum Outcome {
     /// The command ran to its end.
     Ran,
+    /// Another request was in the way, and the user was told so.
     Busy,
     /// The request was busy, and ended in silence.
     Skipped,
     /// A run had succeeded lately.
     Done,
+    /// The request can never be granted as it was made.
     Refused,
     /// The request waited for itself.
     Deadlock,
+    /// The store could not be used.
     Unavailable,
+    /// The lease ended, or the store no longer had the grant.
     Lost,
     /// An operator has revoked the grant.
     Broken,

@@ -46,9 +46,13 @@ use rlock_words::{one_line, reason};
 /// The variable in which the work of `--else` finds the busy line.
 const BUSY: &str = "RLOCK_BUSY";
 
+/// A request with its command, and all that the loop needs to carry both out.
 pub struct Task {
+    /// The command that runs while the request holds.
     pub command: CommandSpec,
+    /// Writes what the user reads.
     pub messages: Messages,
+    /// What the machine decides by.
     pub settings: Settings,
     /// The spare work, if the settings have any.
     pub spare: OsString,
@@ -249,7 +253,7 @@ where
         while let Some(note) = self.processes.notes().and_then(Notes::next) {
             self.canary.note(note, now);
         }
-        while let Some(arrival) = self.signals.next() {
+        while let Some(arrival) = self.signals.next_arrival() {
             match arrival {
                 Arrival::Child => self.child_changed = true,
                 Arrival::Signal(signal, source) => {

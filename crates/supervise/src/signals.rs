@@ -110,8 +110,8 @@ impl Source {
 #[derive(Debug)]
 pub struct Signals {
     receiver: Receiver,
-    /// The signals that mean nothing to rlock. They stay blocked. Without a descriptor for them they
-    /// act on rlock as on any program.
+    /// The signals that mean nothing to rlock. They stay blocked. Without a descriptor for them
+    /// they act on rlock as on any program.
     foreign: Option<Pending>,
     /// Each signal whose disposition differs from the command's, with the disposition for the
     /// command.
@@ -174,9 +174,9 @@ impl Signals {
     /// `None`.
     ///
     /// Several signals come in the order of their numbers, as the kernel delivers pending signals.
-    pub fn next(&mut self) -> Option<Arrival> {
+    pub fn next_arrival(&mut self) -> Option<Arrival> {
         loop {
-            let Some(origin) = self.receiver.next() else {
+            let Some(origin) = self.receiver.next_signal() else {
                 let foreign = |taken: Taken| Arrival::Signal(Signal::Foreign(taken.number), Source::of_foreign(taken));
                 return self.foreign.as_ref()?.next().map(foreign);
             };
@@ -319,7 +319,7 @@ mod tests {
     /// Waits for the next arrival of `wanted`. Children of other tests may end in the meantime.
     fn wait_for(signals: &mut Signals, wanted: Signal) -> Source {
         loop {
-            while let Some(arrival) = signals.next() {
+            while let Some(arrival) = signals.next_arrival() {
                 if let Arrival::Signal(signal, source) = arrival {
                     assert_eq!(signal, wanted);
                     return source;
@@ -382,7 +382,7 @@ mod tests {
     }
 
     fn left(signals: &mut Signals) -> Vec<Signal> {
-        let arrivals = std::iter::from_fn(|| signals.next());
+        let arrivals = std::iter::from_fn(|| signals.next_arrival());
         let signal = |arrival| if let Arrival::Signal(signal, _) = arrival { Some(signal) } else { None };
         arrivals.filter_map(signal).collect()
     }

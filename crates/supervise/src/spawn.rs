@@ -49,8 +49,8 @@ static COPIES: AtomicBool = AtomicBool::new(false);
 /// The bytes of a process id as a text, with its NUL.
 const PID_ROOM: usize = 12;
 
-/// Variables by which a manager tells a process that descriptors or a watchdog are meant for it, see
-/// sd_listen_fds(3), sd_watchdog_enabled(3) and systemd.exec(5).
+/// Variables by which a manager tells a process that descriptors or a watchdog are meant for it,
+/// see sd_listen_fds(3), sd_watchdog_enabled(3) and systemd.exec(5).
 pub(super) const NAMING_A_PROCESS: &[&str] = &["LISTEN_PID", "WATCHDOG_PID", "SYSTEMD_EXEC_PID"];
 
 /// The id of a process in another form. A child of rlock has another one.
@@ -122,7 +122,8 @@ pub(super) fn spawn(
     Err(error)
 }
 
-/// Starts a child that shares the memory of this process, or has a copy where memory can't be shared.
+/// Starts a child that shares the memory of this process, or has a copy where memory can't be
+/// shared.
 ///
 /// # Safety
 /// `code` must be sound in a child that shares the memory, on a stack with this upper end that
@@ -240,8 +241,8 @@ fn write_pid(place: *mut u8) {
         number /= 10;
     }
     let text = &digits[first..];
-    // SAFETY: the place is that of `room` in the parent, which is suspended. The text ends with a NUL
-    // and is no longer than the array.
+    // SAFETY: the place is that of `room` in the parent, which is suspended. The text ends with a
+    // NUL and is no longer than the array.
     unsafe { ptr::copy_nonoverlapping(text.as_ptr(), place, text.len()) };
 }
 

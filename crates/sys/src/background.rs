@@ -37,6 +37,7 @@ impl Bell {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
+    /// Makes the descriptor ready. Any thread may ring.
     pub fn ring(&self) {
         // A write of one to an eventfd that is read now and then cannot fail.
         let _ = rustix::io::retry_on_intr(|| rustix::io::write(&self.0, &1_u64.to_ne_bytes()));

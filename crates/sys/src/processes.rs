@@ -35,6 +35,7 @@ const LINE_MAX: usize = 1024;
 /// time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Process {
+    /// The process id in this pid namespace.
     pub pid: Pid,
     /// In ticks since the boot.
     pub started: u64,
@@ -43,10 +44,13 @@ pub struct Process {
 /// The part of /proc/PID/stat that rlock uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
+    /// Which process this is.
     pub process: Process,
     /// `None` if the parent is in another pid namespace.
     pub parent: Option<Pid>,
+    /// The id of the process group; 0 for a group of another pid namespace.
     pub group: i32,
+    /// The id of the session; 0 for a session of another pid namespace.
     pub session: i32,
     /// Whether a signal or a tracer has stopped the process.
     pub stopped: bool,
@@ -62,6 +66,7 @@ pub struct Stat {
 /// The processes that [`Snapshot::update`] has seen.
 #[derive(Debug, Default)]
 pub struct Snapshot {
+    /// The processes in the order in which the updates saw them.
     pub all: Vec<Stat>,
     /// The folders of these processes in /proc, by name and inode: the folder of a later process
     /// with the same id has another inode.

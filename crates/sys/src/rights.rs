@@ -70,11 +70,13 @@ pub fn read(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Read, Errno> {
 
 /// A message of a datagram socket with SO_PASSCRED.
 pub struct Message {
+    /// The content, no longer than asked for.
     pub bytes: Vec<u8>,
     /// The process that sent the message; `None` if the message is longer than asked for.
     pub sender: Option<libc::ucred>,
     /// Whether the message has descriptors that were not taken.
     pub has_files: bool,
+    /// The descriptors that were taken. They are closed with the message.
     pub files: Vec<OwnedFd>,
 }
 

@@ -24,7 +24,8 @@ use crate::clock::Boottime;
 #[derive(Debug)]
 pub struct Receiver {
     delivery: SignalDelivery<UnixStream, WithOrigin>,
-    /// What was taken from the handlers' record, and not yet returned by [`next`](Self::next).
+    /// What was taken from the handlers' record, and not yet returned by
+    /// [`next_signal`](Self::next_signal).
     kept: VecDeque<Origin>,
 }
 
@@ -92,7 +93,7 @@ impl Receiver {
 
     /// The next signal that has come, without waiting. The caller must call it until it returns
     /// `None`.
-    pub fn next(&mut self) -> Option<Origin> {
+    pub fn next_signal(&mut self) -> Option<Origin> {
         if self.kept.is_empty() {
             self.gather();
         }
@@ -134,9 +135,10 @@ impl Drop for Blocked {
 /// A signal that [`Pending`] has taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Taken {
+    /// The number of the signal.
     pub number: c_int,
-    /// The process that sent the signal; 0 for the kernel, and for a process that this process cannot
-    /// see.
+    /// The process that sent the signal; 0 for the kernel, and for a process that this process
+    /// cannot see.
     pub sender: u32,
 }
 
@@ -202,6 +204,7 @@ fn full_set() -> libc::sigset_t {
     }
 }
 
+/// The set of these signals and no others, for calls of the C library.
 pub fn set_of(numbers: &[c_int]) -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
     // SAFETY: sigemptyset writes a complete set to the pointer, and sigaddset changes the set.
@@ -257,6 +260,6 @@ mod tests {
         let begun = Boottime::now();
         receiver.wait(&Alarm::default(), &mut Vec::new(), Some(begun + 2 * LONG)).unwrap();
         assert!(Boottime::now() - begun < LONG);
-        assert_eq!(receiver.next().map(|origin| origin.signal), Some(libc::SIGWINCH));
+        assert_eq!(receiver.next_signal().map(|origin| origin.signal), Some(libc::SIGWINCH));
     }
 }

@@ -29,10 +29,12 @@ pub struct StandardStream {
 }
 
 impl StandardStream {
+    /// Standard output.
     pub fn stdout() -> Self {
         Self { shared: rustix::stdio::stdout(), own: None }
     }
 
+    /// Standard error.
     pub fn stderr() -> Self {
         Self { shared: rustix::stdio::stderr(), own: None }
     }

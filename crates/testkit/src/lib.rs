@@ -3,8 +3,19 @@
 //!
 //! Nothing here sleeps for a fixed time: [`wait_until`] polls a condition, and fails at a deadline
 //! far beyond what any machine needs.
+//!
+//! - `needs`: what a test needs of its machine. `share`: how much of a long test is played.
+//! - `servers`: servers of Redis, Valkey and PostgreSQL. `serve`: a running `rlock serve`.
+//! - `hung_disk`, `small_disk`: file systems in trouble. `rights`: descriptors whose close blocks.
+//! - `histories`: random histories of the lock table. `random`: repeatable random numbers.
+//! - `claims`, `rules`: what the fault suite and the simulation check of every history.
 
 #![allow(missing_docs, reason = "what needs no words has none, as in the tests themselves")]
+#![allow(
+    clippy::new_without_default,
+    clippy::should_implement_trait,
+    reason = "the tests call these by name, and no code is generic over them"
+)]
 
 pub mod claims;
 pub mod histories;

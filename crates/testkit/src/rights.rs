@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_linger, set_socket_recv_buffer_size};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-/// How long the last close of a [`lingering`] connection blocks: longer than any test waits.
+/// How long the last close of a `lingering` connection blocks: longer than any test waits.
 pub const LINGER: Duration = Duration::from_secs(1000);
 
 /// A connection whose last close blocks because its peer takes nothing; and the peer.

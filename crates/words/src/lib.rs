@@ -1,4 +1,6 @@
 //! Formats and sanitises text for one-line messages.
+//!
+//! `explained`: a failure as data, with what to do about it. `reason`: the text of an error.
 
 use std::fmt::Write;
 use std::time::Duration;

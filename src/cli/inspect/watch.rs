@@ -155,7 +155,7 @@ fn draw(mut watch: Watch<'_>, first: Seen) -> anyhow::Result<u8> {
         let keys = [(stdin.as_fd(), PollFlags::IN)];
         let others = if screen.has_keys() { &keys[..] } else { &[] };
         let (is_due, ready) = watch.wait(Some(&mut signals), others, Some(TICK)).context("can't wait")?;
-        while let Some(arrival) = signals.next() {
+        while let Some(arrival) = signals.next_signal() {
             match arrival.signal {
                 SIGWINCH => screen.forget(),
                 // The shell may have changed the terminal while rlock was stopped.

@@ -38,8 +38,8 @@ impl Rights {
             Err(Errno::NOENT) => {}
             opened => return Ok(opened?),
         }
-        // RestrictSUIDSGID= of systemd.exec(5), which DynamicUser= implies, refuses each call with a
-        // setgid bit. The folder inherits the bit.
+        // RestrictSUIDSGID= of systemd.exec(5), which DynamicUser= implies, refuses each call with
+        // a setgid bit. The folder inherits the bit.
         match regardless_of_umask(|| rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(self.folder & 0o777))) {
             Ok(()) => {
                 let folder = open()?;

@@ -115,6 +115,8 @@ pub(super) enum Outcome {
 }
 
 impl Exchange {
+    /// An exchange with the server at `target`, without a connection yet. `setting` says how its
+    /// calls are encoded.
     pub fn new(target: Arc<Target>, setting: Setting) -> Self {
         Self {
             target,

@@ -28,6 +28,7 @@ const INSPECT_LIMIT: Duration = Duration::from_secs(1);
 
 /// The conversation about one request.
 pub struct HoldConversation {
+    /// The connection of this request, whose actions the owner carries out.
     pub exchange: Exchange,
     session: Session,
     request: Request,

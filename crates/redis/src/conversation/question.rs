@@ -51,8 +51,8 @@ pub enum Answer {
 enum OldConnection {
     /// There is none, or it is trusted.
     None,
-    /// The question goes out on it. A fresh connection replaces it at `until`. If the question gives
-    /// a lock back, the server is first asked whether it may have lost it to another master.
+    /// The question goes out on it. A fresh connection replaces it at `until`. If the question
+    /// gives a lock back, the server is first asked whether it may have lost it to another master.
     Open { until: Boottime, has_lock: bool },
     /// A fresh connection has replaced it. After so many replies it may still tell the answer.
     Aside { earlier: usize },
@@ -76,8 +76,8 @@ impl<E: DerefMut<Target = Exchange>> Question<E> {
         Self { exchange, text, retry, until, old, probed, result, late, in_doubt: false }
     }
 
-    /// Replaces a connection that is already open by a fresh one at `until`. `has_lock` tells whether
-    /// the question gives a lock back.
+    /// Replaces a connection that is already open by a fresh one at `until`. `has_lock` tells
+    /// whether the question gives a lock back.
     pub(super) fn distrust_old_connection(&mut self, until: Boottime, has_lock: bool) {
         if !self.exchange.is_closed() {
             self.old = OldConnection::Open { until, has_lock };

@@ -26,11 +26,14 @@ pub struct SeparateConversations<R> {
 
 /// What a session has to say next.
 pub enum Part<'c> {
+    /// A request that waits, holds, or is about to.
     Request(&'c mut HoldConversation),
+    /// A release, whose reply ends the session.
     Release(&'c mut Question<Box<Exchange>>),
 }
 
 impl<R> SeparateConversations<R> {
+    /// No sessions yet. A request fails if its server does not answer within `connect_timeout`.
     pub fn new(connect_timeout: Duration) -> Self {
         Self { connect_timeout, sessions: BTreeMap::new(), reports: VecDeque::new() }
     }
@@ -74,6 +77,7 @@ impl<R> SeparateConversations<R> {
         self.reports.pop_front()
     }
 
+    /// The routes of all sessions, which carry the bytes.
     pub fn routes(&self) -> impl Iterator<Item = &R> {
         self.sessions.values().map(|(_, route)| route)
     }

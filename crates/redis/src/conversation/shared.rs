@@ -41,6 +41,7 @@ pub struct SharedConversation {
 }
 
 impl SharedConversation {
+    /// No sessions yet. A request fails if the server does not answer within `connect_timeout`.
     pub fn new(exchange: Exchange, connect_timeout: Duration) -> Self {
         Self {
             exchange,

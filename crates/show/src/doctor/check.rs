@@ -18,6 +18,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// The word for the verdict in the text and in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -33,6 +34,7 @@ impl Verdict {
 pub struct Check {
     /// What was checked.
     pub name: &'static str,
+    /// How bad it is.
     pub verdict: Verdict,
     /// What was found.
     pub found: String,
@@ -41,6 +43,7 @@ pub struct Check {
 }
 
 impl Check {
+    /// A check that found nothing wrong. `found` is made one line.
     pub fn ok(name: &'static str, found: impl Into<String>) -> Self {
         Self { name, verdict: Verdict::Ok, found: one_line(&found.into()), remedy: None }
     }

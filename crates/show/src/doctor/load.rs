@@ -11,8 +11,8 @@ use rlock_words::Explained;
 /// From this number of waiters on, a name may need more slots, or its jobs a `--max-waiting`.
 const WAITERS: usize = 100;
 
-/// The check of the names in use. `pasts` is what they remember, and `unusable` what the store could
-/// not read.
+/// The check of the names in use. `pasts` is what they remember, and `unusable` what the store
+/// could not read.
 pub fn names(inspection: &Inspection, pasts: &[Remembered], unusable: &[Unusable]) -> Check {
     let resources = &inspection.resources;
     let is_held = |listing: &&ResourceListing| listing.holders.iter().any(|holder| !holder.is_over(inspection.now));

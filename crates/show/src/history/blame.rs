@@ -19,7 +19,9 @@ use rlock_sys::clock::StoreTime;
 /// A holder that made a waiter wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair<'h> {
+    /// The holder, by its job or its command.
     pub who: Party<'h>,
+    /// The waiter, by its job or its command.
     pub whom: Party<'h>,
     /// For how long.
     pub waited: Duration,

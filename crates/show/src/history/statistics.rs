@@ -6,32 +6,32 @@ use rlock_model::past::{Entry, Event, Remembered};
 
 /// What the entries of one resource have in common.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Statistics {
+pub(super) struct Statistics {
     /// The number of holds that ended, without nested ones, which other holds cover.
-    pub ended: usize,
+    pub(super) ended: usize,
     /// How many of them failed.
-    pub failures: usize,
+    pub(super) failures: usize,
     /// The share of the requests that were told to be busy. It counts all requests that the
     /// resource remembers, because several busy requests share an entry. `None` if there were none.
-    pub busy_share: Option<f64>,
+    pub(super) busy_share: Option<f64>,
     /// The greatest number of requests that waited at the same time.
-    pub longest_queue: usize,
+    pub(super) longest_queue: usize,
     /// The times from the request to the grant. `None` if no hold ended.
-    pub waits: Option<Spread>,
+    pub(super) waits: Option<Spread>,
     /// The times from the grant to the end. `None` if no hold ended whose end is known.
-    pub holds: Option<Spread>,
+    pub(super) holds: Option<Spread>,
 }
 
 /// The median, the 95th percentile and the maximum, by the nearest rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spread {
-    pub p50: Duration,
-    pub p95: Duration,
-    pub max: Duration,
+pub(super) struct Spread {
+    pub(super) p50: Duration,
+    pub(super) p95: Duration,
+    pub(super) max: Duration,
 }
 
 impl Statistics {
-    pub fn of(found: &Remembered) -> Self {
+    pub(super) fn of(found: &Remembered) -> Self {
         let is_end = |entry: &&Entry| matches!(entry.event, Event::Ended(_)) && !entry.origin.is_nested;
         let ends = || found.entries.iter().filter(is_end);
         let held = || ends().filter_map(|entry| entry.granted.map(|granted| (entry.asked, granted, entry.ended)));

@@ -36,7 +36,7 @@ impl ToRelease {
 
     /// When to give up.
     ///
-    /// When nothing is held, the release waits at most [`UNHELD_LIMIT`]: a waiter without a
+    /// When nothing is held, the release waits at most `UNHELD_LIMIT`: a waiter without a
     /// connection is passed over anyway. It does wait, since a server that finds the connection
     /// closed when it answers the request may not read the release behind it.
     pub fn until(&self, is_closed: bool, connect_timeout: Duration) -> Boottime {

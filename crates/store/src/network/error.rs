@@ -71,8 +71,9 @@ pub struct Spelling {
     pub identity: &'static str,
     /// The option for the name in the certificate.
     pub server_name: &'static str,
-    /// What to write for a server without TLS, and for one with it.
+    /// What to write for a server without TLS.
     pub without_tls: &'static str,
+    /// What to write for a server with TLS.
     pub with_tls: &'static str,
     /// What to do if the server speaks no TLS.
     pub if_plain: &'static str,

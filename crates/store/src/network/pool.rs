@@ -26,6 +26,7 @@ struct Job {
 }
 
 impl Pool {
+    /// A pool of at most `max` threads, none of which runs yet.
     pub const fn new(max: usize) -> Self {
         Self { max, state: Mutex::new(State { threads: 0, queue: VecDeque::new() }) }
     }

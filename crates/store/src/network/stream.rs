@@ -23,6 +23,7 @@ use super::{NetworkError, Stage};
 /// never stops sending then leaves the poll loop time for signals and timers.
 const READ_MAX: usize = 16 * 1024;
 
+/// A socket with the bytes that are still to be sent, and with its TLS session, if it has one.
 pub struct Stream {
     socket: OwnedFd,
     /// Whether bytes have passed, so that the other side has accepted the connection.
@@ -36,8 +37,11 @@ pub struct Stream {
 /// The result of a read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Received {
+    /// Bytes have arrived. With TLS, perhaps none of them is for the reader.
     Bytes,
+    /// Nothing has arrived since the last read.
     Nothing,
+    /// The peer has closed the connection.
     End,
 }
 
@@ -133,7 +137,7 @@ impl Stream {
         }
     }
 
-    /// Appends what has arrived to `into`, but little more than [`READ_MAX`] bytes. The descriptor
+    /// Appends what has arrived to `into`, but little more than `READ_MAX` bytes. The descriptor
     /// stays ready if the kernel has more.
     pub fn read(&mut self, into: &mut Vec<u8>) -> Result<Received, NetworkError> {
         loop {

@@ -23,6 +23,7 @@ pub fn ensure(holds: bool) -> Result<(), Damaged> {
     if holds { Ok(()) } else { Err(Damaged) }
 }
 
+/// Encodes a record. `encode_open` does so for a record with optional fields.
 pub fn encode(record: &impl Serialize) -> Vec<u8> {
     postcard::to_extend(record, Vec::with_capacity(256)).expect("every record has an encoding")
 }

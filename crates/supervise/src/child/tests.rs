@@ -27,7 +27,7 @@ fn next(child: &mut Child, signals: &mut Signals) -> Event {
             return change;
         }
         signals.wait(&Alarm::default(), &mut Vec::new(), None).unwrap();
-        while signals.next().is_some() {}
+        while signals.next_arrival().is_some() {}
     }
 }
 
@@ -66,7 +66,7 @@ fn kill_guardian(child: &mut Child, signals: &mut Signals) {
     kill_process(first, Kernel::KILL).unwrap();
     while child.family.guardian == Some(first) {
         signals.wait(&Alarm::default(), &mut Vec::new(), None).unwrap();
-        while signals.next().is_some() {}
+        while signals.next_arrival().is_some() {}
         assert_eq!(child.look(signals).unwrap(), None);
     }
 }

@@ -106,7 +106,9 @@ impl Watched {
 
 /// Which of two processes this one is, after [`split`].
 pub enum Side {
+    /// The process that the user has started, which waits for the keeper's report.
     Caller(Box<Caller>),
+    /// The new process, which outlives the caller.
     Keeper(Attached),
 }
 
@@ -252,7 +254,7 @@ impl Caller {
                 return Err(error).context("cannot wait for the keeper");
             }
             let is_reported = !polled[0].revents().is_empty();
-            while let Some(arrival) = signals.next() {
+            while let Some(arrival) = signals.next_arrival() {
                 let Arrival::Signal(signal, source) = arrival else { continue };
                 if signal == Signal::Tstp {
                     signals.stop_self(Stop::Tstp).context("cannot stop")?;

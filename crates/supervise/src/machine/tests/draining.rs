@@ -92,8 +92,8 @@ fn release_follows_the_end_of_the_rest_and_the_exit_code_is_that_of_the_command(
     assert_eq!(machine.on(Event::Released, LATE), [Action::Exit(3)]);
 }
 
-/// "KILL to rlock, a lost lock and `--max-runtime` end the tree as today, also meanwhile; 76 and 124
-/// go before the command's code."
+/// "KILL to rlock, a lost lock and `--max-runtime` end the tree as today, also meanwhile; 76 and
+/// 124 go before the command's code."
 #[test]
 fn lost_lock_and_maximum_run_time_end_the_rest() {
     let mut lost = machine(Column::Draining, Some(DEADLINE));
