@@ -40,7 +40,7 @@ use rlock_supervise::gate::room::{Load, Needs};
 use rlock_supervise::machine::{Settings, Skip};
 use rlock_supervise::notify::NotifySocket;
 use rlock_supervise::owner::Owner;
-use rlock_supervise::report::{Outcome, Report};
+use rlock_supervise::report::{Outcome, RunReport};
 use rlock_supervise::run::{self, CommandSpec, Task};
 use rlock_sys::clock::Boottime;
 use rlock_sys::exit;
@@ -274,7 +274,7 @@ pub(super) fn run(exec: Exec) -> anyhow::Result<u8> {
     let result = supervise(exec, status.as_ref());
     if let (Some(status), Err(error)) = (&status, &result)
         && let Some(outcome) = error.downcast_ref().and_then(outcome_of)
-        && let Some(warning) = status.write(&Report::failed(outcome, Boottime::now()), None)
+        && let Some(warning) = status.write(&RunReport::failed(outcome, Boottime::now()), None)
     {
         say(&format!("warning: {warning}"));
     }
@@ -367,10 +367,10 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
         cover.map_or(Ok(()), |cover| cover.check(grant, open))?;
         Ok(variables(Some(grant)))
     };
-    let conclude = |report: &Report, grant: Option<&Grant>| status.and_then(|status| status.write(report, grant));
+    let conclude = |report: &RunReport, grant: Option<&Grant>| status.and_then(|status| status.write(report, grant));
     let command = CommandSpec { argv: exec.command, session: session.to_string() };
     let (spare, otherwise) = (exec.meanwhile.unwrap_or_default(), exec.otherwise.unwrap_or_default());
-    let report = Report::new(asks_at, exec.success_codes);
+    let report = RunReport::new(asks_at, exec.success_codes);
     let task = Task { command, messages, settings, spare, otherwise, report, detector, notify, owner, gate };
     run::run(handle.as_mut(), task, start_with, conclude, signals, &mut StandardStream::stderr())
 }

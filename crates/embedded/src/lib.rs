@@ -77,7 +77,7 @@ use std::path::{Path, PathBuf};
 use self::beacon::Peer;
 use self::handle::{EmbeddedHandle, LEAVE_LIMIT};
 use self::sessions::EmbeddedSessions;
-use self::snapshot::{Answer, Interest};
+use self::snapshot::{Interest, Seen};
 pub use self::store::Embedded;
 use self::transaction::Work;
 use rlock_model::deadlock::Reading;
@@ -241,7 +241,7 @@ impl Store for Embedded {
 
     fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error> {
         let answer = self.listings(None, resources, Interest::Holders)?.unwrap_or_default();
-        let Answer { now, listings: resources, sessions, .. } = answer;
+        let Seen { now, listings: resources, sessions, .. } = answer;
         Ok(Inspection { now, resources, sessions })
     }
 

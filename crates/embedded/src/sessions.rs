@@ -15,8 +15,8 @@
 //! becomes due. So an idle session costs nothing.
 
 mod batch;
+mod local_session;
 mod reports;
-mod session;
 mod watches;
 
 #[cfg(test)]
@@ -30,12 +30,12 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 
 use self::batch::{Batch, leave, withdraw};
-use self::session::{Session, Stage};
+use self::local_session::{LocalSession, Stage};
 use self::watches::Watches;
 use super::beacon::{self, Beacon, Wake};
 use super::failure;
 use super::gate::Gate;
-use super::snapshot::{Answer, Interest};
+use super::snapshot::{Interest, Seen};
 use super::store::Embedded;
 use super::stuck::{Stuck, TROUBLE_AFTER};
 use super::transaction::{View, Work};
@@ -58,7 +58,7 @@ pub(super) const RELEASE_LIMIT: Duration = TROUBLE_AFTER;
 /// The sessions of this process.
 pub(super) struct EmbeddedSessions {
     pub(super) store: Embedded,
-    sessions: HashMap<SessionId, Session>,
+    sessions: HashMap<SessionId, LocalSession>,
     due: VecDeque<SessionId>,
     /// How many of the due sessions are served in transactions of their own, because a transaction
     /// with all of them failed.
@@ -78,7 +78,7 @@ pub(super) struct EmbeddedSessions {
 
 /// Whether the lock was free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tried {
+enum Access {
     Done,
     Stuck,
 }
@@ -115,7 +115,7 @@ impl EmbeddedSessions {
         let id = request.session;
         let claims = request.claims.len();
         let stage = Stage::Asking(Box::new(request));
-        self.sessions.insert(id, Session { stage, claims, is_due: false, place: Place::default() });
+        self.sessions.insert(id, LocalSession { stage, claims, is_due: false, place: Place::default() });
         id
     }
 
@@ -134,7 +134,7 @@ impl EmbeddedSessions {
     /// served. A process with clients answers them before it takes the lock again.
     pub(super) fn serve(&mut self, limit: Duration) -> bool {
         while !self.due.is_empty() {
-            if self.serve_some(limit) == Tried::Stuck {
+            if self.serve_some(limit) == Access::Stuck {
                 self.give_up();
                 return false;
             }
@@ -151,13 +151,13 @@ impl EmbeddedSessions {
     }
 
     /// Serves the first due sessions in one transaction.
-    fn serve_some(&mut self, limit: Duration) -> Tried {
+    fn serve_some(&mut self, limit: Duration) -> Access {
         let is_alone = self.alone > 0 || self.sessions.len() == 1;
         let count = if is_alone { 1 } else { self.due.len() };
         let is_due = |id: &SessionId| self.sessions.get_mut(id).is_some_and(|session| mem::take(&mut session.is_due));
         let due: Vec<_> = self.due.drain(..count).filter(is_due).collect();
         if due.is_empty() {
-            return Tried::Done;
+            return Access::Done;
         }
         let may_be_replaced = self.beacon.is_none() && self.store.table.is_some();
         let mut done = self.attempt(&due, is_alone, limit);
@@ -174,7 +174,7 @@ impl EmbeddedSessions {
             }
             Ok(None) => {
                 self.put_back(&due);
-                return Tried::Stuck;
+                return Access::Stuck;
             }
             Err(_) if !is_alone => {
                 self.alone = due.len();
@@ -185,7 +185,7 @@ impl EmbeddedSessions {
                 self.fail(due[0], error);
             }
         }
-        Tried::Done
+        Access::Done
     }
 
     /// Makes sessions due again, before all others.
@@ -225,7 +225,7 @@ impl EmbeddedSessions {
     /// Makes a request that the table does not contain yet as one that must not wait, if the lock
     /// is free within `limit`.
     pub(super) fn ask_without_wait(&mut self, id: SessionId, limit: Duration) {
-        if let Some(Session { stage: Stage::Asking(request), .. }) = self.sessions.get_mut(&id) {
+        if let Some(LocalSession { stage: Stage::Asking(request), .. }) = self.sessions.get_mut(&id) {
             request.wait = false;
             self.serve(limit);
         }
@@ -235,7 +235,7 @@ impl EmbeddedSessions {
     /// is free within `limit`.
     pub(super) fn give_up_place(&mut self, id: SessionId, limit: Duration) -> Result<(), Error> {
         let view = self.transact(limit, |work, beacon, sessions| {
-            let (Some(Session { stage: Stage::Waiting(request), place, .. }), Some(beacon)) =
+            let (Some(LocalSession { stage: Stage::Waiting(request), place, .. }), Some(beacon)) =
                 (sessions.get(&id), beacon)
             else {
                 return work.stand(id);
@@ -280,7 +280,7 @@ impl EmbeddedSessions {
     ///
     /// # Errors
     /// The store cannot be used, or the lock is not free within `limit`.
-    pub(super) fn listings(&mut self, resources: &[Resource], limit: Duration) -> Result<Answer, Error> {
+    pub(super) fn listings(&mut self, resources: &[Resource], limit: Duration) -> Result<Seen, Error> {
         self.store.listings(Some(limit), resources, Interest::Holders)?.ok_or_else(|| {
             self.stuck.note(&self.store.directory);
             Stuck::error(&self.store.directory)
@@ -304,7 +304,11 @@ impl EmbeddedSessions {
     fn transact<T>(
         &mut self,
         limit: Duration,
-        mut work: impl FnMut(&mut Work<'_>, &mut Option<Beacon>, &HashMap<SessionId, Session>) -> Result<T, failure::Error>,
+        mut work: impl FnMut(
+            &mut Work<'_>,
+            &mut Option<Beacon>,
+            &HashMap<SessionId, LocalSession>,
+        ) -> Result<T, failure::Error>,
     ) -> Result<Option<T>, Error> {
         let Self { store, sessions, beacon, .. } = self;
         let sessions = &*sessions;

@@ -38,7 +38,7 @@ impl Interest {
 
 /// The holders and waiters.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(super) struct Seen {
     pub(super) listings: Vec<ResourceListing>,
     /// The watched sessions.
     pub(super) watched: Vec<Watched>,
@@ -62,13 +62,13 @@ pub(super) fn listings(
     directory: &Directory,
     names: &[Resource],
     watched: Interest,
-) -> Result<Answer, Error> {
+) -> Result<Seen, Error> {
     let mut table = LockTable::new(records);
     let reply = table.apply(StoreTime::default(), Op::Inspect(names.to_vec()))?.reply;
     let Reply::Listing(listings) = reply else { unreachable!("inspect answers with a listing") };
     let records = table.records();
     let mut sessions: Reading = records.sessions()?.into_iter().collect();
-    let mut answer = Answer { now, ..Answer::default() };
+    let mut answer = Seen { now, ..Seen::default() };
     answer.listings = without_the_dead(listings, &mut |id| {
         let session = sessions.remove(&id);
         let holds = session.as_ref().is_some_and(Session::is_holder);

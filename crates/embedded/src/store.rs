@@ -10,7 +10,7 @@ use super::fault::Guard;
 use super::file::TableFile;
 use super::gate::Gate;
 use super::records::{self, Copied};
-use super::snapshot::{self, Answer, Interest};
+use super::snapshot::{self, Interest, Seen};
 use super::wakeups::Missed;
 use rlock_model::request::SessionId;
 use rlock_model::resource::Resource;
@@ -22,7 +22,7 @@ const COPIES: usize = 3;
 
 /// What a copy of the records tells.
 pub(super) enum Found {
-    Answer(Answer),
+    Answer(Seen),
     /// These holders have no beacon: they were released since, or somebody has removed the beacons.
     Missing(Vec<SessionId>),
     Damage,
@@ -77,7 +77,7 @@ impl Embedded {
         limit: Option<Duration>,
         names: &[Resource],
         watched: Interest,
-    ) -> Result<Option<Answer>, Error> {
+    ) -> Result<Option<Seen>, Error> {
         let mut missing = Vec::new();
         for _ in 0..COPIES {
             let Some(copied) = self.copy(limit, names)? else { return Ok(None) };

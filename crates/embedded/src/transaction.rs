@@ -87,7 +87,7 @@ pub(super) struct Work<'t> {
 }
 
 /// What became of an attempt to run a transaction.
-enum Tried<T> {
+enum Attempt<T> {
     Done(T),
     /// The lock was not free in time.
     NoLock,
@@ -156,17 +156,17 @@ impl Embedded {
         let mut rooms = 0..ROOMS_MAX;
         loop {
             match self.try_transact(limit, &own, patience.is_left(), &mut work)? {
-                Tried::Done(result) => return Ok(Some(result)),
-                Tried::NoLock => return Ok(None),
+                Attempt::Done(result) => return Ok(Some(result)),
+                Attempt::NoLock => return Ok(None),
                 // Other processes use the store meanwhile.
-                Tried::Ends(ends) => patience.wait(&ends),
-                Tried::Crowd => match self.try_transact(limit, &own, false, &mut |work| work.drop_portion())? {
-                    Tried::NoLock => return Ok(None),
-                    Tried::Full(error) => self.make_room(limit, &own, rooms.next(), error)?,
+                Attempt::Ends(ends) => patience.wait(&ends),
+                Attempt::Crowd => match self.try_transact(limit, &own, false, &mut |work| work.drop_portion())? {
+                    Attempt::NoLock => return Ok(None),
+                    Attempt::Full(error) => self.make_room(limit, &own, rooms.next(), error)?,
                     _ => {}
                 },
-                Tried::Portion => {}
-                Tried::Full(error) => self.make_room(limit, &own, rooms.next(), error)?,
+                Attempt::Portion => {}
+                Attempt::Full(error) => self.make_room(limit, &own, rooms.next(), error)?,
             }
         }
     }
@@ -184,8 +184,8 @@ impl Embedded {
             return Err(error);
         }
         match self.try_transact(limit, own, false, &mut |work| work.forget_idle())? {
-            Tried::Done(0) => Err(error),
-            Tried::Done(_) | Tried::NoLock => Ok(()),
+            Attempt::Done(0) => Err(error),
+            Attempt::Done(_) | Attempt::NoLock => Ok(()),
             _ => Err(error),
         }
     }
@@ -196,9 +196,9 @@ impl Embedded {
         own: &dyn Own,
         is_patient: bool,
         work: &mut dyn FnMut(&mut Work<'_>) -> Result<T, failure::Error>,
-    ) -> Result<Tried<T>, Error> {
+    ) -> Result<Attempt<T>, Error> {
         if !self.lock(limit)? {
-            return Ok(Tried::NoLock);
+            return Ok(Attempt::NoLock);
         }
         let Self { directory, table, namespace, concerned, missed, serves, forgets, .. } = self;
         let locked = directory.locked();
@@ -267,14 +267,14 @@ impl Embedded {
             *table = boot::open(&locked).ok();
         }
         let (result, woken) = match done {
-            Err(failure::Error::Ending(ends)) => return Ok(Tried::Ends(ends)),
-            Err(failure::Error::Crowd) => return Ok(Tried::Crowd),
-            Err(full @ failure::Error::Full) => return Ok(Tried::Full(directory.unusable(&full))),
+            Err(failure::Error::Ending(ends)) => return Ok(Attempt::Ends(ends)),
+            Err(failure::Error::Crowd) => return Ok(Attempt::Crowd),
+            Err(full @ failure::Error::Full) => return Ok(Attempt::Full(directory.unusable(&full))),
             done => done.map_err(|error| directory.unusable(&error))?,
         };
         drop(locked);
         missed.send(directory, woken);
-        Ok(result.map_or(Tried::Portion, Tried::Done))
+        Ok(result.map_or(Attempt::Portion, Attempt::Done))
     }
 
     /// Gets the lock that other processes use as well. If the directory was replaced, it is opened

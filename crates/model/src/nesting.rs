@@ -10,7 +10,7 @@ use super::resource::Resource;
 
 /// The relation of a claim to the holds of its session's ancestors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum Relation {
     /// No ancestor's hold overlaps the claim, so the claim queues like any other.
     Ordinary,
     /// An ancestor's hold includes the claim, which gets the token of that hold.
@@ -24,7 +24,7 @@ pub(super) enum Standing {
     Growing,
 }
 
-impl Standing {
+impl Relation {
     /// Whether the claim takes from an ancestor's slots.
     pub(super) fn shares(self) -> bool {
         matches!(self, Self::Included { shares: true, .. })
@@ -69,7 +69,7 @@ pub(super) fn pool(above: &Above, resource: &Resource) -> Option<Pool> {
 /// Returns the standing of a claim, or the reason why it can never be granted. If several holds
 /// refuse the claim, the refusal names the outermost, because the holds below that hold can't have
 /// more than it has. The request asks for so many `slots` of the resource.
-pub(super) fn standing(above: &Above, claim: &Claim, slots: usize) -> Result<Standing, Refusal> {
+pub(super) fn relation(above: &Above, claim: &Claim, slots: usize) -> Result<Relation, Refusal> {
     let pool = pool(above, &claim.resource).filter(|_| claim.mode == Mode::Slot);
     if let Some(Pool { numbers, .. }) = &pool
         && slots > numbers.len()
@@ -88,7 +88,7 @@ pub(super) fn standing(above: &Above, claim: &Claim, slots: usize) -> Result<Sta
             match claim.mode.below(held.mode) {
                 // The claim takes from the slots above even if a nearer hold includes it.
                 Nesting::AtOnce if held.span.covers(&claim.span) => {
-                    return Ok(Standing::Included { token: record.token, shares: pool.is_some() });
+                    return Ok(Relation::Included { token: record.token, shares: pool.is_some() });
                 }
                 Nesting::Waits if held.span.covers(&claim.span) => grows = true,
                 // A session for which this claim would wait may itself wait for that slot. So the
@@ -103,9 +103,9 @@ pub(super) fn standing(above: &Above, claim: &Claim, slots: usize) -> Result<Sta
     }
     match (slot, refusal) {
         (Some(refusal), _) => Err(refusal),
-        _ if grows => Ok(Standing::Growing),
+        _ if grows => Ok(Relation::Growing),
         (None, Some(refusal)) => Err(refusal),
-        (None, None) => Ok(Standing::Ordinary),
+        (None, None) => Ok(Relation::Ordinary),
     }
 }
 
@@ -126,7 +126,7 @@ mod tests {
     use rlock_sys::clock::StoreTime;
 
     /// The standing of `asked` below these holds, which start with the outermost.
-    fn below(holds: &[Claim], asked: &Claim) -> Result<Standing, Refusal> {
+    fn below(holds: &[Claim], asked: &Claim) -> Result<Relation, Refusal> {
         let mut table: LockTable = LockTable::default();
         let mut ancestors = Vec::new();
         for (number, held) in (1..).zip(holds) {
@@ -135,7 +135,7 @@ mod tests {
             ancestors.insert(0, number);
         }
         let ancestors: Vec<_> = ancestors.into_iter().map(id).collect();
-        standing(&above(table.records(), &ancestors).unwrap(), asked, 0)
+        relation(&above(table.records(), &ancestors).unwrap(), asked, 0)
     }
 
     /// The table of docs/design.md#nesting. Each cell is tried with three spans: inside the hold,
@@ -152,8 +152,8 @@ mod tests {
                 let asked = claim(mode, part);
                 let shares = held == Slot && mode == Slot;
                 let expected = match cell {
-                    '=' => Ok(Standing::Included { token: 10, shares }),
-                    'w' => Ok(Standing::Growing),
+                    '=' => Ok(Relation::Included { token: 10, shares }),
+                    'w' => Ok(Relation::Growing),
                     _ => Err(cannot_grow(&whole, &asked)),
                 };
                 assert_eq!(below(std::slice::from_ref(&whole), &asked), expected, "{mode} below {held}");
@@ -164,7 +164,7 @@ mod tests {
                     }
                 }
                 if held != Slot && mode != Slot {
-                    assert_eq!(below(&[hold], &claim(mode, "(9,10]")), Ok(Standing::Ordinary));
+                    assert_eq!(below(&[hold], &claim(mode, "(9,10]")), Ok(Relation::Ordinary));
                 }
             }
         }
@@ -173,9 +173,9 @@ mod tests {
     #[test]
     fn innermost_hold_that_includes_the_claim_counts() {
         let holds = [claim(Mode::Prewrite, ""), claim(Mode::Write, "[0,9]")];
-        assert_eq!(below(&holds, &claim(Mode::Read, "[0,9]")), Ok(Standing::Included { token: 20, shares: false }));
-        assert_eq!(below(&holds, &claim(Mode::Read, "[0,10]")), Ok(Standing::Included { token: 10, shares: false }));
-        assert_eq!(below(&holds, &claim(Mode::Write, "[0,10]")), Ok(Standing::Growing));
+        assert_eq!(below(&holds, &claim(Mode::Read, "[0,9]")), Ok(Relation::Included { token: 20, shares: false }));
+        assert_eq!(below(&holds, &claim(Mode::Read, "[0,10]")), Ok(Relation::Included { token: 10, shares: false }));
+        assert_eq!(below(&holds, &claim(Mode::Write, "[0,10]")), Ok(Relation::Growing));
     }
 
     #[test]
@@ -193,6 +193,6 @@ mod tests {
         let asked = claim(Mode::Write, "");
         assert_eq!(below(&holds, &asked), Err(cannot_grow(&holds[1], &asked)));
         let asked = claim(Mode::Prewrite, "");
-        assert_eq!(below(&holds, &asked), Ok(Standing::Included { token: 10, shares: false }));
+        assert_eq!(below(&holds, &asked), Ok(Relation::Included { token: 10, shares: false }));
     }
 }

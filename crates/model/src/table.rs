@@ -30,7 +30,7 @@ use super::index::{Entry, Query, Rank};
 use super::listing;
 use super::mode::blocked_by;
 use super::mode::{Mode, Modes, Nesting};
-use super::nesting::{self, Standing};
+use super::nesting::{self, Relation};
 use super::op::{Change, Op, Outcome, Refusal, Reply};
 use super::overtaking;
 use super::past::{Remembered, WaitEnd};
@@ -180,8 +180,8 @@ impl<R: Records> LockTable<R> {
     /// # Errors
     /// Returns an error of the records.
     pub fn blockers_of_request(&self, request: &Request) -> Result<Vec<SessionId>, R::Error> {
-        match self.standings(request)? {
-            Ok(standings) => self.in_the_way(request, &standings, None, &self.superseded(request)?),
+        match self.relations(request)? {
+            Ok(relations) => self.in_the_way(request, &relations, None, &self.superseded(request)?),
             Err(_) => Ok(Vec::new()),
         }
     }
@@ -223,8 +223,8 @@ impl<R: Records> LockTable<R> {
         if let Some(session) = self.records.session(request.session)? {
             return Ok(standing(now, &session));
         }
-        let standings = match self.standings(&request)? {
-            Ok(standings) => standings,
+        let relations = match self.relations(&request)? {
+            Ok(relations) => relations,
             Err(refusal) => return Ok(Reply::Refused(refusal)),
         };
         if let [claim, ..] = request.claims.as_slice()
@@ -256,7 +256,7 @@ impl<R: Records> LockTable<R> {
         if may_wait {
             freed = self.supersede(now, &superseded, granted)?;
         }
-        let blockers = self.in_the_way(&request, &standings, place, &superseded)?;
+        let blockers = self.in_the_way(&request, &relations, place, &superseded)?;
         if !blockers.is_empty() && !may_wait {
             let ended = Ungranted::of(&request, asked);
             let streak = remember::is_busy(&mut self.records, now, &ended, WaitEnd::Busy)?;
@@ -270,7 +270,7 @@ impl<R: Records> LockTable<R> {
         }
         let id = request.session;
         if blockers.is_empty() {
-            let mut session = session_of(request, &standings, Rank::LAST, asked, now);
+            let mut session = session_of(request, &relations, Rank::LAST, asked, now);
             session.begin(now);
             let session = self.grant(now, id, session)?;
             self.settle_all(now, freed, granted)?;
@@ -281,7 +281,7 @@ impl<R: Records> LockTable<R> {
         if seq > last {
             self.records.put_last_seq(seq)?;
         }
-        let mut session = session_of(request, &standings, Rank::waiting(seq), asked, now);
+        let mut session = session_of(request, &relations, Rank::waiting(seq), asked, now);
         session.renew(now);
         let overtaken = self.queue(now, id, session)?;
         // A waiter that overtakes others may also overtake one that has returned to its place, and
@@ -294,16 +294,16 @@ impl<R: Records> LockTable<R> {
 
     /// The standing of each claim of a new request, or the reason why the request can never be
     /// granted.
-    fn standings(&self, request: &Request) -> Result<Result<Vec<Standing>, Refusal>, R::Error> {
-        let mut standings = Vec::with_capacity(request.claims.len());
+    fn relations(&self, request: &Request) -> Result<Result<Vec<Relation>, Refusal>, R::Error> {
+        let mut relations = Vec::with_capacity(request.claims.len());
         let above = nesting::above(&self.records, &request.ancestors)?;
         for claim in &request.claims {
-            match nesting::standing(&above, claim, request::slots_of(&request.claims, &claim.resource)) {
-                Ok(standing) => standings.push(standing),
+            match nesting::relation(&above, claim, request::slots_of(&request.claims, &claim.resource)) {
+                Ok(relation) => relations.push(relation),
                 Err(refusal) => return Ok(Err(refusal)),
             }
         }
-        Ok(Ok(standings))
+        Ok(Ok(relations))
     }
 
     /// The sessions that block a new request, without the waiters that it supersedes. `place` is
@@ -311,17 +311,17 @@ impl<R: Records> LockTable<R> {
     fn in_the_way(
         &self,
         request: &Request,
-        standings: &[Standing],
+        relations: &[Relation],
         place: Option<u64>,
         superseded: &[SessionId],
     ) -> Result<Vec<SessionId>, R::Error> {
         let asker = Asker { session: request.session, ancestors: &request.ancestors, superseded };
         let before = place.map_or(Rank::LAST, Rank::waiting);
-        let mut claims: Vec<_> = request.claims.iter().zip(standings).collect();
+        let mut claims: Vec<_> = request.claims.iter().zip(relations).collect();
         claims.dedup_by_key(|(claim, _)| *claim);
-        for (claim, standing) in claims {
+        for (claim, relation) in claims {
             let slots = request::slots_of(&request.claims, &claim.resource);
-            let needs = Needs { slots, shares: standing.shares() };
+            let needs = Needs { slots, shares: relation.shares() };
             let found = conflict::blockers(&self.records, claim, needs, asker, before)?;
             if !found.is_empty() {
                 return Ok(found);
@@ -404,7 +404,7 @@ impl<R: Records> LockTable<R> {
             // again.
             let claim = &session.claims[index].claim;
             let claims = session.claims.iter().map(|record| &record.claim);
-            let standing = nesting::standing(&above, claim, request::slots_of(claims, &claim.resource));
+            let relation = nesting::relation(&above, claim, request::slots_of(claims, &claim.resource));
             let name = claim.resource.clone();
             let mut state = self.records.take_resource(&name)?.unwrap_or_default();
             if session.claims[index].rank == Rank::LAST {
@@ -429,7 +429,7 @@ impl<R: Records> LockTable<R> {
                     None => Some(slots::free(&self.records, &name, &state)?),
                 };
             }
-            record.token = if let Ok(Standing::Included { token, .. }) = standing {
+            record.token = if let Ok(Relation::Included { token, .. }) = relation {
                 token
             } else if let Some(token) = fresh.get(&name) {
                 *token
@@ -515,10 +515,10 @@ pub fn standing(now: StoreTime, session: &Session) -> Reply {
     }
 }
 
-fn session_of(request: Request, standings: &[Standing], rank: Rank, asked: StoreTime, since: StoreTime) -> Session {
-    let records = request.claims.into_iter().zip(standings);
+fn session_of(request: Request, relations: &[Relation], rank: Rank, asked: StoreTime, since: StoreTime) -> Session {
+    let records = request.claims.into_iter().zip(relations);
     let claims =
-        records.map(|(claim, standing)| ClaimRecord { claim, rank, token: 0, shares: standing.shares(), slot: None });
+        records.map(|(claim, relation)| ClaimRecord { claim, rank, token: 0, shares: relation.shares(), slot: None });
     Session {
         ancestors: request.ancestors,
         claims: claims.collect(),

@@ -12,7 +12,7 @@ use rustix::event::PollFlags;
 use super::client::Client;
 use super::exchange::{Exchange, Happened, Question};
 use super::failure::{ErrorKind, Failure};
-use super::session::Session;
+use super::requester::Requester;
 use super::step::Step;
 use super::target::Target;
 use rlock_model::deadlock::Reading;
@@ -39,7 +39,7 @@ const INSPECT_LIMIT: Duration = Duration::from_secs(1);
 
 /// A request.
 pub(super) struct PostgresHold {
-    session: Session,
+    session: Requester,
     exchange: Exchange,
     /// The transaction under way, what it says, and since when.
     step: Option<Step<LeaseReply>>,
@@ -81,7 +81,7 @@ impl PostgresHold {
         let from = options.from.max(Boottime::now());
         Ok(Self {
             // The rest is for taking the request back if the server does not answer.
-            session: Session::new(request, from + connect_timeout / 10 * 9)?,
+            session: Requester::new(request, from + connect_timeout / 10 * 9)?,
             exchange: Exchange::new(target, namespace, connect_timeout, options.from),
             step: None,
             said: None,

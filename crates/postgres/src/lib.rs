@@ -7,7 +7,7 @@
 //!   server. `wire`: messages.
 //! - `rows`: the rows of a transaction in memory; `work`: runs operations on them; `step`: the
 //!   transaction around an operation, without a clock and a socket.
-//! - `exchange`: runs steps over connections. `session`: what a session says. `hold` drives one in
+//! - `exchange`: runs steps over connections. `requester`: what a session says. `hold` drives one in
 //!   the poll loop of `exec`, `sessions` many in that of `rlock serve`, and `client` blocks.
 //!   `examine`: facts for `rlock doctor`.
 
@@ -20,8 +20,8 @@ mod failure;
 mod hold;
 mod link;
 mod passfile;
+mod requester;
 mod rows;
-mod session;
 mod sessions;
 mod step;
 mod target;

@@ -12,7 +12,7 @@ use rustix::event::PollFlags;
 use super::exchange::{Exchange, Happened};
 use super::failure::{ErrorKind, Failure};
 use super::hold::LOOK_AFTER;
-use super::session::Session;
+use super::requester::Requester;
 use super::step::{Step, channel};
 use super::target::Target;
 use rlock_model::request::{Request, SessionId};
@@ -51,7 +51,7 @@ struct Speech {
 }
 
 struct Member {
-    session: Session,
+    session: Requester,
     /// What was reported last.
     reported: Standing,
     releasing: Option<Releasing>,
@@ -297,7 +297,7 @@ impl Sessions for PostgresSessions {
         if self.members.is_empty() && self.exchange.is_ready() && self.heard + TRUSTED < Boottime::now() {
             self.exchange.close();
         }
-        match Session::new(request, Boottime::now() + self.connect_timeout) {
+        match Requester::new(request, Boottime::now() + self.connect_timeout) {
             Ok(mut session) => {
                 if self.exchange.is_ready() {
                     session.on_connect();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::codec::{Call, LISTING_MAX, ScriptReply, Setting};
-use super::conversation::{Answer, Exchange, Question, Retry};
+use super::conversation::{Exchange, Question, QuestionReply, Retry};
 use super::failure::{ErrorKind, Failure};
 use super::target::{Kind, Target};
 use super::transport::blocking;
@@ -105,8 +105,8 @@ impl Client {
         let mut question = Question::command(&mut self.exchange, probe, command, until);
         blocking::run(&mut self.route, &mut question);
         match question.into_result()? {
-            (probed, Answer::Value(value)) => Ok((probed, value)),
-            (_, Answer::Reply(_)) => Err(self.exchange.failure(ErrorKind::UnexpectedReply)),
+            (probed, QuestionReply::Value(value)) => Ok((probed, value)),
+            (_, QuestionReply::Reply(_)) => Err(self.exchange.failure(ErrorKind::UnexpectedReply)),
         }
     }
 }

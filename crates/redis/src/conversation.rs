@@ -5,7 +5,7 @@
 //!
 //! - `exchange`: one connection at a time, with what is in flight on it. `verdict`: its rules.
 //! - `question`: one command or script call with its reply.
-//! - `session`: the request of one session, whose `rlock_store::lease_client` decides what it says.
+//! - `requester`: the request of one session, whose `rlock_store::lease_client` decides what it says.
 //!   `replication`: asks which replicas have the grant. `release`: gives it back.
 //! - `hold`: keeps a session alive over a connection of its own. `piecemeal`: renews a lease whose
 //!   slot migrates.
@@ -32,8 +32,8 @@ mod piecemeal;
 mod question;
 mod release;
 mod replication;
+mod requester;
 mod separate;
-mod session;
 mod shared;
 #[cfg(test)]
 mod testing;
@@ -41,7 +41,7 @@ mod verdict;
 
 pub use exchange::Exchange;
 pub use hold::HoldConversation;
-pub use question::{Answer, Question};
+pub use question::{Question, QuestionReply};
 pub use release::Release;
 pub use separate::{Part, SeparateConversations};
 pub use shared::SharedConversation;

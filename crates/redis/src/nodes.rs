@@ -24,10 +24,10 @@ const ASKED_AFTER: Duration = Duration::from_secs(60);
 
 /// The nodes that were heard of, beside those of the URL. All connections to a store share them.
 #[derive(Debug, Default)]
-pub(super) struct Known(Mutex<State>);
+pub(super) struct Known(Mutex<Heard>);
 
 #[derive(Debug, Default)]
-struct State {
+struct Heard {
     nodes: Vec<Node>,
     /// When a node was last asked for all of them.
     asked: Option<Boottime>,
@@ -38,9 +38,9 @@ struct State {
 impl Known {
     /// Takes note of a node that another one has named.
     pub(super) fn add(&self, node: Node) {
-        let mut state = self.state();
-        if state.nodes.len() < NODES_MAX && !state.nodes.contains(&node) {
-            state.nodes.push(node);
+        let mut heard = self.heard();
+        if heard.nodes.len() < NODES_MAX && !heard.nodes.contains(&node) {
+            heard.nodes.push(node);
         }
     }
 
@@ -54,16 +54,16 @@ impl Known {
         }
         // A node that is left out of its Cluster knows of none.
         if !all.is_empty() {
-            self.state().nodes = all;
+            self.heard().nodes = all;
         }
     }
 
     /// Whether it is time to ask for all nodes at `now`. The caller is going to.
     pub(super) fn is_due(&self, now: Boottime) -> bool {
-        let mut state = self.state();
-        let is_due = state.asked.is_none_or(|asked| asked + ASKED_AFTER <= now);
+        let mut heard = self.heard();
+        let is_due = heard.asked.is_none_or(|asked| asked + ASKED_AFTER <= now);
         if is_due {
-            state.asked = Some(now);
+            heard.asked = Some(now);
         }
         is_due
     }
@@ -72,29 +72,29 @@ impl Known {
     /// number `attempt` chooses. Those that did not answer last time come last, so that a silent
     /// node costs the lookups of many sessions only once.
     pub(super) fn in_turn(&self, named: &[Node], attempt: usize) -> Vec<Node> {
-        let state = self.state();
+        let heard = self.heard();
         let rotated = |mut nodes: Vec<Node>| {
             let count = nodes.len().max(1);
             nodes.rotate_left(attempt % count);
             nodes
         };
-        let others = state.nodes.iter().filter(|node| !named.contains(node)).cloned().collect();
+        let others = heard.nodes.iter().filter(|node| !named.contains(node)).cloned().collect();
         let mut nodes = [rotated(named.to_vec()), rotated(others)].concat();
-        nodes.sort_by_key(|node| state.failed.contains(node));
+        nodes.sort_by_key(|node| heard.failed.contains(node));
         nodes.truncate(named.len().max(TRIED_MAX));
         nodes
     }
 
     /// Takes note of whether a node has answered.
     pub(super) fn tried(&self, node: &Node, has_answered: bool) {
-        let mut state = self.state();
-        state.failed.retain(|failed| failed != node);
+        let mut heard = self.heard();
+        heard.failed.retain(|failed| failed != node);
         if !has_answered {
-            state.failed.push(node.clone());
+            heard.failed.push(node.clone());
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn heard(&self) -> MutexGuard<'_, Heard> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -203,9 +203,9 @@ mod tests {
     fn number_of_nodes_is_limited() {
         let known = Known::default();
         (10..500).for_each(|port| known.add(node(port)));
-        assert_eq!(known.state().nodes.len(), NODES_MAX);
+        assert_eq!(known.heard().nodes.len(), NODES_MAX);
         known.set((10..500).map(node));
-        assert_eq!(known.state().nodes.len(), NODES_MAX);
+        assert_eq!(known.heard().nodes.len(), NODES_MAX);
         assert_eq!(known.in_turn(&[node(1)], 0).len(), TRIED_MAX);
         let named: Vec<_> = (1..20).map(node).collect();
         assert_eq!(known.in_turn(&named, 0).len(), 19, "all nodes of the URL are tried");

@@ -18,12 +18,12 @@ use rlock_model::records::Session;
 use rlock_model::request::{Request, SessionId};
 use rlock_model::resource::Resource;
 use rlock_redis::codec::{Call, ScriptReply};
-use rlock_redis::conversation::{Answer, HoldConversation, Question, Retry};
+use rlock_redis::conversation::{HoldConversation, Question, QuestionReply, Retry};
 use rlock_redis::interface::{Conversation as _, Transport as _};
 use rlock_store::{Error, Grant, Released, Replicas, Standing};
 use rlock_supervise::event::{Action, Event, Sender, Signal};
 use rlock_supervise::machine::{Machine, Skip};
-use rlock_supervise::report::Report;
+use rlock_supervise::report::RunReport;
 use rlock_sys::clock::Boottime;
 use rlock_sys::exit;
 
@@ -61,7 +61,7 @@ pub(super) struct Supervision<'s> {
     machine: Machine,
     /// What looks for a deadlock, if the request is nested.
     detector: Option<Detector>,
-    report: Report,
+    report: RunReport,
     /// Whether the grant belongs to the caller of `rlock acquire`.
     is_handed_over: bool,
     /// Whether `--nested` kept the command from starting.
@@ -91,7 +91,7 @@ impl<'s> Supervision<'s> {
         let names = conversation.resources().iter().chain(&plan.request.job.held_above).cloned();
         let detector =
             plan.settings.deadlock_timeout.map(|_| Detector::new(plan.request.session, plan.settings.wait, names));
-        let report = Report::new(now, Vec::new());
+        let report = RunReport::new(now, Vec::new());
         let (is_handed_over, is_bare) = (false, false);
         let (route, tokens, deadline) = (Route::new(site), Vec::new(), Boottime::default());
         let asks = true;
@@ -416,7 +416,7 @@ impl<'s> Supervision<'s> {
         }
         let mut reading = Reading::new();
         for names in groups.into_values() {
-            let Answer::Reply(ScriptReply::Listing { sessions, .. }) =
+            let QuestionReply::Reply(ScriptReply::Listing { sessions, .. }) =
                 self.list(Call::inspect_live(names, 0, Vec::new())).await?
             else {
                 return None;
@@ -431,7 +431,7 @@ impl<'s> Supervision<'s> {
     }
 
     /// Asks the store over a connection of its own.
-    async fn list(&mut self, call: Call) -> Option<Answer> {
+    async fn list(&mut self, call: Call) -> Option<QuestionReply> {
         let mut exchange = self.conversation.exchange.another();
         let until = self.site.now() + self.conversation.inspect_limit();
         let mut question = Question::call(&mut exchange, call, Retry::WhileUp, until);

@@ -50,7 +50,7 @@ pub(super) struct Circumstances<'c> {
 }
 
 /// What a call leads to.
-pub(super) struct Answer {
+pub(super) struct Carried {
     pub(super) reply: Result<Value, ServerError>,
     /// The channels of the messages.
     pub(super) messages: Vec<String>,
@@ -97,7 +97,7 @@ impl Database {
     }
 
     /// Carries out a call.
-    pub(super) fn call(&self, call: &Call, how: &Circumstances) -> Answer {
+    pub(super) fn call(&self, call: &Call, how: &Circumstances) -> Carried {
         let mut link = self.link.borrow_mut();
         link.select(self.number);
         link.let_count(how.may_count);
@@ -122,7 +122,7 @@ impl Database {
             Some(details) if how.is_replica && details.contains(READS_ONLY) => wire::error(READ_ONLY),
             _ => error,
         });
-        Answer { reply, messages: link.take_messages(), keys }
+        Carried { reply, messages: link.take_messages(), keys }
     }
 
     /// What the keys of some resources say.

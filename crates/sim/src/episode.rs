@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::deadlocks;
 use super::faults::{self, Fault, Nemesis};
 use super::random::Random;
-use super::report::Report;
+use super::report::Summary;
 use super::setup::Setup;
 use super::task;
 use super::world::{Happening, Shared, World};
@@ -26,7 +26,7 @@ const ALL_LEASES: Duration = Duration::from_secs(60);
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Plays an episode.
-pub(super) fn play(setup: &Setup, has_timeline: bool) -> Report {
+pub(super) fn play(setup: &Setup, has_timeline: bool) -> Summary {
     let mut random = Random::seeded(setup.seed).branch();
     let mut nemesis = Nemesis::new(setup.faults.clone(), setup.servers, &mut random);
     let mut world =
@@ -48,7 +48,7 @@ pub(super) fn play(setup: &Setup, has_timeline: bool) -> Report {
     let mut world = world.borrow_mut();
     finish(&mut world);
     let checkers = std::mem::take(&mut world.checkers);
-    Report {
+    Summary {
         events: world.events,
         calls: world.calls,
         sessions: checkers.runs.len() as u64,

@@ -96,7 +96,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use report::Report;
+use report::Summary;
 use setup::{Options, Setup};
 
 use rlock_testkit::random::{self, Random};
@@ -184,7 +184,7 @@ fn play_in(threads: usize, options: &Options, length: Duration) {
     let (next, end) = (&AtomicU64::new(first), &(Instant::now() + length));
     let is_over = &AtomicBool::new(false);
     let play_some = move || {
-        let (mut sum, began_at) = (Report::default(), processor_time());
+        let (mut sum, began_at) = (Summary::default(), processor_time());
         while !is_over.load(Ordering::Relaxed) {
             let setup = options.setup(next.fetch_add(1, Ordering::Relaxed));
             sum.add(episode::play(&setup, false));

@@ -8,7 +8,7 @@ use super::coverage::Coverage;
 use super::faults::Fault;
 
 #[derive(Default)]
-pub(super) struct Report {
+pub(super) struct Summary {
     pub(super) events: u64,
     /// The calls at the server.
     pub(super) calls: u64,
@@ -22,7 +22,7 @@ pub(super) struct Report {
     pub(super) timeline: VecDeque<String>,
 }
 
-impl Report {
+impl Summary {
     pub(super) fn add(&mut self, other: Self) {
         self.events += other.events;
         self.calls += other.calls;

@@ -51,7 +51,7 @@ impl Plan {
 }
 
 /// A session that the lock server keeps at the store.
-struct Session {
+struct ServedSession {
     run: usize,
     client: u64,
     /// When the lease ends unless it is renewed.
@@ -66,7 +66,7 @@ pub(super) struct Serve<'s> {
     desk: Desk,
     at_store: Sessions<'s>,
     worker: &'s Worker,
-    sessions: BTreeMap<SessionId, Session>,
+    sessions: BTreeMap<SessionId, ServedSession>,
     customers: BTreeMap<u64, Customer>,
     /// The table when a client last asked a question. What two readings have seen was so when the
     /// client asked for the second one.
@@ -292,7 +292,7 @@ impl<'s> Serve<'s> {
                 }
                 Deed::Acquire(client, request) => {
                     let run = world.begin(task, &request);
-                    let session = Session { run, client, deadline: Boottime::default(), released: None };
+                    let session = ServedSession { run, client, deadline: Boottime::default(), released: None };
                     self.sessions.insert(request.session, session);
                     match self.customers.get_mut(&client) {
                         Some(customer) => customer.request(run, world),

@@ -9,7 +9,7 @@ use redis::{ServerError, Value};
 
 use super::cluster::KINDS;
 use super::data::{Channel, Data, Effect, sure};
-use super::database::{Answer, Circumstances};
+use super::database::{Carried, Circumstances};
 use super::told::Before;
 use super::wire::{self, Call, Operation, Script};
 use rlock_model::index::Rank;
@@ -128,7 +128,7 @@ impl Server {
             channels: self.subscribers.keys().map(String::as_str).collect(),
         };
         let database = self.data.database.as_ref().expect("the caller has asked");
-        let Answer { reply, messages, keys } = database.call(call, &circumstances);
+        let Carried { reply, messages, keys } = database.call(call, &circumstances);
         self.crowd = self.crowd.saturating_sub(1);
         let parsed = |value: &Value| ScriptReply::read(value).unwrap_or_else(|| panic!("no script replies {value:?}"));
         let replied = reply.as_ref().map(parsed).map_err(Clone::clone);

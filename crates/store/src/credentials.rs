@@ -17,11 +17,11 @@ pub struct Credentials {
     file: Option<PathBuf>,
     /// How long a login that has worked before is tried again.
     limit: Duration,
-    state: Mutex<State>,
+    login: Mutex<Login>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Login {
     password: Option<Password>,
     /// Whether the server has accepted a login of this process.
     has_worked: bool,
@@ -39,35 +39,35 @@ impl Credentials {
     /// A password, and the file that it comes from. A login that has worked before is tried again
     /// for as long as `limit`.
     pub fn new(password: Option<Password>, file: Option<PathBuf>, limit: Duration) -> Self {
-        Self { file, limit, state: Mutex::new(State { password, ..State::default() }) }
+        Self { file, limit, login: Mutex::new(Login { password, ..Login::default() }) }
     }
 
     /// The password for a login now.
     pub fn password(&self) -> Option<Password> {
-        self.state().password.clone()
+        self.login().password.clone()
     }
 
     /// The server has accepted a login.
     pub fn accepted(&self) {
-        let mut state = self.state();
-        (state.has_worked, state.refused, state.since) = (true, None, None);
+        let mut login = self.login();
+        (login.has_worked, login.refused, login.since) = (true, None, None);
     }
 
     /// The server has refused a login with this password at `now`. Tells whether another login may
     /// be accepted, after [`renew`](Self::renew).
     pub fn refused(&self, password: &Password, now: Boottime) -> bool {
-        let mut state = self.state();
-        state.refused = Some(password.clone());
+        let mut login = self.login();
+        login.refused = Some(password.clone());
         // After a pause this is another outage.
-        let since = state.since.filter(|(_, last)| now < *last + self.limit).map_or(now, |(first, _)| first);
-        state.since = Some((since, now));
-        if state.has_worked { now < since + self.limit } else { self.file.is_some() }
+        let since = login.since.filter(|(_, last)| now < *last + self.limit).map_or(now, |(first, _)| first);
+        login.since = Some((since, now));
+        if login.has_worked { now < since + self.limit } else { self.file.is_some() }
     }
 
     /// Whether [`renew`](Self::renew) has to be called before the next login.
     pub fn is_refused(&self) -> bool {
-        let state = self.state();
-        state.refused.is_some() && state.refused == state.password
+        let login = self.login();
+        login.refused.is_some() && login.refused == login.password
     }
 
     /// Reads the file again if the password was refused. This may block.
@@ -80,17 +80,17 @@ impl Credentials {
         }
         // A file that is being replaced may be absent for a moment.
         let read = self.file.as_ref().and_then(|file| first_line(file).ok());
-        let mut state = self.state();
-        match read.filter(|read| state.refused.as_ref() != Some(read)) {
-            Some(read) => state.password = Some(read),
-            None if state.has_worked => {}
+        let mut login = self.login();
+        match read.filter(|read| login.refused.as_ref() != Some(read)) {
+            Some(read) => login.password = Some(read),
+            None if login.has_worked => {}
             None => return Err(Refused),
         }
         Ok(())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn login(&self) -> MutexGuard<'_, Login> {
+        self.login.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

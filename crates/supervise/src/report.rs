@@ -61,7 +61,7 @@ impl Outcome {
 
 /// How a request and its command have gone so far.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct RunReport {
     /// The exit codes of a success besides 0.
     success_codes: Vec<u8>,
     outcome: Outcome,
@@ -76,7 +76,7 @@ pub struct Report {
     ended: Option<(Ended, Boottime)>,
 }
 
-impl Report {
+impl RunReport {
     /// The report on a request that failed at the instant `now`, before it was made.
     pub fn failed(outcome: Outcome, now: Boottime) -> Self {
         Self { outcome, ..Self::new(now, Vec::new()) }
@@ -200,8 +200,8 @@ mod tests {
     const TERM: Event = Event::Signal { signal: Signal::Term, sender: Sender::Other };
 
     /// The report after these events and then these actions, one a second.
-    fn after(events: &[Event], actions: &[Action]) -> Report {
-        let mut report = Report::new(START, vec![3]);
+    fn after(events: &[Event], actions: &[Action]) -> RunReport {
+        let mut report = RunReport::new(START, vec![3]);
         let mut now = START;
         for event in events {
             now = now + SECOND;

@@ -30,7 +30,7 @@ use super::machine::{Machine, Settings};
 use super::notify::NotifySocket;
 use super::owner::Owner;
 use super::reaping::reap_inherited;
-use super::report::Report;
+use super::report::RunReport;
 use super::signals::{Arrival, Signals};
 use super::spare::SHELL;
 use super::spawn;
@@ -59,7 +59,7 @@ pub struct Task {
     /// The work of `--else`, if the settings have any.
     pub otherwise: OsString,
     /// The report on the request, before its first event.
-    pub report: Report,
+    pub report: RunReport,
     /// What looks for a deadlock, if the request is nested.
     pub detector: Option<Detector>,
     /// What hears that the command is ready, if the lock is released then.
@@ -84,7 +84,7 @@ pub fn run(
     handle: &mut dyn Handle,
     task: Task,
     environment: impl FnOnce(&Grant) -> Result<Vec<(OsString, OsString)>, Failure>,
-    conclude: impl FnMut(&Report, Option<&Grant>) -> Option<String>,
+    conclude: impl FnMut(&RunReport, Option<&Grant>) -> Option<String>,
     signals: Signals,
     output: &mut dyn Write,
 ) -> anyhow::Result<u8> {
@@ -106,7 +106,7 @@ pub fn acquire(
     output: &mut dyn Write,
 ) -> anyhow::Result<u8> {
     let command = CommandSpec { argv: Vec::new(), session: String::new() };
-    let report = Report::new(Boottime::now(), Vec::new());
+    let report = RunReport::new(Boottime::now(), Vec::new());
     let (spare, otherwise) = (OsString::new(), OsString::new());
     let (notify, owner, gate) = (None, None, None);
     let task = Task { command, messages, settings, spare, otherwise, report, detector, notify, owner, gate };
@@ -131,7 +131,7 @@ fn supervise<E, C>(
 ) -> anyhow::Result<u8>
 where
     E: FnOnce(&Grant) -> Result<Begun, Failure>,
-    C: FnMut(&Report, Option<&Grant>) -> Option<String>,
+    C: FnMut(&RunReport, Option<&Grant>) -> Option<String>,
 {
     let mut supervision = Supervision {
         request: Request::new(handle, detector),
@@ -174,7 +174,7 @@ struct Supervision<'a, E, C> {
     gate: Option<Gate>,
     begin: Option<E>,
     conclude: C,
-    report: Report,
+    report: RunReport,
     otherwise: OsString,
     signals: Signals,
     alarm: Alarm,
@@ -185,7 +185,7 @@ struct Supervision<'a, E, C> {
 impl<E, C> Supervision<'_, E, C>
 where
     E: FnOnce(&Grant) -> Result<Begun, Failure>,
-    C: FnMut(&Report, Option<&Grant>) -> Option<String>,
+    C: FnMut(&RunReport, Option<&Grant>) -> Option<String>,
 {
     /// Waits for events and reports them to the machine.
     ///

@@ -9,7 +9,7 @@ use rlock_model::request::{self, Claim};
 use rlock_show::failure::Failure;
 use rlock_store::Grant;
 use rlock_supervise::event::Ended;
-use rlock_supervise::report::Report;
+use rlock_supervise::report::RunReport;
 use rlock_sys::clock::Boottime;
 use rlock_words::{self as words, reason};
 
@@ -31,7 +31,7 @@ impl StatusFile {
     }
 
     /// Writes the status. Returns a warning if that fails.
-    pub(super) fn write(&self, report: &Report, grant: Option<&Grant>) -> Option<String> {
+    pub(super) fn write(&self, report: &RunReport, grant: Option<&Grant>) -> Option<String> {
         let now = Boottime::now();
         let (exit, signal) = match report.ended() {
             Some(Ended::Code(code)) => (Some(code), None),

@@ -6,7 +6,7 @@ use super::super::beacon::{self, Beacon, Wake};
 use super::super::directory::Directory;
 use super::super::failure::Error;
 use super::super::transaction::{View, Work};
-use super::session::{Session, Stage};
+use super::local_session::{LocalSession, Stage};
 use rlock_model::index::Rank;
 use rlock_model::op::{Op, Reply};
 use rlock_model::past::End;
@@ -41,7 +41,7 @@ impl Batch {
         due: &[SessionId],
         is_alone: bool,
         beacon: &mut Option<Beacon>,
-        sessions: &HashMap<SessionId, Session>,
+        sessions: &HashMap<SessionId, LocalSession>,
     ) -> Result<Self, Error> {
         let mut batch = Self::default();
         let mut again = BTreeSet::new();
@@ -82,7 +82,7 @@ fn serve(
     work: &mut Work<'_>,
     id: SessionId,
     beacon: &mut Option<Beacon>,
-    sessions: &HashMap<SessionId, Session>,
+    sessions: &HashMap<SessionId, LocalSession>,
 ) -> Result<Outcome, Error> {
     match sessions.get(&id).map(|session| &session.stage) {
         Some(Stage::Asking(request)) => work.enter(Request::clone(request), beacon).map(Outcome::Stands),
@@ -97,10 +97,10 @@ fn look(
     work: &mut Work<'_>,
     id: SessionId,
     beacon: &mut Option<Beacon>,
-    sessions: &HashMap<SessionId, Session>,
+    sessions: &HashMap<SessionId, LocalSession>,
 ) -> Result<View, Error> {
     match (sessions.get(&id), beacon) {
-        (Some(Session { stage: Stage::Waiting(request), place, .. }), Some(beacon)) => {
+        (Some(LocalSession { stage: Stage::Waiting(request), place, .. }), Some(beacon)) => {
             work.stand_or_return(request, *place, beacon, sessions.len() == 1)
         }
         _ => work.stand(id),
@@ -112,7 +112,7 @@ pub(super) fn leave(
     work: &mut Work<'_>,
     id: SessionId,
     end: Option<End>,
-    sessions: &HashMap<SessionId, Session>,
+    sessions: &HashMap<SessionId, LocalSession>,
 ) -> Result<Reply, Error> {
     match sessions.get(&id) {
         Some(session) if sessions.len() > 1 => work.leave(id, Rank::waiting(session.place.number), end),
@@ -125,7 +125,7 @@ pub(super) fn leave(
 pub(super) fn withdraw(
     directory: &Directory,
     due: &[SessionId],
-    sessions: &HashMap<SessionId, Session>,
+    sessions: &HashMap<SessionId, LocalSession>,
     beacon: &mut Option<Beacon>,
     is_first: bool,
 ) {

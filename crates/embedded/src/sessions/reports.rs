@@ -8,7 +8,7 @@ use super::super::stuck::Stuck;
 use super::super::transaction::View;
 use super::EmbeddedSessions;
 use super::batch::{Batch, Outcome};
-use super::session::{Session, Stage};
+use super::local_session::{LocalSession, Stage};
 use rlock_model::op::Reply;
 use rlock_model::request::SessionId;
 use rlock_store::error::Error;
@@ -27,7 +27,7 @@ impl EmbeddedSessions {
                 Outcome::Stands(view) => self.settle(id, view),
                 Outcome::Left(reply) => {
                     let released = self.released(id, &reply);
-                    if let Some(Session { stage: Stage::Releasing(Some(_)), .. }) = self.sessions.remove(&id) {
+                    if let Some(LocalSession { stage: Stage::Releasing(Some(_)), .. }) = self.sessions.remove(&id) {
                         self.events.push_back((id, Report::Released(Ok(released))));
                     }
                 }
@@ -65,7 +65,7 @@ impl EmbeddedSessions {
             self.failed.push(id);
             self.retry_at.get_or_insert(Boottime::now() + RETRY_AFTER);
         }
-        let is_over = |session: &Session| matches!(session.stage, Stage::Asking(_) | Stage::Releasing(None));
+        let is_over = |session: &LocalSession| matches!(session.stage, Stage::Asking(_) | Stage::Releasing(None));
         if self.sessions.values().all(is_over) {
             // The end of the beacon ends these sessions, as the end of the process would.
             self.sessions.retain(|_, session| matches!(session.stage, Stage::Asking(_)));

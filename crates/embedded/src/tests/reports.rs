@@ -11,7 +11,7 @@ fn names() -> [Resource; 1] {
 }
 
 /// The sessions that hold the resource, and the number of those that are watched.
-fn holders(answer: &Answer) -> (Vec<SessionId>, usize) {
+fn holders(answer: &Seen) -> (Vec<SessionId>, usize) {
     let holders = answer.listings.iter().flat_map(|listing| &listing.holders);
     (holders.map(|holder| holder.session).collect(), answer.watched.len())
 }

@@ -1,6 +1,6 @@
 //! Decides what happens with a request at a server, from the moment it is made until its release.
 //!
-//! The request combines a [`Session`] with an [`Exchange`] that carries the commands of no other.
+//! The request combines a [`Requester`] with an [`Exchange`] that carries the commands of no other.
 //! This module decides what each reply and each failure means for both.
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::exchange::{Asked, Exchange, Outcome};
 use super::piecemeal::{Next, Piecemeal};
 use super::release::Release;
 use super::replication::Copies;
-use super::session::Session;
+use super::requester::Requester;
 use crate::codec::{Call, Lease, ScriptReply};
 use crate::failure::{ErrorKind, Failure};
 use crate::interface::{Action, Conversation, Event};
@@ -30,7 +30,7 @@ const INSPECT_LIMIT: Duration = Duration::from_secs(1);
 pub struct HoldConversation {
     /// The connection of this request, whose actions the owner carries out.
     pub exchange: Exchange,
-    session: Session,
+    session: Requester,
     request: Request,
     /// The copies of the grant that must exist before it counts.
     replicas: Replicas,
@@ -52,7 +52,7 @@ impl HoldConversation {
     ) -> Result<Self, Error> {
         // The rest is for taking the request back if the server does not answer.
         let until = now + connect_timeout / 10 * 9;
-        let session = Session::new(&request, replicas != Replicas::default(), &exchange, connect_timeout, until)?;
+        let session = Requester::new(&request, replicas != Replicas::default(), &exchange, connect_timeout, until)?;
         Ok(Self { exchange, session, request, replicas, piecemeal: None })
     }
 

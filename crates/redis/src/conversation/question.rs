@@ -25,7 +25,7 @@ pub struct Question<E> {
     old: OldConnection,
     /// The answer of the probe.
     probed: Option<Value>,
-    result: Option<Result<Answer, Failure>>,
+    result: Option<Result<QuestionReply, Failure>>,
     late: Option<ScriptReply>,
     in_doubt: bool,
 }
@@ -38,7 +38,7 @@ enum Text {
 
 /// The answer to a question.
 #[derive(Debug, PartialEq)]
-pub enum Answer {
+pub enum QuestionReply {
     /// The reply of a script.
     Reply(ScriptReply),
     /// The reply to a plain command.
@@ -98,7 +98,7 @@ impl<E: DerefMut<Target = Exchange>> Question<E> {
 
     /// The answer of the probe and that of the question. A failure names the keys of the call that
     /// it may be about.
-    pub fn into_result(self) -> Result<(Option<Value>, Answer), Failure> {
+    pub fn into_result(self) -> Result<(Option<Value>, QuestionReply), Failure> {
         let Self { exchange, text, probed, result, .. } = self;
         match (result, text) {
             (Some(Ok(answer)), _) => Ok((probed, answer)),
@@ -113,7 +113,7 @@ impl<E: DerefMut<Target = Exchange>> Question<E> {
     /// The reply of the script, or the failure as [`into_result`](Self::into_result) gives it.
     pub fn into_reply(self) -> Result<ScriptReply, Failure> {
         let unexpected = self.exchange.failure(ErrorKind::UnexpectedReply);
-        if let Answer::Reply(reply) = self.into_result()?.1 { Ok(reply) } else { Err(unexpected) }
+        if let QuestionReply::Reply(reply) = self.into_result()?.1 { Ok(reply) } else { Err(unexpected) }
     }
 
     /// The names of the states of the question and its exchange, for tests that count what they
@@ -153,9 +153,9 @@ impl<E: DerefMut<Target = Exchange>> Question<E> {
 
     fn on_outcome(&mut self, asked: Asked, outcome: Outcome, now: Boottime) -> Result<(), Failure> {
         match (asked, outcome) {
-            (_, Outcome::Reply { reply, .. }) => self.end(Ok(Answer::Reply(reply))),
+            (_, Outcome::Reply { reply, .. }) => self.end(Ok(QuestionReply::Reply(reply))),
             (Asked::Probe, Outcome::Value(value)) => self.probed = Some(value),
-            (_, Outcome::Value(value)) => self.end(Ok(Answer::Value(value))),
+            (_, Outcome::Value(value)) => self.end(Ok(QuestionReply::Value(value))),
             (asked, Outcome::TryAgain(call)) => {
                 self.exchange.note(ErrorKind::Migrating);
                 self.exchange.delay(asked, call, now);
@@ -193,7 +193,7 @@ impl<E: DerefMut<Target = Exchange>> Question<E> {
         }
     }
 
-    fn end(&mut self, result: Result<Answer, Failure>) {
+    fn end(&mut self, result: Result<QuestionReply, Failure>) {
         self.result = Some(result);
         if let OldConnection::Aside { .. } = self.old {
             self.exchange.act(Action::ReadAside);

@@ -10,7 +10,7 @@ use redis::{ServerError, Value};
 
 use self::member::{Member, Releasing, Trouble, Turn};
 use super::exchange::{Asked, Exchange, Outcome};
-use super::session::Session;
+use super::requester::Requester;
 use crate::failure::{ErrorKind, Failure};
 use crate::interface::{Action, Conversation, Event};
 use crate::keys;
@@ -62,7 +62,7 @@ impl SharedConversation {
     pub fn acquire(&mut self, request: Request, now: Boottime) {
         let id = request.session;
         let until = now + self.connect_timeout;
-        let session = match Session::new(&request, false, &self.exchange, self.connect_timeout, until) {
+        let session = match Requester::new(&request, false, &self.exchange, self.connect_timeout, until) {
             Ok(session) => session,
             Err(error) => return self.reports.push_back((id, sessions::Report::Standing(Err(error)))),
         };

@@ -36,7 +36,7 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_millis(100);
 static THREADS: Pool = Pool::new(32);
 
 /// What a Sentinel answers.
-struct Answer {
+struct Master {
     master: Node,
     /// The epoch of its configuration, which rises with each failover; 0 if the Sentinel does not
     /// tell it.
@@ -52,7 +52,7 @@ pub(super) fn connect(target: &Arc<Target>, doubtful: Option<&Node>, deadline: B
         thread::sleep(ASK_AGAIN_AFTER);
         answer = newest(target, deadline)?;
     }
-    let Answer { master, epoch } = answer;
+    let Master { master, epoch } = answer;
     let server = target.shown_node(&master);
     let address = resolve(target, &master, deadline).map_err(|kind| kind.of(&server))?;
     let mut link = Link::open(target, address)?;
@@ -74,7 +74,7 @@ pub(super) fn check(target: &Arc<Target>, node: &Node, epoch: u64, deadline: Boo
 }
 
 /// The answer with the newest epoch, of a majority of the Sentinels or of those that answer soon.
-fn newest(target: &Arc<Target>, deadline: Boottime) -> Result<Answer, Failure> {
+fn newest(target: &Arc<Target>, deadline: Boottime) -> Result<Master, Failure> {
     let (sender, answers) = channel();
     let waits = Arc::new(());
     for node in &target.nodes {
@@ -85,7 +85,7 @@ fn newest(target: &Arc<Target>, deadline: Boottime) -> Result<Answer, Failure> {
     }
     drop(sender);
     let majority = target.nodes.len() / 2 + 1;
-    let (mut best, mut heard, mut until): (Option<Answer>, _, _) = (None, 0, deadline);
+    let (mut best, mut heard, mut until): (Option<Master>, _, _) = (None, 0, deadline);
     let mut worst: Option<Failure> = None;
     while heard < majority {
         match answers.recv_timeout(until - Boottime::now()) {
@@ -108,7 +108,7 @@ fn newest(target: &Arc<Target>, deadline: Boottime) -> Result<Answer, Failure> {
 }
 
 /// Asks the Sentinel at `node`.
-fn ask(target: &Target, node: &Node, deadline: Boottime) -> Result<Answer, Failure> {
+fn ask(target: &Target, node: &Node, deadline: Boottime) -> Result<Master, Failure> {
     let Kind::Sentinel { master: name } = &target.kind else {
         unreachable!("only a URL with Sentinels names a master")
     };
@@ -123,7 +123,7 @@ fn ask(target: &Target, node: &Node, deadline: Boottime) -> Result<Answer, Failu
     // The epoch comes first: one that is newer than the address would hide the next master.
     let epoch = epoch(question("MASTER")?);
     let master = master_node(question("get-master-addr-by-name")?, name).map_err(|kind| kind.of(&sentinel))?;
-    Ok(Answer { master, epoch })
+    Ok(Master { master, epoch })
 }
 
 /// The epoch in what a Sentinel knows of the master. A user without the right to ask gets none.

@@ -6,10 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What is known of the addresses, which all connections to a store share.
 #[derive(Debug, Default)]
-pub struct Order(Mutex<State>);
+pub struct Order(Mutex<Experience>);
 
 #[derive(Debug, Default)]
-struct State {
+struct Experience {
     answered: Option<SocketAddr>,
     /// Those that have accepted a connection and not answered since, the first one first.
     silent: Vec<SocketAddr>,
@@ -21,29 +21,29 @@ const SILENT_MAX: usize = 64;
 impl Order {
     /// Orders the addresses in which to try them.
     pub fn sort(&self, addresses: &mut [SocketAddr]) {
-        let State { answered, silent } = &*self.state();
+        let Experience { answered, silent } = &*self.experience();
         let turn = |address: &SocketAddr| silent.iter().position(|other| other == address).map_or(0, |place| place + 1);
         addresses.sort_by_key(|address| (turn(address), *answered != Some(*address)));
     }
 
     /// An address has accepted a connection.
     pub fn accepted(&self, address: SocketAddr) {
-        let mut state = self.state();
-        state.silent.retain(|other| *other != address);
-        state.silent.push(address);
-        if state.silent.len() > SILENT_MAX {
-            state.silent.remove(0);
+        let mut experience = self.experience();
+        experience.silent.retain(|other| *other != address);
+        experience.silent.push(address);
+        if experience.silent.len() > SILENT_MAX {
+            experience.silent.remove(0);
         }
     }
 
     /// The server at an address has answered.
     pub fn answered(&self, address: SocketAddr) {
-        let mut state = self.state();
-        state.answered = Some(address);
-        state.silent.retain(|other| *other != address);
+        let mut experience = self.experience();
+        experience.answered = Some(address);
+        experience.silent.retain(|other| *other != address);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn experience(&self) -> MutexGuard<'_, Experience> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,10 +11,10 @@ use rlock_sys::background;
 pub struct Pool {
     /// The largest number of threads.
     max: usize,
-    state: Mutex<State>,
+    load: Mutex<Load>,
 }
 
-struct State {
+struct Load {
     /// The number of threads, including those that never end.
     threads: usize,
     queue: VecDeque<Job>,
@@ -28,7 +28,7 @@ struct Job {
 impl Pool {
     /// A pool of at most `max` threads, none of which runs yet.
     pub const fn new(max: usize) -> Self {
-        Self { max, state: Mutex::new(State { threads: 0, queue: VecDeque::new() }) }
+        Self { max, load: Mutex::new(Load { threads: 0, queue: VecDeque::new() }) }
     }
 
     /// Runs a job as soon as there is a thread for it, unless `wanted` is gone by then.
@@ -37,14 +37,14 @@ impl Pool {
     /// The kernel has no thread to spare.
     pub fn run(&'static self, wanted: &Arc<()>, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let job = Job { wanted: Arc::downgrade(wanted), run: Box::new(run) };
-        let mut state = self.state();
+        let mut load = self.load();
         // The queue must not grow behind jobs that never end.
-        state.queue.retain(Job::is_wanted);
-        if state.threads >= self.max {
-            state.queue.push_back(job);
+        load.queue.retain(Job::is_wanted);
+        if load.threads >= self.max {
+            load.queue.push_back(job);
         } else {
             background::spawn(Builder::new().name("locate".to_owned()), || self.work(job))?;
-            state.threads += 1;
+            load.threads += 1;
         }
         Ok(())
     }
@@ -61,17 +61,17 @@ impl Pool {
 
     /// The next job. If there is none, the thread ends.
     fn next(&self) -> Option<Job> {
-        let mut state = self.state();
-        let job = state.queue.pop_front();
+        let mut load = self.load();
+        let job = load.queue.pop_front();
         if job.is_none() {
-            state.threads -= 1;
+            load.threads -= 1;
         }
         job
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn load(&self) -> MutexGuard<'_, Load> {
         // No job runs while a thread has the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.load.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -186,7 +186,7 @@ fn task(argv: &[&str], settings: Settings) -> Task {
         owner_above: |_| None,
         runs: None,
     };
-    let report = Report::new(Boottime::now(), Vec::new());
+    let report = RunReport::new(Boottime::now(), Vec::new());
     Task {
         command,
         messages,
@@ -279,7 +279,7 @@ fn command_is_not_started_if_its_environment_fails() {
     let (mut messages, signals) = (Vec::new(), Signals::install(Group::Own).unwrap());
     let fails = |_: &Grant| Err(Failure::new(76, "lost: the cover"));
     let mut outcome = None;
-    let conclude = |report: &Report, _: Option<&Grant>| {
+    let conclude = |report: &RunReport, _: Option<&Grant>| {
         outcome = Some((report.outcome(), report.end()));
         Some("the file is full".to_owned())
     };

@@ -11,7 +11,7 @@ use super::super::child::CommandSpec;
 use super::super::event::{Consequence, Ended};
 use super::super::machine::{NOTICE_AFTER, Notice, Settings};
 use super::super::outbox::Outbox;
-use super::super::report::{Outcome, Report};
+use super::super::report::{Outcome, RunReport};
 use super::super::terminal::StatusLine;
 use rlock_model::past::Streak;
 use rlock_model::request::{Process, SessionId};
@@ -269,7 +269,7 @@ impl<'a> Voice<'a> {
 
     /// Prints how the request and the command went, unless that is as usual, or a message has said
     /// it already.
-    pub(super) fn sum_up(&mut self, report: &Report) {
+    pub(super) fn sum_up(&mut self, report: &RunReport) {
         let now = Boottime::now();
         let waited = Some(report.waited(now)).filter(|waited| self.has_waited && *waited >= NOTICE_AFTER);
         let line = match (report.outcome(), report.ended()) {

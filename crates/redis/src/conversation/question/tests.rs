@@ -24,8 +24,8 @@ fn open(url: &str) -> Exchange {
 fn result(question: &Question<&mut Exchange>) -> String {
     match &question.result {
         None => "open".to_owned(),
-        Some(Ok(Answer::Reply(reply))) => format!("{reply:?}"),
-        Some(Ok(Answer::Value(_))) => "value".to_owned(),
+        Some(Ok(QuestionReply::Reply(reply))) => format!("{reply:?}"),
+        Some(Ok(QuestionReply::Value(_))) => "value".to_owned(),
         Some(Err(failure)) => format!("{:?}", failure.kind()),
     }
 }

@@ -1,7 +1,7 @@
 //! One of the sessions that share a connection: what is in flight for it, and when it needs
 //! attention.
 
-use super::super::session::Session;
+use super::super::requester::Requester;
 use crate::failure::{ErrorKind, Failure};
 use crate::target::Kind;
 use rlock_model::request::Request;
@@ -10,7 +10,7 @@ use rlock_sys::clock::Boottime;
 
 /// A session, and its turn on the connection.
 pub(super) struct Member {
-    pub(super) session: Session,
+    pub(super) session: Requester,
     /// The request, as long as the session may have to make it again.
     pub(super) request: Option<Box<Request>>,
     /// How many entries the history of each resource keeps.
@@ -54,7 +54,7 @@ pub(super) struct Trouble {
 
 impl Member {
     /// Nothing was sent for the session yet.
-    pub(super) fn new(session: Session, request: Request) -> Self {
+    pub(super) fn new(session: Requester, request: Request) -> Self {
         let history = request.job.history;
         let request = Some(Box::new(request));
         Self { session, request, history, turn: Turn::Unsent, releasing: None, trouble: None }

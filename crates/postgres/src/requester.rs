@@ -17,7 +17,7 @@ use rlock_store::lease_client::{Command, LeaseClient, LeaseReply};
 use rlock_sys::clock::Boottime;
 
 /// A session.
-pub(super) struct Session {
+pub(super) struct Requester {
     pub(super) client: LeaseClient<Failure>,
     pub(super) request: Request,
     /// The resources of the request, each once.
@@ -30,7 +30,7 @@ pub(super) struct Session {
     may_listen: bool,
 }
 
-impl Session {
+impl Requester {
     /// Begins to make a request, and gives up at `until` if the server does not answer.
     ///
     /// # Errors

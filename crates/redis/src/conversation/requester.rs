@@ -22,7 +22,7 @@ use rlock_sys::clock::Boottime;
 use rlock_words::Explained;
 
 /// A session.
-pub(super) struct Session {
+pub(super) struct Requester {
     pub(super) id: SessionId,
     pub(super) client: LeaseClient<Failure>,
     /// The resources of the request, each once.
@@ -30,7 +30,7 @@ pub(super) struct Session {
     pub(super) connect_timeout: Duration,
 }
 
-impl Session {
+impl Requester {
     /// Begins to make a request over `exchange`, and gives up at `until` if the server does not
     /// answer.
     ///

@@ -4,7 +4,7 @@ use rlock_model::request::{Place, Request};
 use rlock_sys::clock::Boottime;
 
 /// A session.
-pub(super) struct Session {
+pub(super) struct LocalSession {
     pub(super) stage: Stage,
     /// The number of its claims.
     pub(super) claims: usize,
