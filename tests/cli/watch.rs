@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::breaking::Stubborn;
 use rlock_testkit::servers::{Kind, Setup};
-use rlock_testkit::{Lab, Running, wait_until, without_postgres};
+use rlock_testkit::{Lab, Running, wait_until, on_both};
 
 /// A running watch that writes to a file.
 struct Watch {
@@ -63,7 +63,7 @@ fn events(lines: &[String]) -> Vec<Value> {
 /// "resource", …}` per change".
 #[test]
 fn each_change_is_an_object_on_a_line() {
-    without_postgres(|lab| {
+    on_both(|lab| {
         let watch = Watch::start(lab, &["--json"]);
         let holder = lab.hold("k");
         let granted = events(&watch.expect(1)).remove(0);
@@ -93,7 +93,7 @@ fn each_change_is_an_object_on_a_line() {
 /// Five holds that keep no history are told, or counted as missed, and none of them is both.
 #[test]
 fn holds_without_history_that_the_watch_has_missed_are_counted() {
-    without_postgres(|lab| {
+    on_both(|lab| {
         let watch = Watch::start(lab, &["--json"]);
         for _ in 0..5 {
             lab.run(["exec", "k", "--history", "0", "--", "true"]).silently(0);
@@ -134,7 +134,7 @@ fn watch_sleeps_between_its_looks_after_the_end_of_a_kept_hold() {
 /// "`by` is the process that has revoked the lock; other events than `revoked` have null."
 #[test]
 fn revocation_is_told_with_the_process_that_made_it() {
-    without_postgres(|lab| {
+    on_both(|lab| {
         let watch = Watch::start(lab, &["--json"]);
         let holder = Stubborn::start(lab);
         watch.expect(1);
@@ -155,7 +155,7 @@ fn revocation_is_told_with_the_process_that_made_it() {
 /// broken.
 #[test]
 fn each_change_is_a_line_for_people() {
-    without_postgres(|lab| {
+    on_both(|lab| {
         let watch = Watch::start(lab, &["k", "probe"]);
         let holder = Stubborn::start(lab);
         watch.expect(1);
@@ -191,7 +191,7 @@ fn death_of_the_only_holder_is_told() {
 /// A kept hold ends by itself.
 #[test]
 fn end_of_a_kept_hold_is_told() {
-    without_postgres(|lab| {
+    on_both(|lab| {
         let watch = Watch::start(lab, &["--json"]);
         assert_eq!(lab.run(["acquire", "k", "--for", "500ms"]).code(), Some(0));
         let events = events(&watch.expect(2));

@@ -23,7 +23,6 @@ pub(super) struct Client {
     pub(super) exchange: Exchange,
     /// How long one answer may take.
     limit: Duration,
-    retry: Retry,
 }
 
 impl Client {
@@ -33,16 +32,11 @@ impl Client {
 
     /// A client over a connection to be made.
     pub(super) fn over(exchange: Exchange, limit: Duration) -> Self {
-        Self { exchange, limit, retry: Retry::WhileUp }
+        Self { exchange, limit }
     }
 
-    /// Waits for a server that is down, as the holder of a lock does.
-    pub(super) fn retry_while_down(self) -> Self {
-        Self { retry: Retry::WhileDown, ..self }
-    }
-
-    fn ask<T>(&mut self, task: Task<T>) -> Result<T, Failure> {
-        Question::new(task, self.retry, Boottime::now() + self.limit).run(&mut self.exchange)
+    fn ask<T>(&mut self, task: Task<T>, retry: Retry) -> Result<T, Failure> {
+        Question::new(task, retry, Boottime::now() + self.limit).run(&mut self.exchange)
     }
 
     /// Reads rows, and gives what `run` makes of them.
@@ -51,17 +45,7 @@ impl Client {
         ranges: Vec<Range>,
         run: impl Fn(&mut Work) -> Result<T, Stop> + 'static,
     ) -> Result<T, Failure> {
-        let run = Box::new(run);
-        self.ask(Task {
-            caller: None,
-            ranges,
-            frees: Vec::new(),
-            claims: 0,
-            tells: None,
-            only_reads: true,
-            channel: Channel::Stays,
-            run,
-        })
+        self.ask(Task { only_reads: true, ..task(ranges, run) }, Retry::WhileUp)
     }
 
     /// Changes the table. `resources` are those that may be freed.
@@ -71,17 +55,18 @@ impl Client {
         resources: &[Resource],
         run: impl Fn(&mut Work) -> Result<T, Stop> + 'static,
     ) -> Result<T, Failure> {
-        let (frees, run) = (resources.to_vec(), Box::new(run));
-        self.ask(Task {
-            caller: None,
-            ranges,
-            frees,
-            claims: 0,
-            tells: None,
-            only_reads: false,
-            channel: Channel::Stays,
-            run,
-        })
+        self.ask(Task { frees: resources.to_vec(), ..task(ranges, run) }, Retry::WhileUp)
+    }
+
+    /// Like [`change`](Self::change), and waits for a server that is down, as the holder of a lock
+    /// does.
+    pub(super) fn change_while_down<T>(
+        &mut self,
+        ranges: Vec<Range>,
+        resources: &[Resource],
+        run: impl Fn(&mut Work) -> Result<T, Stop> + 'static,
+    ) -> Result<T, Failure> {
+        self.ask(Task { frees: resources.to_vec(), ..task(ranges, run) }, Retry::WhileDown)
     }
 
     /// What the server tells about itself, by texts that `run` takes apart.
@@ -90,18 +75,8 @@ impl Client {
         statement: &'static str,
         run: impl Fn(&mut Work) -> Result<T, Stop> + 'static,
     ) -> Result<T, Failure> {
-        let (ranges, run) = (ranges([], []), Box::new(run));
-        let tells = Some(statement);
-        self.ask(Task {
-            caller: None,
-            ranges,
-            frees: Vec::new(),
-            claims: 0,
-            tells,
-            only_reads: true,
-            channel: Channel::Stays,
-            run,
-        })
+        let task = Task { tells: Some(statement), only_reads: true, ..task(ranges([], []), run) };
+        self.ask(task, Retry::WhileUp)
     }
 
     /// Lists the holders and waiters of these resources, or of all if none is named.
@@ -139,5 +114,19 @@ impl Client {
         let mut found = self.inspect(resources)?;
         found.sessions.retain(|_, session| session.expiry.is_none_or(|expiry| found.now < expiry));
         Ok(found.sessions)
+    }
+}
+
+/// A transaction that no session asks for.
+fn task<T>(ranges: Vec<Range>, run: impl Fn(&mut Work) -> Result<T, Stop> + 'static) -> Task<T> {
+    Task {
+        caller: None,
+        ranges,
+        frees: Vec::new(),
+        claims: 0,
+        tells: None,
+        only_reads: false,
+        channel: Channel::Stays,
+        run: Box::new(run),
     }
 }

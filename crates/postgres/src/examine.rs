@@ -20,7 +20,7 @@ const ABOUT: &str = "SELECT current_setting('server_version_num'), current_setti
 ///
 /// # Errors
 /// The server cannot be reached or used.
-pub(super) fn gather(mut client: Client, target: &Target) -> Result<DatabaseFacts, Failure> {
+pub(super) fn gather(client: &mut Client, target: &Target) -> Result<DatabaseFacts, Failure> {
     let (told, is_pooled) = client.told(ABOUT, |work| Ok((work.told.clone(), work.is_pooled)))?;
     let (mut pings, mut clock) = (Vec::new(), None);
     for _ in 0..PINGS {

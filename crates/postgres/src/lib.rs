@@ -55,17 +55,17 @@ pub struct Postgres {
     target: Arc<Target>,
     namespace: Arc<str>,
     connect_timeout: Duration,
+    /// Logs in with the first question.
+    client: Client,
 }
 
 impl Postgres {
     /// The store at `target`, without a connection yet.
     pub fn new(target: Target, namespace: &str, connect_timeout: Duration) -> Self {
         let target = target.named(&rustix::system::uname().nodename().to_string_lossy(), std::process::id());
-        Self { target: Arc::new(target), namespace: namespace.into(), connect_timeout }
-    }
-
-    fn client(&self) -> Client {
-        Client::new(Arc::clone(&self.target), Arc::clone(&self.namespace), self.connect_timeout)
+        let (target, namespace): (_, Arc<str>) = (Arc::new(target), namespace.into());
+        let client = Client::new(Arc::clone(&target), Arc::clone(&namespace), connect_timeout);
+        Self { target, namespace, connect_timeout, client }
     }
 }
 
@@ -96,7 +96,7 @@ impl Store for Postgres {
     }
 
     fn session(&mut self, id: SessionId, _: &[Resource]) -> Result<Option<Session>, Error> {
-        let found = self.client().look(ranges([], [id]), move |work| {
+        let found = self.client.look(ranges([], [id]), move |work| {
             let is_over = |session: &Session| session.expiry.is_some_and(|expiry| expiry <= work.now);
             Ok(work.records().session(id)?.filter(|session| !is_over(session)))
         });
@@ -105,7 +105,7 @@ impl Store for Postgres {
 
     fn change(&mut self, session: SessionId, resources: &[Resource], change: &Change) -> Result<Changed, Error> {
         let change = change.clone();
-        let reply = self.client().retry_while_down().change(ranges(resources, [session]), resources, move |work| {
+        let reply = self.client.change_while_down(ranges(resources, [session]), resources, move |work| {
             work.drop_due()?;
             work.apply(Op::Change { session, change: change.clone() })
         });
@@ -117,24 +117,23 @@ impl Store for Postgres {
     }
 
     fn inspect(&mut self, resources: &[Resource]) -> Result<Inspection, Error> {
-        Ok(self.client().inspect(resources)?)
+        Ok(self.client.inspect(resources)?)
     }
 
     fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
-        Ok(Some(self.client().read(resources)?))
+        Ok(Some(self.client.read(resources)?))
     }
 
     fn cleanup(&mut self, resources: &[Resource], dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {
-        let mut client = self.client();
         let names = resources.to_vec();
-        let found = client.look(ranges_of_listing(resources), move |work| {
+        let found = self.client.look(ranges_of_listing(resources), move |work| {
             let is_over = |session: &Session| session.expiry.is_some_and(|expiry| expiry <= work.now);
             let sessions = work.records().sessions()?.into_iter();
             Ok(sessions.filter(|(_, session)| is_over(session) && is_concerned(session, &names)).collect::<Vec<_>>())
         })?;
         // One transaction ends a limited number of sessions.
         while !dry_run && !found.is_empty() {
-            let is_left = client.change(ranges(resources, []), resources, |work| {
+            let is_left = self.client.change(ranges(resources, []), resources, |work| {
                 work.drop_due()?;
                 Ok(work.records().due(work.now)?.is_some())
             })?;
@@ -169,14 +168,14 @@ impl Store for Postgres {
             Ok(holders)
         };
         Ok(match is_dry {
-            true => self.client().look(ranges_of_listing(&frees), run)?,
-            false => self.client().change(ranges(&frees, []), &frees, run)?,
+            true => self.client.look(ranges_of_listing(&frees), run)?,
+            false => self.client.change(ranges(&frees, []), &frees, run)?,
         })
     }
 
     fn release(&mut self, id: SessionId, session: &Session, end: Option<End>) -> Result<Released, Error> {
         let resources: Vec<_> = session.resources().into_iter().cloned().collect();
-        let reply = self.client().retry_while_down().change(ranges(&resources, [id]), &resources, move |work| {
+        let reply = self.client.change_while_down(ranges(&resources, [id]), &resources, move |work| {
             work.drop_due()?;
             // The process of the session, if there is one, has to learn that its hold has ended.
             work.wake(id);
@@ -186,7 +185,7 @@ impl Store for Postgres {
     }
 
     fn history(&mut self, resources: &[Resource], entries: u32) -> Result<Vec<Remembered>, Error> {
-        Ok(self.client().history(resources, entries)?)
+        Ok(self.client.history(resources, entries)?)
     }
 
     fn unrecorded(&mut self, resources: &[Resource]) -> Result<Vec<(Session, Ended)>, Error> {
@@ -199,10 +198,10 @@ impl Store for Postgres {
         let names = [resource.clone()];
         let resource = resource.clone();
         let run = move |work: &mut work::Work| work.apply(Op::Forget(resource.clone())).map(drop);
-        Ok(self.client().change(ranges_of_past(&names), &[], run)?)
+        Ok(self.client.change(ranges_of_past(&names), &[], run)?)
     }
 
     fn examine(&mut self) -> Result<Facts, Error> {
-        Ok(Facts::Database(examine::gather(self.client(), &self.target)?))
+        Ok(Facts::Database(examine::gather(&mut self.client, &self.target)?))
     }
 }

@@ -308,18 +308,12 @@ impl Lab {
 
 /// Runs a test on a new embedded store and on a server of each family.
 pub fn on_both(test: impl Fn(&Lab)) {
-    without_postgres(&test);
-    if let Some(lab) = Lab::on_postgres() {
-        test(&lab);
-    }
-}
-
-/// Like [`on_both`], but not on PostgreSQL: there a watch reads the locks and the history over two
-/// connections, and tells a change between the two readings twice.
-pub fn without_postgres(test: impl Fn(&Lab)) {
     test(&Lab::new());
     if Kind::Redis7.is_present() {
         test(&Lab::on(Kind::Redis7));
+    }
+    if let Some(lab) = Lab::on_postgres() {
+        test(&lab);
     }
 }
 
