@@ -464,7 +464,7 @@ mod tests {
             match Span::parse(&text) {
                 Ok(parsed) => {
                     prop_assert!(parsed.lower() < parsed.upper());
-                    prop_assert_eq!(&span(&parsed.to_string()), &parsed);
+                    prop_assert_eq!(&Span::try_from(parsed.to_string()).unwrap(), &parsed);
                 }
                 Err(error) => prop_assert!(!error.to_string().contains(char::is_control)),
             }

@@ -55,7 +55,7 @@ struct Orders {
 /// The command line of the program.
 pub(super) fn words() -> Vec<CString> {
     // The unit tests have an executable file of their own.
-    let test: &[&CStr] = &[c"supervise::guardian::program::tests::program_of_a_guardian", c"--exact", c"--quiet"];
+    let test: &[&CStr] = &[c"guardian::program::tests::program_of_a_guardian", c"--exact", c"--quiet"];
     let words = [NAME].into_iter().chain(test.iter().copied().filter(|_| cfg!(test)));
     words.map(CStr::to_owned).collect()
 }
