@@ -77,7 +77,7 @@ fn short_holds_leave_no_lock_behind_at_the_new_master_after_a_planned_failover()
 
 /// Makes short holds while another master takes over. Returns whether none of them is left behind
 /// there.
-fn leaves_no_lock_behind(lab: &Lab, change_master: impl FnOnce() -> u16) -> bool {
+fn leaves_no_lock_behind(lab: &Lab, change_master: impl FnOnce() -> u16 + Send) -> bool {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let work = scope.spawn(|| {
@@ -87,9 +87,11 @@ fn leaves_no_lock_behind(lab: &Lab, change_master: impl FnOnce() -> u16) -> bool
                 is_released = hold() == Some(0);
             }
         });
-        change_master();
+        // The work has to end even if this fails.
+        let changed = scope.spawn(change_master).join();
         is_over.store(true, Ordering::Relaxed);
         work.join().expect("rlock can be run");
+        changed.expect("another master takes over");
     });
     lab.counts("k") == (0, 0)
 }
