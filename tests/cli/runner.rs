@@ -103,9 +103,11 @@ fn cancelled_job_leaves_no_lock_behind_and_runs_no_step_without_it() {
                     }
                     granted
                 });
-                job(lab, &key, &mut random);
+                // The others have to end even if this fails.
+                let ended = scope.spawn(|| job(lab, &key, &mut random)).join();
                 is_over.store(true, Ordering::Relaxed);
                 assert!(others.join().expect("no two commands ran at a time") > 0);
+                ended.expect("the job is as it should be");
             });
             lab.run(["exec", &key, "--", "true"]).silently(0);
         }

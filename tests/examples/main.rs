@@ -34,7 +34,9 @@ fn debian_package_has_every_example() {
     cargo.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]);
     let ran = Ran::of(cargo.current_dir(env!("CARGO_MANIFEST_DIR")));
     let metadata: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{ran:?}"));
-    let assets = metadata["packages"][0]["metadata"]["deb"]["assets"].as_array().expect("a list of assets").clone();
+    let mut packages = metadata["packages"].as_array().expect("a list of packages").iter();
+    let root = packages.find(|package| package["name"] == "rlock-cli").expect("the package of the program");
+    let assets = root["metadata"]["deb"]["assets"].as_array().expect("a list of assets").clone();
     let matches = |pattern: &str, name: &str| match pattern.split_once('*') {
         Some((start, end)) => name.starts_with(start) && name.ends_with(end),
         None => name == pattern,
