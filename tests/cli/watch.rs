@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::breaking::Stubborn;
 use rlock_testkit::servers::{Kind, Setup};
-use rlock_testkit::{Lab, Running, wait_until, on_both};
+use rlock_testkit::{Lab, Running, on_both, wait_until};
 
 /// A running watch that writes to a file.
 struct Watch {

@@ -3,7 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 
-use rlock_testkit::Lab;
+use rlock_testkit::{Lab, RLOCK, wait_until};
 use rlock_testkit::needs::{self, skip_unless};
 use rlock_testkit::servers::certificates::Certificates;
 use rlock_testkit::servers::postgres::Postgres;
@@ -20,6 +20,19 @@ fn server() -> Option<Postgres> {
     server.ask(ROLES);
     server.demand(HBA);
     Some(server)
+}
+
+/// A nested `downgrade` reads its session and changes it, and `inspect --watch` reads locks and
+/// history: each over one connection.
+#[test]
+fn subcommand_logs_in_once_for_all_its_questions() {
+    skip_unless!(Postgres::is_present());
+    let server = Postgres::start(&["log_connections=on"]);
+    let lab = Lab::at(server.url());
+    lab.run(["exec", "k", "--", RLOCK, "downgrade", "read"]).silently(0);
+    let logins = || server.log().matches("connection authorized: user=tester database=postgres").count();
+    wait_until("the server has logged two logins", || logins() >= 2);
+    assert_eq!(logins(), 2, "exec and downgrade log in once each");
 }
 
 /// "SCRAM-SHA-256 with channel binding, md5, trust, peer."

@@ -595,7 +595,7 @@ fn detector_agrees_with_a_naive_search_in_random_histories() {
     assert!(cycles > 10, "{cycles} cycles");
 }
 
-/// Takes minutes: `cargo test --release --lib deadlock -- --ignored`.
+/// Takes minutes: `cargo test --release -p rlock-model --lib deadlock -- --ignored`.
 #[test]
 #[ignore = "millions of steps"]
 fn detector_agrees_with_a_naive_search_in_millions_of_steps() {

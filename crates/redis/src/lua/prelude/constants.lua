@@ -1,6 +1,6 @@
 -- The constants of all scripts. The build script writes their values in place of their names: a
 -- server would define each of them anew in every call, and a function of Lua may use only 60
--- variables from outside. The script adds those that the model has, too, from crates/model/src/tables.rs:
+-- variables from outside. The script adds those that the model has, too, from its tables.rs:
 -- assembly.rs lists them.
 
 -- A record. Each resource that is not quiet keeps one for every session that has claims on it. The
