@@ -3,10 +3,10 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 
-use rlock_testkit::{Lab, RLOCK, wait_until};
 use rlock_testkit::needs::{self, skip_unless};
 use rlock_testkit::servers::certificates::Certificates;
 use rlock_testkit::servers::postgres::Postgres;
+use rlock_testkit::{Lab, RLOCK, wait_until};
 
 const ROLES: &str = "create role scram login superuser password 'pa:ss'; set password_encryption = 'md5'; \
     create role old login superuser password 'pa:ss'; create role peered login superuser";
