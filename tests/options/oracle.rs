@@ -72,7 +72,7 @@ fn is_mistake(case: &Case) -> bool {
 fn complaint(case: &Case, seen: &Seen, end: End) -> Option<String> {
     let count = |line: &str| seen.log.iter().filter(|logged| *logged == line).count();
     let (runs, others, spares) = (count("start"), count("else"), count("spare"));
-    let own: Vec<_> = seen.stderr.lines().filter(|line| line.starts_with("rlock: ")).collect();
+    let mut own: Vec<_> = seen.stderr.lines().filter(|line| line.starts_with("rlock: ")).collect();
     let fail = |text: String| Some(text);
     if seen.stderr.contains("panicked") {
         return fail("rlock panicked".to_owned());
@@ -89,6 +89,10 @@ fn complaint(case: &Case, seen: &Seen, end: End) -> Option<String> {
         };
         (seen.took + SLACK > Duration::from_millis(after)).then_some(number)
     });
+    if let Some(signal) = interrupted {
+        // The signal reaches the spare work, too.
+        own.retain(|line| *line != format!("rlock: the work of --meanwhile was ended by signal {signal}"));
+    }
     // At the very start of rlock, the signal ends it as it ends any program.
     let is_cancelled = interrupted.is_some_and(|signal| seen.code == 128 + signal && runs == 0 && others == 0);
     if seen.died {
