@@ -13,6 +13,9 @@
 //!   the habits of other programs.
 //! - `help`: notes and examples at the end of each help.
 
+// The printing macros panic if standard error is closed.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
+
 pub mod claims;
 pub mod help;
 pub mod hints;

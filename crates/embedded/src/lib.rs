@@ -44,6 +44,9 @@
 //!
 //! [`LockTable::blockers`]: rlock_model::table::LockTable::blockers
 
+// The printing macros panic if standard error is closed.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
+
 mod beacon;
 mod boot;
 mod directory;

@@ -23,6 +23,9 @@
 //! | [`deadlock`] | the requests that wait for each other in a cycle |
 //! | `samples` | values for the tests of these modules |
 
+// The printing macros panic if standard error is closed.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
+
 pub mod deadlock;
 pub mod endpoint;
 pub mod index;

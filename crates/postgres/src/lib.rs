@@ -11,6 +11,9 @@
 //!   the poll loop of `exec`, `sessions` many in that of `rlock serve`, and `client` blocks.
 //!   `examine`: facts for `rlock doctor`.
 
+// The printing macros panic if standard error is closed.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
+
 mod binding;
 mod client;
 mod connection;

@@ -20,6 +20,9 @@
 //! deadlock needs. `rights` finds the right that a user lacks, and `examine` gathers the facts for
 //! `rlock doctor`.
 
+// The printing macros panic if standard error is closed.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
+
 mod client;
 pub mod codec;
 pub mod conversation;

@@ -13,6 +13,9 @@
 //! One thread serves all clients. The requests of all clients go through one
 //! [`Sessions`](rlock_store::sessions::Sessions), so they share its connection or beacon.
 
+// The printing macros panic if standard error is closed.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
+
 pub mod client;
 mod connection;
 pub mod event;

@@ -12,6 +12,9 @@
 //! - `turn`: when it is the turn of a request.
 //! - `doctor`: the questions of `rlock doctor` and their answers.
 
+// The printing macros panic if standard error is closed.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
+
 pub mod changes;
 pub mod columns;
 pub mod doctor;

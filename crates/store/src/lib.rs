@@ -17,6 +17,9 @@
 //! The stores are crates of their own: `rlock-embedded`, `rlock-redis` and `rlock-postgres`. None
 //! of them uses another. The module `stores` of the program opens the one that a URL names.
 
+// The printing macros panic if standard error is closed.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
+
 pub mod address;
 pub mod credentials;
 pub mod engine;

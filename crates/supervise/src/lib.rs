@@ -16,6 +16,9 @@
 //! This crate accesses the store only through [`rlock_store::Handle`], and takes all text from
 //! [`rlock_show::messages`].
 
+// The printing macros panic if standard error is closed.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
+
 pub mod above;
 mod canary;
 mod child;

@@ -10,6 +10,9 @@
 //! - `rights`: keeps a loop from the descriptors that others send.
 //! - `tree_end`: the note of a guardian that a tree has ended.
 
+// The printing macros panic if standard error is closed.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
+
 pub mod alarm;
 pub mod background;
 pub mod clock;

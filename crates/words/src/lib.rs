@@ -2,6 +2,9 @@
 //!
 //! `explained`: a failure as data, with what to do about it. `reason`: the text of an error.
 
+// The printing macros panic if standard error is closed.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
+
 use std::fmt::Write;
 use std::time::Duration;
 
