@@ -29,11 +29,11 @@ pub struct Flood {
 
 struct Shared {
     server: PathBuf,
-    state: Mutex<State>,
+    connections: Mutex<Connections>,
 }
 
 #[derive(Default)]
-struct State {
+struct Connections {
     water: Option<Water>,
     closed: bool,
     clients: Vec<UnixStream>,
@@ -44,12 +44,12 @@ impl Flood {
     /// Starts a proxy for a server.
     pub fn before(server: &Server) -> Self {
         let folder = tempfile::Builder::new().prefix("rlock-flood-").tempdir().expect("a folder can be made");
-        let shared = Arc::new(Shared { server: server.socket(), state: Mutex::default() });
+        let shared = Arc::new(Shared { server: server.socket(), connections: Mutex::default() });
         let flood = Self { shared: Arc::clone(&shared), folder };
         let listener = UnixListener::bind(flood.socket()).expect("the folder is new");
         thread::spawn(move || {
             for client in listener.incoming() {
-                if shared.state().closed {
+                if shared.connections().closed {
                     return;
                 }
                 // This fails if the client has gone away or the server is down.
@@ -67,13 +67,13 @@ impl Flood {
     /// From now on, every client of old and new connections gets `water` and nothing else.
     /// Everything that clients send is lost.
     pub fn begin(&self, water: Water) {
-        let mut state = self.shared.state();
-        state.water = Some(water);
-        end(&mut state.servers);
+        let mut connections = self.shared.connections();
+        connections.water = Some(water);
+        end(&mut connections.servers);
     }
 
     pub fn until_connected(&self) {
-        wait_until("a client connects", || !self.shared.state().clients.is_empty());
+        wait_until("a client connects", || !self.shared.connections().clients.is_empty());
     }
 
     fn socket(&self) -> PathBuf {
@@ -83,11 +83,11 @@ impl Flood {
 
 impl Drop for Flood {
     fn drop(&mut self) {
-        let mut state = self.shared.state();
-        state.closed = true;
-        end(&mut state.servers);
-        end(&mut state.clients);
-        drop(state);
+        let mut connections = self.shared.connections();
+        connections.closed = true;
+        end(&mut connections.servers);
+        end(&mut connections.clients);
+        drop(connections);
         // Wakes the listener, which then ends.
         let _ = UnixStream::connect(self.socket());
     }
@@ -101,20 +101,20 @@ fn end(connections: &mut Vec<UnixStream>) {
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no thread of the flood panics")
+    fn connections(&self) -> MutexGuard<'_, Connections> {
+        self.connections.lock().expect("no thread of the flood panics")
     }
 
     fn connect(self: &Arc<Self>, client: UnixStream) -> std::io::Result<()> {
-        let mut state = self.state();
-        state.clients.push(client.try_clone()?);
+        let mut connections = self.connections();
+        connections.clients.push(client.try_clone()?);
         let shared = Arc::clone(self);
-        if state.water.is_some() {
+        if connections.water.is_some() {
             thread::spawn(move || shared.flood(client));
             return Ok(());
         }
         let server = UnixStream::connect(&self.server)?;
-        state.servers.push(server.try_clone()?);
+        connections.servers.push(server.try_clone()?);
         let (from, to) = (client.try_clone()?, server.try_clone()?);
         thread::spawn(move || {
             pass(from, &to);
@@ -129,7 +129,7 @@ impl Shared {
 
     /// Sends without end if the flood has begun, and closes the connection.
     fn flood(&self, mut client: UnixStream) {
-        let water = self.state().water;
+        let water = self.connections().water;
         if let Some(Water { head, piece }) = water {
             let pieces = piece.repeat(64 * 1024 / piece.len());
             let mut sent = client.write_all(head.as_bytes());

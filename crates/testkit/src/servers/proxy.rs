@@ -25,12 +25,12 @@ pub struct Proxy {
 
 struct Shared {
     server: PathBuf,
-    state: Mutex<State>,
+    orders: Mutex<Orders>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct Orders {
     /// The number of requests since the start of the proxy.
     requests: u64,
     /// The numbers of the requests whose replies are lost after the server has executed them.
@@ -68,18 +68,18 @@ impl Proxy {
     /// Starts a proxy for a server with this socket.
     pub fn before(server: PathBuf) -> Self {
         let folder = tempfile::Builder::new().prefix("rlock-proxy-").tempdir().expect("a folder can be made");
-        let shared = Shared { server, state: Mutex::default(), changed: Condvar::new() };
+        let shared = Shared { server, orders: Mutex::default(), changed: Condvar::new() };
         let proxy = Self { shared: Arc::new(shared), folder };
         let listener = UnixListener::bind(proxy.socket()).expect("the folder is new");
         let shared = Arc::clone(&proxy.shared);
         thread::spawn(move || {
             for client in listener.incoming() {
-                let state = shared.state();
-                if state.closed {
+                let orders = shared.orders();
+                if orders.closed {
                     return;
                 }
-                if !state.refuses {
-                    drop(state);
+                if !orders.refuses {
+                    drop(orders);
                     // If the client went away while it waited, or the server is down, the client's
                     // end is closed.
                     let _ = client.and_then(|client| shared.connect(client));
@@ -105,57 +105,57 @@ impl Proxy {
 
     /// The number of requests since the start of the proxy.
     pub fn requests(&self) -> u64 {
-        self.shared.state().requests
+        self.shared.orders().requests
     }
 
     /// Loses the reply to a request after the server has executed it, and closes the connection.
     /// The first request has the number 1.
     pub fn lose_reply(&self, request: u64) {
-        self.shared.state().lose_replies.push(request);
+        self.shared.orders().lose_replies.push(request);
     }
 
     /// Loses a request on its way to the server, and closes the connection.
     pub fn lose_request(&self, request: u64) {
-        self.shared.state().lose_requests.push(request);
+        self.shared.orders().lose_requests.push(request);
     }
 
     /// Delays each reply by `delay`.
     pub fn delay(&self, delay: Duration) {
-        self.shared.state().delay = delay;
+        self.shared.orders().delay = delay;
     }
 
     /// Forwards nothing in both directions until [`Proxy::pass`]. The connections stay open, and
     /// neither end notices.
     pub fn hold(&self) {
-        self.shared.state().held = true;
+        self.shared.orders().held = true;
     }
 
     /// Does the same as [`Proxy::hold`] when this request comes, before the server sees it.
     pub fn hold_at(&self, request: u64) {
-        self.shared.state().hold_at = Some(request);
+        self.shared.orders().hold_at = Some(request);
     }
 
     /// Waits until the proxy holds a message back.
     pub fn until_held(&self) {
-        wait_until("the request comes before which the proxy stops", || self.shared.state().held);
+        wait_until("the request comes before which the proxy stops", || self.shared.orders().held);
     }
 
     /// Rejects new connections until [`Proxy::pass`].
     pub fn refuse(&self) {
-        self.shared.state().refuses = true;
+        self.shared.orders().refuses = true;
     }
 
     /// Forwards everything again, including the data that was held back.
     pub fn pass(&self) {
-        let mut state = self.shared.state();
-        (state.held, state.refuses) = (false, false);
+        let mut orders = self.shared.orders();
+        (orders.held, orders.refuses) = (false, false);
         self.shared.changed.notify_all();
     }
 
     /// Drops all data on the existing connections in both directions, like a firewall that has
     /// forgotten them. Neither end notices, and new connections work.
     pub fn forget(&self) {
-        for connection in &self.shared.state().connections {
+        for connection in &self.shared.orders().connections {
             connection.is_forgotten.store(true, Ordering::SeqCst);
         }
     }
@@ -164,7 +164,7 @@ impl Proxy {
     /// connections until they close them.
     pub fn flood(&self) {
         self.forget();
-        for connection in self.shared.state().connections.iter().cloned() {
+        for connection in self.shared.orders().connections.iter().cloned() {
             let messages = b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n".repeat(1000);
             thread::spawn(move || while (&connection.client).write_all(&messages).is_ok() {});
         }
@@ -172,14 +172,14 @@ impl Proxy {
 
     /// Closes all connections, even in the middle of a message.
     pub fn cut(&self) {
-        self.shared.state().connections.drain(..).for_each(|connection| connection.end());
+        self.shared.orders().connections.drain(..).for_each(|connection| connection.end());
         self.shared.changed.notify_all();
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.shared.state().closed = true;
+        self.shared.orders().closed = true;
         self.pass();
         self.cut();
         // Wakes the listener, which then ends.
@@ -196,8 +196,8 @@ enum Fate {
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no thread of the proxy panics")
+    fn orders(&self) -> MutexGuard<'_, Orders> {
+        self.orders.lock().expect("no thread of the proxy panics")
     }
 
     /// Starts two threads for a connection: one forwards the client's data, the other the server's.
@@ -205,14 +205,14 @@ impl Shared {
         let server = UnixStream::connect(&self.server)?;
         let (is_forgotten, is_deaf) = <(AtomicBool, AtomicBool)>::default();
         let connection = Arc::new(Connection { client, server, is_forgotten, is_deaf });
-        self.state().connections.push(Arc::clone(&connection));
+        self.orders().connections.push(Arc::clone(&connection));
         for forward in [Self::forward_requests, Self::forward_replies] {
             let (shared, connection) = (Arc::clone(self), Arc::clone(&connection));
             thread::spawn(move || {
                 forward(&shared, &connection);
                 // This ends the other thread, too.
                 connection.end();
-                shared.state().connections.retain(|other| !Arc::ptr_eq(other, &connection));
+                shared.orders().connections.retain(|other| !Arc::ptr_eq(other, &connection));
             });
         }
         Ok(())
@@ -257,26 +257,26 @@ impl Shared {
     }
 
     fn fate(&self) -> Fate {
-        let mut state = self.until_it_passes();
-        state.requests += 1;
-        let number = state.requests;
-        if state.hold_at == Some(number) {
-            state.held = true;
-            drop(state);
-            state = self.until_it_passes();
+        let mut orders = self.until_it_passes();
+        orders.requests += 1;
+        let number = orders.requests;
+        if orders.hold_at == Some(number) {
+            orders.held = true;
+            drop(orders);
+            orders = self.until_it_passes();
         }
-        if state.lose_requests.contains(&number) {
+        if orders.lose_requests.contains(&number) {
             Fate::Vanishes
-        } else if state.lose_replies.contains(&number) {
+        } else if orders.lose_replies.contains(&number) {
             Fate::Unanswered
         } else {
             Fate::Passes
         }
     }
 
-    fn until_it_passes(&self) -> MutexGuard<'_, State> {
-        let held = |state: &mut State| state.held && !state.closed;
-        self.changed.wait_while(self.state(), held).expect("no thread of the proxy panics")
+    fn until_it_passes(&self) -> MutexGuard<'_, Orders> {
+        let held = |orders: &mut Orders| orders.held && !orders.closed;
+        self.changed.wait_while(self.orders(), held).expect("no thread of the proxy panics")
     }
 }
 
