@@ -7,8 +7,8 @@
 //!   server. `wire`: messages.
 //! - `rows`: the rows of a transaction in memory; `work`: runs operations on them; `step`: the
 //!   transaction around an operation, without a clock and a socket.
-//! - `exchange`: runs steps over connections. `requester`: what a session says. `hold` drives one in
-//!   the poll loop of `exec`, `sessions` many in that of `rlock serve`, and `client` blocks.
+//! - `exchange`: runs steps over connections. `requester`: what a session says. `hold` drives one
+//!   in the poll loop of `exec`, `sessions` many in that of `rlock serve`, and `client` blocks.
 //!   `examine`: facts for `rlock doctor`.
 
 // The printing macros panic if standard error is closed.

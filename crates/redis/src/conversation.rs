@@ -5,7 +5,7 @@
 //!
 //! - `exchange`: one connection at a time, with what is in flight on it. `verdict`: its rules.
 //! - `question`: one command or script call with its reply.
-//! - `requester`: the request of one session, whose `rlock_store::lease_client` decides what it says.
+//! - `requester`: the request of one session; `rlock_store::lease_client` decides what it says.
 //!   `replication`: asks which replicas have the grant. `release`: gives it back.
 //! - `hold`: keeps a session alive over a connection of its own. `piecemeal`: renews a lease whose
 //!   slot migrates.
