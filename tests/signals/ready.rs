@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use crate::session::{Session, pid, script, until_dead};
 use rlock_testkit::rights::send_lingering;
 use rlock_testkit::servers::{Kind, Server};
-use rlock_testkit::{DEADLINE, Lab, needs, on_both, wait_until};
+use rlock_testkit::{Lab, needs, on_both, wait_until};
 
 /// `sh say TEXT` sends a message as sd_notify(3) does; with another word, its process stays.
 const SAY: &str = r#"
@@ -184,7 +184,6 @@ fn maximum_run_time_ends_a_ready_command() {
 fn messages_of_the_tree_alone_are_passed_on() {
     let lab = Lab::new();
     let outer = UnixDatagram::bind(lab.folder().join("outer")).expect("a socket");
-    outer.set_read_timeout(Some(DEADLINE)).expect("a timeout");
     let path = lab.folder().join("outer").display().to_string();
     let lab = lab.with("NOTIFY_SOCKET", path);
     script(&lab, "say", SAY);
@@ -212,7 +211,6 @@ fn descriptors_are_passed_on() {
     needs::skip_unless!(needs::programs(&["python3"]));
     let lab = Lab::new();
     let outer = UnixDatagram::bind(lab.folder().join("outer")).expect("a socket");
-    outer.set_read_timeout(Some(DEADLINE)).expect("a timeout");
     let path = lab.folder().join("outer").display().to_string();
     let lab = lab.with("NOTIFY_SOCKET", path);
     let send = "import os, socket\n\
@@ -324,7 +322,6 @@ fn messages_for_an_outer_socket_that_is_not_read_hold_up_nothing() {
     session.output.expect("said\n");
     wait_until("the lock is free", || lab.counts("k") == (0, 0));
     // What the outer socket had no room for follows in order, without the oldest.
-    outer.set_read_timeout(Some(DEADLINE)).expect("a timeout");
     let mut received = Vec::new();
     while received.last().is_none_or(|text| text != "STATUS=up") {
         let mut bytes = [0; 100];
@@ -345,7 +342,6 @@ fn message_of_an_ended_process_counts_if_its_user_has_a_process_below_rlock() {
     needs::skip_unless!(needs::root("become another user") && needs::programs(&["setpriv"]));
     let lab = Lab::new();
     let outer = UnixDatagram::bind(lab.folder().join("outer")).expect("a socket");
-    outer.set_read_timeout(Some(DEADLINE)).expect("a timeout");
     let path = lab.folder().join("outer").display().to_string();
     let lab = lab.with("NOTIFY_SOCKET", path);
     let daemon = r#"

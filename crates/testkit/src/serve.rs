@@ -84,7 +84,6 @@ impl LockServer {
     /// Connects to the unix socket.
     pub fn unix(&self) -> Client {
         let socket = UnixStream::connect(&self.path).expect("the server listens");
-        socket.set_read_timeout(Some(LIMIT)).expect("the timeout is not zero");
         Client { socket: Socket::Unix(socket), received: Vec::new() }
     }
 
@@ -151,7 +150,6 @@ impl Client {
     /// Connects to a port of this machine.
     pub fn tcp(port: u16) -> Self {
         let socket = TcpStream::connect(("127.0.0.1", port)).expect("the server listens");
-        socket.set_read_timeout(Some(LIMIT)).expect("the timeout is not zero");
         socket.set_nodelay(true).expect("the socket takes the option");
         Self { socket: Socket::Tcp(socket), received: Vec::new() }
     }

@@ -38,8 +38,6 @@ pub(super) fn subscribe(server: &Server, clients: &Clients, session: SessionId) 
     let mut connection = server.client();
     let channel = clients.side.setting.keyspace.channel(&resource(), session);
     redis::cmd("SUBSCRIBE").arg(channel).exec(&mut connection).unwrap();
-    // The timeout fails the test if no message comes.
-    connection.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
     connection
 }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::super::wait_within;
-use super::{DEADLINE, Kind, Role, Server, Setup, wait_until};
+use super::super::{DEADLINE, wait_within};
+use super::{Kind, Role, Server, Setup, wait_until};
 
 /// The Sentinels' name for the master.
 const NAME: &str = "rlock";
