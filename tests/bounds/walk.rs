@@ -15,7 +15,7 @@ use crate::client::{Client, TERMS, id, request, resource};
 use crate::crowds::{WAITERS, for_intervals, for_names, for_slot, part, skips};
 use rlock_testkit::servers::ask;
 
-/// What the client asks for at most in one call, as crates/redis/src/survey.rs and hold.rs do.
+/// What the client asks for at most in one call, as crates/redis/src/survey.rs and sessions.rs do.
 const CLAIMS_AT_ONCE: u32 = 200;
 const REMEMBERED_AT_ONCE: u32 = 400;
 const EXPIRED_AT_ONCE: usize = 200;

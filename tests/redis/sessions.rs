@@ -1,7 +1,7 @@
 //! The sessions of one process share one connection, and each session is served as if it had a
 //! connection of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use rlock_model::lease::Lease;
@@ -27,6 +27,8 @@ const AT_ONCE: Duration = Duration::from_millis(500);
 struct Crowd {
     sessions: Box<dyn Sessions>,
     states: BTreeMap<u8, String>,
+    /// The sessions whose requests are over, which are given back.
+    over: BTreeSet<SessionId>,
     ttl: Duration,
 }
 
@@ -34,7 +36,7 @@ impl Crowd {
     fn new(lab: &Lab, connect_timeout: Duration) -> Self {
         let store = rlock::stores::open(Some(&lab.url()), lab.namespace(), &Secrets::default(), connect_timeout);
         let sessions = store.and_then(|store| store.sessions()).expect("the URL is valid");
-        Self { sessions, states: BTreeMap::new(), ttl: Duration::from_secs(60) }
+        Self { sessions, states: BTreeMap::new(), over: BTreeSet::new(), ttl: Duration::from_secs(60) }
     }
 
     fn acquire(&mut self, number: u8, resource: &str) {
@@ -69,6 +71,15 @@ impl Crowd {
         self.sessions.advance();
         assert!(began.elapsed() < AT_ONCE, "advance takes {:?}", began.elapsed());
         while let Some((id, event)) = self.sessions.next_report() {
+            if self.over.remove(&id) {
+                continue;
+            }
+            if let Report::Standing(standing) = &event
+                && standing.as_ref().map_or(true, Standing::is_over)
+            {
+                self.sessions.release(id);
+                self.over.insert(id);
+            }
             let state = match event {
                 Report::Standing(Ok(Standing::Granted(_))) => "granted".to_owned(),
                 Report::Standing(Ok(standing)) => format!("{standing:?}").to_lowercase(),

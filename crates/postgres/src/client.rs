@@ -27,7 +27,7 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn new(target: Arc<Target>, namespace: Arc<str>, limit: Duration) -> Self {
-        Self::over(Exchange::new(target, namespace, limit, Boottime::default()), limit)
+        Self::over(Exchange::new(target, namespace, limit), limit)
     }
 
     /// A client over a connection to be made.

@@ -47,11 +47,11 @@ pub(super) enum Happened<T> {
 }
 
 impl Exchange {
-    /// An exchange over a connection that is opened from `from` on. Finding a server may take
-    /// `limit`.
-    pub(super) fn new(target: Arc<Target>, namespace: Arc<str>, limit: Duration, from: Boottime) -> Self {
+    /// An exchange without a connection yet. Finding a server may take `limit`.
+    pub(super) fn new(target: Arc<Target>, namespace: Arc<str>, limit: Duration) -> Self {
         let connection = Connection::new(Arc::clone(&target), limit);
-        Self { connection, target, namespace, state: State::Closed(from), failures: 0, outage: None }
+        let state = State::Closed(Boottime::default());
+        Self { connection, target, namespace, state, failures: 0, outage: None }
     }
 
     /// An exchange with the same servers over a connection of its own.
@@ -166,6 +166,13 @@ impl Exchange {
         self.state = State::Closed(if has_asked_all { now + pause } else { now });
     }
 
+    /// Opens no connection before `at`, if there is none.
+    pub(super) fn open_from(&mut self, at: Boottime) {
+        if let State::Closed(opens_at) = &mut self.state {
+            *opens_at = at.max(*opens_at);
+        }
+    }
+
     /// Lets the next connection be opened at once.
     pub(super) fn hurry(&mut self) {
         if let State::Closed(at) = &mut self.state {
@@ -199,55 +206,40 @@ pub(super) struct Question<T> {
     retry: Retry,
     /// When to give up.
     until: Boottime,
-    /// When a connection that was open before is given up, since a firewall may have forgotten it.
-    old_until: Option<Boottime>,
-    in_doubt: bool,
 }
 
 impl<T> Question<T> {
     /// Asks once there is a connection.
     pub(super) fn new(task: Task<T>, retry: Retry, until: Boottime) -> Self {
-        Self { task: Some(task), step: None, retry, until, old_until: None, in_doubt: false }
+        Self { task: Some(task), step: None, retry, until }
     }
 
-    /// Replaces a connection that is already open by a fresh one at `until`.
-    pub(super) fn distrusting_old_connection(self, until: Boottime) -> Self {
-        Self { old_until: Some(until), ..self }
-    }
-
-    /// Whether the server may have carried out the operation unseen, before the one that it
-    /// answered.
-    pub(super) fn is_in_doubt(&self) -> bool {
-        self.in_doubt
-    }
-
-    /// When to call [`drive`](Self::drive) even if nothing arrives.
-    pub(super) fn timeout(&self, exchange: &Exchange) -> Boottime {
-        [exchange.opens_at(), self.old_until, Some(self.until)].into_iter().flatten().min().unwrap_or(self.until)
-    }
-
-    /// Does what is possible without waiting. Gives the result once.
-    pub(super) fn drive(&mut self, exchange: &mut Exchange, now: Boottime) -> Option<Result<T, Failure>> {
+    /// Waits for the result.
+    ///
+    /// # Errors
+    /// The server can't be used.
+    pub(super) fn run(&mut self, exchange: &mut Exchange) -> Result<T, Failure> {
         loop {
-            let failure = match self.advance(exchange, now) {
-                Ok(None) => return None,
-                Ok(Some(result)) => return Some(Ok(result)),
-                Err(failure) => failure,
-            };
-            if let Some(step) = self.step.take() {
-                self.in_doubt |= step.may_be_committed();
-                self.task = Some(step.into_task());
+            let now = Boottime::now();
+            match self.advance(exchange, now) {
+                Ok(Some(result)) => return Ok(result),
+                Ok(None) => {
+                    let until = exchange.opens_at().into_iter().chain([self.until]).min();
+                    exchange.connection.wait(until);
+                }
+                Err(failure) => {
+                    self.task = self.step.take().map(Step::into_task).or(self.task.take());
+                    if self.until <= now || !self.retry.covers(exchange.class(&failure)) {
+                        return Err(exchange.give_up(failure));
+                    }
+                    exchange.reconnect(failure, now, RETRY_AFTER);
+                }
             }
-            if self.until <= now || !self.retry.covers(exchange.class(&failure)) {
-                return Some(Err(exchange.give_up(failure)));
-            }
-            exchange.reconnect(failure, now, RETRY_AFTER);
         }
     }
 
     fn advance(&mut self, exchange: &mut Exchange, now: Boottime) -> Result<Option<T>, Failure> {
-        if self.until <= now || self.old_until.is_some_and(|until| until <= now) {
-            self.old_until = None;
+        if self.until <= now {
             return Err(exchange.connection.timeout_failure());
         }
         exchange.open(now)?;
@@ -260,22 +252,8 @@ impl<T> Question<T> {
             match exchange.advance(&mut self.step)? {
                 None => return Ok(None),
                 Some(Happened::Done(result, _)) => return Ok(Some(result)),
-                Some(Happened::Connected) => self.old_until = None,
-                Some(Happened::Notice(_)) => {}
+                Some(Happened::Connected | Happened::Notice(_)) => {}
             }
-        }
-    }
-
-    /// Waits for the result.
-    ///
-    /// # Errors
-    /// The server can't be used.
-    pub(super) fn run(&mut self, exchange: &mut Exchange) -> Result<T, Failure> {
-        loop {
-            if let Some(result) = self.drive(exchange, Boottime::now()) {
-                return result;
-            }
-            exchange.connection.wait(Some(self.timeout(exchange)));
         }
     }
 }

@@ -7,8 +7,8 @@
 //!   server. `wire`: messages.
 //! - `rows`: the rows of a transaction in memory; `work`: runs operations on them; `step`: the
 //!   transaction around an operation, without a clock and a socket.
-//! - `exchange`: runs steps over connections. `requester`: what a session says. `hold` drives one
-//!   in the poll loop of `exec`, `sessions` many in that of `rlock serve`, and `client` blocks.
+//! - `exchange`: runs steps over connections. `requester`: what a session says. `sessions` drives
+//!   the request of `exec`, or the many of `rlock serve`, in a poll loop, and `client` blocks.
 //!   `examine`: facts for `rlock doctor`.
 
 // The printing macros panic if standard error is closed.
@@ -20,7 +20,6 @@ mod connection;
 mod examine;
 mod exchange;
 mod failure;
-mod hold;
 mod link;
 mod passfile;
 mod requester;
@@ -35,7 +34,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::Client;
-use hold::PostgresHold;
 use sessions::PostgresSessions;
 pub use target::{SCHEME, Target};
 use work::{ranges, ranges_of_listing, ranges_of_past};
@@ -52,6 +50,7 @@ use rlock_store::facts::Facts;
 use rlock_store::handle::{AcquireOptions, Handle, Released};
 use rlock_store::operations::{Breaking, Changed, Inspection, Store};
 use rlock_store::sessions::Sessions;
+use rlock_store::single::Single;
 
 /// A server, or several of which one takes writes.
 pub struct Postgres {
@@ -91,7 +90,8 @@ impl Store for Postgres {
     }
 
     fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Handle>, Error> {
-        Ok(Box::new(PostgresHold::new(self.target, self.namespace, request, options, self.connect_timeout)?))
+        let sessions = PostgresSessions::new(self.target, self.namespace, self.connect_timeout);
+        Ok(Box::new(Single::new(sessions, request, options)?))
     }
 
     fn sessions(self: Box<Self>) -> Result<Box<dyn Sessions>, Error> {

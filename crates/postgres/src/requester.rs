@@ -64,6 +64,11 @@ impl Requester {
         keeps
     }
 
+    /// Begins to leave the queue, and gives up at `until`. Nothing else is to be said before.
+    pub(super) fn give_up(&mut self, until: Boottime) {
+        self.commands = self.client.give_up(until).into();
+    }
+
     /// Queues what the client wants to say.
     pub(super) fn say(&mut self, commands: Vec<Command>) {
         self.commands.extend(commands);
@@ -83,7 +88,7 @@ impl Requester {
             }
             let request = self.request.clone();
             let run = move |work: &mut Work| work.command(command, &request);
-            return Some((command, self.task(false, Box::new(run))));
+            return Some((command, self.task(command == Command::GiveUp, Box::new(run))));
         }
         None
     }
@@ -115,14 +120,6 @@ impl Requester {
             let reply = work.apply(Op::Release { session: request.session, end })?;
             work.answer(reply, &request)
         };
-        Task { channel: Channel::Ends, ..self.task(true, Box::new(run)) }
-    }
-
-    /// The transaction that gives up the place in the queue. It replies that the request is over,
-    /// or something else if it was granted in the meantime.
-    pub(super) fn give_up(&self) -> Task<LeaseReply> {
-        let request = self.request.clone();
-        let run = move |work: &mut Work| Ok(work.give_up(&request)?.map_or(LeaseReply::Other, LeaseReply::Over));
         Task { channel: Channel::Ends, ..self.task(true, Box::new(run)) }
     }
 

@@ -1,30 +1,49 @@
-//! Drives the requests of many sessions in the poll loop of `rlock serve`, over one connection:
-//! their transactions follow each other.
+//! Drives the requests of a process in its poll loop, over one connection: their transactions follow
+//! each other.
+//!
+//! A process with one session closes the connection where it can, so that a thousand long commands
+//! are no thousand backends.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::os::fd::BorrowedFd;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::PollFlags;
 
+use super::client::Client;
 use super::exchange::{Exchange, Happened};
 use super::failure::{ErrorKind, Failure};
-use super::hold::LOOK_AFTER;
 use super::requester::Requester;
 use super::step::{Step, channel};
 use super::target::Target;
+use rlock_model::deadlock::Reading;
+use rlock_model::past::{End, Remembered};
 use rlock_model::request::{Request, SessionId};
-use rlock_store::handle::{Released, Standing};
-use rlock_store::lease_client::{Command, LeaseReply, Retry, State, ToRelease, take_back};
-use rlock_store::network::{NetworkError, Stage};
+use rlock_model::resource::Resource;
+use rlock_store::error::Error;
+use rlock_store::handle::{AcquireOptions, Obstruction, Released, Replicas, Standing};
+use rlock_store::lease_client::{Command, LeaseReply, Retry, State, ToRelease, old_limit, take_back};
 use rlock_store::sessions::{Report, Sessions};
+use rlock_store::single::Alone;
 use rlock_sys::clock::Boottime;
+use rlock_words::Explained;
 
 /// How long a connection without sessions is trusted. A firewall may forget it after longer
 /// silence.
 const TRUSTED: Duration = Duration::from_secs(60);
+
+/// How often a waiter looks whom no notice reaches, because a pooler is between.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
+/// How many of a queue keep their connections. The others look now and then, so that a long queue
+/// leaves the server room for the release.
+const KEPT_MAX: u32 = 20;
+/// How long a holder keeps its connection. It then opens one for each renewal.
+const KEEPS_FOR: Duration = Duration::from_secs(5);
+/// How long a transaction under way may take before this process does something else for a while.
+const SETTLE_LIMIT: Duration = Duration::from_secs(1);
 
 /// The sessions of a process.
 pub(super) struct PostgresSessions {
@@ -54,11 +73,30 @@ struct Member {
     session: Requester,
     /// What was reported last.
     reported: Standing,
+    /// Whether it was reported that the request is over.
+    is_over: bool,
+    /// Until when a holder keeps the connection if no other session uses it.
+    keeps_until: Option<Boottime>,
     releasing: Option<Releasing>,
+}
+
+impl Member {
+    /// Whether nothing is left to say before the release.
+    fn is_done(&self) -> bool {
+        self.is_over && self.releasing.is_none()
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.releasing.is_none() && matches!(self.session.client.state(), State::Waiting { .. })
+    }
 }
 
 struct Releasing {
     to_release: ToRelease,
+    /// How the command ended that ran under the grant.
+    end: Option<End>,
+    /// Whether the connection is a fresh one.
+    is_fresh: bool,
     /// When to give up.
     until: Boottime,
     /// Whether the server may have carried out a release unseen.
@@ -71,7 +109,7 @@ impl PostgresSessions {
     /// No sessions yet, and no connection.
     pub(super) fn new(target: Arc<Target>, namespace: Arc<str>, connect_timeout: Duration) -> Self {
         Self {
-            exchange: Exchange::new(target, namespace, connect_timeout, Boottime::default()),
+            exchange: Exchange::new(target, namespace, connect_timeout),
             members: BTreeMap::new(),
             turns: VecDeque::new(),
             speaks: None,
@@ -88,7 +126,7 @@ impl PostgresSessions {
         if self.limit().is_some_and(|limit| limit <= now) {
             return Err(self.exchange.connection.timeout_failure());
         }
-        if !self.members.is_empty() {
+        if self.needs_server() {
             self.exchange.open(now)?;
         }
         if self.exchange.is_ready() && self.step.is_none() {
@@ -97,7 +135,12 @@ impl PostgresSessions {
         match self.exchange.advance(&mut self.step)? {
             None => return Ok(false),
             Some(Happened::Connected) => {
-                self.members.values_mut().for_each(|member| member.session.on_connect());
+                for member in self.members.values_mut() {
+                    member.session.on_connect();
+                    if let Some(releasing) = &mut member.releasing {
+                        releasing.is_fresh = true;
+                    }
+                }
                 self.turns = self.members.keys().copied().collect();
             }
             Some(Happened::Notice(name)) => {
@@ -112,10 +155,28 @@ impl PostgresSessions {
                 let Some(Speech { id, command, sent }) = self.speaks.take() else { return Ok(true) };
                 self.heard = now;
                 self.look_at = backend.is_none().then(|| self.look_at.unwrap_or(now + LOOK_AFTER));
+                let position = if let LeaseReply::Waiting { position, .. } = reply { position } else { 0 };
                 self.on_reply(id, command, reply, sent, now);
+                if backend.is_some() {
+                    self.rest_if_far(id, position, now);
+                }
             }
         }
         Ok(true)
+    }
+
+    /// Closes the connection for a while if its only session is a waiter far behind.
+    fn rest_if_far(&mut self, id: SessionId, position: u32, now: Boottime) {
+        let is_alone = self.members.len() == 1;
+        let Some(Member { session, releasing: None, .. }) = self.members.get_mut(&id) else { return };
+        if !session.keeps_connection(!is_alone || position <= KEPT_MAX) {
+            self.exchange.rest_until(now + rest(position, session.client.ttl()));
+        }
+    }
+
+    /// Whether a session has anything left to say.
+    fn needs_server(&self) -> bool {
+        self.members.values().any(|member| !member.is_done())
     }
 
     /// Begins the next transaction, if a member has something to say.
@@ -125,11 +186,10 @@ impl PostgresSessions {
             self.look_at = Some(now + LOOK_AFTER);
         }
         for (id, member) in &mut self.members {
-            if member.releasing.is_some() || member.session.has_more() {
+            if member.is_over || member.releasing.is_some() || member.session.has_more() {
                 continue;
             }
-            let is_waiting = matches!(member.session.client.state(), State::Waiting { .. });
-            let commands = match looks && is_waiting {
+            let commands = match looks && member.is_waiting() {
                 true => member.session.client.on_message(),
                 false => member.session.client.tick(now),
             };
@@ -141,7 +201,7 @@ impl PostgresSessions {
         while let Some(id) = self.turns.pop_front() {
             let Some(member) = self.members.get_mut(&id) else { continue };
             let (command, task) = match &member.releasing {
-                Some(releasing) => (None, member.session.release(releasing.to_release.end())),
+                Some(releasing) => (None, member.session.release(releasing.end)),
                 None => match member.session.next() {
                     Some((command, task)) => (Some(command), task),
                     None => continue,
@@ -151,6 +211,18 @@ impl PostgresSessions {
             self.speaks = Some(Speech { id, command, sent: now });
             return;
         }
+        if let Some((rests_at, due)) = self.rests()
+            && rests_at <= now
+        {
+            self.exchange.rest_until(due);
+        }
+    }
+
+    /// When the connection of an only holder is closed, and when it is opened again.
+    fn rests(&self) -> Option<(Boottime, Boottime)> {
+        let (_, member) = self.members.first_key_value().filter(|_| self.members.len() == 1)?;
+        let is_held = member.releasing.is_none() && member.session.client.held().is_some();
+        Some((member.keeps_until.filter(|_| is_held)?, member.session.client.due()?))
     }
 
     fn on_reply(&mut self, id: SessionId, command: Option<Command>, reply: LeaseReply, sent: Boottime, now: Boottime) {
@@ -166,6 +238,9 @@ impl PostgresSessions {
             (Some(command), None) => match member.session.client.on_reply(command, reply, sent, now) {
                 Some(commands) => {
                     member.session.say(commands);
+                    if member.session.client.held().is_some() {
+                        member.keeps_until.get_or_insert(now + KEEPS_FOR);
+                    }
                     self.turns.push_back(id);
                 }
                 None => {
@@ -186,8 +261,14 @@ impl PostgresSessions {
         let (class, failures) = (self.exchange.class(&failure), self.exchange.failures().saturating_add(1));
         let earlier = self.exchange.outage().cloned();
         let mut pause = Duration::MAX;
-        for (id, member) in &mut self.members {
+        let has_no_room = *failure.kind() == ErrorKind::TooManyClients;
+        for (id, member) in self.members.iter_mut().filter(|(_, member)| !member.is_done()) {
             let is_sent = spoke == Some(*id);
+            let own_pause = member.session.retry_after(failures);
+            if has_no_room && member.session.request.wait {
+                // The wait of the request decides when to give up.
+                member.session.client.keep_asking(now + own_pause + self.connect_timeout);
+            }
             let (retry, until) = match &mut member.releasing {
                 Some(releasing) => {
                     releasing.in_doubt |= is_sent;
@@ -198,7 +279,7 @@ impl PostgresSessions {
                     member.session.client.persistence()
                 }
             };
-            pause = pause.min(member.session.retry_after(failures));
+            pause = pause.min(own_pause);
             if !retry.covers(class) || until.is_some_and(|until| until <= now) {
                 let failure = failure.clone().prefer(earlier.clone());
                 match &mut member.releasing {
@@ -207,14 +288,13 @@ impl PostgresSessions {
                 }
             }
         }
-        self.exchange.reconnect(failure, now, if self.members.is_empty() { Duration::ZERO } else { pause });
+        self.exchange.reconnect(failure, now, if pause == Duration::MAX { Duration::ZERO } else { pause });
         self.end_overdue(now);
     }
 
     /// Gives up what has had its time while there was no connection.
     fn end_overdue(&mut self, now: Boottime) {
-        let timed_out = self.exchange.failure(ErrorKind::Network(NetworkError::TimedOut(Stage::Connecting)));
-        let failure = timed_out.prefer(self.exchange.outage().cloned());
+        let failure = self.exchange.connection.timeout_failure().prefer(self.exchange.outage().cloned());
         let speaks = self.speaks.as_ref().map(|speech| speech.id);
         self.members.retain(|id, member| match &mut member.releasing {
             Some(releasing) if releasing.until <= now => {
@@ -222,6 +302,7 @@ impl PostgresSessions {
                 false
             }
             Some(_) => true,
+            None if member.is_over => true,
             None => {
                 member.session.client.expire(now);
                 if member.session.client.persistence().1.is_some_and(|until| until <= now) {
@@ -232,11 +313,15 @@ impl PostgresSessions {
         });
     }
 
-    /// Reports what has changed, and begins to release what is over.
-    fn report(&mut self, now: Boottime) {
-        let mut over = BTreeSet::new();
-        for (id, member) in self.members.iter_mut().filter(|(_, member)| member.releasing.is_none()) {
-            match member.session.client.standing() {
+    /// Reports what has changed.
+    fn report(&mut self) {
+        for (id, member) in &mut self.members {
+            if member.releasing.is_some() || member.is_over {
+                continue;
+            }
+            let standing = member.session.client.standing();
+            member.is_over = member.session.client.is_over();
+            match standing {
                 Ok(standing) if standing == member.reported || standing == Standing::Asking => {}
                 Ok(standing) => {
                     member.reported = standing.clone();
@@ -244,40 +329,69 @@ impl PostgresSessions {
                 }
                 Err(error) => self.reports.push_back((*id, Report::Standing(Err(error)))),
             }
-            if member.session.client.is_over() {
-                over.insert(*id);
-            }
         }
-        over.into_iter().for_each(|id| self.part(id, false, now));
     }
 
     /// Begins to release what the server may keep for a member.
-    fn part(&mut self, id: SessionId, is_awaited: bool, now: Boottime) {
+    fn part(&mut self, id: SessionId, end: Option<End>, released: Released, now: Boottime) {
+        let is_alone = self.members.len() == 1;
         let Some(member) = self.members.get_mut(&id) else { return };
-        let is_sent = self.speaks.as_ref().is_some_and(|speech| speech.id == id);
+        let is_speaking = self.speaks.as_ref().is_some_and(|speech| speech.id == id);
+        // A transaction that only this session waits for is never committed without it.
+        let is_sent = is_speaking && (!is_alone || self.step.as_ref().is_some_and(Step::may_be_committed));
         if !member.session.client.may_be_kept(is_sent) {
-            self.members.remove(&id);
-            if is_awaited {
-                self.reports.push_back((id, Report::Released(Ok(Released::Done))));
+            if is_speaking {
+                (self.step, self.speaks) = (None, None);
+                self.exchange.close();
             }
-            return;
+            self.members.remove(&id);
+            return self.reports.push_back((id, Report::Released(Ok(released))));
         }
         let to_release = ToRelease::new(member.session.client.held().cloned(), now);
         let until = to_release.until(self.exchange.is_closed(), self.connect_timeout);
-        member.releasing = Some(Releasing { to_release, until, in_doubt: false, is_awaited });
+        let is_awaited = released == Released::Done;
+        member.releasing = Some(Releasing { to_release, end, is_fresh: false, until, in_doubt: false, is_awaited });
+        if !is_awaited {
+            self.reports.push_back((id, Report::Released(Ok(released))));
+        }
         self.exchange.hurry();
         self.turns.push_back(id);
     }
 
+    /// Finishes the transaction under way, for which others may be waiting, before this process does
+    /// something else for a while.
+    fn settle(&mut self) {
+        let until = Boottime::now() + SETTLE_LIMIT;
+        while self.step.is_some() && Boottime::now() < until {
+            self.exchange.connection.wait(Some(until));
+            self.advance();
+        }
+    }
+
+    fn client(&mut self, limit: Duration) -> Client {
+        self.settle();
+        Client::over(self.exchange.another(), limit)
+    }
+
     /// When the server has been silent for too long.
     fn limit(&self) -> Option<Boottime> {
-        let spoken = self.speaks.as_ref().map(|speech| {
-            let member = self.members.get(&speech.id);
-            let timeout = |member: &Member| member.session.client.reply_timeout(self.connect_timeout);
-            speech.sent + member.map_or(self.connect_timeout, timeout)
-        });
-        spoken.or_else(|| Some(self.exchange.opening_since()? + self.connect_timeout))
+        let timeout = |member: &Member| match &member.releasing {
+            // A firewall may have forgotten the connection.
+            Some(releasing) if !releasing.is_fresh => old_limit(self.connect_timeout),
+            Some(_) => self.connect_timeout,
+            None => member.session.client.reply_timeout(self.connect_timeout),
+        };
+        if let Some(speech) = &self.speaks {
+            return Some(speech.sent + self.members.get(&speech.id).map_or(self.connect_timeout, timeout));
+        }
+        Some(self.exchange.opening_since()? + self.members.values().map(timeout).min()?)
     }
+}
+
+/// How long a waiter at this position has no connection: until it may be among the first, if those
+/// are served as fast as the others look.
+fn rest(position: u32, ttl: Duration) -> Duration {
+    (LOOK_AFTER * position / KEPT_MAX).min(ttl / 6).max(LOOK_AFTER)
 }
 
 impl Releasing {
@@ -293,28 +407,11 @@ impl Releasing {
 
 impl Sessions for PostgresSessions {
     fn acquire(&mut self, request: Request) {
-        let id = request.session;
-        if self.members.is_empty() && self.exchange.is_ready() && self.heard + TRUSTED < Boottime::now() {
-            self.exchange.close();
-        }
-        match Requester::new(request, Boottime::now() + self.connect_timeout) {
-            Ok(mut session) => {
-                if self.exchange.is_ready() {
-                    session.on_connect();
-                }
-                self.members.insert(id, Member { session, reported: Standing::Asking, releasing: None });
-                self.turns.push_back(id);
-            }
-            Err(error) => self.reports.push_back((id, Report::Standing(Err(error)))),
-        }
+        self.ask(request, AcquireOptions::default());
     }
 
     fn release(&mut self, session: SessionId) {
-        let released = take_back(&mut self.reports, session);
-        match self.members.get(&session) {
-            Some(member) if member.releasing.is_none() => self.part(session, true, Boottime::now()),
-            _ => self.reports.push_back((session, Report::Released(Ok(released)))),
-        }
+        self.release_after(session, Some(End::KEPT));
     }
 
     fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
@@ -322,18 +419,21 @@ impl Sessions for PostgresSessions {
     }
 
     fn timeout(&self) -> Option<Boottime> {
-        if self.members.is_empty() {
+        if !self.needs_server() {
             return None;
         }
         let is_idle = self.exchange.is_ready() && self.step.is_none();
         let speaks = (is_idle && !self.turns.is_empty()).then(Boottime::default);
         let due = self.members.values().filter_map(|member| match &member.releasing {
             Some(releasing) => Some(releasing.until),
+            None if member.is_over => None,
             None if is_idle => member.session.client.due(),
             None => member.session.client.persistence().1,
         });
-        let looks = self.look_at.filter(|_| is_idle);
-        due.chain(speaks).chain(looks).chain(self.exchange.opens_at()).chain(self.limit()).min()
+        let looks = self.look_at.filter(|_| self.members.values().any(Member::is_waiting));
+        let rests = self.rests().map(|(at, _)| at);
+        let idle = [looks, rests].into_iter().flatten().filter(|_| is_idle);
+        due.chain(speaks).chain(idle).chain(self.exchange.opens_at()).chain(self.limit()).min()
     }
 
     fn advance(&mut self) {
@@ -347,7 +447,7 @@ impl Sessions for PostgresSessions {
                     true
                 }
             };
-            self.report(now);
+            self.report();
             if !more {
                 return;
             }
@@ -356,5 +456,81 @@ impl Sessions for PostgresSessions {
 
     fn next_report(&mut self) -> Option<(SessionId, Report)> {
         self.reports.pop_front()
+    }
+}
+
+impl Alone for PostgresSessions {
+    fn ask(&mut self, request: Request, options: AcquireOptions) {
+        let (id, now) = (request.session, Boottime::now());
+        if options.replicas != Replicas::default() {
+            let what = "a store in PostgreSQL does not count copies";
+            let words = Explained::new(what, "leave --replicas out, and set synchronous_standby_names");
+            return self.reports.push_back((id, Report::Standing(Err(Error::Refused(words)))));
+        }
+        if self.members.is_empty() {
+            if self.exchange.is_ready() && self.heard + TRUSTED < now {
+                self.exchange.close();
+            }
+            self.exchange.open_from(options.from);
+        } else if self.exchange.failures() == 0 {
+            // The connection may rest.
+            self.exchange.hurry();
+        }
+        // The rest is for taking the request back if the server does not answer.
+        match Requester::new(request, options.from.max(now) + self.connect_timeout / 10 * 9) {
+            Ok(mut session) => {
+                if self.exchange.is_ready() {
+                    session.on_connect();
+                }
+                let (reported, keeps_until) = (Standing::Asking, None);
+                let member = Member { session, reported, is_over: false, keeps_until, releasing: None };
+                self.members.insert(id, member);
+                self.turns.push_back(id);
+            }
+            Err(error) => self.reports.push_back((id, Report::Standing(Err(error)))),
+        }
+    }
+
+    fn release_after(&mut self, session: SessionId, end: Option<End>) {
+        let released = take_back(&mut self.reports, session);
+        match self.members.get(&session) {
+            Some(member) if member.releasing.is_none() => self.part(session, end, released, Boottime::now()),
+            _ => self.reports.push_back((session, Report::Released(Ok(released)))),
+        }
+    }
+
+    fn give_up(&mut self, session: SessionId) {
+        self.settle();
+        let until = Boottime::now() + self.connect_timeout;
+        if let Some(member) = self.members.get_mut(&session) {
+            member.session.give_up(until);
+            self.exchange.hurry();
+            self.turns.push_back(session);
+        }
+    }
+
+    fn close(&mut self) {
+        self.exchange.close();
+        self.members.clear();
+    }
+
+    fn inspect(&mut self, resources: &[Resource], limit: Duration) -> Result<Vec<Obstruction>, Error> {
+        Ok(self.client(limit).inspect(resources)?.resources.into_iter().map(Obstruction::from).collect())
+    }
+
+    fn read(&mut self, resources: &[Resource], limit: Duration) -> Result<Option<Reading>, Error> {
+        Ok(Some(self.client(limit).read(resources)?))
+    }
+
+    fn history(&mut self, name: &Resource, entries: u32, limit: Duration) -> Result<Vec<Remembered>, Error> {
+        Ok(self.client(limit).history(slice::from_ref(name), entries)?)
+    }
+
+    fn trouble(&self, _session: SessionId) -> Option<String> {
+        self.exchange.outage().map(|failure| Error::from(failure.clone()).to_string())
+    }
+
+    fn server(&self) -> Option<String> {
+        Some(self.exchange.connection.shown())
     }
 }

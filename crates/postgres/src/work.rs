@@ -160,6 +160,17 @@ impl Work {
                 }
             }
             Command::Subscribe | Command::Renew => self.ask(id, Op::Renew(id))?,
+            Command::AskOnce => {
+                let request = Request { wait: false, ..request.clone() };
+                self.ask(id, Op::Acquire { request, place: None })?
+            }
+            Command::GiveUp => match self.apply(Op::GiveUp(id))? {
+                // The caller lists who is in the way.
+                Reply::Busy { streak, .. } => {
+                    return Ok(LeaseReply::Over(Standing::Busy { obstructions: Vec::new(), streak }));
+                }
+                reply => reply,
+            },
         };
         self.answer(reply, request)
     }
@@ -224,24 +235,6 @@ impl Work {
             Reply::Listing(listings) => Ok(listings),
             _ => Ok(Vec::new()),
         }
-    }
-
-    /// Gives up the place of a waiter, which counts the request as busy. `None` if it was granted
-    /// in the meantime.
-    pub(super) fn give_up(&mut self, request: &Request) -> Result<Option<Standing>, Stop> {
-        self.drop_due()?;
-        let mut reply = self.apply(Op::GiveUp(request.session))?;
-        if reply == Reply::Unknown {
-            // A waiter whose job is done has left the queue already.
-            reply = self.apply(Op::Acquire { request: Request { wait: false, ..request.clone() }, place: None })?;
-        }
-        Ok(match self.answer(reply, request)? {
-            LeaseReply::Over(Standing::Busy { streak, .. }) => {
-                Some(Standing::Busy { obstructions: Vec::new(), streak })
-            }
-            LeaseReply::Over(standing) => Some(standing),
-            _ => None,
-        })
     }
 
     /// The sessions with a claim on a resource, with their records.

@@ -11,10 +11,9 @@
 //! reasons why a server can't be used. `keys`, `scripts` and `codec` translate between the lock
 //! model and the server.
 //!
-//! The two parts are put together four times. `hold` runs a conversation in the poll loop of
-//! `exec`. `sessions` runs many in the poll loop of `rlock serve`, in one conversation or, in a
-//! Cluster, in one for each. `client` blocks until a question is answered, and `survey` uses
-//! `client` to ask about a whole server.
+//! The two parts are put together three times. `sessions` runs the request of `exec`, or the many
+//! of `rlock serve`, in a poll loop. `client` blocks until a question is answered, and `survey`
+//! uses `client` to ask about a whole server.
 //!
 //! `findings` puts the listings of many replies together, and `reading` reads what the search for a
 //! deadlock needs. `rights` finds the right that a user lacks, and `examine` gathers the facts for
@@ -29,7 +28,6 @@ pub mod conversation;
 mod examine;
 pub mod failure;
 pub mod findings;
-mod hold;
 pub mod interface;
 pub mod keys;
 mod nodes;
@@ -50,9 +48,8 @@ use codec::{Call, ScriptReply, Setting, Wake};
 use examine::gather;
 use failure::{ErrorKind, Failure};
 use findings::Findings;
-use hold::RedisHold;
 use keys::Keyspace;
-use sessions::{ClusterSessions, RedisSessions};
+use sessions::RedisSessions;
 use survey::{survey, survey_past, unusable_resource};
 use target::Kind;
 pub use target::{SCHEMES, Target};
@@ -68,6 +65,7 @@ use rlock_store::facts::Facts;
 use rlock_store::handle::{AcquireOptions, Handle, Released};
 use rlock_store::operations::{Breaking, Changed, Inspection, Store, Unusable};
 use rlock_store::sessions::Sessions;
+use rlock_store::single::Single;
 
 /// After how many claims a call ends that reads expired sessions for a dry run of `cleanup`, so
 /// that the server soon serves other clients.
@@ -219,14 +217,12 @@ impl Store for Redis {
 
     fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Handle>, Error> {
         let setting = self.setting();
-        Ok(Box::new(RedisHold::new(self.target, setting, request, options, self.connect_timeout)?))
+        let sessions = RedisSessions::new(self.target, setting, self.connect_timeout);
+        Ok(Box::new(Single::new(sessions, request, options)?))
     }
 
     fn sessions(self: Box<Self>) -> Result<Box<dyn Sessions>, Error> {
         let setting = self.setting();
-        if self.is_cluster() {
-            return Ok(Box::new(ClusterSessions::new(self.target, setting, self.connect_timeout)));
-        }
         Ok(Box::new(RedisSessions::new(self.target, setting, self.connect_timeout)))
     }
 

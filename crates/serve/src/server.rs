@@ -333,6 +333,10 @@ impl Server {
                 Report::Standing(Ok(standing)) => standing.is_over(),
                 Report::Standing(Err(_)) | Report::Released(_) => true,
             };
+            if is_over && matches!(report, Report::Standing(_)) {
+                // The client has nothing left, and the store may.
+                self.sessions.release(session);
+            }
             let owner = if is_over { self.owners.remove(&session) } else { self.owners.get(&session).copied() };
             if let Some(id) = owner {
                 self.feed(id, Event::Report(session, report));

@@ -1,5 +1,5 @@
 //! The supervision of one command: the real machine and the real conversation, driven as by
-//! `rlock_supervise::run` and the module `hold` of rlock-redis.
+//! `rlock_supervise::run` and `rlock_store::single`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,12 +15,14 @@ use super::route::{self, CONNECT_TIMEOUT, Route};
 use super::task::Site;
 use rlock_model::deadlock::{Detector, Reading};
 use rlock_model::records::Session;
-use rlock_model::request::{Request, SessionId};
+use rlock_model::request::{self, Request, SessionId};
 use rlock_model::resource::Resource;
 use rlock_redis::codec::{Call, ScriptReply};
-use rlock_redis::conversation::{HoldConversation, Question, QuestionReply, Retry};
+use rlock_redis::conversation::{Question, QuestionReply, Retry, SessionsConversation};
 use rlock_redis::interface::{Conversation as _, Transport as _};
-use rlock_store::{Error, Grant, Released, Replicas, Standing};
+use rlock_store::sessions::Report;
+use rlock_store::single::look_limit;
+use rlock_store::{AcquireOptions, Error, Grant, Released, Replicas, Standing};
 use rlock_supervise::event::{Action, Event, Sender, Signal};
 use rlock_supervise::machine::{Machine, Skip};
 use rlock_supervise::report::RunReport;
@@ -56,7 +58,10 @@ enum Step {
 pub(super) struct Supervision<'s> {
     site: &'s Site,
     plan: Plan,
-    conversation: HoldConversation,
+    conversation: SessionsConversation,
+    /// How the request stands, as the conversation has reported it.
+    standing: Result<Standing, Error>,
+    released: Option<Result<Released, Error>>,
     route: Route<'s>,
     machine: Machine,
     /// What looks for a deadlock, if the request is nested.
@@ -83,12 +88,13 @@ impl<'s> Supervision<'s> {
         let exchange = route::exchange(&site.world().location.target);
         let request = plan.request.clone();
         let replicas = Replicas { count: plan.replicas, on_disk: false };
-        let conversation = HoldConversation::new(exchange, request, replicas, CONNECT_TIMEOUT, now);
-        let conversation = conversation.expect("a request to a server has terms, and one slot");
+        let mut conversation = SessionsConversation::new(exchange, CONNECT_TIMEOUT);
+        conversation.acquire(request, AcquireOptions { replicas, ..AcquireOptions::default() }, now);
         site.world().enter(site.task);
         let run = site.world().begin(site.task, &plan.request);
         let machine = Machine::new(plan.settings);
-        let names = conversation.resources().iter().chain(&plan.request.job.held_above).cloned();
+        let own = request::resources(&plan.request.claims);
+        let names = own.into_iter().chain(&plan.request.job.held_above).cloned();
         let detector =
             plan.settings.deadlock_timeout.map(|_| Detector::new(plan.request.session, plan.settings.wait, names));
         let report = RunReport::new(now, Vec::new());
@@ -99,6 +105,8 @@ impl<'s> Supervision<'s> {
         Self {
             site,
             conversation,
+            standing: Ok(Standing::Asking),
+            released: None,
             route,
             machine,
             detector,
@@ -192,8 +200,18 @@ impl<'s> Supervision<'s> {
 
     async fn ask(&mut self) {
         self.route.drive(&mut Counted(&mut self.conversation, self.site), self.site.now());
-        if let Some(event) = self.tell(self.conversation.standing()) {
+        self.take_reports();
+        if let Some(event) = self.tell(self.standing.clone()) {
             self.on(event).await;
+        }
+    }
+
+    fn take_reports(&mut self) {
+        while let Some((_, report)) = self.conversation.next_report() {
+            match report {
+                Report::Standing(standing) => self.standing = standing,
+                Report::Released(released) => self.released = Some(released),
+            }
         }
     }
 
@@ -210,7 +228,7 @@ impl<'s> Supervision<'s> {
                 let now = world.now;
                 world.checkers.queue(self.run, now);
                 drop(world);
-                let has_trouble = self.conversation.exchange.outage().is_some();
+                let has_trouble = self.conversation.trouble(self.plan.request.session).is_some();
                 if has_trouble { Event::OutOfReach } else { Event::Queued }
             }
             Ok(Standing::Granted(Grant { tokens, deadline, is_revoked, .. })) => {
@@ -337,23 +355,29 @@ impl<'s> Supervision<'s> {
         self.site.world().stop_asking(self.run);
         let connection = self.route.connection;
         let began = self.site.world().now;
-        match self.conversation.release(self.report.end(), self.site.now()) {
-            None => Event::Released,
-            Some(mut release) => {
-                self.route.run(&mut Counted(&mut release.question, self.site)).await;
-                let now = self.site.now();
-                let result = release.result(now);
-                if result.is_err() {
-                    self.site.world().checkers.fail_to_release(self.run, began);
-                }
-                let is_certain = result.is_ok() && self.route.connection == connection && now < self.deadline;
-                self.site.world().checkers.runs[self.run].release_failed = !is_certain;
-                match result {
-                    Ok(Released::Lost) => Event::Lost,
-                    Ok(Released::Done | Released::Kept) | Err(_) => Event::Released,
-                }
-            }
+        self.conversation.release(self.plan.request.session, self.report.end(), self.site.now());
+        while self.released.is_none() {
+            self.go_on().await;
         }
+        let now = self.site.now();
+        let result = self.released.take().expect("the release is over");
+        if result.is_err() {
+            self.site.world().checkers.fail_to_release(self.run, began);
+        }
+        let is_certain = result.is_ok() && self.route.connection == connection && now < self.deadline;
+        self.site.world().checkers.runs[self.run].release_failed = !is_certain;
+        match result {
+            Ok(Released::Lost) => Event::Lost,
+            Ok(Released::Done | Released::Kept) | Err(_) => Event::Released,
+        }
+    }
+
+    /// Lets the conversation go on until it reports something, while nothing else happens in this
+    /// process.
+    async fn go_on(&mut self) {
+        let Self { conversation, route, site, .. } = self;
+        route.run_until(&mut Counted(conversation, site), |counted| counted.0.has_reports()).await;
+        self.take_reports();
     }
 
     /// As `give_up` of `rlock_supervise::run::request` does.
@@ -369,34 +393,17 @@ impl<'s> Supervision<'s> {
 
     /// As the handle of a server gives up a place in the queue.
     async fn leave_queue(&mut self) -> Result<Standing, Error> {
-        let Self { conversation, route, site, .. } = self;
-        let mut giving_up = conversation.give_up(site.now());
-        route.run(&mut Counted(&mut giving_up.question, site)).await;
-        let mut reply = giving_up.reply()?;
-        if reply == ScriptReply::Unknown {
-            let mut asking = conversation.ask_once_more(site.now());
-            route.run(&mut Counted(&mut asking.question, site)).await;
-            reply = asking.reply()?;
+        self.conversation.give_up(self.plan.request.session, self.site.now());
+        while let Ok(Standing::Asking | Standing::Waiting) = self.standing {
+            self.go_on().await;
         }
-        match reply {
-            ScriptReply::Over(standing) => Ok(standing),
-            // The request was granted in the meantime.
-            _ => {
-                route.run(&mut conversation.claim(site.now())).await;
-                match conversation.standing()? {
-                    Standing::Asking | Standing::Waiting => {
-                        self.release().await;
-                        Ok(Standing::Busy { obstructions: Vec::new(), streak: None })
-                    }
-                    standing => Ok(standing),
-                }
-            }
-        }
+        self.standing.clone()
     }
 
     /// Asks the store for the holders; returns whether it answers.
     async fn inspect(&mut self) -> bool {
-        self.list(Call::inspect(self.conversation.resources().to_vec(), 0)).await.is_some()
+        let resources = request::resources(&self.plan.request.claims).into_iter().cloned().collect();
+        self.list(Call::inspect(resources, 0)).await.is_some()
     }
 
     /// Looks for a deadlock as `look` of `rlock_supervise::run::request` does.
@@ -432,8 +439,9 @@ impl<'s> Supervision<'s> {
 
     /// Asks the store over a connection of its own.
     async fn list(&mut self, call: Call) -> Option<QuestionReply> {
-        let mut exchange = self.conversation.exchange.another();
-        let until = self.site.now() + self.conversation.inspect_limit();
+        let mut exchange = route::exchange(&self.site.world().location.target);
+        let ttl = self.plan.request.terms.expect("a request to a server has terms").ttl;
+        let until = self.site.now() + look_limit(ttl);
         let mut question = Question::call(&mut exchange, call, Retry::WhileUp, until);
         let mut route = Route::new(self.site);
         route.run(&mut Counted(&mut question, self.site)).await;

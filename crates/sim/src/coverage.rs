@@ -6,12 +6,11 @@
 //! `store/redis/conversation`.
 
 use std::fmt::Write as _;
-use std::ops::DerefMut;
 
 use redis::Value;
 
 use super::task::Site;
-use rlock_redis::conversation::{Exchange, HoldConversation, Question, SharedConversation};
+use rlock_redis::conversation::{Question, SessionsConversation};
 use rlock_redis::interface::{Action, Conversation, Event};
 use rlock_supervise::event::Event as Supervised;
 use rlock_supervise::machine::Machine;
@@ -90,9 +89,20 @@ const SUPERVISED: [&str; 20] = [
     "signal",
     "tick",
 ];
-const LEASE_CLIENT: [&str; 10] =
-    ["asking", "waiting", "replicating", "held", "too few", "busy", "already done", "refused", "lost", "failed"];
-const QUESTION: [&str; 4] = ["asking", "old open", "aside", "over"];
+const LEASE_CLIENT: [&str; 11] = [
+    "asking",
+    "waiting",
+    "replicating",
+    "held",
+    "too few",
+    "busy",
+    "already done",
+    "refused",
+    "lost",
+    "failed",
+    "releasing",
+];
+const QUESTION: [&str; 2] = ["asking", "over"];
 const EXCHANGE: [&str; 6] = ["closed", "locating", "quiet", "in flight", "ignoring", "delayed"];
 const ARRIVED: [&str; 24] = [
     "connecting",
@@ -194,21 +204,17 @@ pub(super) trait Observed: Conversation {
     fn count(&self, event: &'static str, coverage: &mut Coverage);
 }
 
-impl Observed for HoldConversation {
+/// An event may concern one of many requests, and then only the exchange is counted.
+impl Observed for SessionsConversation {
     fn count(&self, event: &'static str, coverage: &mut Coverage) {
-        coverage.lease_client.count(self.state_name(), event);
-        coverage.exchange.count(self.exchange.state_name(), event);
+        if let Some(state) = self.sole_state_name() {
+            coverage.lease_client.count(state, event);
+        }
+        coverage.exchange.count(self.exchange().state_name(), event);
     }
 }
 
-/// Each event concerns one of many requests, so only the exchange is counted.
-impl Observed for SharedConversation {
-    fn count(&self, event: &'static str, coverage: &mut Coverage) {
-        coverage.exchange.count(self.exchange_state_name(), event);
-    }
-}
-
-impl<E: DerefMut<Target = Exchange>> Observed for Question<E> {
+impl Observed for Question<'_> {
     fn count(&self, event: &'static str, coverage: &mut Coverage) {
         let [own, exchange] = self.state_names();
         coverage.question.count(own, event);

@@ -186,6 +186,11 @@ impl Desk {
     }
 
     pub(crate) fn report(&mut self, session: SessionId, report: Report, now: Boottime) {
+        if let Report::Standing(standing) = &report
+            && standing.as_ref().map_or(true, Standing::is_over)
+        {
+            self.deeds.push_back(Deed::Release(session));
+        }
         let is_over = match &report {
             Report::Standing(Ok(Standing::Asking | Standing::Waiting | Standing::Granted(_))) => false,
             Report::Standing(_) | Report::Released(_) => true,

@@ -85,9 +85,18 @@ impl<'s> Route<'s> {
 
     /// Drives a conversation until it is over, while nothing else happens in this process.
     pub(super) async fn run(&mut self, conversation: &mut impl Conversation) {
+        self.run_until(conversation, |conversation| conversation.is_over()).await;
+    }
+
+    /// Does the same until something is so.
+    pub(super) async fn run_until<C: Conversation>(
+        &mut self,
+        conversation: &mut C,
+        mut is_so: impl FnMut(&mut C) -> bool,
+    ) {
         loop {
             self.drive(conversation, self.site.now());
-            if conversation.is_over() {
+            if is_so(conversation) {
                 return;
             }
             if !self.has_arrived() {

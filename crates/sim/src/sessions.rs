@@ -8,10 +8,12 @@ use std::time::Duration;
 use super::coverage::Counted;
 use super::route::{self, CONNECT_TIMEOUT, Route};
 use super::task::Site;
+use rlock_model::past::End;
 use rlock_model::request::{Request, SessionId};
-use rlock_redis::conversation::{Part, SeparateConversations, SharedConversation};
+use rlock_redis::conversation::SessionsConversation;
 use rlock_redis::interface::{Conversation as _, Transport as _};
 use rlock_redis::target::{Kind, Target};
+use rlock_store::AcquireOptions;
 use rlock_store::sessions::Report;
 use rlock_sys::clock::Boottime;
 
@@ -21,96 +23,72 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(super) struct Sessions<'s> {
     site: &'s Site,
     target: Arc<Target>,
-    conversations: Conversations<'s>,
-}
-
-enum Conversations<'s> {
-    Shared {
-        conversation: Box<SharedConversation>,
-        route: Route<'s>,
-    },
-    Separate {
-        conversations: SeparateConversations<Route<'s>>,
-        /// The connection of each session, or its last one.
-        connections: BTreeMap<SessionId, Option<usize>>,
-    },
+    patience: Duration,
+    /// The conversations with their connections, in a Cluster by the session.
+    conversations: BTreeMap<Option<SessionId>, (SessionsConversation, Route<'s>)>,
 }
 
 impl<'s> Sessions<'s> {
     /// No sessions yet.
     pub(super) fn new(site: &'s Site, ttl: Duration) -> Self {
         let target = Arc::clone(&site.world().location.target);
-        let conversations = if target.kind == Kind::Cluster {
-            let conversations = SeparateConversations::new(CONNECT_TIMEOUT);
-            Conversations::Separate { conversations, connections: BTreeMap::new() }
-        } else {
-            let conversation = Box::new(SharedConversation::new(route::exchange(&target), CONNECT_TIMEOUT));
-            Conversations::Shared { conversation, route: Route::patient(site, PATIENCE.min(ttl / 6)) }
+        Self { site, target, patience: PATIENCE.min(ttl / 6), conversations: BTreeMap::new() }
+    }
+
+    fn place(&self, id: SessionId) -> Option<SessionId> {
+        (self.target.kind == Kind::Cluster).then_some(id)
+    }
+
+    fn conversation(&mut self, id: SessionId) -> &mut SessionsConversation {
+        let place = self.place(id);
+        let Self { site, target, patience, conversations } = self;
+        let begin = || {
+            let conversation = SessionsConversation::new(route::exchange(target), CONNECT_TIMEOUT);
+            (conversation, Route::patient(site, if place.is_some() { Duration::ZERO } else { *patience }))
         };
-        Self { site, target, conversations }
+        &mut conversations.entry(place).or_insert_with(begin).0
     }
 
     pub(super) fn acquire(&mut self, request: Request, now: Boottime) {
-        match &mut self.conversations {
-            Conversations::Shared { conversation, .. } => conversation.acquire(request, now),
-            Conversations::Separate { conversations, .. } => {
-                conversations.acquire(request, route::exchange(&self.target), Route::new(self.site), now);
-            }
-        }
+        self.conversation(request.session).acquire(request, AcquireOptions::default(), now);
     }
 
     pub(super) fn release(&mut self, id: SessionId, now: Boottime) {
-        match &mut self.conversations {
-            Conversations::Shared { conversation, .. } => conversation.release(id, now),
-            Conversations::Separate { conversations, .. } => conversations.release(id, now),
-        }
+        self.conversation(id).release(id, Some(End::KEPT), now);
     }
 
     pub(super) fn advance(&mut self) {
-        let site = self.site;
-        match &mut self.conversations {
-            Conversations::Shared { conversation, route } => {
-                route.drive(&mut Counted(conversation.as_mut(), site), site.now());
-            }
-            Conversations::Separate { conversations, connections } => {
-                conversations.advance(site.now(), |id, part, route| {
-                    match part {
-                        Some(Part::Request(hold)) => route.drive(&mut Counted(hold, site), site.now()),
-                        Some(Part::Release(question)) => route.drive(&mut Counted(question, site), site.now()),
-                        None => return route.close(),
-                    }
-                    connections.insert(id, route.connection);
-                });
-            }
+        for (conversation, route) in self.conversations.values_mut() {
+            route.drive(&mut Counted(conversation, self.site), self.site.now());
         }
     }
 
+    /// Hands out the next report. The connection of a session that has ended stays until the next
+    /// call.
     pub(super) fn next_report(&mut self) -> Option<(SessionId, Report)> {
-        match &mut self.conversations {
-            Conversations::Shared { conversation, .. } => conversation.next_report(),
-            Conversations::Separate { conversations, .. } => conversations.next_report(),
+        let report = self.conversations.values_mut().find_map(|(conversation, _)| conversation.next_report());
+        if report.is_none() {
+            self.conversations.retain(|place, (conversation, route)| {
+                let is_kept = place.is_none() || !conversation.is_empty();
+                if !is_kept {
+                    route.close();
+                }
+                is_kept
+            });
         }
+        report
     }
 
     /// The connection of a session, or its last one.
     pub(super) fn connection(&self, id: SessionId) -> Option<usize> {
-        match &self.conversations {
-            Conversations::Shared { route, .. } => route.connection,
-            Conversations::Separate { connections, .. } => connections.get(&id).copied().flatten(),
-        }
+        self.conversations.get(&self.place(id)).and_then(|(_, route)| route.connection)
     }
 
     pub(super) fn timeout(&self) -> Option<Boottime> {
-        match &self.conversations {
-            Conversations::Shared { conversation, .. } => conversation.timeout(),
-            Conversations::Separate { conversations, .. } => conversations.timeout(),
-        }
+        self.conversations.values().filter_map(|(conversation, _)| conversation.timeout()).min()
     }
 
     pub(super) fn has_arrived(&self) -> bool {
-        match &self.conversations {
-            Conversations::Shared { route, .. } => route.has_arrived(),
-            Conversations::Separate { conversations, .. } => conversations.routes().any(Route::has_arrived),
-        }
+        self.conversations.values().any(|(_, route)| route.has_arrived())
     }
 }

@@ -44,6 +44,10 @@ pub enum Command {
     Subscribe,
     /// Show that the session is alive, and claim a grant.
     Renew,
+    /// Leave the queue, and count the request as busy unless it is granted.
+    GiveUp,
+    /// Make the request again as one that does not wait, after it has left the queue.
+    AskOnce,
 }
 
 /// Makes a request of which no place is known.
@@ -166,6 +170,8 @@ pub struct LeaseClient<F> {
     subscribed: bool,
     /// Whether the store did not know the waiting request, so that the client has made it again.
     asked_again: bool,
+    /// Until when the client tries to leave the queue, if it has begun to.
+    leaves_until: Option<Boottime>,
 }
 
 impl<F: Clone + Into<Error>> LeaseClient<F> {
@@ -182,6 +188,7 @@ impl<F: Clone + Into<Error>> LeaseClient<F> {
             told: None,
             subscribed: false,
             asked_again: false,
+            leaves_until: None,
         }
     }
 
@@ -229,8 +236,9 @@ impl<F: Clone + Into<Error>> LeaseClient<F> {
     /// How persistently to retry after a failure, and until when.
     pub fn persistence(&self) -> (Retry, Option<Boottime>) {
         match self.state {
-            State::Asking { until, .. } => (Retry::UntilUp, Some(until)),
             State::Held { .. } => (Retry::Always, None),
+            _ if self.leaves_until.is_some() => (Retry::WhileDown, self.leaves_until),
+            State::Asking { until, .. } => (Retry::UntilUp, Some(until)),
             _ => (Retry::WhileDown, None),
         }
     }
@@ -300,6 +308,7 @@ impl<F: Clone + Into<Error>> LeaseClient<F> {
     pub fn on_connect(&mut self) -> Vec<Command> {
         self.subscribed = false;
         match self.state {
+            State::Asking { .. } | State::Waiting { .. } if self.leaves_until.is_some() => vec![Command::GiveUp],
             State::Asking { .. } => vec![FIRST],
             State::Waiting { .. } | State::Replicating { .. } | State::Held { .. } => self.subscribe_and_renew(),
             _ => vec![],
@@ -342,14 +351,16 @@ impl<F: Clone + Into<Error>> LeaseClient<F> {
         }
     }
 
-    /// Claims a grant at once. The replies to earlier commands are not read any more, so a grant
-    /// that waits for its replicas is renewed too. To ask for the copies alone would not do: a
-    /// store may count only the writes of a connection, and the current one may be new.
-    pub fn claim(&self) -> Vec<Command> {
-        match self.state {
-            State::Waiting { .. } | State::Replicating { .. } | State::Held { .. } => vec![Command::Renew],
-            _ => vec![],
+    /// Begins to leave the queue, and makes no further attempt at `until`. The replies to earlier
+    /// commands are not read any more, so a grant that waits for its replicas is claimed anew. To
+    /// ask for the copies alone would not do: a store may count only the writes of a connection,
+    /// and the current one may be new.
+    pub fn give_up(&mut self, until: Boottime) -> Vec<Command> {
+        if self.is_over() || self.held().is_some() {
+            return vec![];
         }
+        self.leaves_until = Some(until);
+        vec![Command::GiveUp]
     }
 
     /// Ends the subscription; tells whether there was one.
@@ -391,18 +402,24 @@ impl<F: Clone + Into<Error>> LeaseClient<F> {
         }
         Some(match (command, reply) {
             (Command::Subscribe, _) => return None,
+            (Command::GiveUp, LeaseReply::Over(standing)) => self.end(standing),
+            // A waiter whose job is done has left the queue already.
+            (Command::GiveUp, LeaseReply::Unknown) => vec![Command::AskOnce],
+            // The request was granted in the meantime.
+            (Command::GiveUp, _) => vec![Command::Renew],
             (_, LeaseReply::Granted { grant, .. }) if grant.tokens.len() != self.claims => return None,
             // A lease shorter than the requested one belongs to an older grant, or to one that has
             // to be claimed.
-            (Command::Acquire { .. }, LeaseReply::Granted { lease, grant }) if lease < self.ttl => {
+            (Command::Acquire { .. } | Command::AskOnce, LeaseReply::Granted { lease, grant }) if lease < self.ttl => {
                 self.told = Some(grant);
                 vec![Command::Renew]
             }
             (_, LeaseReply::Granted { lease, grant }) => self.granted(Lease::new(lease), grant, sent, now),
             (_, LeaseReply::Waiting { place, position, next }) => self.queued(place, position, next, sent, now),
-            (Command::Acquire { .. }, LeaseReply::Over(standing)) => self.end(standing),
+            (Command::Acquire { .. } | Command::AskOnce, LeaseReply::Over(standing)) => self.end(standing),
             (Command::Renew, LeaseReply::Unknown) => match self.state {
                 // The store took the silent session for dead. The session returns to its place.
+                State::Asking { .. } | State::Waiting { .. } if self.leaves_until.is_some() => vec![Command::GiveUp],
                 State::Asking { .. } => vec![FIRST],
                 State::Waiting { place, asked, .. } => {
                     self.asked_again = true;
@@ -468,7 +485,11 @@ impl<F: Clone + Into<Error>> LeaseClient<F> {
         let pause = next.map_or(beat, |next| beat.min(next.saturating_add(stagger)));
         let asked = if let State::Waiting { asked, .. } = self.state { asked } else { sent };
         self.state = State::Waiting { place, asked, due: now + pause };
-        if self.subscribed { vec![] } else { self.subscribe_and_renew() }
+        match self.leaves_until {
+            Some(_) => vec![Command::GiveUp],
+            None if self.subscribed => vec![],
+            None => self.subscribe_and_renew(),
+        }
     }
 
     fn end(&mut self, standing: Standing) -> Vec<Command> {

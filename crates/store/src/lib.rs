@@ -5,7 +5,7 @@
 //! store adds what the model leaves out: it finds dead sessions, wakes waiters and tells the time.
 //!
 //! - `operations`: the trait of a store; `handle`: the trait of one request in a store; `sessions`:
-//!   the trait of many requests; `error`: why a store fails.
+//!   the trait of many requests; `single`: a handle over them; `error`: why a store fails.
 //! - `lease_client`: the client of a store with leases, which decides what a request says.
 //! - `engine`: runs an operation on the table of a store that keeps its records itself; `records`:
 //!   these records as keys and values.
@@ -35,6 +35,7 @@ pub mod percent;
 pub mod records;
 pub mod secrets;
 pub mod sessions;
+pub mod single;
 
 pub use error::Error;
 pub use handle::{AcquireOptions, Grant, Handle, Obstruction, Released, Replicas, Standing};

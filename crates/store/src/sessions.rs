@@ -1,7 +1,8 @@
 //! Defines the interface of a store to a poll loop that makes many requests for one process, such
 //! as that of `rlock serve`.
 //!
-//! [`Handle`](super::Handle) is the interface to a loop with one request.
+//! [`Handle`](super::Handle) is the interface to a loop with one request, and
+//! [`Single`](super::single::Single) makes the one of the other.
 
 use std::os::fd::BorrowedFd;
 
@@ -41,8 +42,8 @@ pub trait Sessions {
 #[derive(Debug)]
 pub enum Report {
     /// The state of the request has changed, or the deadline of its grant. A request that is busy,
-    /// refused, lost or failed is over: nothing is held, no report follows, and the store releases
-    /// what it can. [`Standing::Asking`] is not reported.
+    /// refused, lost or failed is over: nothing is held, and the caller begins the release, since
+    /// the store may keep something of it. [`Standing::Asking`] is not reported.
     Standing(Result<Standing, Error>),
     /// The release that was begun is over. After an error, the store holds the grant until its
     /// lease ends or this process ends.

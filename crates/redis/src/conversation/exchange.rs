@@ -43,8 +43,6 @@ pub struct Exchange {
     /// The node that is asked, or was asked last.
     node: Option<Node>,
     connection: Connection,
-    /// The number of commands before those in flight whose replies do not matter any more.
-    pub(super) ignored: usize,
     in_flight: VecDeque<Sent>,
     /// The scripts whose source has left over this connection, and when it left last.
     sources: Vec<(&'static str, Boottime)>,
@@ -70,18 +68,30 @@ enum Connection {
 /// What a command in flight is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// The renewal of one resource's lease, by its index in the request.
-    Part(usize),
+    /// Something whose reply does not matter any more.
+    Nothing,
+    /// The renewal of a session's lease on one resource, by its index in the request.
+    Part(SessionId, usize),
     /// The command or the script call of a question.
     Question,
     /// A command before that of the question. The server may fail it.
     Probe,
     /// A command of a session.
     Session(SessionId, Command),
-    /// Which replicas have the grant.
-    Copies,
-    /// The release of a session that shares the connection.
+    /// Which replicas have the grant of a session.
+    Copies(SessionId),
+    /// The release of a session.
     Release(SessionId),
+}
+
+impl Asked {
+    /// The session that the command is about.
+    pub(super) fn session(self) -> Option<SessionId> {
+        match self {
+            Self::Session(id, _) | Self::Part(id, _) | Self::Copies(id) | Self::Release(id) => Some(id),
+            Self::Nothing | Self::Question | Self::Probe => None,
+        }
+    }
 }
 
 /// A command in flight.
@@ -126,7 +136,6 @@ impl Exchange {
             redirects: 0,
             node: None,
             connection: Connection::Closed { retry_at: Boottime::default() },
-            ignored: 0,
             in_flight: VecDeque::new(),
             sources: Vec::new(),
             delayed: None,
@@ -136,9 +145,11 @@ impl Exchange {
         }
     }
 
-    /// The same exchange, which opens no connection before `at`.
-    pub(crate) fn opening_at(self, at: Boottime) -> Self {
-        Self { connection: Connection::Closed { retry_at: at }, ..self }
+    /// Opens no connection before `at`, if there is none.
+    pub(super) fn open_from(&mut self, at: Boottime) {
+        if let Connection::Closed { retry_at } = &mut self.connection {
+            *retry_at = at.max(*retry_at);
+        }
     }
 
     /// An exchange with the same server over a connection of its own.
@@ -176,15 +187,21 @@ impl Exchange {
         self.connection == Connection::Open
     }
 
-    /// Whether the server may have got what was sent before this failure.
-    pub(super) fn may_have_sent(&self, failure: &ErrorKind) -> bool {
-        self.is_open() && !matches!(failure.class(&self.target.kind), FailureClass::Absent | FailureClass::WrongServer)
+    /// Whether the server may have got what was sent at `sent` before this failure. What waits for
+    /// the Sentinels has not left, nor what waits for the answer about the replicas.
+    pub(super) fn may_have_sent_at(&self, sent: Boottime, failure: &ErrorKind) -> bool {
+        let is_passed = match failure {
+            ErrorKind::NotTheMaster => sent < self.checked,
+            ErrorKind::LostReplica => false,
+            _ => true,
+        };
+        let is_there = !matches!(failure.class(&self.target.kind), FailureClass::Absent | FailureClass::WrongServer);
+        self.is_open() && is_there && is_passed
     }
 
-    /// Whether the server may have got what was sent at `sent` before this failure. What waits for
-    /// the Sentinels has not left.
-    pub(super) fn may_have_sent_at(&self, sent: Boottime, failure: &ErrorKind) -> bool {
-        self.may_have_sent(failure) && (*failure != ErrorKind::NotTheMaster || sent < self.checked)
+    /// The number of commands in flight.
+    pub(super) fn count(&self) -> usize {
+        self.in_flight.len()
     }
 
     /// What the commands in flight are about, the oldest first.
@@ -192,26 +209,21 @@ impl Exchange {
         self.in_flight.iter().map(|sent| sent.asked)
     }
 
-    /// When the oldest command in flight was sent.
-    pub(super) fn oldest_sent(&self) -> Option<Boottime> {
-        self.in_flight.front().map(|sent| sent.at)
-    }
-
     /// The name of the state, for tests that count what they reach.
     pub fn state_name(&self) -> &'static str {
         match self.connection {
             Connection::Closed { .. } => "closed",
             Connection::Locating => "locating",
-            Connection::Open if self.ignored > 0 => "ignoring",
             Connection::Open if self.delayed.is_some() => "delayed",
             Connection::Open if self.in_flight.is_empty() => "quiet",
+            Connection::Open if self.in_flight[0].asked == Asked::Nothing => "ignoring",
             Connection::Open => "in flight",
         }
     }
 
-    /// Whether nothing is in flight or delayed on a connection.
+    /// Whether nothing that matters is in flight or delayed on a connection.
     pub(super) fn is_quiet(&self) -> bool {
-        !self.is_closed() && self.in_flight.is_empty() && self.delayed.is_none()
+        !self.is_closed() && self.in_flight().all(|asked| asked == Asked::Nothing) && self.delayed.is_none()
     }
 
     /// When there is something to do even if nothing arrives.
@@ -308,13 +320,12 @@ impl Exchange {
         reply: Result<Value, ServerError>,
         now: Boottime,
     ) -> Result<Option<(Asked, Outcome)>, Failure> {
-        if self.ignored > 0 {
-            self.ignored -= 1;
-            return Ok(None);
-        }
         let Some(Sent { asked, call, is_source, at: sent }) = self.in_flight.pop_front() else {
             return Err(self.failure(ErrorKind::NotRedis));
         };
+        if asked == Asked::Nothing {
+            return Ok(None);
+        }
         if reply.is_ok() {
             self.redirects = 0;
         }
@@ -382,11 +393,11 @@ impl Exchange {
         self.delayed = Some((now + TRY_AGAIN_AFTER, asked, call));
     }
 
-    /// Sends what was delayed, if it is time to; tells whether it did.
-    pub(super) fn resume(&mut self, now: Boottime) -> bool {
-        let Some((_, asked, call)) = self.delayed.take_if(|(at, ..)| *at <= now) else { return false };
+    /// Sends what was delayed, if it is time to; tells what it is about.
+    pub(super) fn resume(&mut self, now: Boottime) -> Option<Asked> {
+        let (_, asked, call) = self.delayed.take_if(|(at, ..)| *at <= now)?;
         self.call(asked, call, now);
-        true
+        Some(asked)
     }
 
     /// Goes to the node that has the resources. Its owner sends again what was in flight.
@@ -399,19 +410,24 @@ impl Exchange {
             return Err(self.failure(ErrorKind::ClusterDown));
         }
         self.redirect = Some(redirect);
-        self.leave(Boottime::default(), Action::Close);
+        self.close();
         Ok(())
+    }
+
+    /// Closes a connection that failed, and opens another one at `retry_at`.
+    pub(super) fn reconnect(&mut self, failure: Failure, retry_at: Boottime) {
+        self.reconnect_after(Action::Close, failure, retry_at);
     }
 
     /// Leaves a connection that failed, by `Close` or `SetAside`, and opens another one at
     /// `retry_at`.
-    pub(super) fn reconnect(&mut self, failure: Failure, retry_at: Boottime, leave: Action) {
+    pub(super) fn reconnect_after(&mut self, leave: Action, failure: Failure, retry_at: Boottime) {
         let failures = self.failures().saturating_add(1);
         self.outage = Some(Outage { failures, failure: self.worst(failure) });
         self.attempt = self.attempt.wrapping_add(1);
         self.redirect = None;
         self.redirects = 0;
-        self.leave(retry_at, leave);
+        self.leave(leave, retry_at);
     }
 
     /// Retries no more; the result is the failure to report. A connection that is open stays so for
@@ -420,7 +436,7 @@ impl Exchange {
         if self.is_open() {
             self.actions.clear();
         } else {
-            self.leave(Boottime::default(), Action::Close);
+            self.close();
         }
         let failure = self.worst(failure);
         self.outage = None;
@@ -430,16 +446,19 @@ impl Exchange {
     /// Closes the connection until it is needed again.
     pub(super) fn rest(&mut self) {
         self.outage = None;
-        self.leave(Boottime::default(), Action::Close);
+        self.close();
     }
 
     fn worst(&self, failure: Failure) -> Failure {
         failure.prefer(self.outage().cloned())
     }
 
-    fn leave(&mut self, retry_at: Boottime, action: Action) {
+    fn close(&mut self) {
+        self.leave(Action::Close, Boottime::default());
+    }
+
+    fn leave(&mut self, action: Action, retry_at: Boottime) {
         self.connection = Connection::Closed { retry_at };
-        self.ignored = 0;
         self.in_flight.clear();
         self.sources.clear();
         self.delayed = None;
@@ -447,13 +466,22 @@ impl Exchange {
         self.act(action);
     }
 
-    /// Makes what is in flight or delayed irrelevant.
+    /// Makes what is in flight or delayed irrelevant, so that the next question is asked at once.
     pub(super) fn ignore_earlier(&mut self) {
-        self.ignored += self.in_flight.drain(..).count();
-        self.delayed = None;
+        self.ignore(|_| true);
         if let Connection::Closed { retry_at } = &mut self.connection {
             *retry_at = Boottime::default();
         }
+    }
+
+    /// Makes what is in flight or delayed for a session irrelevant.
+    pub(super) fn ignore_session(&mut self, id: SessionId) {
+        self.ignore(|asked| asked.session() == Some(id));
+    }
+
+    fn ignore(&mut self, is_it: impl Fn(Asked) -> bool) {
+        self.in_flight.iter_mut().filter(|sent| is_it(sent.asked)).for_each(|sent| sent.asked = Asked::Nothing);
+        self.delayed.take_if(|(_, asked, _)| is_it(*asked));
     }
 }
 

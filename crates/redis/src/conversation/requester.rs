@@ -9,13 +9,14 @@ use super::exchange::{Asked, Exchange};
 use super::verdict::Verdict;
 use crate::codec::Call;
 use crate::failure::{ErrorKind, Failure};
-use crate::interface::Action;
+use crate::interface::{Action, Redirect};
 use crate::keys;
 use crate::target::Kind;
 use rlock_model::past::End;
 use rlock_model::request::{self, Job, Request, SessionId};
 use rlock_model::resource::Resource;
 use rlock_store::error::Error;
+use rlock_store::handle::Replicas;
 use rlock_store::lease_client::{Command, LeaseClient};
 use rlock_store::network::{NetworkError, Stage};
 use rlock_sys::clock::Boottime;
@@ -27,6 +28,8 @@ pub(super) struct Requester {
     pub(super) client: LeaseClient<Failure>,
     /// The resources of the request, each once.
     pub(super) resources: Vec<Resource>,
+    /// The copies of the grant that must exist before it counts.
+    pub(super) replicas: Replicas,
     pub(super) connect_timeout: Duration,
 }
 
@@ -39,7 +42,7 @@ impl Requester {
     /// Cluster.
     pub(super) fn new(
         request: &Request,
-        needs_copies: bool,
+        replicas: Replicas,
         exchange: &Exchange,
         connect_timeout: Duration,
         until: Boottime,
@@ -49,8 +52,9 @@ impl Requester {
         if exchange.target.kind == Kind::Cluster {
             check_slots(&resources)?;
         }
+        let needs_copies = replicas != Replicas::default();
         let client = LeaseClient::new(terms, request.claims.len(), needs_copies, until);
-        Ok(Self { id: request.session, client, resources, connect_timeout })
+        Ok(Self { id: request.session, client, resources, replicas, connect_timeout })
     }
 
     /// Sends a command; tells whether a reply follows. `request` is there as long as the session
@@ -78,14 +82,21 @@ impl Requester {
                 exchange.act(Action::Subscribe(self.channel(exchange)));
                 return false;
             }
-            (Command::Acquire { .. }, None) => return false,
+            (Command::GiveUp, _) => {
+                exchange.call(asked, Call::give_up(self.id, self.resources.clone()), now);
+            }
+            (Command::AskOnce, Some(request)) => {
+                exchange.call(asked, Call::acquire(&Request { wait: false, ..request.clone() }, 0, false), now);
+            }
+            (Command::Acquire { .. } | Command::AskOnce, None) => return false,
         }
         true
     }
 
-    /// Ends the subscription, if there is one.
+    /// Ends the subscription, if there is one. In a Cluster, the connection ends with the session, and
+    /// the slot of the channel may be on another node by now.
     pub(super) fn unsubscribe(&mut self, exchange: &mut Exchange) {
-        if self.client.unsubscribe() {
+        if self.client.unsubscribe() && exchange.target.kind != Kind::Cluster {
             exchange.act(Action::Unsubscribe(self.channel(exchange)));
         }
     }
@@ -100,18 +111,22 @@ impl Requester {
         Call::release_after(self.id, self.resources.clone(), end, job)
     }
 
-    /// Takes in that the server refused the subscription.
+    /// Takes in that the server refused the subscription, and tells whether another node takes it.
     ///
     /// # Errors
     /// The session can't do without it.
-    pub(super) fn on_subscribe_failed(&self, error: &ServerError, exchange: &mut Exchange) -> Result<(), Failure> {
+    pub(super) fn on_subscribe_failed(
+        &self,
+        error: &ServerError,
+        exchange: &Exchange,
+    ) -> Result<Option<Redirect>, Failure> {
         // A holder does without: the next renewal tells of a break.
         if self.client.held().is_some() {
-            return Ok(());
+            return Ok(None);
         }
         match exchange.judge(error) {
             Verdict::Failure(kind) => Err(exchange.failure(kind)),
-            Verdict::Redirect(redirect) => exchange.follow(redirect),
+            Verdict::Redirect(redirect) => Ok(Some(redirect)),
             Verdict::NoScript | Verdict::TryAgain => {
                 Err(exchange.failure(ErrorKind::Network(NetworkError::Closed(Stage::Used))))
             }

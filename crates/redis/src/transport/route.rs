@@ -89,6 +89,14 @@ impl Route {
         Self::new(Arc::clone(&self.target), self.limit, reply_max)
     }
 
+    /// Allows replies of up to `bytes`.
+    pub(crate) fn raise_reply_max(&mut self, bytes: usize) {
+        self.reply_max = self.reply_max.max(bytes);
+        if let State::Open(link) | State::Checking(_, link) = &mut self.connection.state {
+            link.raise_reply_max(bytes);
+        }
+    }
+
     /// The descriptor to poll, if there is one.
     pub(crate) fn descriptor(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         match &self.connection.state {

@@ -8,7 +8,6 @@ use super::LeaseReply;
 use crate::error::Error;
 use crate::handle::{Grant, Released, Standing};
 use crate::sessions;
-use rlock_model::past::End;
 use rlock_model::request::SessionId;
 use rlock_sys::clock::Boottime;
 
@@ -29,9 +28,9 @@ impl ToRelease {
         Self { held, began: now }
     }
 
-    /// How the hold ended, if there is one: it had no command.
-    pub fn end(&self) -> Option<End> {
-        self.held.as_ref().map(|_| End::KEPT)
+    /// Whether there is a grant to give back.
+    pub fn has_grant(&self) -> bool {
+        self.held.is_some()
     }
 
     /// When to give up.

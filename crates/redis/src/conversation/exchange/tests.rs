@@ -106,11 +106,7 @@ fn connection_opens_only_when_closed_and_due() {
     };
     let later = || {
         let mut exchange = open(SINGLE);
-        exchange.reconnect(
-            failure(ErrorKind::Network(NetworkError::Refused)),
-            START + Duration::from_secs(1),
-            Action::Close,
-        );
+        exchange.reconnect(failure(ErrorKind::Network(NetworkError::Refused)), START + Duration::from_secs(1));
         exchange
     };
     let rows: [(Begin, [bool; 2]); 4] =
@@ -127,7 +123,7 @@ fn each_failure_switches_to_another_node_and_drops_the_redirect() {
     exchange.follow(Redirect { node: node(2), asking: true }).unwrap();
     assert!(exchange.open(START));
     exchange.on_connecting(node(2));
-    exchange.reconnect(failure(ErrorKind::Loading), START, Action::Close);
+    exchange.reconnect(failure(ErrorKind::Loading), START);
     assert!(exchange.open(START));
     assert_eq!(actions(&mut exchange), ["close", "open 1"]);
     exchange.follow(Redirect { node: node(3), asking: true }).unwrap();
@@ -159,7 +155,7 @@ fn delayed_call_is_sent_again_once_when_due() {
     exchange.delay(Asked::Question, call(), START);
     let due = START + TRY_AGAIN_AFTER;
     assert_eq!((exchange.timeout(), exchange.is_quiet()), (Some(due), false));
-    assert!(!exchange.resume(START) && exchange.resume(due) && !exchange.resume(due));
+    assert_eq!([START, due, due].map(|now| exchange.resume(now)), [None, Some(Asked::Question), None]);
     assert_eq!(exchange.in_flight().collect::<Vec<_>>(), [Asked::Question]);
     assert_eq!(exchange.outage(), None, "the server answers");
 }
@@ -173,7 +169,7 @@ fn lost_connection_drops_the_commands_in_flight() {
         if follows {
             exchange.follow(Redirect { node: node(2), asking: false }).unwrap();
         } else {
-            exchange.reconnect(failure(ErrorKind::Loading), START, Action::Close);
+            exchange.reconnect(failure(ErrorKind::Loading), START);
         }
         assert_eq!((exchange.in_flight().count(), exchange.delayed.is_some()), (0, false));
         assert_eq!(actions(&mut exchange), ["close"], "commands for the lost connection are dropped");
@@ -192,7 +188,7 @@ fn outage_keeps_the_most_specific_failure_and_ends_with_an_answer() {
         (ErrorKind::Network(NetworkError::TimedOut(Stage::Connecting)), ErrorKind::Network(NetworkError::Refused)),
         (ErrorKind::Loading, ErrorKind::Loading),
     ] {
-        exchange.reconnect(failure(kind), START, Action::Close);
+        exchange.reconnect(failure(kind), START);
         assert_eq!(exchange.outage().map(Failure::kind), Some(&kept));
     }
     assert_eq!(exchange.failures(), 4);

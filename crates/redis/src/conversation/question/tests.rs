@@ -6,7 +6,6 @@ use rlock_model::request::SessionId;
 use rlock_store::network::NetworkError;
 
 const UNTIL: Boottime = Boottime::since_boot(Duration::from_secs(1_010));
-const OLD_UNTIL: Boottime = Boottime::since_boot(Duration::from_secs(1_001));
 
 fn call() -> Call {
     Call::release(SessionId([1; 16]), vec![resource("a")])
@@ -21,7 +20,7 @@ fn open(url: &str) -> Exchange {
 }
 
 /// The result so far, as a short text.
-fn result(question: &Question<&mut Exchange>) -> String {
+fn result(question: &Question<'_>) -> String {
     match &question.result {
         None => "open".to_owned(),
         Some(Ok(QuestionReply::Reply(reply))) => format!("{reply:?}"),
@@ -108,60 +107,4 @@ fn plain_command_fails_at_the_first_failure_and_its_probe_never() {
         after(&mut question, event, START);
         assert_eq!(result(&question), "Loading");
     }
-}
-
-/// A question on a connection that was open before. One reply to an earlier command is still to
-/// come on the connection.
-fn distrusting(exchange: &mut Exchange) -> Question<&mut Exchange> {
-    exchange.call(Asked::Part(0), call(), START);
-    let mut question = Question::call(exchange, call(), Retry::WhileDown, UNTIL);
-    question.distrust_old_connection(OLD_UNTIL, true);
-    assert_eq!(at(&mut question, START), "release, release");
-    assert_eq!(question.timeout(), Some(OLD_UNTIL));
-    question
-}
-
-#[test]
-fn silent_old_connection_is_set_aside_for_a_new_one() {
-    let mut exchange = open(SINGLE);
-    let mut question = distrusting(&mut exchange);
-    assert_eq!(at(&mut question, OLD_UNTIL), "report timeout");
-    assert_eq!(after(&mut question, timed_out(), OLD_UNTIL), "set aside");
-    let reopened = OLD_UNTIL + RETRY_AFTER;
-    assert_eq!(at(&mut question, reopened), "open 1, release");
-    assert!(question.is_in_doubt(), "the reply on the old connection is unknown");
-    question.on(Event::Connecting(node(1)), reopened);
-    assert_eq!(after(&mut question, reply(&["unknown"]), reopened), "read aside");
-    let aside = |event| match event {
-        Event::Reply(reply) => Event::Aside(reply),
-        other => other,
-    };
-    question.on(aside(reply(&["done"])), reopened);
-    assert!(question.is_in_doubt(), "the first reply belongs to an earlier command");
-    question.on(aside(reply(&["released", "7"])), reopened);
-    assert_eq!((question.late_reply(), question.is_in_doubt()), (Some(ScriptReply::Released(vec![7])), false));
-    assert_eq!(result(&question), "Unknown");
-}
-
-/// The columns are whether the old connection is set aside, and whether the first sending is in
-/// doubt.
-#[test]
-fn doubt_after_each_end_of_the_old_connection() {
-    for (event, actions, in_doubt) in
-        [(timed_out(), "set aside", true), (failed(ErrorKind::ReadOnly), "close", true), (reply(&["done"]), "", false)]
-    {
-        let mut exchange = open(SINGLE);
-        let mut question = distrusting(&mut exchange);
-        assert_eq!(after(&mut question, event, START), actions);
-        assert_eq!(question.is_in_doubt(), in_doubt, "{actions}");
-    }
-}
-
-#[test]
-fn connection_that_failed_before_anything_left_leaves_no_doubt() {
-    let mut exchange = exchange(SINGLE);
-    let mut question = Question::call(&mut exchange, call(), Retry::WhileDown, UNTIL);
-    assert_eq!(at(&mut question, START), "open 0, release");
-    after(&mut question, failed(ErrorKind::Network(NetworkError::Refused)), START);
-    assert!(!question.is_in_doubt());
 }

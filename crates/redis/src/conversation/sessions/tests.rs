@@ -10,22 +10,22 @@ const fn id(number: u8) -> SessionId {
     SessionId([number; 16])
 }
 
-fn begin(url: &str) -> SharedConversation {
-    SharedConversation::new(exchange(url), CONNECT_TIMEOUT)
+fn begin(url: &str) -> SessionsConversation {
+    SessionsConversation::new(exchange(url), CONNECT_TIMEOUT)
 }
 
-fn acquire(conversation: &mut SharedConversation, number: u8, now: Boottime) -> String {
-    conversation.acquire(Request { session: id(number), ..request() }, now);
+fn acquire(conversation: &mut SessionsConversation, number: u8, now: Boottime) -> String {
+    conversation.acquire(Request { session: id(number), ..request() }, AcquireOptions::default(), now);
     at(conversation, now)
 }
 
-fn release(conversation: &mut SharedConversation, number: u8, now: Boottime) -> String {
-    conversation.release(id(number), now);
+fn release(conversation: &mut SessionsConversation, number: u8, now: Boottime) -> String {
+    conversation.release(id(number), Some(End::KEPT), now);
     at(conversation, now)
 }
 
 /// A conversation with these sessions, each of which has sent its request.
-fn asking(url: &str, sessions: u8) -> SharedConversation {
+fn asking(url: &str, sessions: u8) -> SessionsConversation {
     let mut conversation = begin(url);
     for number in 1..=sessions {
         acquire(&mut conversation, number, START);
@@ -35,7 +35,7 @@ fn asking(url: &str, sessions: u8) -> SharedConversation {
 }
 
 /// A conversation with these sessions, each of which holds its lock.
-fn held(url: &str, sessions: u8) -> SharedConversation {
+fn held(url: &str, sessions: u8) -> SessionsConversation {
     let mut conversation = asking(url, sessions);
     for _ in 0..sessions {
         conversation.on(granted(), START);
@@ -44,7 +44,7 @@ fn held(url: &str, sessions: u8) -> SharedConversation {
     conversation
 }
 
-fn waiting(url: &str) -> SharedConversation {
+fn waiting(url: &str) -> SessionsConversation {
     let mut conversation = asking(url, 1);
     assert_eq!(after(&mut conversation, queued(), START), "subscribe, renew");
     after(&mut conversation, queued(), START);
@@ -65,7 +65,7 @@ fn message_to(number: u8) -> Event {
 }
 
 /// Takes the reports, as text.
-fn reports(conversation: &mut SharedConversation) -> String {
+fn reports(conversation: &mut SessionsConversation) -> String {
     let report = |(id, event): (SessionId, sessions::Report)| {
         let text = match event {
             sessions::Report::Standing(Ok(Standing::Granted(_))) => "granted".to_owned(),
@@ -80,7 +80,7 @@ fn reports(conversation: &mut SharedConversation) -> String {
     std::iter::from_fn(|| conversation.next_report()).map(report).collect::<Vec<_>>().join(", ")
 }
 
-fn is_idle(conversation: &SharedConversation) -> bool {
+fn is_idle(conversation: &SessionsConversation) -> bool {
     conversation.sessions.is_empty() && conversation.timers.first().is_none() && conversation.timeout().is_none()
 }
 
@@ -95,7 +95,9 @@ fn requests_share_one_connection_and_each_reply_finds_its_session() {
     assert_eq!(after(&mut conversation, queued(), START), "subscribe, renew");
     assert_eq!(after(&mut conversation, busy(), START), "");
     assert_eq!(reports(&mut conversation), "2 granted, 1 waiting, 3 busy { obstructions: [], streak: none }");
-    assert_eq!(conversation.sessions.len(), 2, "a busy request is over");
+    assert_eq!(release(&mut conversation, 3, START), "", "a busy request has nothing to release");
+    assert_eq!(reports(&mut conversation), "3 released");
+    assert_eq!(conversation.sessions.len(), 2);
 }
 
 /// The actions and the reports.
@@ -108,7 +110,7 @@ const AGAIN: &str = "subscribe, renew";
 /// event concerns session 1 or the connection.
 #[test]
 fn failure_concerns_one_session_or_all() {
-    let states: [fn() -> SharedConversation; 3] = [
+    let states: [fn() -> SessionsConversation; 3] = [
         || asking(SINGLE, 2),
         || {
             let mut conversation = asking(SINGLE, 2);
@@ -128,10 +130,10 @@ fn failure_concerns_one_session_or_all() {
     let start = |state: usize| if state == 2 { START + TTL / 3 } else { START };
     let both_renew = "close, open 1, subscribe, renew, subscribe, renew";
     let rows: Vec<(&str, Make, [Expected; 3])> = vec![
-        ("wrong type", || error_reply("WRONGTYPE x"), [("", "1 failed"), ("release", "1 failed"), (AGAIN, "")]),
+        ("wrong type", || error_reply("WRONGTYPE x"), [("", "1 failed"), ("", "1 failed"), (AGAIN, "")]),
         ("no memory", || error_reply("OOM x"), [("", "1 failed"), (AGAIN, ""), (AGAIN, "")]),
-        ("missing right", || error_reply("NOPERM x"), [("", "1 failed"), ("release", "1 failed"), (AGAIN, "")]),
-        ("unexpected reply", || reply(&["done"]), [("", "1 failed"), ("release", "1 failed"), (AGAIN, "")]),
+        ("missing right", || error_reply("NOPERM x"), [("", "1 failed"), ("", "1 failed"), (AGAIN, "")]),
+        ("unexpected reply", || reply(&["done"]), [("", "1 failed"), ("", "1 failed"), (AGAIN, "")]),
         (
             "source wanted",
             || error_reply("NOSCRIPT x"),
@@ -151,11 +153,7 @@ fn failure_concerns_one_session_or_all() {
         (
             "rejected login",
             || failed(ErrorKind::WrongPassword),
-            [
-                ("close, open 1, release, release", "1 failed, 2 failed"),
-                ("close, open 1, release, release", "1 failed, 2 failed"),
-                (both_renew, ""),
-            ],
+            [("", "1 failed, 2 failed"), ("", "1 failed, 2 failed"), (both_renew, "")],
         ),
         (
             "refused connection",
@@ -167,7 +165,6 @@ fn failure_concerns_one_session_or_all() {
         for (state, (actions, expected)) in expected.into_iter().enumerate() {
             let mut conversation = states[state]();
             let actual = after(&mut conversation, event(), start(state));
-            let actual = actual.replace("unsubscribe, release", "release");
             assert_eq!(
                 (actual.as_str(), reports(&mut conversation).as_str()),
                 (actions, expected),
@@ -216,19 +213,21 @@ fn message_renews_only_its_session_and_only_one_renewal_is_in_flight() {
     assert_eq!(after(&mut conversation, message_to(2), START), "renew");
     assert_eq!(after(&mut conversation, message_to(2), START), "");
     assert_eq!(after(&mut conversation, message_to(9), START), "");
-    assert_eq!(after(&mut conversation, reply(&["unknown"]), START), "release");
+    assert_eq!(after(&mut conversation, reply(&["unknown"]), START), "");
     assert_eq!(reports(&mut conversation), "2 lost");
+    assert_eq!(release(&mut conversation, 2, START), "release");
     assert_eq!(after(&mut conversation, reply(&["unknown"]), START), "");
     assert_eq!(conversation.sessions.len(), 1);
-    assert_eq!(reports(&mut conversation), "", "the end of a lost session is not reported again");
+    assert_eq!(reports(&mut conversation), "2 released", "the loss is not told again");
 }
 
 #[test]
 fn grant_with_other_tokens_is_a_loss_and_is_given_back() {
     let mut conversation = held(SINGLE, 1);
     after(&mut conversation, message_to(1), START);
-    assert_eq!(after(&mut conversation, reply(&["granted", "30000000", "9", "10"]), START), "release");
+    assert_eq!(after(&mut conversation, reply(&["granted", "30000000", "9", "10"]), START), "");
     assert_eq!(reports(&mut conversation), "1 lost");
+    assert_eq!(release(&mut conversation, 1, START), "release");
 }
 
 #[test]
@@ -293,15 +292,14 @@ fn release_goes_to_the_primary_that_the_sentinels_name() {
     assert_eq!(reports(&mut conversation), "1 released, 2 lost at release");
 }
 
-/// Two commands of one session are never in flight together, so the server carries out the release
-/// last even if it asks for the source of the request's script.
+/// It leaves behind the request, which the server carries out first. A request whose script the
+/// server lacks is not sent again, or it would come behind its release.
 #[test]
-fn release_of_an_unanswered_request_follows_its_answer() {
-    for (answer, sent) in [(error_reply("NOSCRIPT x"), "acquire source"), (reply(&["need", "c"]), "acquire")] {
+fn release_leaves_at_once_and_the_answer_to_the_request_does_not_matter() {
+    for answer in [error_reply("NOSCRIPT x"), reply(&["need", "c"]), granted(), error_reply("OOM x")] {
         let mut conversation = asking(SINGLE, 1);
-        assert_eq!(release(&mut conversation, 1, START), "");
-        assert_eq!(after(&mut conversation, answer, START), sent);
-        assert_eq!(after(&mut conversation, granted(), START), "release");
+        assert_eq!(release(&mut conversation, 1, START), "release");
+        assert_eq!(after(&mut conversation, answer, START), "");
         assert_eq!(after(&mut conversation, released(), START), "");
         assert_eq!(reports(&mut conversation), "1 released");
         assert!(is_idle(&conversation));
@@ -311,7 +309,7 @@ fn release_of_an_unanswered_request_follows_its_answer() {
 #[test]
 fn release_of_a_request_that_never_left_sends_nothing() {
     let mut conversation = held(SINGLE, 1);
-    let wait = |conversation: &mut SharedConversation| {
+    let wait = |conversation: &mut SessionsConversation| {
         for _ in 0..3 {
             let now = conversation.timeout().unwrap();
             at(conversation, now);
@@ -325,28 +323,32 @@ fn release_of_a_request_that_never_left_sends_nothing() {
     assert_eq!(reports(&mut conversation), "2 released");
 }
 
-/// "A request whose server does not answer within the connect timeout."
+/// "A request whose server does not answer within the connect timeout." The rest is for the release.
 #[test]
-fn unanswered_request_fails_after_the_connect_timeout_and_is_released_later() {
+fn unanswered_request_fails_before_the_connect_timeout_and_can_be_released() {
     let mut conversation = asking(SINGLE, 1);
-    let until = START + CONNECT_TIMEOUT;
+    let until = START + CONNECT_TIMEOUT / 10 * 9;
     assert_eq!(conversation.timeout(), Some(until));
     assert_eq!(at(&mut conversation, until), "report timeout");
-    assert_eq!(after(&mut conversation, timed_out(), until), "close, open 1, release");
+    assert_eq!(after(&mut conversation, timed_out(), until), "");
     assert_eq!(reports(&mut conversation), "1 failed");
-    conversation.on(Event::Connecting(node(1)), until);
+    assert_eq!(conversation.timeout(), None, "nothing is left to say before the release");
+    assert_eq!(release(&mut conversation, 1, until), "release");
+    assert_eq!(after(&mut conversation, granted(), until), "");
     assert_eq!(after(&mut conversation, released(), until), "");
-    assert_eq!(reports(&mut conversation), "");
+    assert_eq!(reports(&mut conversation), "1 released");
     assert!(is_idle(&conversation));
 }
 
 #[test]
-fn release_that_nobody_awaits_is_tried_until_the_lease_ends() {
-    let mut conversation = asking(SINGLE, 1);
-    let began = START + CONNECT_TIMEOUT;
-    at(&mut conversation, began);
-    conversation.on(timed_out(), began);
-    let mut now = began;
+fn release_of_a_loss_that_was_not_told_is_tried_until_the_lease_ends() {
+    let mut conversation = held(SINGLE, 1);
+    after(&mut conversation, message_to(1), START);
+    conversation.on(reply(&["unknown"]), START);
+    assert_eq!(release(&mut conversation, 1, START), "release");
+    assert_eq!(reports(&mut conversation), "1 lost at release");
+    conversation.on(failed(ErrorKind::Network(NetworkError::Refused)), START);
+    let mut now = START;
     let mut attempts = 0;
     while let Some(next) = conversation.timeout() {
         now = now.max(next);
@@ -356,7 +358,7 @@ fn release_that_nobody_awaits_is_tried_until_the_lease_ends() {
         }
         assert!(attempts < 100, "retries slow down");
     }
-    assert!(now >= began + TTL && now <= began + TTL + TTL / 10, "{:?}", now - began);
+    assert!(now >= START + TTL && now <= START + TTL + TTL / 10, "{:?}", now - START);
     assert!(is_idle(&conversation));
 }
 
@@ -404,7 +406,7 @@ fn silent_server_is_left_by_the_patience_of_the_shortest_lease() {
     let short = Duration::from_secs(3);
     let mut request = Request { session: id(2), ..request() };
     request.terms = Some(Lease::new(short).terms());
-    conversation.acquire(request, START);
+    conversation.acquire(request, AcquireOptions::default(), START);
     assert_eq!(at(&mut conversation, START), "acquire");
     conversation.on(reply(&["granted", "3000000", "7", "8"]), START);
     assert_eq!(after(&mut conversation, message_to(1), START), "renew");
@@ -425,9 +427,20 @@ fn request_on_an_old_connection_that_is_silent_goes_to_a_fresh_one() {
     let sent = "close, open 1, subscribe, renew, acquire";
     assert_eq!(after(&mut conversation, timed_out(), limit), sent);
     conversation.on(Event::Connecting(node(1)), limit);
-    let until = START + CONNECT_TIMEOUT;
+    let until = START + CONNECT_TIMEOUT / 10 * 9;
     assert_eq!(at(&mut conversation, until - Duration::from_millis(1)), "", "a fresh one has all of the time");
     assert_eq!(after(&mut conversation, granted(), until), "");
+}
+
+/// The login may be refused, or only the database be the wrong one, and then the server carries out
+/// what comes.
+#[test]
+fn connection_that_has_failed_for_good_takes_releases_and_no_request() {
+    let mut conversation = asking(SINGLE, 1);
+    assert_eq!(after(&mut conversation, failed(ErrorKind::NoDatabase), START), "");
+    assert!(conversation.is_over(), "nothing more is read");
+    assert_eq!(release(&mut conversation, 1, START), "release");
+    assert_eq!(acquire(&mut conversation, 2, START), "close, open 0, release, acquire");
 }
 
 #[test]
@@ -456,6 +469,8 @@ fn failed_release_is_reported_at_its_limit_and_tried_until_the_lease_ends() {
             conversation.on(failed(ErrorKind::Network(NetworkError::Refused)), now);
         } else if actions.contains("report timeout") {
             conversation.on(timed_out(), now);
+        } else if actions.contains("read aside") {
+            at(&mut conversation, now);
         }
     }
     assert_eq!(reports(&mut conversation), "1 not released");
@@ -485,8 +500,9 @@ fn released_session_has_no_other_report() {
 fn refused_subscription_ends_a_waiter_and_not_a_holder() {
     let refused = || Event::SubscribeFailed(format!("ns:{{t}}{{t}}a:w:{}", id(1)), error("NOPERM channel"));
     let mut conversation = waiting(SINGLE);
-    assert_eq!(after(&mut conversation, refused(), START), "unsubscribe, release");
+    assert_eq!(after(&mut conversation, refused(), START), "");
     assert_eq!(reports(&mut conversation), "1 failed");
+    assert_eq!(release(&mut conversation, 1, START), "unsubscribe, release");
     let mut conversation = held(SINGLE, 1);
     assert_eq!(after(&mut conversation, refused(), START), "");
     assert_eq!(reports(&mut conversation), "");
@@ -511,7 +527,7 @@ fn unanswered_requests_are_made_again_in_the_order_of_their_arrival() {
 #[test]
 fn request_without_terms_is_a_mistake() {
     let mut conversation = begin(SINGLE);
-    conversation.acquire(Request { terms: None, ..request() }, START);
+    conversation.acquire(Request { terms: None, ..request() }, AcquireOptions::default(), START);
     assert_eq!(reports(&mut conversation), "1 failed");
     assert!(is_idle(&conversation));
 }

@@ -1,48 +1,61 @@
-//! Tests a request in each of its states, event by event.
+//! Tests a session whose connection no other uses, in each of its states, event by event.
 
 use super::super::testing::*;
 use super::*;
 use rlock_model::request::Terms;
-use rlock_store::handle::Released;
+use rlock_store::error::Error;
+use rlock_store::handle::{Released, Replicas, Standing};
 use rlock_store::network::{NetworkError, Stage};
 
-fn begin(url: &str, replicas: u32) -> HoldConversation {
+const ID: SessionId = SessionId([1; 16]);
+
+fn with(url: &str, request: Request, replicas: u32) -> SessionsConversation {
+    let mut conversation = SessionsConversation::new(exchange(url), CONNECT_TIMEOUT);
     let replicas = Replicas { count: replicas, on_disk: false };
-    HoldConversation::new(exchange(url), request(), replicas, CONNECT_TIMEOUT, START).unwrap()
+    conversation.acquire(request, AcquireOptions { replicas, ..AcquireOptions::default() }, START);
+    conversation
 }
 
-fn locating(url: &str) -> HoldConversation {
+fn begin(url: &str, replicas: u32) -> SessionsConversation {
+    with(url, request(), replicas)
+}
+
+fn stands(conversation: &SessionsConversation) -> Result<Standing, Error> {
+    conversation.sessions[&ID].session.client.standing()
+}
+
+fn locating(url: &str) -> SessionsConversation {
     let mut conversation = begin(url, 0);
     assert_eq!(at(&mut conversation, START), "open 0, acquire");
     conversation
 }
 
-fn asking(url: &str) -> HoldConversation {
+fn asking(url: &str) -> SessionsConversation {
     let mut conversation = locating(url);
     assert_eq!(after(&mut conversation, Event::Connecting(node(1)), START), "");
     conversation
 }
 
-fn waiting(url: &str) -> HoldConversation {
+fn waiting(url: &str) -> SessionsConversation {
     let mut conversation = asking(url);
     assert_eq!(after(&mut conversation, reply(&["waiting", "40", "1", "0"]), START), "subscribe, renew");
     conversation
 }
 
-fn held(url: &str) -> HoldConversation {
+fn held(url: &str) -> SessionsConversation {
     let mut conversation = asking(url);
     assert_eq!(after(&mut conversation, granted(), START), "");
     conversation
 }
 
-fn renewing(url: &str) -> HoldConversation {
+fn renewing(url: &str) -> SessionsConversation {
     let mut conversation = held(url);
     assert_eq!(at(&mut conversation, START + TTL / 3), "subscribe, renew");
     conversation
 }
 
-fn standing(conversation: &HoldConversation) -> String {
-    match conversation.standing() {
+fn standing(conversation: &SessionsConversation) -> String {
+    match stands(conversation) {
         Ok(Standing::Granted(_)) => "granted".to_owned(),
         Ok(standing) => format!("{standing:?}").to_lowercase(),
         Err(_) => "failed".to_owned(),
@@ -56,7 +69,7 @@ type Expected = (&'static str, &'static str);
 /// the immediate actions and the standing.
 #[test]
 fn actions_and_standing_after_each_event_in_each_state() {
-    let states: [fn(&str) -> HoldConversation; 4] = [asking, waiting, held, renewing];
+    let states: [fn(&str) -> SessionsConversation; 4] = [asking, waiting, held, renewing];
     let start = |state: usize| if state == 3 { START + TTL / 3 } else { START };
     let (acquire, renew) = ("close, open 1, acquire", "close, open 1, subscribe, renew");
     let (to_acquire, to_renew) = ("close, open h:2, acquire", "close, open h:2, subscribe, renew");
@@ -127,12 +140,7 @@ fn actions_and_standing_after_each_event_in_each_state() {
         (
             "unexpected reply",
             || reply(&["done"]),
-            [("", "failed"), ("", "failed"), (renew, "granted"), (renew, "granted")],
-        ),
-        (
-            "late reply",
-            || Event::Aside(Ok(Value::Nil)),
-            [("", "asking"), ("", "waiting"), ("", "granted"), ("", "granted")],
+            [("", "failed"), ("", "failed"), (renew, "granted"), ("subscribe, renew", "granted")],
         ),
     ];
     for (event_name, event, expected) in rows {
@@ -148,7 +156,7 @@ fn actions_and_standing_after_each_event_in_each_state() {
 /// The columns are a lookup in progress, and a connection over which the request was sent.
 #[test]
 fn release_of_an_unanswered_request_is_sent_if_the_request_may_have_left() {
-    let states: [fn(&str) -> HoldConversation; 2] = [locating, asking];
+    let states: [fn(&str) -> SessionsConversation; 2] = [locating, asking];
     let rows: Vec<(&str, Option<Make>, [bool; 2])> = vec![
         ("no event", None, [false, true]),
         ("closed connection", Some(|| failed(ErrorKind::Network(NetworkError::Closed(Stage::Used)))), [false, true]),
@@ -167,7 +175,8 @@ fn release_of_an_unanswered_request_is_sent_if_the_request_may_have_left() {
             if let Some(event) = event {
                 conversation.on(event(), START);
             }
-            assert_eq!(conversation.release(None, START).is_some(), expected, "{event_name} in state {state}");
+            conversation.release(ID, None, START);
+            assert_eq!(!conversation.is_empty(), expected, "{event_name} in state {state}");
         }
     }
 }
@@ -180,9 +189,9 @@ fn unanswered_request_fails_in_time_for_its_release() {
     assert_eq!(at(&mut conversation, until), "report timeout");
     assert_eq!(after(&mut conversation, timed_out(), until), "");
     assert_eq!(standing(&conversation), "failed");
-    assert!(conversation.is_over() && conversation.timeout().is_none());
-    let release = conversation.release(None, until).unwrap();
-    assert!(release.question.timeout().is_some_and(|at| at <= START + CONNECT_TIMEOUT));
+    assert_eq!(conversation.timeout(), None);
+    assert_eq!(release(&mut conversation, until), "release", "behind the request, on the same connection");
+    assert!(conversation.timeout().is_some_and(|at| at <= START + CONNECT_TIMEOUT));
 }
 
 /// A server with an address counts as connecting before it refuses the connection.
@@ -190,11 +199,12 @@ fn unanswered_request_fails_in_time_for_its_release() {
 fn absent_server_is_tried_again_until_the_limit_and_then_told() {
     for has_address in [false, true] {
         let mut conversation = locating(SINGLE);
-        let refuse = |conversation: &mut HoldConversation, now| {
+        let refuse = |conversation: &mut SessionsConversation, now| {
             if has_address {
                 conversation.on(Event::Connecting(node(1)), now);
             }
             conversation.on(failed(ErrorKind::Network(NetworkError::Refused)), now);
+            drain(|| conversation.next_action());
         };
         let mut now = START;
         while now < START + CONNECT_TIMEOUT / 2 {
@@ -204,8 +214,9 @@ fn absent_server_is_tried_again_until_the_limit_and_then_told() {
             at(&mut conversation, now);
         }
         conversation.on(timed_out(), START + CONNECT_TIMEOUT);
-        assert!(conversation.standing().is_err_and(|error| error.to_string().contains("refused")));
-        assert!(conversation.release(None, now).is_none(), "nobody has the request");
+        assert!(stands(&conversation).is_err_and(|error| error.to_string().contains("refused")));
+        conversation.release(ID, None, now);
+        assert!(conversation.is_empty(), "nobody has the request");
     }
 }
 
@@ -228,22 +239,32 @@ fn sentinels_are_asked_again_at_each_renewal_and_sign_of_life() {
     assert_eq!(standing(&holder), "granted");
 }
 
+/// Releases the session at an instant, and returns the actions.
+fn release(conversation: &mut SessionsConversation, now: Boottime) -> String {
+    conversation.release(ID, None, now);
+    at(conversation, now)
+}
+
+fn released(conversation: &mut SessionsConversation) -> Option<Released> {
+    let reports = std::iter::from_fn(|| conversation.next_report());
+    let released =
+        |(_, report)| if let sessions::Report::Released(Ok(released)) = report { Some(released) } else { None };
+    reports.filter_map(released).next()
+}
+
 /// After a planned failover, the old primary would take the release for some seconds.
 #[test]
 fn release_goes_to_the_primary_that_the_sentinels_name() {
     let mut holder = held(SENTINELS);
     let soon = START + Duration::from_millis(499);
-    assert_eq!(at(&mut holder.release(None, soon).unwrap().question, soon), "check the replicas, release");
+    assert_eq!(release(&mut holder, soon), "check the replicas, release");
 
     let mut holder = held(SENTINELS);
     let now = START + Duration::from_millis(500);
-    let mut release = holder.release(None, now).unwrap();
-    assert_eq!(at(&mut release.question, now), "check the master for 500ms, check the replicas, release");
-    assert_eq!(after(&mut release.question, failed(ErrorKind::NotTheMaster), now), "close");
-    let again = release.question.timeout().unwrap();
-    assert_eq!(at(&mut release.question, again), "open after h:1, release");
-    after(&mut release.question, reply(&["unknown"]), again);
-    assert_eq!(release.result(again).unwrap(), Released::Lost, "the old primary has got nothing");
+    assert_eq!(release(&mut holder, now), "check the master for 500ms, check the replicas, release");
+    assert_eq!(after(&mut holder, failed(ErrorKind::NotTheMaster), now), "close, open after h:1, release");
+    after(&mut holder, reply(&["unknown"]), now);
+    assert_eq!(released(&mut holder), Some(Released::Lost), "the old primary has got nothing");
 }
 
 /// Its place is worth no wait for the Sentinels, and then for the server.
@@ -251,7 +272,8 @@ fn release_goes_to_the_primary_that_the_sentinels_name() {
 fn waiter_that_leaves_asks_for_no_replicas() {
     let mut waiter = waiting(SENTINELS);
     let now = START + Duration::from_secs(1);
-    assert_eq!(at(&mut waiter.give_up(now).question, now), "check the master for 500ms, give up");
+    waiter.give_up(ID, now);
+    assert_eq!(at(&mut waiter, now), "check the master for 500ms, give up");
 }
 
 /// The release waits behind the question for the replicas. Made at both primaries, it would let
@@ -259,13 +281,75 @@ fn waiter_that_leaves_asks_for_no_replicas() {
 #[test]
 fn release_leaves_a_primary_that_has_lost_a_replica() {
     let mut holder = held(SENTINELS);
-    let mut release = holder.release(None, START).unwrap();
-    assert_eq!(at(&mut release.question, START), "check the replicas, release");
-    assert_eq!(after(&mut release.question, failed(ErrorKind::LostReplica), START), "close");
-    let again = release.question.timeout().unwrap();
-    assert_eq!(at(&mut release.question, again), "open after h:1, release");
-    after(&mut release.question, reply(&["unknown"]), again);
-    assert_eq!(release.result(again).unwrap(), Released::Lost, "the old primary has got nothing");
+    assert_eq!(release(&mut holder, START), "check the replicas, release");
+    assert_eq!(after(&mut holder, failed(ErrorKind::LostReplica), START), "close, open after h:1, release");
+    after(&mut holder, reply(&["unknown"]), START);
+    assert_eq!(released(&mut holder), Some(Released::Lost), "the old primary has got nothing");
+}
+
+/// A holder whose release has gone out over a connection that was open before, at `START`, and in
+/// vain for a second. A renewal is in flight before it.
+fn set_aside() -> (SessionsConversation, Boottime) {
+    let mut holder = held(SINGLE);
+    assert_eq!(after(&mut holder, message(), START), "renew");
+    assert_eq!(release(&mut holder, START), "release");
+    let later = START + Duration::from_secs(1);
+    assert_eq!(at(&mut holder, later), "report timeout");
+    assert_eq!(after(&mut holder, timed_out(), later), "set aside, open 1, release");
+    holder.on(Event::Connecting(node(1)), later);
+    (holder, later)
+}
+
+fn aside(event: Event) -> Event {
+    if let Event::Reply(reply) = event { Event::Aside(reply) } else { event }
+}
+
+/// A server that is only slow answers first on the old connection. Where that answer is unknown, the
+/// first release may have been carried out.
+#[test]
+fn first_answer_to_a_release_counts_if_the_later_one_found_nothing() {
+    let lost = Some(Released::Lost);
+    let answers: [(Option<Make>, _); 4] = [
+        (Some(|| reply(&["unknown"])), lost),
+        (Some(|| reply(&["released", "9", "10"])), lost),
+        (Some(|| reply(&["released", "7", "8"])), Some(Released::Done)),
+        (None, Some(Released::Done)),
+    ];
+    for (late, expected) in answers {
+        let (mut holder, now) = set_aside();
+        holder.on(reply(&["unknown"]), now);
+        assert_eq!(drain(|| holder.next_action()), ["read aside"]);
+        // The reply to the renewal.
+        holder.on(aside(granted()), now);
+        if let Some(late) = late {
+            holder.on(aside(late()), now);
+        }
+        at(&mut holder, now);
+        assert_eq!(released(&mut holder), expected, "{:?}", late.map(|late| late()));
+    }
+}
+
+#[test]
+fn later_answer_to_a_release_counts_if_it_found_the_grant() {
+    let (mut holder, now) = set_aside();
+    holder.on(reply(&["released", "9", "10"]), now);
+    holder.on(aside(granted()), now);
+    holder.on(aside(reply(&["released", "7", "8"])), now);
+    at(&mut holder, now);
+    assert_eq!(released(&mut holder), Some(Released::Lost));
+}
+
+#[test]
+fn answer_on_the_old_connection_saves_a_release_whose_time_is_over() {
+    let (mut holder, _) = set_aside();
+    let until = START + Duration::from_secs(1) + CONNECT_TIMEOUT;
+    assert_eq!(at(&mut holder, until), "report timeout");
+    holder.on(timed_out(), until);
+    assert_eq!(drain(|| holder.next_action()), ["close", "read aside"]);
+    holder.on(aside(granted()), until);
+    holder.on(aside(reply(&["released", "7", "8"])), until);
+    at(&mut holder, until);
+    assert_eq!(released(&mut holder), Some(Released::Done));
 }
 
 /// The other half is for the reply itself, which has a sixth of the lease.
@@ -273,8 +357,7 @@ fn release_leaves_a_primary_that_has_lost_a_replica() {
 fn sentinels_have_half_of_the_time_for_a_reply() {
     let ttl = Duration::from_secs(2);
     let request = Request { terms: Some(Terms { ttl, ..terms() }), ..request() };
-    let mut holder =
-        HoldConversation::new(exchange(SENTINELS), request, Replicas::default(), CONNECT_TIMEOUT, START).unwrap();
+    let mut holder = with(SENTINELS, request, 0);
     at(&mut holder, START);
     after(&mut holder, Event::Connecting(node(1)), START);
     after(&mut holder, reply(&["granted", "2000000", "7", "8"]), START);
@@ -300,6 +383,7 @@ fn backoff_grows_with_each_failure_and_ends_with_an_answer() {
     let mut now = START;
     for _ in 0..4 {
         conversation.on(failed(ErrorKind::Network(NetworkError::Refused)), now);
+        drain(|| conversation.next_action());
         let at_next = conversation.timeout().unwrap();
         pauses.push(at_next - now);
         now = at_next;
@@ -308,8 +392,9 @@ fn backoff_grows_with_each_failure_and_ends_with_an_answer() {
     assert_grow(&pauses);
     conversation.on(Event::Connecting(node(1)), now);
     conversation.on(granted(), now);
-    assert!(conversation.exchange.outage().is_none());
+    assert!(conversation.exchange().outage().is_none());
     conversation.on(failed(ErrorKind::Network(NetworkError::Refused)), now);
+    drain(|| conversation.next_action());
     assert_eq!(conversation.timeout(), Some(now), "the first failure has no pause");
 }
 
@@ -322,6 +407,7 @@ fn backoff_grows_while_a_replica_knows_no_session_and_refuses_the_request() {
     for attempt in 0..4 {
         assert_eq!(after(&mut conversation, reply(&["unknown"]), now), "acquire", "{attempt}");
         conversation.on(error_reply("READONLY You can't write against a read only replica."), now);
+        drain(|| conversation.next_action());
         let at_next = conversation.timeout().unwrap();
         pauses.push(at_next - now);
         now = at_next;
@@ -330,7 +416,7 @@ fn backoff_grows_while_a_replica_knows_no_session_and_refuses_the_request() {
     }
     assert_grow(&pauses);
     after(&mut conversation, reply(&["waiting", "40", "1", "0"]), now);
-    assert!(conversation.exchange.outage().is_none());
+    assert!(conversation.exchange().outage().is_none());
 }
 
 #[test]
@@ -392,7 +478,7 @@ fn lease_on_a_migrating_slot_is_renewed_piece_by_piece() {
     assert_eq!(after(&mut conversation, error_reply("TRYAGAIN x"), later), both_keys_of(1));
     assert_eq!(after(&mut conversation, reply(&["unknown"]), later), "");
     assert_eq!(after(&mut conversation, reply(&["renewed", "30000000"]), later), "");
-    let Ok(Standing::Granted(grant)) = conversation.standing() else { panic!("still held") };
+    let Ok(Standing::Granted(grant)) = stands(&conversation) else { panic!("still held") };
     assert_eq!(grant.deadline, Some(rlock_model::lease::Lease::new(TTL).deadline(sent)));
 }
 
@@ -416,9 +502,9 @@ fn grant_without_enough_replicas_is_unavailable() {
     assert_eq!(after(&mut conversation, granted(), START), "WAIT");
     assert_eq!(standing(&conversation), "asking");
     conversation.on(Event::Reply(Ok(Value::Int(1))), START);
-    let error = conversation.standing().unwrap_err().to_string();
+    let error = stands(&conversation).unwrap_err().to_string();
     assert!(error.starts_with("'redis://h:1': 1 of 2 replicas have the lock"), "{error}");
-    assert!(conversation.release(None, START).is_some());
+    assert_eq!(release(&mut conversation, START), "release");
 }
 
 /// The release of the place drops the reply of the replicas. Without another WAIT, nothing would
@@ -430,18 +516,42 @@ fn grant_that_waits_for_replicas_at_the_end_of_the_wait_is_claimed_with_another_
     conversation.on(Event::Connecting(node(1)), START);
     after(&mut conversation, reply(&["waiting", "40", "1", "0"]), START);
     assert_eq!(after(&mut conversation, granted(), START), "WAIT");
-    let mut giving_up = conversation.give_up(START);
-    assert_eq!(at(&mut giving_up.question, START), "give up");
-    giving_up.question.on(Event::Reply(Ok(Value::Int(1))), START);
-    assert_eq!(after(&mut giving_up.question, granted(), START), "");
-    assert!(matches!(giving_up.reply(), Ok(ScriptReply::Granted { .. })));
-    let mut claiming = conversation.claim(START);
-    assert_eq!(at(&mut claiming, START), "renew");
-    assert_eq!(after(&mut claiming, granted(), START), "WAIT");
-    assert!(!claiming.is_over() && claiming.timeout() > Some(START));
-    claiming.on(Event::Reply(Ok(Value::Int(1))), START);
-    assert!(claiming.is_over());
+    conversation.give_up(ID, START);
+    assert_eq!(at(&mut conversation, START), "give up");
+    assert_eq!(after(&mut conversation, Event::Reply(Ok(Value::Int(1))), START), "");
+    assert_eq!(standing(&conversation), "asking", "the reply of the replicas was ignored");
+    assert_eq!(after(&mut conversation, granted(), START), "renew");
+    assert_eq!(after(&mut conversation, granted(), START), "WAIT");
+    assert_eq!(after(&mut conversation, Event::Reply(Ok(Value::Int(1))), START), "");
     assert_eq!(standing(&conversation), "granted");
+}
+
+/// It has left the queue by itself, and hears why if it asks again.
+#[test]
+fn waiter_whose_job_is_done_asks_once_more_when_it_gives_up() {
+    let mut conversation = waiting(SINGLE);
+    conversation.give_up(ID, START);
+    assert_eq!(at(&mut conversation, START), "give up");
+    let renewed = reply(&["unknown"]);
+    assert_eq!(after(&mut conversation, renewed, START), "", "the renewal before does not matter");
+    assert_eq!(after(&mut conversation, reply(&["unknown"]), START), "acquire");
+    assert_eq!(after(&mut conversation, reply(&["already"]), START), "");
+    assert_eq!(standing(&conversation), "alreadydone");
+}
+
+/// The request never returns to the queue that it leaves.
+#[test]
+fn waiter_gives_up_over_as_many_connections_as_it_takes() {
+    let mut conversation = waiting(SINGLE);
+    conversation.give_up(ID, START);
+    at(&mut conversation, START);
+    let again = after(&mut conversation, failed(ErrorKind::Network(NetworkError::Closed(Stage::Used))), START);
+    assert_eq!(again, "close, open 1, give up");
+    conversation.on(Event::Connecting(node(1)), START);
+    assert_eq!(after(&mut conversation, granted(), START), "renew");
+    assert_eq!(after(&mut conversation, reply(&["unknown"]), START), "give up", "the grant was not claimed in time");
+    assert_eq!(after(&mut conversation, busy(), START), "");
+    assert!(standing(&conversation).starts_with("busy"));
 }
 
 /// A renewal over a new connection states what is left of a kept hold.
@@ -458,14 +568,14 @@ fn grant_is_lost_if_its_lease_ends_before_the_replicas_have_it() {
     assert_eq!(standing(&conversation), "asking");
     assert_eq!(at(&mut conversation, START + Duration::from_micros(30)), "");
     assert_eq!(standing(&conversation), "lost");
-    assert!(conversation.release(None, START).is_some());
+    assert!(release(&mut conversation, START).ends_with("release"));
 }
 
 #[test]
 fn waiter_on_a_migrating_slot_is_not_out_of_reach() {
     let mut conversation = waiting(CLUSTER);
     assert_eq!(after(&mut conversation, error_reply("TRYAGAIN x"), START), "");
-    assert!(conversation.exchange.outage().is_none());
+    assert!(conversation.exchange().outage().is_none());
     assert_eq!(at(&mut conversation, START + Duration::from_millis(20)), "renew");
 }
 
@@ -480,16 +590,5 @@ fn request_in_a_slot_that_migrates_for_too_long_fails_with_the_migration() {
             conversation.on(timed_out(), now);
         }
     }
-    assert_eq!(conversation.failure().map(Failure::kind), Some(&ErrorKind::Migrating));
-}
-
-/// A waiter looks at the holders while its grant may come, and then has to claim it in time.
-#[test]
-fn look_at_the_holders_takes_at_most_a_quarter_of_the_ttl() {
-    for (ttl, limit) in [(1_000, 250), (2_000, 500), (30_000, 1_000)] {
-        let terms = rlock_model::lease::Lease::new(Duration::from_millis(ttl)).terms();
-        let request = Request { terms: Some(terms), ..request() };
-        let hold = HoldConversation::new(exchange(SINGLE), request, Replicas::default(), CONNECT_TIMEOUT, START);
-        assert_eq!(hold.unwrap().inspect_limit(), Duration::from_millis(limit), "{ttl} ms");
-    }
+    assert_eq!(conversation.failure(ID).map(Failure::kind), Some(&ErrorKind::Migrating));
 }

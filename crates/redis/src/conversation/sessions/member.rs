@@ -1,11 +1,14 @@
 //! One of the sessions that share a connection: what is in flight for it, and when it needs
 //! attention.
 
+use super::super::piecemeal::Piecemeal;
 use super::super::requester::Requester;
 use crate::failure::{ErrorKind, Failure};
 use crate::target::Kind;
-use rlock_model::request::Request;
-use rlock_store::lease_client::{Retry, State, ToRelease, old_limit};
+use rlock_model::past::End;
+use rlock_model::request::{Job, Request};
+use rlock_store::error::Error;
+use rlock_store::lease_client::{LeaseReply, Retry, State, ToRelease, old_limit};
 use rlock_sys::clock::Boottime;
 
 /// A session, and its turn on the connection.
@@ -13,22 +16,25 @@ pub(super) struct Member {
     pub(super) session: Requester,
     /// The request, as long as the session may have to make it again.
     pub(super) request: Option<Box<Request>>,
-    /// How many entries the history of each resource keeps.
-    pub(super) history: u32,
+    /// What the release has to know of the job.
+    pub(super) job: Box<Job>,
     pub(super) turn: Turn,
     pub(super) releasing: Option<Releasing>,
     /// The error replies in a row.
     pub(super) trouble: Option<Box<Trouble>>,
+    /// The renewal under way while the slot of a held lock migrates.
+    pub(super) piecemeal: Option<Box<Piecemeal>>,
 }
 
-/// What the session waits for. At most one of its commands is in flight, so the server never
-/// carries out its release before its request.
+/// What the session waits for. At most one of its commands is in flight whose reply matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// Nothing was sent on this connection.
     Unsent,
     /// A command is in flight.
     InFlight { sent: Boottime },
+    /// The command is sent again in a while: some of its keys are on their way to another node.
+    Delayed,
     /// The last command was answered.
     Quiet,
     /// The last command failed, and the next one follows at an instant.
@@ -38,12 +44,27 @@ pub(super) enum Turn {
 /// The end of a session: nothing follows but the release.
 pub(super) struct Releasing {
     pub(super) to_release: ToRelease,
+    /// How the command ended that ran under the grant.
+    pub(super) end: Option<End>,
     /// When to give up.
     pub(super) until: Boottime,
     /// Whether the server may have carried out a release unseen.
     pub(super) in_doubt: bool,
+    /// The same release over a connection that was set aside.
+    pub(super) aside: Option<Box<Aside>>,
     /// Whether the result is awaited.
     pub(super) is_awaited: bool,
+}
+
+/// A release that left over a connection set aside, before the one that the server answers.
+#[derive(Default)]
+pub(super) struct Aside {
+    /// How many replies come before the one to it; `None` once it is there.
+    pub(super) earlier: Option<usize>,
+    /// What it has told.
+    pub(super) late: Option<LeaseReply>,
+    /// What the later release has told, or why it has failed, until this one was looked for.
+    pub(super) reply: Option<Result<LeaseReply, Error>>,
 }
 
 /// The error replies in a row to the commands of a session.
@@ -55,9 +76,14 @@ pub(super) struct Trouble {
 impl Member {
     /// Nothing was sent for the session yet.
     pub(super) fn new(session: Requester, request: Request) -> Self {
-        let history = request.job.history;
+        let job = Box::new(request.job.clone());
         let request = Some(Box::new(request));
-        Self { session, request, history, turn: Turn::Unsent, releasing: None, trouble: None }
+        Self { session, request, job, turn: Turn::Unsent, releasing: None, trouble: None, piecemeal: None }
+    }
+
+    /// Whether the session has nothing left to say until it is released.
+    pub(super) fn is_over(&self) -> bool {
+        self.releasing.is_none() && self.session.client.is_over()
     }
 
     pub(super) fn is_in_flight(&self) -> bool {
@@ -102,9 +128,12 @@ impl Member {
 
     /// When the session needs attention even if nothing arrives.
     pub(super) fn next(&self, heard: Option<Boottime>) -> Option<Boottime> {
+        if self.is_over() {
+            return None;
+        }
         let next = match self.turn {
             Turn::Quiet if self.releasing.is_none() => self.session.client.due(),
-            Turn::Unsent | Turn::Quiet => None,
+            Turn::Unsent | Turn::Delayed | Turn::Quiet => None,
             Turn::InFlight { .. } => self.silent_at(heard),
             Turn::Retry { at } => Some(at),
         };
