@@ -20,7 +20,8 @@ use rlock_model::mode::Mode;
 use rlock_model::request::{Claim, Job, Request};
 use rlock_model::resource::Resource;
 use rlock_model::span::Span;
-use rlock_show::doctor::{Check, Verdict, audience, checks, cost, failed, names, no_names};
+use rlock_show::doctor::{cost, failed, names, no_names};
+use rlock_store::check::{Check, Verdict};
 use rlock_store::{self as store, AcquireOptions, Handle, Standing, Store, identity};
 use rlock_sys::clock::Boottime;
 use rlock_sys::exit;
@@ -98,13 +99,10 @@ fn examine(doctor: &Doctor) -> anyhow::Result<Vec<Check>> {
         Err(failure) => return Ok(vec![failed("store", &failure.words)]),
     };
     context::warn_of_password(&doctor.store);
-    let (url, namespace) = (store.url(), store.namespace().to_owned());
-    let mut found = vec![Check::ok("store", format!("{url}, namespace '{namespace}', chosen by {source}"))];
-    match store.examine() {
-        Ok(facts) => {
-            found.extend(checks(&facts, ttl));
-            found.extend(audience(&facts, &namespace, &store.elsewhere()));
-        }
+    let chosen = format!("{}, namespace '{}', chosen by {source}", store.url(), store.namespace());
+    let mut found = vec![Check::ok("store", chosen)];
+    match store.examine(ttl) {
+        Ok(checks) => found.extend(checks),
         Err(error) => {
             found.push(failed("connection", error.words()));
             return Ok(found);
@@ -228,7 +226,5 @@ fn lines(doctor: &Doctor, checks: &[Check]) -> String {
 }
 
 fn as_json(checks: &[Check], is_usable: bool) -> String {
-    let check = |check: &Check| json!({ "name": check.name, "verdict": check.verdict.as_str(), "found": check.found, "cure": check.remedy });
-    let value = json!({ "usable": is_usable, "checks": checks.iter().map(check).collect::<Vec<_>>() });
-    words::json(&value) + "\n"
+    words::json(&json!({ "usable": is_usable, "checks": checks })) + "\n"
 }

@@ -1,6 +1,6 @@
 //! The directory of an embedded store: its files, and the lock on its state. `place` finds the
-//! directory, `rights` makes files with its rights, and `advice` says what to do about a file that
-//! cannot be used.
+//! directory, `rights` makes files with its rights, `advice` says what to do about a file that
+//! cannot be used, and `examine` makes the checks of `rlock doctor`.
 //!
 //! ```text
 //! DIR/state/lock     the format, the boot of the state, and the seal of the table;
@@ -19,6 +19,7 @@
 //! proc(5)). Nor may a user remove the beacon of another user's dead session there.
 
 mod advice;
+mod examine;
 mod place;
 mod rights;
 
@@ -28,7 +29,6 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FlockOperation, Stat, StatVfs, fstat, inotify};
 use rustix::io::Errno;
-use rustix::process::geteuid;
 
 pub(super) use self::advice::{advised_inside, foreign};
 pub(super) use self::place::default as default_place;
@@ -36,9 +36,7 @@ use self::place::same_file;
 use self::rights::Rights;
 use rlock_model::request::SessionId;
 use rlock_store::error::Error;
-use rlock_store::facts::DirectoryFacts;
 use rlock_store::operations::Elsewhere;
-use rlock_sys::passwd;
 use rlock_words::Explained;
 
 const STATE: &str = "state";
@@ -122,31 +120,6 @@ impl Directory {
             }
         }
         elsewhere
-    }
-
-    /// Gathers the facts about this directory.
-    pub(super) fn examine(&self) -> io::Result<DirectoryFacts> {
-        let stat = fstat(&self.dir)?;
-        let table = rustix::fs::statat(&self.state, TABLE, AtFlags::SYMLINK_NOFOLLOW).ok();
-        let room = rustix::fs::fstatvfs(&self.state).ok();
-        Ok(DirectoryFacts {
-            path: self.path.clone(),
-            user: geteuid().as_raw(),
-            owner: stat.st_uid,
-            mode: stat.st_mode,
-            owner_name: passwd::lookup(stat.st_uid).map_or_else(|| stat.st_uid.to_string(), |(name, _)| name),
-            #[allow(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "the kernel's numbers have 32 bits"
-            )]
-            file_system: rustix::fs::fstatfs(&self.dir).ok().map(|found| found.f_type as u32),
-            free: room.as_ref().and_then(free_bytes),
-            // File systems such as btrfs make inodes on demand, and state none.
-            files_left: room.filter(|room| room.f_files > 0).map(|room| room.f_favail),
-            table: table.map(|table| u64::try_from(table.st_size).unwrap_or(0)),
-            files: rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX),
-        })
     }
 
     /// Makes the error of a store that cannot be used because of `reason`.

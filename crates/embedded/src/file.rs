@@ -27,9 +27,8 @@ use super::failure::Error;
 use super::lmdb::Env;
 use super::lock_file::{self, attributes};
 use super::records::FileMap;
-use super::size::{GROWTH_PAGES, PAGE_BYTES, map_bytes, pages_needed};
+use super::size::{GROWTH_PAGES, PAGE_BYTES, TABLE_BYTES_MAX, map_bytes, pages_needed};
 use super::{beacon, verify};
-use rlock_store::facts::TABLE_BYTES_MAX;
 use rlock_sys::streams;
 use rlock_words as words;
 

@@ -76,6 +76,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use self::beacon::Peer;
 use self::handle::{EmbeddedHandle, LEAVE_LIMIT};
@@ -90,9 +91,9 @@ use rlock_model::past::{End, Ended, Remembered};
 use rlock_model::records::{Records, Session};
 use rlock_model::request::{Request, SessionId};
 use rlock_model::resource::Resource;
+use rlock_store::check::Check;
 use rlock_store::engine::Engine;
 use rlock_store::error::Error;
-use rlock_store::facts::Facts;
 use rlock_store::handle::{AcquireOptions, Handle, Released, Replicas};
 use rlock_store::operations::{Breaking, Changed, Elsewhere, Inspection, Notices, Store};
 use rlock_store::percent::encode;
@@ -155,8 +156,8 @@ impl Store for Embedded {
         false
     }
 
-    fn examine(&mut self) -> Result<Facts, Error> {
-        Ok(Facts::Directory(self.directory.examine().map_err(|error| self.directory.unusable(&error))?))
+    fn examine(&mut self, _ttl: Duration) -> Result<Vec<Check>, Error> {
+        self.directory.examine().map_err(|error| self.directory.unusable(&error))
     }
 
     fn elsewhere(&self) -> Elsewhere {

@@ -1,7 +1,7 @@
 //! How large the table and its file become.
 
-use rlock_store::facts::TABLE_BYTES_MAX;
-
+/// The maximum size of the table in bytes, enough for some hundred thousand claims.
+pub(super) const TABLE_BYTES_MAX: usize = 256 << 20;
 /// The size of a page. A machine may have larger pages; then the size check of the table's file is
 /// less strict.
 pub(super) const PAGE_BYTES: usize = 4096;

@@ -1,53 +1,142 @@
-//! Gathers the facts about a server for `rlock doctor`.
+//! The checks of `rlock doctor`: asks the server, and judges what it tells.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::client::Client;
 use super::failure::Failure;
 use super::target::{SslMode, Target};
-use rlock_store::facts::DatabaseFacts;
+use rlock_model::text::shortened;
+use rlock_store::check::{Check, Pace, audience, certificate};
 use rlock_sys::clock::StoreTime;
-
-/// The number of questions by which the latency is measured.
-const PINGS: usize = 10;
 
 const ABOUT: &str = "SELECT current_setting('server_version_num'), current_setting('max_connections'), \
     (SELECT count(*)::text FROM pg_stat_activity WHERE backend_type = 'client backend'), \
     (current_setting('fsync') = 'on' AND current_setting('synchronous_commit') <> 'off')::text, \
     current_setting('synchronous_standby_names')";
 
-/// Asks the server about itself, and makes the tables if there are none.
+/// Checks the server, and makes the tables if there are none. `ttl` is the ttl of leases.
 ///
 /// # Errors
 /// The server cannot be reached or used.
-pub(super) fn gather(client: &mut Client, target: &Target) -> Result<DatabaseFacts, Failure> {
+pub(super) fn examine(
+    client: &mut Client,
+    target: &Target,
+    namespace: &str,
+    ttl: Duration,
+) -> Result<Vec<Check>, Failure> {
     let (told, is_pooled) = client.told(ABOUT, |work| Ok((work.told.clone(), work.is_pooled)))?;
-    let (mut pings, mut clock) = (Vec::new(), None);
-    for _ in 0..PINGS {
-        let (before, asked) = (StoreTime::of_machine(), Instant::now());
-        let now = client.look(Vec::new(), |work| Ok(work.clock))?;
-        let taken = asked.elapsed();
-        let ahead = i128::from(now.as_micros()) - i128::from((before + taken / 2).as_micros());
-        clock = Some((i64::try_from(ahead).unwrap_or(i64::MAX), taken / 2));
-        pings.push(taken);
-    }
-    pings.sort_unstable();
-    let number = |index: usize| told.get(index).and_then(|text: &String| text.parse::<u64>().ok());
+    let pace = Pace::measure(|| client.look(Vec::new(), |work| Ok(work.clock)).map(Some))?;
+    let told = |index: usize| told.get(index).map_or("", String::as_str);
+    let number = |index: usize| told(index).parse::<u64>().ok();
     let connection = &client.exchange.connection;
     let (is_encrypted, certificate_end) = connection.security();
-    let left = |end: Duration| end.saturating_sub(Duration::from_micros(StoreTime::of_machine().as_micros()));
-    Ok(DatabaseFacts {
-        is_encrypted,
-        is_verified: target.ssl_mode == SslMode::VerifyFull,
-        certificate_left: certificate_end.map(left),
-        is_local: connection.is_local(),
-        login: target.user().to_owned(),
-        is_pooled,
-        version: number(0).and_then(|version| u32::try_from(version).ok()).unwrap_or(0),
-        connections: number(2).zip(number(1)),
-        is_durable: told.get(3).is_some_and(|text| text == "true"),
-        standbys: told.get(4).cloned().unwrap_or_default(),
-        clock,
-        pings,
-    })
+    let certificate = || certificate(certificate_end, StoreTime::of_machine());
+    let is_verified = target.ssl_mode == SslMode::VerifyFull;
+    let checks = [
+        tls(connection.is_local(), is_encrypted, is_verified.then(certificate)),
+        version(number(0).unwrap_or(0)),
+        notices(is_pooled),
+        connections(number(2).zip(number(1))),
+        durability(told(3) == "true"),
+        standbys(told(4)),
+    ];
+    Ok(checks.into_iter().chain(pace.checks(ttl, "")).chain(audience(Some(target.user()), namespace)).collect())
+}
+
+/// The check of the encryption. There is a check of the `certificate` if it and its host must be
+/// right.
+fn tls(is_local: bool, is_encrypted: bool, certificate: Option<Check>) -> Check {
+    match (is_local, is_encrypted, certificate) {
+        (true, ..) => Check::ok("tls", "not used, and not needed on this machine"),
+        (_, true, Some(certificate)) => certificate,
+        (_, true, None) => Check::warn(
+            "tls",
+            "the connection is encrypted, and the server's certificate or its host is not checked",
+            "use ?sslmode=verify-full, with sslrootcert=system or the file of the authority",
+        ),
+        (_, false, _) => {
+            Check::warn("tls", "all names cross the network in clear text", "use ?sslmode=verify-full, or a tunnel")
+        }
+    }
+}
+
+/// The oldest version of PostgreSQL that rlock is tested with.
+const OLDEST: u64 = 15;
+
+/// The check of a version, whose number is such as 150020.
+fn version(number: u64) -> Check {
+    let (major, minor) = (number / 10_000, number % 10_000);
+    let found = format!("PostgreSQL {major}.{minor}");
+    if major >= OLDEST {
+        return Check::ok("version", found);
+    }
+    Check::warn("version", found, format!("rlock is tested with PostgreSQL {OLDEST} and newer: upgrade the server"))
+}
+
+fn notices(is_pooled: bool) -> Check {
+    if is_pooled {
+        let found = "a pooler is between: a waiter looks every second, and a dead one costs its claim of 3s";
+        return Check::warn("notices", found, "name the server itself in the URL where waiters are to start at once");
+    }
+    Check::ok("notices", "waiters hear of their grants at once")
+}
+
+/// The check of the number of connections and its maximum.
+fn connections(told: Option<(u64, u64)>) -> Check {
+    let name = "connections";
+    let Some((count, max)) = told else {
+        return Check::unknown(name, "the server does not tell their number", "see pg_stat_activity");
+    };
+    let found = format!("{count} of at most {max}");
+    if count >= max / 10 * 9 {
+        return Check::warn(name, found, "raise max_connections, or put a pooler before the server");
+    }
+    Check::ok(name, found)
+}
+
+fn durability(is_durable: bool) -> Check {
+    if is_durable {
+        return Check::ok("durability", "a grant is on the disk before it counts");
+    }
+    let remedy = "a crash can forget locks that are held: set fsync and synchronous_commit to on, or check the token";
+    Check::warn("durability", "a grant may count before it is on the disk", remedy)
+}
+
+/// The check of the setting `synchronous_standby_names`.
+fn standbys(names: &str) -> Check {
+    match names {
+        "" => Check::ok("standbys", "no synchronous one: a failover may forget the last grants"),
+        names => Check::ok("standbys", format!("synchronous: {}", shortened(names))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rlock_store::check::Verdict;
+
+    #[test]
+    fn each_check_of_a_database_fails_for_its_fault() {
+        let trusted = || Some(Check::ok("tls", "fine"));
+        for (expected, check) in [
+            (Verdict::Ok, tls(false, true, trusted())),
+            (Verdict::Ok, tls(true, false, None)),
+            (Verdict::Warn, tls(false, true, None)),
+            (Verdict::Warn, tls(false, false, trusted())),
+            (Verdict::Ok, version(150_020)),
+            (Verdict::Warn, version(140_020)),
+            (Verdict::Ok, notices(false)),
+            (Verdict::Warn, notices(true)),
+            (Verdict::Ok, connections(Some((89, 100)))),
+            (Verdict::Warn, connections(Some((90, 100)))),
+            (Verdict::Unknown, connections(None)),
+            (Verdict::Ok, durability(true)),
+            (Verdict::Warn, durability(false)),
+            (Verdict::Ok, standbys("")),
+            (Verdict::Ok, standbys("a, b")),
+        ] {
+            assert_eq!(check.verdict, expected, "{check:?}");
+            assert_eq!(check.remedy.is_none(), expected == Verdict::Ok, "{check:?}");
+        }
+    }
 }

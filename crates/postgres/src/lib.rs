@@ -9,7 +9,7 @@
 //!   transaction around an operation, without a clock and a socket.
 //! - `exchange`: runs steps over connections. `requester`: what a session says. `sessions` drives
 //!   the request of `exec`, or the many of `rlock serve`, in a poll loop, and `client` blocks.
-//!   `examine`: facts for `rlock doctor`.
+//!   `examine`: the checks of `rlock doctor`.
 
 // The printing macros panic if standard error is closed.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
@@ -44,9 +44,9 @@ use rlock_model::past::{End, Ended, Remembered};
 use rlock_model::records::{Records as _, Session};
 use rlock_model::request::{Request, SessionId};
 use rlock_model::resource::Resource;
+use rlock_store::check::Check;
 use rlock_store::engine::Engine as _;
 use rlock_store::error::Error;
-use rlock_store::facts::Facts;
 use rlock_store::handle::{AcquireOptions, Handle, Released};
 use rlock_store::operations::{Breaking, Changed, Inspection, Store};
 use rlock_store::sessions::Sessions;
@@ -204,7 +204,7 @@ impl Store for Postgres {
         Ok(self.client.change(ranges_of_past(&names), &[], run)?)
     }
 
-    fn examine(&mut self) -> Result<Facts, Error> {
-        Ok(Facts::Database(examine::gather(&mut self.client, &self.target)?))
+    fn examine(&mut self, ttl: Duration) -> Result<Vec<Check>, Error> {
+        Ok(examine::examine(&mut self.client, &self.target, &self.namespace, ttl)?)
     }
 }

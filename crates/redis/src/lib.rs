@@ -16,7 +16,7 @@
 //! uses `client` to ask about a whole server.
 //!
 //! `findings` puts the listings of many replies together, and `reading` reads what the search for a
-//! deadlock needs. `rights` finds the right that a user lacks, and `examine` gathers the facts for
+//! deadlock needs. `rights` finds the right that a user lacks, and `examine` makes the checks of
 //! `rlock doctor`.
 
 // The printing macros panic if standard error is closed.
@@ -45,7 +45,7 @@ use std::time::Duration;
 
 use client::Client;
 use codec::{Call, ScriptReply, Setting, Wake};
-use examine::gather;
+use examine::examine;
 use failure::{ErrorKind, Failure};
 use findings::Findings;
 use keys::Keyspace;
@@ -60,8 +60,8 @@ use rlock_model::past::{End, Ended, Remembered};
 use rlock_model::records::Session;
 use rlock_model::request::{Request, SessionId};
 use rlock_model::resource::Resource;
+use rlock_store::check::Check;
 use rlock_store::error::Error;
-use rlock_store::facts::Facts;
 use rlock_store::handle::{AcquireOptions, Handle, Released};
 use rlock_store::operations::{Breaking, Changed, Inspection, Store, Unusable};
 use rlock_store::sessions::Sessions;
@@ -311,8 +311,8 @@ impl Store for Redis {
         Ok(())
     }
 
-    fn examine(&mut self) -> Result<Facts, Error> {
-        Ok(Facts::Server(gather(self.client(), self.target.speaks_tls())?))
+    fn examine(&mut self, ttl: Duration) -> Result<Vec<Check>, Error> {
+        Ok(examine(self.client(), self.target.speaks_tls(), &self.namespace, ttl)?)
     }
 
     fn take_unusable(&mut self) -> Vec<Unusable> {

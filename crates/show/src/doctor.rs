@@ -1,132 +1,153 @@
-//! The checks of `rlock doctor`: facts in, verdicts with remedies out.
-
-mod audience;
-mod check;
-mod database;
-mod load;
-mod place;
-mod server;
+//! The checks of `rlock doctor` that are the same for every store: what is held and waited for,
+//! what a lock costs, and which error kept a check from its answer.
 
 use std::time::Duration;
 
-pub use audience::audience;
-pub use check::{Check, Verdict, failed};
-pub use load::{cost, names, no_names};
+use rustix::io::Errno;
 
-use rlock_store::facts::Facts;
+use rlock_model::op::ResourceListing;
+use rlock_model::past::{JOBS_MAX, Remembered};
+use rlock_store::check::Check;
+use rlock_store::{Inspection, Unusable};
+use rlock_words::Explained;
 
-/// The checks of what a store tells about its place. `ttl` is the ttl of leases.
-pub fn checks(facts: &Facts, ttl: Duration) -> Vec<Check> {
-    match facts {
-        Facts::Directory(facts) => {
-            vec![place::directory(facts), place::file_system(facts), place::room(facts), place::limits(facts)]
-        }
-        Facts::Server(facts) => [
-            server::tls(facts),
-            server::login(facts),
-            server::version(facts),
-            server::role(facts),
-            server::memory(facts),
-            server::persistence(facts),
-            server::replicas(facts),
-            server::clients(facts),
-            server::clock(facts),
-            server::latency(facts, ttl),
-        ]
-        .into_iter()
-        .chain(server::cluster(facts))
-        .collect(),
-        Facts::Database(facts) => database::checks(facts, ttl),
+/// The errors of the system by which something is used up, and what to do.
+const USED_UP: [(Errno, &str); 5] = [
+    (Errno::NOSPC, "delete files on the file system, where df -h and df -i show what is used up"),
+    (Errno::DQUOT, "delete files, or raise the quota"),
+    (Errno::MFILE, "raise the limit: ulimit -n 1024"),
+    (Errno::NFILE, "end processes, or raise the limit: sysctl fs.file-max"),
+    (Errno::NOMEM, "end processes, or raise the limit: ulimit -v unlimited"),
+];
+
+/// The check that has met an error.
+pub fn failed(name: &'static str, words: &Explained) -> Check {
+    let used_up = USED_UP.iter().find(|(errno, _)| words.errno == Some(*errno)).map(|(_, remedy)| *remedy);
+    let remedy = words.remedy.as_deref().or(used_up).unwrap_or("see STORES in rlock(1)");
+    Check::fail(name, words.what.as_str(), remedy)
+}
+
+/// From this number of waiters on, a name may need more slots, or its jobs a `--max-waiting`.
+const WAITERS: usize = 100;
+
+/// The check of the names in use. `pasts` is what they remember, and `unusable` what the store
+/// could not read.
+pub fn names(inspection: &Inspection, pasts: &[Remembered], unusable: &[Unusable]) -> Check {
+    let resources = &inspection.resources;
+    let is_held = |listing: &&ResourceListing| listing.holders.iter().any(|holder| !holder.is_over(inspection.now));
+    let held = resources.iter().filter(is_held).count();
+    let waited_for = resources.iter().filter(|listing| !listing.waiters.is_empty()).count();
+    let found = format!("held: {held}; waited for: {waited_for}");
+    let missing = unusable.iter().filter(|found| found.resource.is_none()).map(|found| &found.words);
+    if let Some(words) = missing.clone().next() {
+        let remedy = words.remedy.as_deref().unwrap_or("see 'rlock inspect'");
+        let parts: Vec<_> = missing.map(|words| words.what.as_str()).collect();
+        return Check::fail("names", format!("{}; elsewhere {found}", parts.join("; ")), remedy);
     }
+    if !unusable.is_empty() {
+        let remedy = "see 'rlock inspect', which names them";
+        return Check::warn("names", format!("{found}; not rlock's: {}", unusable.len()), remedy);
+    }
+    let jobs = pasts.iter().max_by_key(|past| past.past.jobs.len());
+    if let Some(past) = jobs.filter(|past| past.past.jobs.len() >= JOBS_MAX / 10 * 9) {
+        let text = format!("{found}; '{}' remembers {} of at most {JOBS_MAX} jobs", past.name, past.past.jobs.len());
+        return Check::warn("names", text, "give jobs with --once-per more names, or the same --job");
+    }
+    let longest = resources.iter().max_by_key(|listing| listing.waiters.len());
+    if let Some(listing) = longest.filter(|listing| listing.waiters.len() >= WAITERS) {
+        let text = format!("{found}; {} wait for '{}'", listing.waiters.len(), listing.name);
+        return Check::warn("names", text, "see 'rlock inspect'; --max-waiting limits a queue");
+    }
+    Check::ok("names", found)
+}
+
+/// The check for a user who may not list the names. `page` says what the store needs.
+pub fn no_names(error: &Explained, page: &str) -> Check {
+    let remedy = error.remedy.clone().unwrap_or_else(|| format!("see {page}"));
+    Check::unknown("names", format!("they cannot be listed: {}", error.what), remedy)
+}
+
+/// The longest test of a lock that is no reason to worry.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// The check of how long a lock and its release take. The test of locks took `at_most` so long.
+pub fn cost(at_most: Duration) -> Check {
+    let found = format!("at most {:.1}ms for a lock and its release", at_most.as_secs_f64() * 1000.0);
+    if at_most > SLOW {
+        return Check::warn("cost", found, "see the load of this machine, of the store and of the network");
+    }
+    Check::ok("cost", found)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use super::check::USED_UP;
-    use super::place::{OVERLAY, directory};
     use super::*;
-    use rlock_store::facts::TABLE_BYTES_MAX;
-    use rlock_store::facts::{ClusterFacts, DirectoryFacts, ServerFacts};
-    use rlock_words::Explained;
+    use crate::listing::tests::{NOW, holder, inspection, resource, waiter};
+    use rlock_model::past::{JobPast, Past};
+    use rlock_store::check::Verdict;
 
-    const TTL: Duration = Duration::from_secs(30);
-
-    pub(super) fn place() -> DirectoryFacts {
-        DirectoryFacts {
-            path: "/run/rlock".into(),
-            user: 0,
-            owner: 0,
-            owner_name: "root".to_owned(),
-            mode: 0o700,
-            file_system: Some(0x0102_1994),
-            free: Some(1 << 30),
-            files_left: Some(1 << 20),
-            table: Some(1 << 15),
-            files: 1024,
-        }
+    fn remembered(jobs: usize) -> Remembered {
+        let jobs = (0..jobs).map(|number| (number.to_string(), JobPast::default())).collect();
+        let name = resource("k", vec![], vec![]).name;
+        Remembered { name, past: Past { jobs, ..Past::default() }, entries: Vec::new() }
     }
 
-    /// A server at which nothing is wrong, with changes to its fields.
-    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    /// A resource that the store can't read, or a part of a Cluster.
+    fn unusable(name: Option<&str>, words: Explained) -> Unusable {
+        Unusable { resource: name.map(|name| resource(name, vec![], vec![]).name), words }
+    }
 
-    pub(super) fn server(changes: &[(&str, &str)]) -> ServerFacts {
-        let fields = [
-            ("redis_version", "7.0.15"),
-            ("role", "master"),
-            ("maxmemory", "0"),
-            ("maxmemory_policy", "noeviction"),
-            ("used_memory", "1000000"),
-            ("aof_enabled", "1"),
-            ("aof_last_write_status", "ok"),
-            ("rdb_last_bgsave_status", "ok"),
-            ("connected_slaves", "1"),
-            ("slave0", "ip=10.0.0.2,port=6379,state=online,offset=1,lag=0"),
-            ("connected_clients", "10"),
-            ("maxclients", "10000"),
+    #[test]
+    fn part_of_a_cluster_that_is_missing_is_no_foreign_name() {
+        let missing = |slots: &str| {
+            unusable(None, Explained::new(format!("what is in the slots {slots} is missing: it is down"), "start it"))
+        };
+        let found = [unusable(Some("k"), "it is foreign".into()), missing("0-9"), missing("20-29")];
+        let check = names(&inspection(&[resource("a", vec![holder(1)], vec![])]), &[], &found);
+        let text = "what is in the slots 0-9 is missing: it is down; what is in the slots 20-29 is missing: it is down; \
+                    elsewhere held: 1; waited for: 0";
+        assert_eq!(check, Check::fail("names", text, "start it"));
+    }
+
+    #[test]
+    fn names_in_use_are_counted() {
+        let mut expired = holder(3);
+        expired.expiry = Some(NOW);
+        let resources = vec![
+            resource("a", vec![holder(1)], vec![waiter(2, 1)]),
+            resource("b", vec![holder(2)], vec![]),
+            resource("c", vec![expired], vec![]),
         ];
-        let fields = fields.iter().chain(changes).filter(|(_, value)| !value.is_empty());
-        let mut info: std::collections::BTreeMap<_, _> =
-            fields.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        for (name, _) in changes.iter().filter(|(_, value)| value.is_empty()) {
-            info.remove(*name);
-        }
-        ServerFacts {
-            is_encrypted: true,
-            certificate_left: Some(60 * DAY),
-            is_local: false,
-            login: Some("rlock".to_owned()),
-            info,
-            clock: Some((1000, Duration::from_millis(1))),
-            pings: vec![Duration::from_micros(300); 10],
-            unknown: Vec::new(),
-            cluster: None,
-        }
-    }
-
-    /// The verdict of one check, which has a remedy unless it is fine.
-    fn verdict(facts: Facts, name: &str) -> Verdict {
-        let checks = checks(&facts, TTL);
-        let check = checks.iter().find(|check| check.name == name).expect("there is such a check");
-        assert_eq!(check.remedy.is_none(), check.verdict == Verdict::Ok, "{check:?}");
-        check.verdict
+        assert_eq!(names(&inspection(&resources), &[], &[]), Check::ok("names", "held: 2; waited for: 1"));
+        assert_eq!(names(&inspection(&[]), &[], &[]), Check::ok("names", "held: 0; waited for: 0"));
     }
 
     #[test]
-    fn store_without_a_fault_passes_each_check() {
-        for facts in [Facts::Directory(place()), Facts::Server(server(&[]))] {
-            for check in checks(&facts, TTL) {
-                assert_eq!(check.verdict, Verdict::Ok, "{check:?}");
-            }
+    fn limit_that_is_near_is_told() {
+        let crowd = |count| inspection(&[resource("k", vec![holder(1)], (0..count).map(|_| waiter(2, 1)).collect())]);
+        for (check, verdict, text) in [
+            (names(&crowd(99), &[remembered(899)], &[]), Verdict::Ok, ""),
+            (names(&crowd(100), &[], &[]), Verdict::Warn, "; 100 wait for 'k'"),
+            (names(&crowd(1), &[remembered(900)], &[]), Verdict::Warn, "; 'k' remembers 900 of at most 1000 jobs"),
+            (
+                names(&crowd(1), &[], &[unusable(Some("a"), "x".into()), unusable(Some("b"), "x".into())]),
+                Verdict::Warn,
+                "; not rlock's: 2",
+            ),
+            (cost(Duration::from_micros(1_250)), Verdict::Ok, "at most 1.2ms"),
+            (cost(Duration::from_millis(1_001)), Verdict::Warn, "at most 1001.0ms"),
+        ] {
+            assert_eq!(check.verdict, verdict, "{check:?}");
+            assert!(check.found.contains(text), "{check:?}");
         }
     }
 
     #[test]
-    fn directory_of_one_user_is_named_as_such() {
-        for (mode, ending) in [(0o700, "mode 0700; only user root locks here"), (0o2770, "mode 2770")] {
-            let check = directory(&DirectoryFacts { mode, ..place() });
-            assert!(check.found.ends_with(ending), "{check:?}");
+    fn names_that_cannot_be_listed_have_the_remedy_of_the_error_or_name_the_page_of_the_store() {
+        for (error, remedy) in [("no right".into(), "see PAGE(1)"), (Explained::new("no right", "give it"), "give it")]
+        {
+            let check = no_names(&error, "PAGE(1)");
+            assert_eq!(check, Check::unknown("names", "they cannot be listed: no right", remedy));
         }
     }
 
@@ -135,115 +156,11 @@ mod tests {
         let store = "the store in /d can't be used";
         for (errno, remedy) in USED_UP {
             let words = Explained::from(&std::io::Error::from(errno)).behind(store);
-            let check = failed("locks", &words);
-            assert_eq!((check.found, check.remedy), (words.to_string(), Some(remedy.to_owned())));
+            assert_eq!(failed("locks", &words), Check::fail("locks", words.to_string(), remedy));
         }
-        let check = failed("store", &Explained::new("no: no", "do this: now"));
-        assert_eq!((check.found.as_str(), check.remedy.as_deref()), ("no: no", Some("do this: now")));
-        let check = failed("store", &"it is broken: why".into());
-        assert_eq!(
-            (check.found.as_str(), check.remedy.as_deref()),
-            ("it is broken: why", Some("see STORES in rlock(1)"))
-        );
-    }
-
-    /// Each of them tells the version of Redis that it stems from, too.
-    #[test]
-    fn descendant_of_redis_is_named_by_its_own_version() {
-        for (field, version, found) in
-            [("valkey_version", "9.1.2", "Valkey 9.1.2"), ("redict_version", "7.3.6", "Redict 7.3.6")]
-        {
-            let check = server::version(&server(&[("redis_version", "7.2.4"), (field, version)]));
-            assert_eq!(check, Check::ok("version", found));
-        }
-    }
-
-    #[test]
-    fn command_that_the_server_does_not_know_needs_no_right() {
-        let remedy = |unknown| {
-            let facts = ServerFacts { unknown, login: None, ..server(&[("redis_version", "")]) };
-            [server::version(&facts), server::login(&facts)].map(|check| check.remedy.unwrap_or_default())
-        };
-        let allow = |right| format!("allow the command with ACL SETUSER USER +{right}");
-        let undo = |name| format!("the server does not know {name}: undo its rename-command, if there is one");
-        assert_eq!(remedy(vec![]), [allow("info"), allow("acl|whoami")]);
-        assert_eq!(remedy(vec!["info"]), [undo("INFO"), allow("acl|whoami")]);
-        assert_eq!(remedy(vec!["acl|whoami"]), [allow("info"), undo("ACL WHOAMI")]);
-    }
-
-    #[test]
-    fn each_check_of_a_directory_fails_for_its_fault() {
-        for (name, expected, facts) in [
-            ("directory", Verdict::Warn, DirectoryFacts { mode: 0o1777, ..place() }),
-            ("directory", Verdict::Warn, DirectoryFacts { owner: 7, mode: 0o755, user: 8, ..place() }),
-            ("directory", Verdict::Ok, DirectoryFacts { owner: 7, mode: 0o2775, user: 8, ..place() }),
-            ("file system", Verdict::Warn, DirectoryFacts { file_system: Some(OVERLAY), ..place() }),
-            ("file system", Verdict::Warn, DirectoryFacts { file_system: Some(0x6573_5546), ..place() }),
-            ("file system", Verdict::Unknown, DirectoryFacts { file_system: None, ..place() }),
-            ("room", Verdict::Fail, DirectoryFacts { free: Some(100), ..place() }),
-            ("room", Verdict::Ok, DirectoryFacts { free: Some(5 << 20), ..place() }),
-            ("room", Verdict::Warn, DirectoryFacts { free: Some(500 << 10), table: Some(4 << 20), ..place() }),
-            ("room", Verdict::Warn, DirectoryFacts { table: Some(TABLE_BYTES_MAX as u64), ..place() }),
-            ("room", Verdict::Fail, DirectoryFacts { files_left: Some(0), ..place() }),
-            ("room", Verdict::Warn, DirectoryFacts { files_left: Some(999), ..place() }),
-            ("room", Verdict::Ok, DirectoryFacts { files_left: None, ..place() }),
-            ("room", Verdict::Unknown, DirectoryFacts { free: None, ..place() }),
-            ("limits", Verdict::Fail, DirectoryFacts { files: 10, ..place() }),
-            ("limits", Verdict::Warn, DirectoryFacts { files: 64, ..place() }),
-            ("limits", Verdict::Ok, DirectoryFacts { files: u64::MAX, ..place() }),
-        ] {
-            assert_eq!(verdict(Facts::Directory(facts.clone()), name), expected, "{name}: {facts:?}");
-        }
-    }
-
-    #[test]
-    fn each_check_of_a_server_fails_for_its_fault() {
-        let near = || ServerFacts { is_encrypted: false, is_local: true, ..server(&[]) };
-        let node = |cluster| ServerFacts { cluster: Some(cluster), ..server(&[]) };
-        let open = BTreeMap::from([(7, "h:1".to_owned())]);
-        let missing = vec![("0-9".to_owned(), Explained::new("it is down", "start it"))];
-        let slow = |millis| ServerFacts { pings: vec![Duration::from_millis(millis)], ..server(&[]) };
-        for (name, expected, facts) in [
-            ("tls", Verdict::Warn, ServerFacts { is_encrypted: false, ..server(&[]) }),
-            ("tls", Verdict::Ok, near()),
-            ("tls", Verdict::Warn, ServerFacts { certificate_left: Some(13 * DAY), ..server(&[]) }),
-            ("tls", Verdict::Ok, ServerFacts { certificate_left: Some(14 * DAY), ..server(&[]) }),
-            ("tls", Verdict::Unknown, ServerFacts { certificate_left: None, ..server(&[]) }),
-            ("login", Verdict::Warn, ServerFacts { login: Some("default".to_owned()), ..server(&[]) }),
-            ("login", Verdict::Ok, ServerFacts { login: Some("default".to_owned()), ..near() }),
-            ("login", Verdict::Unknown, ServerFacts { login: None, ..server(&[]) }),
-            ("version", Verdict::Fail, server(&[("redis_version", "6.0.16")])),
-            ("version", Verdict::Ok, server(&[("redis_version", "6.2.0")])),
-            ("version", Verdict::Ok, server(&[("redis_version", "7.2.4"), ("valkey_version", "9.0.0")])),
-            ("version", Verdict::Ok, server(&[("redis_version", "7.2.4"), ("redict_version", "7.3.6")])),
-            ("version", Verdict::Unknown, server(&[("redis_version", "")])),
-            ("role", Verdict::Fail, server(&[("role", "slave")])),
-            ("role", Verdict::Unknown, server(&[("role", "")])),
-            ("memory", Verdict::Warn, server(&[("maxmemory", "9000000"), ("maxmemory_policy", "allkeys-lru")])),
-            ("memory", Verdict::Ok, server(&[("maxmemory", "9000000"), ("maxmemory_policy", "volatile-lru")])),
-            ("memory", Verdict::Warn, server(&[("maxmemory", "1000001")])),
-            ("memory", Verdict::Unknown, server(&[("maxmemory", "")])),
-            ("persistence", Verdict::Warn, server(&[("aof_enabled", "0")])),
-            ("persistence", Verdict::Warn, server(&[("aof_last_write_status", "err")])),
-            ("persistence", Verdict::Warn, server(&[("rdb_last_bgsave_status", "err")])),
-            ("persistence", Verdict::Unknown, server(&[("aof_enabled", "")])),
-            ("replicas", Verdict::Ok, server(&[("connected_slaves", "0")])),
-            ("replicas", Verdict::Warn, server(&[("slave0", "ip=h,port=1,state=online,offset=1,lag=99")])),
-            ("replicas", Verdict::Unknown, server(&[("connected_slaves", "")])),
-            ("clients", Verdict::Warn, server(&[("connected_clients", "9500")])),
-            ("clients", Verdict::Unknown, server(&[("maxclients", "")])),
-            ("clock", Verdict::Warn, ServerFacts { clock: Some((-3_000_000, Duration::ZERO)), ..server(&[]) }),
-            ("clock", Verdict::Ok, ServerFacts { clock: Some((3_000_000, Duration::from_secs(3))), ..server(&[]) }),
-            ("clock", Verdict::Unknown, ServerFacts { clock: None, ..server(&[]) }),
-            ("latency", Verdict::Fail, slow(10_000)),
-            ("latency", Verdict::Warn, slow(1_500)),
-            ("latency", Verdict::Unknown, ServerFacts { pings: vec![], ..server(&[]) }),
-            ("cluster", Verdict::Ok, node(ClusterFacts { primaries: 3, ..ClusterFacts::default() })),
-            ("cluster", Verdict::Unknown, node(ClusterFacts { lacks_right: true, ..ClusterFacts::default() })),
-            ("cluster", Verdict::Fail, node(ClusterFacts { open: open.clone(), ..ClusterFacts::default() })),
-            ("cluster", Verdict::Fail, node(ClusterFacts { missing: missing.clone(), ..ClusterFacts::default() })),
-        ] {
-            assert_eq!(verdict(Facts::Server(facts.clone()), name), expected, "{name}: {facts:?}");
-        }
+        let own = failed("store", &Explained::new("no: no", "do this: now"));
+        assert_eq!(own, Check::fail("store", "no: no", "do this: now"));
+        let other = failed("store", &"it is broken: why".into());
+        assert_eq!(other, Check::fail("store", "it is broken: why", "see STORES in rlock(1)"));
     }
 }

@@ -10,7 +10,7 @@
 //! - `json`: holders, waiters and changes as JSON.
 //! - `history`: ended requests as JSON, tables and bars; their statistics; who made whom wait.
 //! - `turn`: when it is the turn of a request.
-//! - `doctor`: the questions of `rlock doctor` and their answers.
+//! - `doctor`: the checks of `rlock doctor` that are the same for every store.
 
 // The printing macros panic if standard error is closed.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]

@@ -11,8 +11,8 @@
 //!   these records as keys and values.
 //! - `network`: sockets, TLS and names; `node`: where a server listens; `address`: the parts of a
 //!   URL; `secrets`, `credentials`: the password, and what becomes of one that is refused.
-//! - `facts`: what a store tells `rlock doctor`; `identity`: describes processes and sessions;
-//!   `percent`: encodes text for URLs and keys.
+//! - `check`: a check of `rlock doctor`; `identity`: describes processes and sessions; `percent`:
+//!   encodes text for URLs and keys.
 //!
 //! The stores are crates of their own: `rlock-embedded`, `rlock-redis` and `rlock-postgres`. None
 //! of them uses another. The module `stores` of the program opens the one that a URL names.
@@ -21,10 +21,10 @@
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 pub mod address;
+pub mod check;
 pub mod credentials;
 pub mod engine;
 pub mod error;
-pub mod facts;
 pub mod handle;
 pub mod identity;
 pub mod lease_client;

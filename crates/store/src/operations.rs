@@ -1,9 +1,10 @@
 //! Defines the operations that a store offers to the subcommands.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
+use super::check::Check;
 use super::error::Error;
-use super::facts::Facts;
 use super::handle::{AcquireOptions, Handle, Released};
 use super::sessions::Sessions;
 use rlock_model::deadlock::Reading;
@@ -163,8 +164,9 @@ pub trait Store {
     /// Removes what a resource remembers, unless a session uses the resource.
     fn forget(&mut self, resource: &Resource) -> Result<(), Error>;
 
-    /// Gathers the facts about the store's place, for `rlock doctor`.
-    fn examine(&mut self) -> Result<Facts, Error>;
+    /// Checks the store's place, and tells who shares it, for `rlock doctor`. `ttl` is the ttl of
+    /// leases.
+    fn examine(&mut self, ttl: Duration) -> Result<Vec<Check>, Error>;
 
     /// The places of other stores on this machine, such as those of other users.
     fn elsewhere(&self) -> Elsewhere {

@@ -4,7 +4,7 @@
 //! Numbers have the byte order of the machine; page numbers and sizes are as wide as its addresses.
 
 use super::super::lmdb::Item;
-use rlock_store::facts::TABLE_BYTES_MAX;
+use super::super::size::TABLE_BYTES_MAX;
 use rlock_store::records::codec::{Damaged, ensure};
 
 /// The width of page numbers and sizes.
