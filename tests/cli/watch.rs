@@ -90,23 +90,53 @@ fn each_change_is_an_object_on_a_line() {
     });
 }
 
-/// Five holds that keep no history are told, or counted as missed, and none of them is both.
+/// "A place in the queue that is given up counts as `released`, and so does a hold without a history
+/// that is gone before the end of its lease."
 #[test]
-fn holds_without_history_that_the_watch_has_missed_are_counted() {
+fn hold_without_history_is_told_as_released() {
     on_both(|lab| {
         let watch = Watch::start(lab, &["--json"]);
+        let holder = lab.hold_by(["exec", "k", "--history", "0"]);
+        watch.expect(1);
+        holder.end().silently(0);
+        let events = events(&watch.expect(2));
+        assert_eq!([&events[1]["event"], &events[1]["session"]], [&Value::from("released"), &events[0]["session"]]);
+        assert!(events[1]["outcome"].is_null(), "{events:?}");
+        watch.running.signal(Signal::TERM);
+    });
+}
+
+/// "`count` is the number of requests that a `busy` event tells of; other events have null."
+#[test]
+fn requests_that_are_busy_at_once_are_told_by_their_number() {
+    on_both(|lab| {
+        let watch = Watch::start(lab, &["--json"]);
+        let holder = lab.hold("k");
+        watch.expect(1);
         for _ in 0..5 {
-            lab.run(["exec", "k", "--history", "0", "--", "true"]).silently(0);
+            lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
         }
-        let told = || {
-            let events = events(&watch.lines());
-            let ends = events.iter().filter(|event| event["event"] == "released").count() as u64;
-            ends + events.iter().filter_map(|event| event["count"].as_u64()).sum::<u64>()
-        };
-        wait_until("the watch has told of all", || told() >= 5);
-        lab.run(["exec", "other", "--", "true"]).silently(0);
-        wait_until("the watch tells of another", || watch.all().contains("\"other\""));
-        assert_eq!(told(), 5, "{:#?}", watch.lines());
+        let busy = || -> u64 { events(&watch.lines()).iter().filter_map(|event| event["count"].as_u64()).sum() };
+        wait_until("the watch has told of all", || busy() >= 5);
+        holder.end().silently(0);
+        wait_until("the watch tells of the end", || watch.lines().iter().any(|line| line.contains("released")));
+        assert_eq!(busy(), 5, "{:#?}", watch.lines());
+        watch.running.signal(Signal::TERM);
+    });
+}
+
+/// Only the session of `acquire --pid` knows the process with which it ends; the history does not.
+#[test]
+fn hold_of_a_process_ends_with_its_outcome() {
+    on_both(|lab| {
+        let watch = Watch::start(lab, &["--json"]);
+        let mut owner = Command::new("sleep").arg("60").spawn().expect("a process starts");
+        lab.run(["acquire", "k", "--pid", &owner.id().to_string()]);
+        watch.expect(1);
+        owner.kill().expect("it runs");
+        owner.wait().expect("it ends");
+        let events = events(&watch.expect(2));
+        assert_eq!([&events[1]["event"], &events[1]["outcome"]], ["released", "kept"], "{events:?}");
         watch.running.signal(Signal::TERM);
     });
 }

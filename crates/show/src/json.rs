@@ -89,7 +89,7 @@ pub fn change_as_json(change: &Change) -> Value {
         Some((word, number)) => (Some(word), number.parse::<u8>().ok()),
         None => (Some(text), None),
     });
-    let count = if let What::Missed(count) = change.what { Some(count) } else { None };
+    let count = if let What::Busy(count) = change.what { Some(count) } else { None };
     json!({
         "event": change.what.as_str(),
         "count": count,

@@ -362,6 +362,12 @@ pub(crate) mod tests {
                 let rank = Rank::waiting(it.position.into());
                 add((it.session, &it.ancestors, &it.process), Phase::Waiting, it.since, (claim, it.count), rank);
             }
+            for it in &listing.holders {
+                let session = sessions.get_mut(&it.session).expect("it was added");
+                (session.expiry, session.revoked) = (it.expiry, it.revoked.clone());
+                let records = session.claims.iter_mut().filter(|record| record.claim.resource == listing.name);
+                records.for_each(|record| record.token = it.token);
+            }
         }
         Inspection { now: NOW, resources: listings.to_vec(), sessions }
     }

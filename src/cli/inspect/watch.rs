@@ -74,7 +74,7 @@ impl Watch<'_> {
         let ends = ends.map(|end| now + (end - inspection.now) + Duration::from_millis(1));
         let asks = (!is_told).then(|| now + self.every);
         self.due = [ends, asks].into_iter().flatten().min();
-        Ok(Seen::new(inspection, pasts))
+        Ok(Seen { inspection, pasts })
     }
 
     /// Waits for a change, for one of the `others` or the `signals`, or at most `limit`. Returns
@@ -105,7 +105,7 @@ impl Watch<'_> {
 /// Writes a line for each change until nobody reads them any more.
 fn tell(mut watch: Watch<'_>, mut last: Seen) -> anyhow::Result<u8> {
     let stdout = io::stdout();
-    let mut trouble = None;
+    let (mut trouble, mut told) = (None, Vec::new());
     loop {
         // A pipe without a reader reports an error.
         let (is_due, ready) = watch.wait(None, &[(stdout.as_fd(), PollFlags::empty())], None).context("can't wait")?;
@@ -115,7 +115,7 @@ fn tell(mut watch: Watch<'_>, mut last: Seen) -> anyhow::Result<u8> {
         if !is_due {
             continue;
         }
-        let mut seen = match watch.look() {
+        let seen = match watch.look() {
             Ok(seen) => seen,
             Err(error) => {
                 let text = error.to_string();
@@ -128,7 +128,7 @@ fn tell(mut watch: Watch<'_>, mut last: Seen) -> anyhow::Result<u8> {
         };
         trouble = None;
         let mut text = String::new();
-        for change in changes(&last, &mut seen) {
+        for change in changes(&last, &seen, &mut told) {
             text += &match watch.inspect.form {
                 Form::Json => json(&change_as_json(&change)),
                 _ => change.line(),
