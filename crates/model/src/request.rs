@@ -114,7 +114,8 @@ pub fn slots_of<'c>(claims: impl IntoIterator<Item = &'c Claim>, resource: &Reso
     claims.into_iter().filter(|claim| claim.mode == Mode::Slot && claim.resource == *resource).count()
 }
 
-/// A description of the rlock process for people. The table bases no decision on it.
+/// A description of the rlock process for people. The table bases no decision on it. The JSON of
+/// listings has these fields by these names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     /// The host name of the machine.

@@ -74,26 +74,20 @@ fn entry(entry: &Entry) -> Value {
         Ended::At(_) => None,
         Ended::Noticed(at) => Some(at),
     };
-    let process = &entry.process;
     let claims = request::counted(&entry.claims);
-    json!({
+    let own = json!({
         "outcome": outcome,
         "exit": exit,
         "signal": signal,
         "count": count,
-        "owner": process.owner,
-        "reason": process.reason,
-        "user": process.user,
-        "host": process.host,
-        "pid": process.pid,
-        "command": process.command,
         "claims": claims.map(|(it, count)| json::claim(it.mode, &it.span, it.slots, count)).collect::<Vec<_>>(),
         "asked": messages::time(entry.asked),
         "granted": entry.granted.map(messages::time),
         "ended": entry.ended.known().map(messages::time),
         "noticed": noticed.map(messages::time),
         "token": entry.token,
-    })
+    });
+    json::joined([json!(entry.process), own])
 }
 
 fn statistics(found: &Statistics) -> Value {

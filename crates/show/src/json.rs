@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::slice;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::changes::{Change, What};
 use crate::messages;
@@ -11,7 +11,6 @@ use rlock_model::mode::Mode;
 use rlock_model::op::{HolderListing, ResourceListing, WaiterListing};
 use rlock_model::past::{Remembered, Streak};
 use rlock_model::records::Revocation;
-use rlock_model::request::Process;
 use rlock_model::span::Span;
 use rlock_store::Inspection;
 use rlock_sys::clock::StoreTime;
@@ -26,18 +25,18 @@ pub fn as_text(store: &str, inspection: &Inspection, remembered: &[Remembered]) 
     let pasts: HashMap<_, _> = remembered.iter().map(|past| (&past.name, past)).collect();
     let Inspection { now, resources, .. } = inspection;
     let holder = |holder: &HolderListing| {
-        let mut value = claim(holder.mode, &holder.span, holder.slots, holder.count);
-        add_process(&mut value, &holder.process, holder.since);
-        value["session"] = json!(holder.session.to_string());
-        value["token"] = json!(holder.token);
-        value["expires_in_ms"] =
-            json!(holder.expiry.map(|expiry| u64::try_from((expiry - *now).as_millis()).unwrap_or(u64::MAX)));
-        value["kept"] = json!(holder.kept);
-        value["revoked"] = holder.revoked.as_ref().map_or(Value::Null, |Revocation { at, by }| {
-            let mut revoked = json!({});
-            add_process(&mut revoked, by, *at);
-            revoked
+        let millis = |expiry: StoreTime| u64::try_from((expiry - *now).as_millis()).unwrap_or(u64::MAX);
+        let revoked = |Revocation { at, by }: &Revocation| joined([json!(by), json!({ "since": messages::time(*at) })]);
+        let own = json!({
+            "session": holder.session.to_string(),
+            "token": holder.token,
+            "since": messages::time(holder.since),
+            "expires_in_ms": holder.expiry.map(millis),
+            "kept": holder.kept,
+            "revoked": holder.revoked.as_ref().map(revoked),
         });
+        let claim = claim(holder.mode, &holder.span, holder.slots, holder.count);
+        let mut value = joined([claim, json!(holder.process), own]);
         if let Some(gate) = &holder.gate {
             value["gate"] = json!(gate);
         }
@@ -47,11 +46,12 @@ pub fn as_text(store: &str, inspection: &Inspection, remembered: &[Remembered]) 
         value
     };
     let waiter = |waiter: &WaiterListing| {
-        let mut value = claim(waiter.mode, &waiter.span, waiter.slots, waiter.count);
-        add_process(&mut value, &waiter.process, waiter.since);
-        value["session"] = json!(waiter.session.to_string());
-        value["position"] = json!(waiter.position);
-        value
+        let own = json!({
+            "session": waiter.session.to_string(),
+            "position": waiter.position,
+            "since": messages::time(waiter.since),
+        });
+        joined([claim(waiter.mode, &waiter.span, waiter.slots, waiter.count), json!(waiter.process), own])
     };
     let resource = |listing: &ResourceListing| {
         let mut value = json!({
@@ -107,7 +107,7 @@ pub fn change_as_json(change: &Change) -> Value {
         "command": process.map(|process| &process.command),
         "owner": process.map(|process| &process.owner),
         "reason": process.map(|process| &process.reason),
-        "by": change.by.as_ref().map(process_as_json),
+        "by": change.by,
     })
 }
 
@@ -154,17 +154,8 @@ pub fn claim(mode: Mode, span: &Span, slots: Option<u32>, count: usize) -> Value
     json!({ "mode": mode.as_str(), "span": self::span(span), "slots": slots, "count": slots.map(|_| count) })
 }
 
-fn process_as_json(process: &Process) -> Value {
-    let Process { host, pid, user, command, owner, reason, .. } = process;
-    json!({ "host": host, "pid": pid, "user": user, "command": command, "owner": owner, "reason": reason })
-}
-
-fn add_process(value: &mut Value, process: &Process, since: StoreTime) {
-    value["host"] = json!(process.host);
-    value["pid"] = json!(process.pid);
-    value["user"] = json!(process.user);
-    value["command"] = json!(process.command);
-    value["owner"] = json!(process.owner);
-    value["reason"] = json!(process.reason);
-    value["since"] = json!(messages::time(since));
+/// One object with the members of these.
+pub fn joined<const N: usize>(objects: [Value; N]) -> Value {
+    let members = |object| if let Value::Object(members) = object { members } else { Map::new() };
+    objects.into_iter().flat_map(members).collect()
 }
