@@ -1,11 +1,13 @@
 //! A value of another program under a key of one resource makes that resource unusable, and no
 //! other.
 
+use std::process::Command;
+
 use serde_json::Value;
 
 use crate::world::each;
-use rlock_testkit::Lab;
 use rlock_testkit::servers::Server;
+use rlock_testkit::{Lab, RLOCK, Ran};
 
 /// A change to the keys of the resource `k`, given the prefix of the keys and the session of the
 /// holder.
@@ -148,5 +150,21 @@ fn break_continues_after_a_key_with_a_foreign_value() {
         assert_eq!(ran.stderr.lines().count(), 1, "{kind:?}: {ran:?}");
         rlock_testkit::wait_until("the holder ends", || !holder.runs());
         assert_eq!(holder.end().code(), Some(76));
+    });
+}
+
+/// "One line on standard error names the resource and its keys."
+#[test]
+fn watch_names_the_resource_that_its_first_look_has_to_leave_out() {
+    each(|kind| {
+        let server = Server::on_tcp(kind);
+        let lab = Lab::at(server.url());
+        server.ask::<()>(&["SET", &format!("{}:{{k}}:s", lab.namespace()), "foreign"]);
+        let mut shell = Command::new("sh");
+        lab.settle(&mut shell);
+        // The watch ends with its reader.
+        shell.args(["-c", "\"$1\" inspect --watch 2>&1 | head -n 1", "sh", RLOCK]);
+        let line = Ran::of(&mut shell).stdout;
+        assert!(line.starts_with(&format!("rlock: 'k' cannot be used: '{}' has", server.url())), "{kind:?}: {line}");
     });
 }

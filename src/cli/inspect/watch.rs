@@ -60,11 +60,12 @@ impl Watch<'_> {
         let now = Boottime::now();
         self.notices = None;
         self.due = Some(now + self.every);
+        // Only the first look tells what it had to skip.
+        self.store.take_unusable();
         let names = &self.inspect.resources;
         let (inspection, notices) = self.store.inspect_and_watch(names)?;
         // The history comes after the listing: see `Seen`.
         let pasts = self.store.history(names, ENTRIES)?;
-        self.store.take_unusable();
         let is_told = notices.as_ref().is_some_and(|notices| notices.are_complete);
         self.notices = notices;
         let holders = inspection.resources.iter().flat_map(|listing| &listing.holders);
