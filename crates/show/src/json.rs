@@ -79,7 +79,8 @@ pub fn as_text(store: &str, inspection: &Inspection, remembered: &[Remembered]) 
 /// A change as `rlock inspect --watch --json` tells it, on one line.
 pub fn change_as_json(change: &Change) -> Value {
     let request = change.request.as_ref();
-    let process = request.map(|request| &request.process);
+    let nobody = json!({ "host": null, "pid": null, "user": null, "command": null, "owner": null, "reason": null });
+    let process = json!(request.map(|request| &request.process));
     let claims = request.map(|request| {
         let claims = request.claims.iter();
         claims.map(|(its, count)| claim(its.mode, &its.span, its.slots, *count)).collect::<Vec<_>>()
@@ -90,7 +91,7 @@ pub fn change_as_json(change: &Change) -> Value {
         None => (Some(text), None),
     });
     let count = if let What::Busy(count) = change.what { Some(count) } else { None };
-    json!({
+    let own = json!({
         "event": change.what.as_str(),
         "count": count,
         "at": messages::time(change.at),
@@ -101,14 +102,9 @@ pub fn change_as_json(change: &Change) -> Value {
         "outcome": word,
         "exit": number.filter(|_| word == Some("exit")),
         "signal": number.filter(|_| word == Some("signal")),
-        "host": process.map(|process| &process.host),
-        "pid": process.map(|process| process.pid),
-        "user": process.map(|process| &process.user),
-        "command": process.map(|process| &process.command),
-        "owner": process.map(|process| &process.owner),
-        "reason": process.map(|process| &process.reason),
         "by": change.by,
-    })
+    });
+    joined([nobody, process, own])
 }
 
 /// The skips in a row of the jobs of a resource, by the names of the jobs.
@@ -154,7 +150,7 @@ pub fn claim(mode: Mode, span: &Span, slots: Option<u32>, count: usize) -> Value
     json!({ "mode": mode.as_str(), "span": self::span(span), "slots": slots, "count": slots.map(|_| count) })
 }
 
-/// One object with the members of these.
+/// One object with the members of these. A later one wins.
 pub fn joined<const N: usize>(objects: [Value; N]) -> Value {
     let members = |object| if let Value::Object(members) = object { members } else { Map::new() };
     objects.into_iter().flat_map(members).collect()
