@@ -155,13 +155,14 @@ impl<'s> Member<'s> {
         Self { session, request: Request::of(Some(id), &claims, &session.process, token) }
     }
 
-    /// Whether this process has this token on the resource. A nested hold may have the token of the
-    /// hold around it. A history does not know all of a process.
+    /// Whether the session holds the resource for this process and with this token. A nested hold
+    /// may have the token of the hold around it.
     fn has(&self, process: &Process, token: Option<u64>) -> bool {
         self.session.is_holder() && self.request.token == token && is_same(&self.session.process, process)
     }
 }
 
+/// Whether two descriptions are of one process. A history leaves a part of them out.
 fn is_same(one: &Process, other: &Process) -> bool {
     (one.pid, &one.host) == (other.pid, &other.host)
 }
@@ -234,18 +235,23 @@ fn compare(name: &Resource, now: StoreTime, old: Known<'_>, new: &Known<'_>, tol
     for entry in &new.entries[new.entries.len().saturating_sub(count)..] {
         let Some(ending) = ending(entry) else { continue };
         let is_it = |member: &Member<'_>| member.has(&entry.process, entry.token);
-        let early = told.iter().position(|(early, token)| early == name && Some(*token) == entry.token);
-        if let Some(early) = early {
-            told.swap_remove(early);
-        } else if !gone.values().chain(new.sessions.values()).any(is_it) {
-            let waiter =
-                |Member { session, .. }: &Member<'_>| !session.is_holder() && is_same(&session.process, &entry.process);
-            let session = gone.iter().find(|(_, member)| waiter(member)).map(|(id, _)| *id);
-            session.map(|id| gone.remove(&id));
-            let request = Request::of(session, &entry.claims, &entry.process, entry.token);
-            found.extend(entry.granted.map(|granted| change(What::Granted, granted, Some(request.clone()))));
-            found.push(over(entry, ending, request));
+        if gone.values().chain(new.sessions.values()).any(is_it) {
+            continue;
         }
+        if let Some(early) = told.iter().position(|(early, token)| early == name && Some(*token) == entry.token) {
+            told.swap_remove(early);
+            continue;
+        }
+        // The session may have waited at the look before.
+        let waited =
+            |Member { session, .. }: &Member<'_>| !session.is_holder() && is_same(&session.process, &entry.process);
+        let session = gone.iter().find(|(_, member)| waited(member)).map(|(id, _)| *id);
+        if let Some(id) = session {
+            gone.remove(&id);
+        }
+        let request = Request::of(session, &entry.claims, &entry.process, entry.token);
+        found.extend(entry.granted.map(|granted| change(What::Granted, granted, Some(request.clone()))));
+        found.push(over(entry, ending, request));
     }
     let mut busy = new.totals.busy.saturating_sub(old.totals.busy);
     for member in gone.into_values() {
@@ -256,8 +262,7 @@ fn compare(name: &Resource, now: StoreTime, old: Known<'_>, new: &Known<'_>, tol
             found.push(over(entry, ending, request));
             continue;
         }
-        let is_counted = new.totals.ended > old.totals.ended;
-        let (what, at) = left(session, now, is_counted, &mut busy);
+        let (what, at) = left(session, now, new.totals.ended > old.totals.ended, &mut busy);
         told.extend(request.token.map(|token| (name.clone(), token)));
         found.push(change(what, at, Some(request)));
     }
@@ -506,6 +511,23 @@ mod tests {
         trimmed.pasts[0].past.ring = 3..5;
         let pids: Vec<_> = told(&counted, &trimmed).iter().map(|(_, _, pid)| *pid).collect();
         assert_eq!(pids, [Some(4007), Some(4008), Some(4007), Some(4008)], "nested holds share a token");
+    }
+
+    /// The entry of a hold comes late, after one of a nested hold with the same token.
+    #[test]
+    fn end_of_a_nested_hold_is_not_taken_for_that_of_the_hold_around_it() {
+        let before = seen(vec![holder(1), HolderListing { token: 1, ..holder(2) }], vec![], &[]);
+        let inner = seen(vec![HolderListing { token: 1, ..holder(2) }], vec![], &[]);
+        let ended = |number, ending| entry(&holder(number).process, Some(1), Event::Ended(ending));
+        let entries = [ended(2, Ending::Exit(0)), ended(1, Ending::Expired)];
+        let mut early = Vec::new();
+        let mut told = Vec::new();
+        let states = [before, inner, seen(vec![], vec![], &entries[..1]), seen(vec![], vec![], &entries)];
+        for pair in states.windows(2) {
+            let found = changes(&pair[0], &pair[1], &mut early);
+            told.extend(found.iter().map(|change| (change.what, change.request.as_ref().unwrap().process.pid)));
+        }
+        assert_eq!(told, [(What::Expired, 4001), (What::Released, 4002)]);
     }
 
     /// The table enters the end of a kept hold, and of a dead process, when somebody meets it.
