@@ -22,6 +22,9 @@ const MAKERS: [&str; 7] = ["Refused", "Unavailable", "Unresolved", "ConnectionFa
 /// Methods whose argument is a text of an error of any type, which ends with 125.
 const CONTEXTS: [&str; 2] = ["context", "with_context"];
 
+/// The macro whose rows are the errors of servers.
+const ROWS: &str = "server_errors";
+
 /// Where all words about a failure end with one of the codes.
 const EXPLAINING: &str = "crates/embedded/src/";
 
@@ -37,7 +40,7 @@ const ERROR_TYPES: [&str; 5] = [
 
 /// Functions and constants whose texts go to a maker elsewhere, belong to an exit code that the
 /// supervision chooses, or are answers of the lock server.
-const OTHERS: [(&str, &[&str]); 18] = [
+const OTHERS: [(&str, &[&str]); 17] = [
     (
         "crates/show/src/messages.rs",
         &[
@@ -75,10 +78,9 @@ const OTHERS: [(&str, &[&str]); 18] = [
     ("crates/embedded/src/fault.rs", &["LINE", "SLOW_LINE"]),
     ("crates/embedded/src/transaction.rs", &["REPLACED"]),
     ("crates/redis/src/conversation/replication.rs", &["lacking"]),
-    ("crates/redis/src/failure.rs", &["words", "SPELLING"]),
+    ("crates/redis/src/failure.rs", &["fmt", "SPELLING"]),
     ("crates/store/src/network/error.rs", &["words"]),
     ("crates/store/src/network/tls.rs", &["in_words"]),
-    ("crates/postgres/src/failure.rs", &["words"]),
     ("crates/supervise/src/hint.rs", &["hint"]),
 ];
 
@@ -135,6 +137,7 @@ fn message_of_another_exit_code_needs_no_entry() {
         #[cfg(test)]
         mod tests { fn five() -> Error { Error::Unavailable("a text for the tests".to_owned()) } }
         const SIX: &str = "a constant that is named";
+        server_errors! { Cold(text: String) ["the reply of a server"] Permanent: "has frozen over: {text}", "thaw it"; }
     "#;
     let mut reader = Reader { name: "src/one.rs", others: &["SIX"], found: Vec::new() };
     reader.walk(source.parse().expect("the tokens of Rust"));
@@ -143,6 +146,7 @@ fn message_of_another_exit_code_needs_no_entry() {
         "the lock has melted: freeze it",
         "cannot open the window",
         "a constant that is named",
+        "has frozen over: {text}",
     ];
     assert_eq!(reader.found, found);
     assert!(contains("rlock: 'redis://h' sleeps at night: wake it", found[0]));
@@ -276,6 +280,15 @@ impl Reader<'_> {
                     } else {
                         self.read_contexts(item);
                     }
+                }
+                // The words of a row stand beside its name, the replies and the data in brackets.
+                [TokenTree::Ident(name), TokenTree::Punct(_), TokenTree::Group(rows), ..] if name == ROWS => {
+                    at += 2;
+                    let literals = rows.stream().into_iter().filter_map(|token| match token {
+                        TokenTree::Literal(literal) => text(&literal),
+                        _ => None,
+                    });
+                    self.found.extend(literals);
                 }
                 [TokenTree::Group(group), ..] if group.delimiter() == Delimiter::Brace => self.walk(group.stream()),
                 _ => {}

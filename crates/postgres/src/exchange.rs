@@ -153,7 +153,7 @@ impl Exchange {
 
     /// What a failure says about the next attempt.
     pub(super) fn class(&self, failure: &Failure) -> FailureClass {
-        failure.kind().class(self.target.servers.len() > 1)
+        failure.kind().class_among(self.target.servers.len() > 1)
     }
 
     /// Closes the connection after a failure, and opens another after a pause. All servers are

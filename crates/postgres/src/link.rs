@@ -320,7 +320,10 @@ impl Link {
     }
 
     fn no_password(&self) -> ErrorKind {
-        ErrorKind::NoPassword { ignored: self.target.open_passfile.clone() }
+        match &self.target.open_passfile {
+            Some(path) => ErrorKind::OpenPassFile(path.display().to_string()),
+            None => ErrorKind::NoPassword,
+        }
     }
 
     fn stage(&self) -> Stage {

@@ -279,7 +279,7 @@ impl<T> Step<T> {
         match (self.awaited.front(), columns) {
             (Some(Part::Format), [format]) => match wire::int(*format) {
                 Some(format) if i64::from(format) == i64::from(FORMAT) => self.is_known = true,
-                Some(other) => return Err(ErrorKind::OtherFormat(other)),
+                Some(other) => return Err(ErrorKind::OtherFormat(other.to_string())),
                 None => return Err(ErrorKind::UnexpectedReply),
             },
             (Some(Part::Time), [clock, pid, started, recovers, _]) => {

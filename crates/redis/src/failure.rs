@@ -1,104 +1,116 @@
-//! Classifies the reasons why a server can't be used, and writes the messages about them.
+//! The reasons why a server can't be used.
 
 use std::fmt;
 
+use redis::ServerError;
+
 use super::target::Kind;
 use rlock_model::tables::FORMAT;
-use rlock_store::error::Error;
 use rlock_store::lease_client::FailureClass;
-use rlock_store::network::{NetworkError, Spelling};
-use rlock_words::Explained;
+use rlock_store::network::Spelling;
+use rlock_words::one_line;
 
-mod reply;
+/// How a URL names what the network may be about.
+pub(crate) const SPELLING: Spelling = Spelling {
+    ca: "?ca=FILE",
+    identity: "?cert=FILE&key=FILE",
+    server_name: "?server-name=NAME",
+    without_tls: "redis:// or valkey://",
+    with_tls: "rediss:// or valkeys://",
+    if_plain: "write redis:// or valkey:// without the s",
+    if_tls: "write rediss:// or valkeys://",
+    if_forbidden: "see the server's unixsocketperm, or use another user",
+};
 
-/// Why a server can't be used.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Failure {
-    /// The server as messages name it.
-    server: String,
-    kind: ErrorKind,
-}
+// The texts of replies differ between versions, and between a command and the same command in a
+// script. A text that begins with ^ begins the reply; others may stand anywhere in it.
+rlock_store::server_errors! {
+    pub with SPELLING;
 
-/// The kind of a failure, from which its message and its class follow.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ErrorKind {
-    /// The server can't be reached.
-    Network(NetworkError),
-    /// The server speaks another protocol.
-    NotRedis,
-    /// The server wants a password, and there is none.
-    NoPassword,
-    /// The server sent a reply that no script gives.
-    UnexpectedReply,
-    /// A key of a resource has a value that no script wrote, with the names of the keys.
-    ForeignValue(String),
-    /// The state of a resource has another format, with the names of the keys.
-    OtherFormat {
-        /// The format that the state states.
-        format: String,
-        /// The names of the keys.
-        keys: String,
-    },
-    /// The server sent more bytes than the largest reply has.
-    ReplyTooLong,
-    /// The password is wrong.
-    WrongPassword,
-    /// The server refuses a password that may have been right before, or may have changed since.
-    StalePassword,
-    /// The server has no password, and the URL gives one.
-    NeedlessPassword,
-    /// The server rejected the login for another reason. Its text may quote the password.
-    LoginFailed,
-    /// The user lacks a right.
-    NoRight(Right),
-    /// The server was started without its engine for Lua scripts.
-    NoLua,
-    /// The server lacks a command that rlock needs.
-    TooOld,
-    /// The server is a read-only replica.
-    ReadOnly,
-    /// The server is still loading its data.
-    Loading,
-    /// The Cluster is down.
-    ClusterDown,
-    /// The server is no node of a Cluster.
-    NotACluster,
-    /// The server is a node of a Cluster, and the URL names a single server.
-    IsACluster,
-    /// The Cluster is moving the data to another node.
-    Migrating,
-    /// The server has no memory left.
-    OutOfMemory,
-    /// The server is running a script of another client.
-    Busy,
-    /// The server is a replica that has lost its master.
-    MasterDown,
-    /// The server can't save its data.
-    CannotSave,
-    /// The server does not know WAITAOF.
-    NoWaitAof,
-    /// The server writes nothing to its disk by which WAITAOF could go.
-    NotOnDisk,
-    /// The server has fewer replicas than min-replicas-to-write.
-    TooFewReplicas,
-    /// The server has too many clients.
-    TooManyClients,
-    /// The server accepts only clients of its own machine.
-    Protected,
-    /// The database does not exist.
-    NoDatabase,
-    /// The Sentinels know no such master.
-    UnknownMaster(String),
-    /// A Sentinel wants a password, and there is none.
-    NoSentinelPassword,
-    /// The server is no Sentinel.
-    NotASentinel,
-    /// The server that a Sentinel names is not the master.
-    NotTheMaster,
-    /// The master has one replica less, which may be the next master.
-    LostReplica,
-    /// Another error, with the text of the server.
-    Other(String),
+    NotRedis [] Permanent:
+        "is no Redis or Valkey server", "correct the host and the port";
+    NoRight(right: Right) ["^NOPERM ", "^ACL failure in script", "^The user executing the script can't"] Permanent:
+        "does not let this user {right}", "give the user the rights that rlock-redis(7) lists";
+    // A server rejects what is longer than a login before it reads it, and closes the connection.
+    NoPassword ["^NOAUTH ", "unauthenticated multibulk length", "unauthenticated bulk length"] Permanent:
+        "asks for a password",
+        "set RLOCK_PASSWORD or RLOCK_PASSWORD_FILE, or put the password into the URL in RLOCK_STORE";
+    WrongPassword ["^WRONGPASS ", "invalid password"] Permanent:
+        "refused the password, or the user", "correct the password, or the user name";
+    /// The password may have been right before, or may have changed since.
+    StalePassword [] Transient:
+        "refused the password, or the user", "correct the password, or the user name";
+    NeedlessPassword ["called without any password configured", "AUTH, but no password is set"] Permanent:
+        "has no password but was given one", "leave the password out, or set one at the server";
+    /// The text of the server may quote the password.
+    LoginFailed [] Permanent:
+        "refused the login for another reason", "see the server's log and ACL rules";
+    ReadOnly ["^READONLY "] WrongServer:
+        "is a replica, which can't be written to", "name the primary, or use redis+sentinel://";
+    Loading ["^LOADING "] Transient:
+        "is still loading data", "try again soon";
+    ClusterDown ["^CLUSTERDOWN "] Transient:
+        "is in a Cluster that does not serve now", "see the output of 'cluster info'";
+    IsACluster ["^MOVED ", "^ASK ", "^CROSSSLOT ", "not allowed in cluster mode"] Permanent:
+        "is a node of a Cluster", "write redis+cluster:// in place of redis://";
+    NotACluster ["cluster support disabled"] Permanent:
+        "is no node of a Cluster", "write redis:// in place of redis+cluster://";
+    Migrating ["^TRYAGAIN "] Transient:
+        "is moving the data to another node of the Cluster", "try again soon";
+    OutOfMemory ["^OOM "] WrongServer:
+        "has no memory left", "raise maxmemory, or remove data";
+    Busy ["^BUSY "] Transient:
+        "is busy with a script of another client", "wait, or end the script by 'script kill'";
+    MasterDown ["^MASTERDOWN "] Transient:
+        "is a replica that has lost its primary", "name the primary, or bring it back";
+    CannotSave ["^MISCONF "] Transient:
+        "takes no writes: the data can't be saved", "see the server's log and disk";
+    TooFewReplicas ["^NOREPLICAS "] Transient:
+        "takes no writes: fewer replicas than min-replicas-to-write are connected", "bring the replicas back";
+    Protected ["^DENIED "] Permanent:
+        "takes only clients of the same machine", "set a password on the server, or turn protected-mode off";
+    NoDatabase ["DB index is out of range", "invalid DB index"] Permanent:
+        "has no database of that number", "give a smaller number";
+    TooManyClients ["max number of clients"] Transient:
+        "takes no more clients", "raise maxclients";
+    NotOnDisk ["numlocal is set but appendonly is disabled"] Permanent:
+        "keeps no append-only file, so --replicas cannot ask for a disk", "set 'appendonly yes'";
+    NoWaitAof ["WAITAOF"] Permanent:
+        "lacks WAITAOF, so --replicas cannot ask for a disk", "use Redis 7.2, or leave out +disk";
+    // The last two are from servers that know the command but not a newer option of it.
+    TooOld [
+        "^unknown ", "^Unknown ", "wrong number of arguments for 'auth'",
+        "^syntax error", "^value is not an integer or out of range"
+    ] Permanent:
+        "lacks a command that rlock needs", "use Redis 6.2 or Valkey 7.2 or newer, without renamed commands";
+    NoLua ["Could not find scripting engine"] Permanent:
+        "has no scripting engine for Lua, which rlock needs",
+        "load the server's Lua module, see the output of 'module list'";
+    OtherFormat(format: String, keys: String) ["RLOCKFORMAT "] Permanent:
+        "keeps {keys} in format {format}, and this rlock knows format {FORMAT}",
+        "use one version of rlock in a namespace";
+    // A script met a value that no script wrote.
+    ForeignValue(keys: String) ["^WRONGTYPE ", "^user_script:"] Permanent:
+        "has a value that rlock did not write under a key {keys}", "remove that key, or use another --namespace";
+    UnexpectedReply [] Permanent:
+        "sent an unexpected reply",
+        "another rlock version may use this namespace: give each its own by --namespace";
+    ReplyTooLong [] Permanent:
+        "sent an unexpected reply, longer than any reply to rlock",
+        "check that the URL names a Redis or Valkey server";
+    UnknownMaster(name: String) ["No such master with that name"] Permanent:
+        "knows no primary of the name '{name}'", "correct the name, see the output of 'sentinel masters'";
+    NoSentinelPassword [] Permanent:
+        "is a Sentinel that asks for a password", "put ?sentinel-password=PASSWORD into the URL in RLOCK_STORE";
+    NotASentinel [] Permanent:
+        "is no Sentinel", "correct the host and the port, or write redis:// for a single server";
+    NotTheMaster [] Transient:
+        "is not the primary that the Sentinels name", "wait for the failover to end";
+    /// The lost replica may be the next master.
+    LostReplica [] Transient:
+        "has lost a replica, as in a failover", "wait for the failover to end";
+    Other(text: String) [] Permanent:
+        "sent an unknown error: {text}", "see the server's log";
 }
 
 /// A right that a user may lack.
@@ -114,28 +126,55 @@ pub enum Right {
     Database(String),
 }
 
-/// How a URL names what the network may be about.
-pub(crate) const SPELLING: Spelling = Spelling {
-    ca: "?ca=FILE",
-    identity: "?cert=FILE&key=FILE",
-    server_name: "?server-name=NAME",
-    without_tls: "redis:// or valkey://",
-    with_tls: "rediss:// or valkeys://",
-    if_plain: "write redis:// or valkey:// without the s",
-    if_tls: "write rediss:// or valkeys://",
-    if_forbidden: "see the server's unixsocketperm, or use another user",
-};
+impl From<&str> for Right {
+    /// The right that a reply is about.
+    fn from(text: &str) -> Self {
+        let between = |from: &str, to: &str| Some(text.split_once(from)?.1.split_once(to)?.0.to_owned());
+        if text.contains("channel") {
+            Self::Channels
+        } else if text.contains("access database") {
+            Self::Database(String::new())
+        } else if text.contains(" key") {
+            Self::Keys
+        } else {
+            Self::Command(between("run the '", "'"))
+        }
+    }
+}
 
-impl From<NetworkError> for ErrorKind {
-    fn from(error: NetworkError) -> Self {
-        Self::Network(error)
+impl fmt::Display for Right {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Command(Some(name)) => write!(f, "run the command '{name}'"),
+            Self::Command(None) => f.write_str("run a command that rlock needs"),
+            Self::Keys => f.write_str("touch the keys of the namespace"),
+            Self::Channels => f.write_str("use the channels of the namespace"),
+            Self::Database(number) => write!(f, "use database {number}"),
+        }
     }
 }
 
 impl ErrorKind {
-    /// The failure of this kind of a server.
-    pub fn of(self, server: &str) -> Failure {
-        Failure { server: server.to_owned(), kind: self }
+    /// The kind of an error reply. A text may repeat the arguments of a command, which may be a
+    /// password, so an unknown text of a login is never shown.
+    pub(crate) fn from_reply(error: &ServerError) -> Self {
+        let text = format!("{} {}", error.code(), error.details().unwrap_or_default());
+        let text = outside_of_script(&text);
+        let text = text.strip_prefix("ERR ").unwrap_or(text);
+        let fits = |reply: &str| match reply.strip_prefix('^') {
+            Some(start) => text.starts_with(start),
+            None => text.contains(reply),
+        };
+        let shown = |text: &str, chars| one_line(text).chars().take(chars).collect();
+        match Self::of_reply(fits, text) {
+            Some(Self::OtherFormat(..)) => {
+                let format = text.split_once("RLOCKFORMAT ").and_then(|(_, behind)| behind.split_whitespace().next());
+                Self::OtherFormat(shown(format.unwrap_or_default(), 20), String::new())
+            }
+            Some(Self::ForeignValue(_)) => Self::ForeignValue(String::new()),
+            Some(kind) => kind,
+            None => Self::Other(shown(text.trim_end(), 200)),
+        }
     }
 
     /// Names the database by its number, if the failure is about the right to use it.
@@ -148,144 +187,19 @@ impl ErrorKind {
 
     /// What the failure says about the next attempt at a store of this kind.
     pub(super) fn class(&self, store: &Kind) -> FailureClass {
-        let class = match self {
-            Self::Network(error) => error.class(),
-            Self::ReadOnly | Self::OutOfMemory => FailureClass::WrongServer,
-            Self::Loading
-            | Self::ClusterDown
-            | Self::Migrating
-            | Self::Busy
-            | Self::MasterDown
-            | Self::CannotSave
-            | Self::TooFewReplicas
-            | Self::TooManyClients
-            | Self::NotTheMaster
-            | Self::LostReplica
-            | Self::StalePassword => FailureClass::Transient,
-            _ => FailureClass::Permanent,
-        };
-        match class {
-            FailureClass::Permanent => class,
-            _ if *store == Kind::Single => class,
-            // Where the URL leads to several servers, another one may be right.
-            _ => FailureClass::Transient,
-        }
+        self.class_among(*store != Kind::Single)
     }
 
     /// Whether an error reply of this kind is about its command, so that the server may accept
     /// others over the same connection.
     pub(super) fn concerns_one_command(&self) -> bool {
-        matches!(
-            self,
-            Self::ForeignValue(_)
-                | Self::OtherFormat { .. }
-                | Self::UnexpectedReply
-                | Self::OutOfMemory
-                | Self::NoRight(_)
-                | Self::TooOld
-                | Self::Other(_)
-        )
+        self.concerns_one_resource()
+            || matches!(self, Self::OutOfMemory | Self::NoRight(_) | Self::TooOld | Self::Other(_))
     }
 
-    /// The message after the name of the server: what happened, and what to do.
-    fn words(&self) -> Explained {
-        let (what, remedy) = match self {
-            Self::Network(error) => return error.words(&SPELLING),
-            Self::NotRedis => ("is no Redis or Valkey server", "correct the host and the port"),
-            Self::UnexpectedReply => (
-                "sent an unexpected reply",
-                "another rlock version may use this namespace: give each its own by --namespace",
-            ),
-            Self::ForeignValue(keys) => {
-                return Explained::with_semicolon(
-                    format!("has a value that rlock did not write under a key {keys}"),
-                    "remove that key, or use another --namespace",
-                );
-            }
-            Self::OtherFormat { format, keys } => {
-                let what = format!("keeps {keys} in format {format}, and this rlock knows format {FORMAT}");
-                return Explained::with_semicolon(what, "use one version of rlock in a namespace");
-            }
-            Self::ReplyTooLong => (
-                "sent an unexpected reply, longer than any reply to rlock",
-                "check that the URL names a Redis or Valkey server",
-            ),
-            Self::NoPassword => (
-                "asks for a password",
-                "set RLOCK_PASSWORD or RLOCK_PASSWORD_FILE, or put the password into the URL in RLOCK_STORE",
-            ),
-            Self::WrongPassword | Self::StalePassword => {
-                ("refused the password, or the user", "correct the password, or the user name")
-            }
-            Self::NeedlessPassword => {
-                ("has no password but was given one", "leave the password out, or set one at the server")
-            }
-            Self::LoginFailed => ("refused the login for another reason", "see the server's log and ACL rules"),
-            Self::NoRight(right) => return right.words(),
-            Self::NoLua => (
-                "has no scripting engine for Lua, which rlock needs",
-                "load the server's Lua module, see the output of 'module list'",
-            ),
-            Self::TooOld => {
-                ("lacks a command that rlock needs", "use Redis 6.2 or Valkey 7.2 or newer, without renamed commands")
-            }
-            Self::NoWaitAof => {
-                ("lacks WAITAOF, so --replicas cannot ask for a disk", "use Redis 7.2, or leave out +disk")
-            }
-            Self::NotOnDisk => {
-                ("keeps no append-only file, so --replicas cannot ask for a disk", "set 'appendonly yes'")
-            }
-            Self::ReadOnly => ("is a replica, which can't be written to", "name the primary, or use redis+sentinel://"),
-            Self::Loading => ("is still loading data", "try again soon"),
-            Self::ClusterDown => ("is in a Cluster that does not serve now", "see the output of 'cluster info'"),
-            Self::NotACluster => ("is no node of a Cluster", "write redis:// in place of redis+cluster://"),
-            Self::IsACluster => ("is a node of a Cluster", "write redis+cluster:// in place of redis://"),
-            Self::Migrating => ("is moving the data to another node of the Cluster", "try again soon"),
-            Self::OutOfMemory => ("has no memory left", "raise maxmemory, or remove data"),
-            Self::Busy => ("is busy with a script of another client", "wait, or end the script by 'script kill'"),
-            Self::MasterDown => ("is a replica that has lost its primary", "name the primary, or bring it back"),
-            Self::CannotSave => ("takes no writes: the data can't be saved", "see the server's log and disk"),
-            Self::TooFewReplicas => {
-                ("takes no writes: fewer replicas than min-replicas-to-write are connected", "bring the replicas back")
-            }
-            Self::TooManyClients => ("takes no more clients", "raise maxclients"),
-            Self::Protected => {
-                ("takes only clients of the same machine", "set a password on the server, or turn protected-mode off")
-            }
-            Self::NoDatabase => ("has no database of that number", "give a smaller number"),
-            Self::UnknownMaster(name) => {
-                return Explained::with_semicolon(
-                    format!("knows no primary of the name '{name}'"),
-                    "correct the name, see the output of 'sentinel masters'",
-                );
-            }
-            Self::NoSentinelPassword => (
-                "is a Sentinel that asks for a password",
-                "put ?sentinel-password=PASSWORD into the URL in RLOCK_STORE",
-            ),
-            Self::NotASentinel => {
-                ("is no Sentinel", "correct the host and the port, or write redis:// for a single server")
-            }
-            Self::NotTheMaster => ("is not the primary that the Sentinels name", "wait for the failover to end"),
-            Self::LostReplica => ("has lost a replica, as in a failover", "wait for the failover to end"),
-            Self::Other(text) => {
-                return Explained::with_semicolon(format!("sent an unknown error: {text}"), "see the server's log");
-            }
-        };
-        Explained::with_semicolon(what, remedy)
-    }
-}
-
-impl Right {
-    fn words(&self) -> Explained {
-        let lacking = match self {
-            Self::Command(Some(name)) => format!("does not let this user run the command '{name}'"),
-            Self::Command(None) => "does not let this user run a command that rlock needs".to_owned(),
-            Self::Keys => "does not let this user touch the keys of the namespace".to_owned(),
-            Self::Channels => "does not let this user use the channels of the namespace".to_owned(),
-            Self::Database(number) => format!("does not let this user use database {number}"),
-        };
-        Explained::with_semicolon(lacking, "give the user the rights that rlock-redis(7) lists")
+    /// Whether the state of one resource is the reason.
+    fn concerns_one_resource(&self) -> bool {
+        matches!(self, Self::ForeignValue(_) | Self::OtherFormat(..) | Self::UnexpectedReply)
     }
 }
 
@@ -295,18 +209,9 @@ impl Failure {
         self.kind.class(&Kind::Single) != FailureClass::Permanent
     }
 
-    /// The failure to report of two consecutive ones: a timeout says less than the failure before
-    /// it.
-    pub(super) fn prefer(self, earlier: Option<Self>) -> Self {
-        match (&self.kind, earlier) {
-            (ErrorKind::Network(NetworkError::TimedOut(_)), Some(earlier)) => earlier,
-            _ => self,
-        }
-    }
-
     /// Names the keys, if the failure is about keys.
     pub(super) fn with_keys(mut self, keys: impl FnOnce() -> String) -> Self {
-        if let ErrorKind::ForeignValue(named) | ErrorKind::OtherFormat { keys: named, .. } = &mut self.kind {
+        if let ErrorKind::ForeignValue(named) | ErrorKind::OtherFormat(_, named) = &mut self.kind {
             *named = keys();
         }
         self
@@ -314,27 +219,28 @@ impl Failure {
 
     /// Whether the state of one resource is the reason, so that others can be used.
     pub(super) fn concerns_one_resource(&self) -> bool {
-        matches!(self.kind, ErrorKind::ForeignValue(_) | ErrorKind::OtherFormat { .. } | ErrorKind::UnexpectedReply)
-    }
-
-    pub(super) fn words(&self) -> Explained {
-        self.kind.words().behind(format_args!("'{}' ", self.server))
-    }
-
-    pub(super) fn kind(&self) -> &ErrorKind {
-        &self.kind
+        self.kind.concerns_one_resource()
     }
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.words().fmt(f)
-    }
-}
-
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        Self::Unavailable(failure.words())
+/// Strips what a server adds to the error of a command in a script.
+///
+/// Redis 6.2 adds `ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -`
+/// before it. Newer versions and Valkey add ` script: …, on @user_script:1.` after it.
+fn outside_of_script(text: &str) -> &str {
+    let text = match text.strip_prefix("ERR Error running script (call to ") {
+        None => text,
+        Some(rest) => {
+            let mut inner = rest.split_once("): ").map_or(rest, |(_, inner)| inner);
+            while let Some(rest) = inner.strip_prefix("@user_script:") {
+                inner = rest.trim_start_matches(|c: char| c == ' ' || c.is_ascii_digit()).trim_start_matches(": ");
+            }
+            inner.strip_prefix('-').unwrap_or(inner)
+        }
+    };
+    match text.rsplit_once(" script: ") {
+        Some((inner, place)) if place.contains("@user_script") => inner,
+        _ => text,
     }
 }
 

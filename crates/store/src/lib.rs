@@ -5,7 +5,8 @@
 //! store adds what the model leaves out: it finds dead sessions, wakes waiters and tells the time.
 //!
 //! - `operations`: the trait of a store; `handle`: the trait of one request in a store; `sessions`:
-//!   the trait of many requests; `single`: a handle over them; `error`: why a store fails.
+//!   the trait of many requests; `single`: a handle over them; `error`: why a store fails;
+//!   `failure`: the errors of servers as a table.
 //! - `lease_client`: the client of a store with leases, which decides what a request says.
 //! - `engine`: runs an operation on the table of a store that keeps its records itself; `records`:
 //!   these records as keys and values.
@@ -25,6 +26,7 @@ pub mod check;
 pub mod credentials;
 pub mod engine;
 pub mod error;
+mod failure;
 pub mod handle;
 pub mod identity;
 pub mod lease_client;

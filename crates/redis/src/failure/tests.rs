@@ -4,6 +4,7 @@ use redis::{ServerError, Value};
 use rustix::io::Errno;
 
 use super::*;
+use rlock_store::error::Error;
 use rlock_store::network::{NetworkError, Stage};
 use rlock_words::reason;
 
@@ -24,7 +25,7 @@ fn error_replies_have_the_same_kind_in_all_versions() {
     let keys = || ErrorKind::NoRight(Right::Keys);
     let channels = || ErrorKind::NoRight(Right::Channels);
     let foreign = || ErrorKind::ForeignValue(String::new());
-    let other_format = || ErrorKind::OtherFormat { format: "4".to_owned(), keys: String::new() };
+    let other_format = || ErrorKind::OtherFormat("4".to_owned(), String::new());
     let cases = [
         ("NOAUTH Authentication required.", ErrorKind::NoPassword),
         ("NOAUTH HELLO must be called with the client already authenticated, otherwise …", ErrorKind::NoPassword),

@@ -140,6 +140,7 @@ fn master_node(reply: Result<Value, ServerError>, name: &str) -> Result<Node, Er
             return Err(match ErrorKind::from_reply(&error) {
                 ErrorKind::TooOld => ErrorKind::NotASentinel,
                 ErrorKind::NoPassword => ErrorKind::NoSentinelPassword,
+                ErrorKind::UnknownMaster(_) => ErrorKind::UnknownMaster(name.to_owned()),
                 kind => kind,
             });
         }
