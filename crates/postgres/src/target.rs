@@ -3,10 +3,8 @@
 //! Nothing here reads the network or the environment. No message quotes a part of a URL that may
 //! belong to a password.
 
-use std::ffi::OsString;
-use std::fmt::Write;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +13,13 @@ use rustls::ClientConfig;
 
 use super::failure::{ErrorKind, SPELLING};
 use super::passfile::{Ignored, PassFile};
-use rlock_store::address::{Form, Parts, decoded, nodes, plain_usage, usage};
+use rlock_store::address::{Form, Parts, add_option, decoded, port_number, usage};
 use rlock_store::credentials::Credentials;
 use rlock_store::error::Error;
 use rlock_store::network::order::Order;
 use rlock_store::network::tls::{self, Checks, TlsFiles};
-use rlock_store::node::{Node, PATH, number};
-use rlock_store::percent::encode;
+use rlock_store::node::{Node, number};
+use rlock_store::percent::{PATH, WORD, encode};
 use rlock_store::secrets::{Password, Secrets};
 
 /// The scheme, for a message about an unknown one.
@@ -122,10 +120,6 @@ impl Target {
     }
 
     fn read(mut parts: Parts<'_>) -> Result<Self, Error> {
-        let (user, password) = match parts.userinfo.map(|userinfo| userinfo.split_once(':').unwrap_or((userinfo, ""))) {
-            Some((user, password)) => (Some(decoded(user)?), Some(decoded(password)?)),
-            None => (None, None),
-        };
         let path = Some(decoded(parts.path)?).filter(|name| !name.is_empty());
         let nodes = read_nodes(&mut parts)?;
         let ssl_mode = match parts.take_text("sslmode")? {
@@ -175,13 +169,11 @@ impl Target {
             })?),
         };
         let connect_timeout = connect_timeout.filter(|seconds| *seconds > 0).map(|seconds| seconds.max(2));
-        let user = parts.take_text("user")?.or(user).filter(|user| !user.is_empty());
-        let password = parts.take_text("password")?.or(password).filter(|password| !password.is_empty());
         Ok(Self {
             servers: nodes.into_iter().map(|node| Server { node, credentials: Arc::default() }).collect(),
-            user,
+            user: parts.take_text("user")?.or(parts.user.take()),
             database: parts.take_text("dbname")?.or(path),
-            password: password.map(|password| Password::new(password.into_bytes())),
+            password: parts.take_text("password")?.map(String::into_bytes).or(parts.password.take()).map(Password::new),
             ssl_mode,
             files: TlsFiles { ca: ca.filter(|_| !trusts_system), identity, server_name: None },
             trusts_system,
@@ -301,32 +293,26 @@ impl Target {
     pub fn url(&self) -> String {
         let user = self.user.as_deref().map(|user| format!("{}@", encode(user.as_bytes(), WORD))).unwrap_or_default();
         let mut url = self.address(&user);
-        let mut separator = if url.contains('?') { '&' } else { '?' };
-        let mut option = |name: &str, value: &[u8]| {
-            // Writing to a String can't fail.
-            let _ = write!(url, "{separator}{name}={}", encode(value, PATH));
-            separator = '&';
-        };
         if let Some((name, _)) = MODES.iter().find(|(_, mode)| *mode == self.ssl_mode && *mode != SslMode::Prefer) {
-            option("sslmode", name.as_bytes());
+            add_option(&mut url, "sslmode", name);
         }
         if self.trusts_system {
-            option("sslrootcert", b"system");
+            add_option(&mut url, "sslrootcert", "system");
         } else if let Some(ca) = &self.files.ca {
-            option("sslrootcert", ca.as_os_str().as_bytes());
+            add_option(&mut url, "sslrootcert", ca);
         }
         if let Some((certificate, key)) = &self.files.identity {
-            option("sslcert", certificate.as_os_str().as_bytes());
-            option("sslkey", key.as_os_str().as_bytes());
+            add_option(&mut url, "sslcert", certificate);
+            add_option(&mut url, "sslkey", key);
         }
         if self.requires_binding {
-            option("channel_binding", b"require");
+            add_option(&mut url, "channel_binding", "require");
         }
         if let Some(timeout) = self.connect_timeout {
-            option("connect_timeout", timeout.as_secs().to_string().as_bytes());
+            add_option(&mut url, "connect_timeout", timeout.as_secs().to_string());
         }
         if let Some(name) = &self.application {
-            option("application_name", name.as_bytes());
+            add_option(&mut url, "application_name", name);
         }
         url
     }
@@ -374,60 +360,35 @@ fn parts_of(socket: &Path) -> (String, String) {
     (directory, socket.extension().unwrap_or_default().to_string_lossy().into_owned())
 }
 
-/// The characters of a word in a URL that need no escape, besides letters and digits.
-const WORD: &[u8] = b"-._~";
-
 /// The hosts before the path, or those of the options in their place.
 fn read_nodes(parts: &mut Parts<'_>) -> Result<Vec<Node>, Error> {
-    let bad_port = || usage("has a port that is no number from 1 to 65535", "write it as in ?port=5433");
+    let port = |text: &str| port_number(text, "write it as in ?port=5433");
     let ports: Vec<u16> = match parts.take_text("port")? {
         None => Vec::new(),
-        Some(text) => {
-            let port = |text: &str| number(text).filter(|port| *port != 0).ok_or_else(bad_port);
-            text.split(',').map(port).collect::<Result<_, _>>()?
-        }
+        Some(text) => text.split(',').map(port).collect::<Result<_, _>>()?,
     };
-    let hosts = match parts.take_text("host")? {
-        Some(hosts) => hosts.split(',').map(|host| (encode(host.as_bytes(), b"-._:%"), true)).collect(),
-        None => parts.hosts.split(',').map(|host| (host.to_owned(), false)).collect::<Vec<_>>(),
-    };
+    let option = parts.take_text("host")?;
+    let hosts: Vec<_> = option.as_deref().unwrap_or(parts.hosts).split(',').collect();
     if ports.len() > 1 && ports.len() != hosts.len() {
         return Err(usage("has another number of ports than of hosts", "give one port, or one for each host"));
     }
-    let node = |(index, (host, is_option)): (usize, (String, bool))| {
-        let given = ports.get(index).or(ports.first()).copied();
-        let (text, port) = match host.split_once(':') {
-            Some((text, port)) if !is_option && !text.starts_with('[') => (text, Some(port)),
-            _ => (&*host, None),
-        };
-        let directory = decoded(text)?;
-        if directory.is_empty() || directory.starts_with('/') {
-            let directory = if directory.is_empty() { SOCKETS } else { &directory };
-            let port = match port {
-                Some(port) => number(port).filter(|port| *port != 0).ok_or_else(bad_port)?,
-                None => given.unwrap_or(PORT),
-            };
-            return socket(directory, port);
+    let node = |(index, text): (usize, &str)| {
+        let default = ports.get(index).or(ports.first()).copied().unwrap_or(PORT);
+        // An address of IPv6 has no brackets in the option.
+        let (host, own) = if option.is_some() { (text.to_owned(), None) } else { FORM.host_and_port(text)? };
+        if host.is_empty() || host.starts_with('/') {
+            let directory = if host.is_empty() { SOCKETS } else { &host };
+            return socket(directory, own.map_or(Ok(default), port)?);
         }
-        if is_option {
-            // An address of IPv6 has no brackets here.
-            return Ok(Node::Tcp { host: directory, port: given.unwrap_or(PORT) });
-        }
-        let mut found = nodes(&host, given.unwrap_or(PORT), &FORM)?;
-        found.pop().ok_or_else(|| plain_usage("lacks a host"))
+        if option.is_some() { Ok(Node::Tcp { host, port: default }) } else { FORM.node((host, own), default) }
     };
     hosts.into_iter().enumerate().map(node).collect()
 }
 
-/// The room in the kernel for the path of a socket, without the final NUL.
-const SOCKET_PATH_BYTES_MAX: usize = 107;
-
 fn socket(directory: &str, port: u16) -> Result<Node, Error> {
     let path = format!("{}/.s.PGSQL.{port}", directory.trim_end_matches('/'));
-    if path.len() > SOCKET_PATH_BYTES_MAX || path.contains('\0') {
-        return Err(usage("has a directory of a socket that the system can't use", "it takes at most 90 bytes"));
-    }
-    Ok(Node::Unix(OsString::from_vec(path.into_bytes()).into()))
+    Node::socket(path.into_bytes())
+        .ok_or_else(|| usage("has a directory of a socket that the system can't use", "it takes at most 90 bytes"))
 }
 
 #[cfg(test)]

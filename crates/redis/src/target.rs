@@ -4,10 +4,8 @@
 //! Nothing here reads the network, the environment or a file. No message quotes a part of a URL
 //! that may belong to a password.
 
-use std::fmt::Write;
 use std::io;
 use std::mem::discriminant;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +13,13 @@ use std::time::Duration;
 use rustls::ClientConfig;
 
 use super::nodes::Known;
-use rlock_store::address::usage;
+use rlock_store::address::{add_option, usage};
 use rlock_store::credentials::Credentials;
 use rlock_store::error::Error;
 use rlock_store::network::order::Order;
 use rlock_store::network::tls::TlsFiles;
-use rlock_store::node::{Node, PATH};
-use rlock_store::percent::encode;
+use rlock_store::node::Node;
+use rlock_store::percent::{WORD, encode};
 use rlock_store::secrets::Password;
 
 mod read;
@@ -151,26 +149,19 @@ impl Target {
     /// The URL of the same store for another process, without passwords.
     pub fn url(&self) -> String {
         let mut url = self.shown_with(self.login.username.as_deref());
-        let mut separator = '?';
-        let mut option = |name: &str, value: &[u8]| {
-            // Writing to a String can't fail.
-            let _ = write!(url, "{separator}{name}={}", encode(value, PATH));
-            separator = '&';
-        };
         if self.db != 0 {
-            option("db", self.db.to_string().as_bytes());
+            add_option(&mut url, "db", self.db.to_string());
         }
         if let Some(tls) = &self.tls {
-            let path = |path: &Path| path.as_os_str().as_bytes().to_vec();
             if let Some(ca) = &tls.ca {
-                option("ca", &path(ca));
+                add_option(&mut url, "ca", ca);
             }
             if let Some((certificate, key)) = &tls.identity {
-                option("cert", &path(certificate));
-                option("key", &path(key));
+                add_option(&mut url, "cert", certificate);
+                add_option(&mut url, "key", key);
             }
             if let Some(name) = &tls.server_name {
-                option("server-name", name.as_bytes());
+                add_option(&mut url, "server-name", name);
             }
         }
         url
@@ -210,9 +201,6 @@ impl Target {
         shown
     }
 }
-
-/// The characters of a word in a URL that need no escape, besides letters and digits.
-const WORD: &[u8] = b"-._~";
 
 #[cfg(test)]
 mod tests;

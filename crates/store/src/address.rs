@@ -1,15 +1,18 @@
-//! Splits the URL of a store on servers into its parts.
+//! Splits the URL of a store on servers into its parts, and writes options behind one.
+//!
+//! The crate `url` does not do: it rejects the zone of an IPv6 address, a user before the path of a
+//! socket and a port behind one of several hosts, and it drops tabs from a password.
 //!
 //! No message quotes a part of a URL that may belong to a password.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::net::Ipv6Addr;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use super::error::Error;
 use super::node::{Node, number};
-use super::percent::decode;
+use super::percent::{PATH, decode, encode};
 use rlock_words::Explained;
 
 /// How the URLs of a kind of store look.
@@ -33,61 +36,76 @@ pub fn plain_usage(what: &str) -> Error {
 }
 
 impl Form {
-    fn example(&self) -> String {
-        format!("write it as in {}://host:{}", self.scheme, self.port)
+    /// Parses hosts, each perhaps with a port.
+    ///
+    /// # Errors
+    /// A host or a port is none.
+    pub fn nodes(&self, hosts: &str, default_port: u16) -> Result<Vec<Node>, Error> {
+        let node = |text| self.node(self.host_and_port(text)?, default_port);
+        hosts.split(',').map(node).collect()
     }
-}
 
-impl Node {
-    fn with_default_port(text: &str, default: u16, form: &Form) -> Result<Self, Error> {
-        let (host, port) = match text.strip_prefix('[') {
-            Some(rest) => {
-                let (address, rest) =
-                    rest.split_once(']').ok_or_else(|| plain_usage("has a '[' without ']' around an IPv6 address"))?;
-                let port = match rest {
-                    "" => None,
-                    rest => Some(
-                        rest.strip_prefix(':').ok_or_else(|| plain_usage("has something between ']' and the port"))?,
-                    ),
-                };
-                let address = decoded(address)?;
-                let literal = address.split_once('%').map_or(address.as_str(), |(literal, _zone)| literal);
-                if literal.parse::<Ipv6Addr>().is_err() {
-                    return Err(plain_usage("has something in brackets that is no IPv6 address"));
-                }
-                (address, port)
-            }
-            None => match text.split_once(':') {
-                None => (decoded(text)?, None),
-                Some((_, port)) if port.contains(':') => {
-                    return Err(usage(
-                        "has too many colons",
-                        &format!("write an IPv6 address in brackets, as in {}://[::1]:{}", form.scheme, form.port),
-                    ));
-                }
-                Some((host, port)) => (decoded(host)?, Some(port)),
-            },
+    /// Splits a host, which may be an address of IPv6 in brackets, from the text of its port.
+    ///
+    /// # Errors
+    /// The brackets, the colons or the escapes make no sense.
+    pub fn host_and_port<'t>(&self, text: &'t str) -> Result<(String, Option<&'t str>), Error> {
+        let Some(rest) = text.strip_prefix('[') else {
+            return match text.split_once(':') {
+                None => Ok((decoded(text)?, None)),
+                Some((_, port)) if port.contains(':') => Err(usage(
+                    "has too many colons",
+                    &format!("write an IPv6 address in brackets, as in {}://[::1]:{}", self.scheme, self.port),
+                )),
+                Some((host, port)) => Ok((decoded(host)?, Some(port))),
+            };
         };
+        let (address, rest) =
+            rest.split_once(']').ok_or_else(|| plain_usage("has a '[' without ']' around an IPv6 address"))?;
+        let port = rest.strip_prefix(':');
+        if port.is_none() && !rest.is_empty() {
+            return Err(plain_usage("has something between ']' and the port"));
+        }
+        let address = decoded(address)?;
+        let literal = address.split_once('%').map_or(address.as_str(), |(literal, _zone)| literal);
+        if literal.parse::<Ipv6Addr>().is_err() {
+            return Err(plain_usage("has something in brackets that is no IPv6 address"));
+        }
+        Ok((address, port))
+    }
+
+    /// The server at a host and a port.
+    ///
+    /// # Errors
+    /// The host or the port is none.
+    pub fn node(&self, (host, port): (String, Option<&str>), default_port: u16) -> Result<Node, Error> {
+        let example = format!("write it as in {}://host:{}", self.scheme, self.port);
         if host.is_empty() {
-            return Err(usage("lacks a host", &form.example()));
+            return Err(usage("lacks a host", &example));
         }
         if !host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:%".contains(&byte)) {
             return Err(plain_usage("has a host with characters that no host name or address has"));
         }
-        let port = match port {
-            None => default,
-            Some(port) => number(port)
-                .filter(|port| *port != 0)
-                .ok_or_else(|| usage("has a port that is no number from 1 to 65535", &form.example()))?,
-        };
-        Ok(Self::Tcp { host, port })
+        let port = port.map_or(Ok(default_port), |port| port_number(port, &example))?;
+        Ok(Node::Tcp { host, port })
     }
+}
+
+/// Parses a port.
+///
+/// # Errors
+/// The text is none. The `example` says how to write one.
+pub fn port_number(text: &str, example: &str) -> Result<u16, Error> {
+    let number = number(text).filter(|port| *port != 0);
+    number.ok_or_else(|| usage("has a port that is no number from 1 to 65535", example))
 }
 
 /// The parts of a URL after its scheme.
 pub struct Parts<'a> {
-    /// What stands before the `@`, still encoded: a user, and perhaps a password after a colon.
-    pub userinfo: Option<&'a str>,
+    /// The user before the `@`.
+    pub user: Option<String>,
+    /// The password between a colon and the `@`.
+    pub password: Option<Vec<u8>>,
     /// What stands after the `@`: hosts with their ports, separated by commas. It may be empty.
     pub hosts: &'a str,
     /// Without the slash before it.
@@ -101,8 +119,8 @@ impl<'a> Parts<'a> {
     /// hosts may have an `@`.
     ///
     /// # Errors
-    /// The URL has a fragment or a misplaced `@`, or an option is unknown, empty, doubled or badly
-    /// escaped.
+    /// The URL has a fragment, a misplaced `@` or a bad escape, or an option is unknown, empty or
+    /// doubled.
     pub fn split(rest: &'a str, may_lack_host: bool, form: &Form) -> Result<Self, Error> {
         if rest.contains('#') {
             return Err(usage("has a '#'", "write it as %23"));
@@ -119,7 +137,8 @@ impl<'a> Parts<'a> {
             ));
         }
         let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
-        let mut parts = Self { userinfo, hosts, path: path.strip_prefix('/').unwrap_or(path), options: Vec::new() };
+        let path = path.strip_prefix('/').unwrap_or(path);
+        let mut parts = Self { user: None, password: None, hosts, path, options: Vec::new() };
         for option in query.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             if !form.options.contains(&name) {
@@ -131,8 +150,11 @@ impl<'a> Parts<'a> {
             if parts.options.iter().any(|(known, _)| *known == name) {
                 return Err(usage(&format!("has the option '{name}' twice"), "leave one out"));
             }
-            parts.options.push((name, decode(value).ok_or_else(bad_escape)?));
+            parts.options.push((name, decoded_bytes(value)?));
         }
+        let (user, password) = userinfo.map_or(("", ""), |userinfo| userinfo.split_once(':').unwrap_or((userinfo, "")));
+        parts.user = Some(decoded(user)?).filter(|user| !user.is_empty());
+        parts.password = Some(decoded_bytes(password)?).filter(|password| !password.is_empty());
         Ok(parts)
     }
 
@@ -177,18 +199,24 @@ fn unknown_option(name: &str, rest: &str, form: &Form) -> Error {
     usage(&format!("has an unknown option{shown}"), &format!("the options are {}", form.options.join(", ")))
 }
 
-/// Parses hosts, each perhaps with a port.
-pub fn nodes(hosts: &str, default_port: u16, form: &Form) -> Result<Vec<Node>, Error> {
-    hosts.split(',').map(|host| Node::with_default_port(host, default_port, form)).collect()
-}
-
 /// Resolves the escapes of text.
+///
+/// # Errors
+/// There is none, or the text is not UTF-8.
 pub fn decoded(text: &str) -> Result<String, Error> {
-    let bytes = decode(text).ok_or_else(bad_escape)?;
-    String::from_utf8(bytes).map_err(|_| plain_usage("has escapes in it that make no UTF-8 text"))
+    String::from_utf8(decoded_bytes(text)?).map_err(|_| plain_usage("has escapes in it that make no UTF-8 text"))
 }
 
-/// The mistake of an escape that is none.
-pub fn bad_escape() -> Error {
-    usage("has a % without two hexadecimal digits", "write % itself as %25")
+/// Resolves the escapes of text or other bytes.
+///
+/// # Errors
+/// An escape is none.
+pub fn decoded_bytes(text: &str) -> Result<Vec<u8>, Error> {
+    decode(text).ok_or_else(|| usage("has a % without two hexadecimal digits", "write % itself as %25"))
+}
+
+/// Appends an option to a URL.
+pub fn add_option(url: &mut String, name: &str, value: impl AsRef<OsStr>) {
+    url.push(if url.contains('?') { '&' } else { '?' });
+    url.extend([name, "=", &encode(value.as_ref().as_bytes(), PATH)]);
 }

@@ -1,13 +1,14 @@
 //! Names the place where a server listens.
 
+use std::ffi::OsString;
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use crate::percent::encode;
+use crate::percent::{PATH, encode};
 
-/// The characters of a path in a URL that need no escape, besides letters and digits.
-pub const PATH: &[u8] = b"-._~/+=,";
+/// The room in the kernel for the path of a socket, without the final NUL.
+pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +25,12 @@ pub enum Node {
 }
 
 impl Node {
+    /// A socket in the file system; `None` if the system can't use the path.
+    pub fn socket(path: Vec<u8>) -> Option<Self> {
+        let is_usable = path.len() <= SOCKET_PATH_BYTES_MAX && !path.contains(&0);
+        is_usable.then(|| Self::Unix(OsString::from_vec(path).into()))
+    }
+
     /// Whether the server is on this machine.
     pub fn is_local(&self) -> bool {
         match self {

@@ -1,18 +1,19 @@
 //! Percent-encodes and decodes text for URLs and for the keys on servers.
 
+/// The characters of a path in a URL that need no escape, besides letters and digits.
+pub const PATH: &[u8] = b"-._~/+=,";
+
+/// The same of a word.
+pub const WORD: &[u8] = b"-._~";
+
 /// Resolves percent escapes. Returns `None` if an escape is malformed.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, tail)) = rest.split_first() {
-        rest = tail;
-        if *first == b'%' {
-            let digits = tail.get(..2).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
-            bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
-            rest = &tail[2..];
-        } else {
-            bytes.push(*first);
-        }
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let digits = part.get(..2).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        bytes.extend(&part.as_bytes()[2..]);
     }
     Some(bytes)
 }

@@ -32,6 +32,7 @@ fn url_is_read_as_libpq_reads_it() {
         ("postgres:///d?host=/run/pg&port=5433", &["/run/pg/.s.PGSQL.5433"], "me", "d"),
         ("postgres://u@%2Frun%2Fpg:5433/d", &["/run/pg/.s.PGSQL.5433"], "u", "d"),
         ("postgres://?host=::1,h&dbname=x%20y&user=w", &["[::1]:5432", "h:5432"], "w", "x y"),
+        ("postgres://?host=fe80::1%25eth0", &["[fe80::1%25eth0]:5432"], "me", "me"),
     ] {
         let target = complete(url, &Secrets::default());
         assert_eq!(
@@ -77,6 +78,7 @@ fn password_comes_from_the_url_then_rlocks_variables_then_those_of_libpq() {
     secrets.password = Some("rlock".into());
     assert_eq!(of(urls[0], &secrets), both("rlock"));
     assert_eq!(of(urls[1], &secrets), both("own"));
+    assert_eq!(of("postgres://me:%ff@h", &secrets), [Some(b"\xff".to_vec())]);
 }
 
 #[test]
@@ -105,6 +107,8 @@ fn invalid_url_is_a_usage_error_that_shows_no_password() {
         ("postgres://u:sec/ret@h", "behind a '/'"),
         ("postgres://h?sslmode", "without a value"),
         ("postgres://a..b:1:2/x", "too many colons"),
+        ("postgres://::1/x", "brackets"),
+        ("postgres://u:secret@:x", "?port=5433"),
     ] {
         let text = read(url).expect_err(url);
         assert!(text.contains(expected) && !text.contains("secret") && !text.contains('\n'), "{url}: {text}");

@@ -1,21 +1,16 @@
 //! Parses the URL of a store on servers.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
 use super::{Kind, Login, Target};
-use rlock_store::address::{Form, Parts, bad_escape, decoded, nodes, usage};
+use rlock_store::address::{Form, Parts, decoded, decoded_bytes, usage};
 use rlock_store::error::Error;
 use rlock_store::network::tls::TlsFiles;
-use rlock_store::node::{Node, number};
-use rlock_store::percent::decode;
+use rlock_store::node::{Node, SOCKET_PATH_BYTES_MAX, number};
 use rlock_store::secrets::Password;
 
 const SERVER_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
-/// The room in the kernel without the final NUL.
-const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// How the URLs look.
 const FORM: Form = Form {
@@ -53,7 +48,7 @@ impl Target {
             nodes: Vec::new(),
             tls: is_tls.then(TlsFiles::default),
             tls_config: None,
-            login: Login::default(),
+            login: Login { username: parts.user.take(), password: parts.password.take().map(Password::new) },
             credentials: Arc::default(),
             sentinel_login: Login::default(),
             db: 0,
@@ -63,22 +58,11 @@ impl Target {
             password_in_url: false,
             scheme,
         };
-        target.read_login(parts.userinfo)?;
         target.read_tls(&mut parts)?;
         read(&mut target, &mut parts)?;
         target.password_in_url = target.login.password.is_some() || target.sentinel_login.password.is_some();
         nothing_left(&parts)?;
         Ok(target)
-    }
-
-    fn read_login(&mut self, userinfo: Option<&str>) -> Result<(), Error> {
-        let Some(userinfo) = userinfo else { return Ok(()) };
-        let (username, password) = userinfo.split_once(':').unwrap_or((userinfo, ""));
-        let username = decoded(username)?;
-        let password = decode(password).ok_or_else(bad_escape)?;
-        self.login.username = Some(username).filter(|name| !name.is_empty());
-        self.login.password = Some(Password::new(password)).filter(|password| !password.reveal().is_empty());
-        Ok(())
     }
 
     fn read_tls(&mut self, parts: &mut Parts<'_>) -> Result<(), Error> {
@@ -112,7 +96,7 @@ impl Target {
                 "write redis+cluster:// or redis+sentinel:// in place of redis://",
             ));
         }
-        self.nodes = nodes(parts.hosts, SERVER_PORT, &FORM)?;
+        self.nodes = FORM.nodes(parts.hosts, SERVER_PORT)?;
         self.db = db(parts, parts.path)?;
         Ok(())
     }
@@ -121,20 +105,19 @@ impl Target {
         if !matches!(parts.hosts, "" | "localhost") || parts.path.is_empty() {
             return Err(usage("needs an absolute path", "write it as in redis+unix:///run/redis/redis.sock"));
         }
-        let path = decode(&format!("/{}", parts.path)).ok_or_else(bad_escape)?;
-        if path.len() > SOCKET_PATH_BYTES_MAX || path.contains(&0) {
-            return Err(usage(
+        let socket = Node::socket(decoded_bytes(&format!("/{}", parts.path))?);
+        self.nodes = vec![socket.ok_or_else(|| {
+            usage(
                 "has a socket path that the system can't use",
                 &format!("it takes at most {SOCKET_PATH_BYTES_MAX} bytes and no NUL"),
-            ));
-        }
-        self.nodes = vec![Node::Unix(OsString::from_vec(path).into())];
+            )
+        })?];
         self.db = db(parts, "")?;
         Ok(())
     }
 
     fn sentinel(&mut self, parts: &mut Parts<'_>) -> Result<(), Error> {
-        self.nodes = nodes(parts.hosts, SENTINEL_PORT, &FORM)?;
+        self.nodes = FORM.nodes(parts.hosts, SENTINEL_PORT)?;
         let (master, database) = parts.path.split_once('/').unwrap_or((parts.path, ""));
         let master = decoded(master)?;
         if master.is_empty() || master.chars().any(char::is_control) {
@@ -156,7 +139,7 @@ impl Target {
     }
 
     fn cluster(&mut self, parts: &mut Parts<'_>) -> Result<(), Error> {
-        self.nodes = nodes(parts.hosts, SERVER_PORT, &FORM)?;
+        self.nodes = FORM.nodes(parts.hosts, SERVER_PORT)?;
         self.kind = Kind::Cluster;
         if db(parts, parts.path)? != 0 {
             return Err(usage("has a database number, but rlock uses database 0 of a Cluster", "leave it out"));
