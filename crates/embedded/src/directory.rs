@@ -1,6 +1,5 @@
 //! The directory of an embedded store: its files, and the lock on its state. `place` finds the
-//! directory, `rights` makes files with its rights, `advice` says what to do about a file that
-//! cannot be used, and `examine` makes the checks of `rlock doctor`.
+//! directory, `rights` makes files with its rights, and `examine` makes the checks of `rlock doctor`.
 //!
 //! ```text
 //! DIR/state/lock     the format, the boot of the state, and the seal of the table;
@@ -18,7 +17,6 @@
 //! no user may open another user's file with the flags that LMDB uses (fs.protected_regular in
 //! proc(5)). Nor may a user remove the beacon of another user's dead session there.
 
-mod advice;
 mod examine;
 mod place;
 mod rights;
@@ -30,14 +28,13 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FlockOperation, Stat, StatVfs, fstat, inotify};
 use rustix::io::Errno;
 
-pub(super) use self::advice::{advised_inside, foreign};
 pub(super) use self::place::default as default_place;
 use self::place::same_file;
 use self::rights::Rights;
 use rlock_model::request::SessionId;
 use rlock_store::error::Error;
 use rlock_store::operations::Elsewhere;
-use rlock_words::Explained;
+use rlock_words::{Explained, reason};
 
 const STATE: &str = "state";
 const LOCK: &str = "lock";
@@ -267,4 +264,36 @@ fn is_name_of(named: rustix::io::Result<Stat>, file: &Stat) -> io::Result<bool> 
 fn has_beacons(state: &Path) -> io::Result<bool> {
     let mut names = std::fs::read_dir(state)?.flatten().map(|entry| entry.file_name());
     Ok(names.any(|name| name.to_str().is_some_and(|name| name.parse::<SessionId>().is_ok())))
+}
+
+/// The error of a directory in which another program's file has the name of one of rlock's.
+pub(super) fn foreign() -> io::Error {
+    Explained::new("what is in it is not rlock's", "name another directory").into()
+}
+
+/// Adds advice to the error of a directory that cannot be opened or made.
+fn advised(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => Explained::new("the directory above it does not exist", "make that first").into(),
+        io::ErrorKind::PermissionDenied => {
+            Explained::new(reason(&error), "name a directory that you may write with --store").into()
+        }
+        // The sandbox of an agent. Other processes of the machine use the directory that is named.
+        io::ErrorKind::ReadOnlyFilesystem => {
+            let remedy = "let the sandbox write there; another --store would exclude nobody here";
+            Explained::new(reason(&error), remedy).into()
+        }
+        _ => error,
+    }
+}
+
+/// Adds advice to the error of a file in the directory that cannot be opened or made. A file of an
+/// unexpected kind was not made by rlock.
+pub(super) fn advised_inside(error: io::Error) -> io::Error {
+    match Errno::from_io_error(&error) {
+        Some(Errno::NOTDIR | Errno::ISDIR | Errno::LOOP) => foreign(),
+        // The directory is a place where no file can be made, such as /proc.
+        Some(Errno::NOENT) => error,
+        _ => advised(error),
+    }
 }

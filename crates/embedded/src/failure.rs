@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use super::size::TABLE_BYTES_MAX;
+use super::file::TABLE_BYTES_MAX;
 use rlock_store::records::codec::Damaged;
 use rlock_words::Explained;
 

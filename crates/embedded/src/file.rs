@@ -1,4 +1,5 @@
-//! Opens the table's file, checks that it is intact, and keeps its descriptors from the command.
+//! Opens the table's file, checks that it is intact, gives it room, and keeps its descriptors from
+//! the command.
 //!
 //! LMDB runs without its own locks and without waiting for the disk. The directory's lock suffices
 //! for one writer at a time, and the kernel releases it when its owner dies. LMDB's reader table,
@@ -27,13 +28,26 @@ use super::failure::Error;
 use super::lmdb::Env;
 use super::lock_file::{self, attributes};
 use super::records::FileMap;
-use super::size::{GROWTH_PAGES, PAGE_BYTES, TABLE_BYTES_MAX, map_bytes, pages_needed};
 use super::{beacon, verify};
 use rlock_sys::streams;
 use rlock_words as words;
 
 /// The number of pages of an empty table; these pages describe the other pages.
 const PAGES_MIN: usize = 2;
+
+/// The maximum size of the table in bytes, enough for some hundred thousand claims.
+pub(super) const TABLE_BYTES_MAX: usize = 256 << 20;
+/// The size of a page. A machine may have larger pages; then the size check of the table's file is
+/// less strict.
+const PAGE_BYTES: usize = 4096;
+/// Maximum number of pages that one transaction rewrites, for which room stays. A request of many
+/// names rewrites more in a large table.
+const REWRITTEN_PAGES: usize = 192;
+/// The number of pages by which the file grows at least.
+const GROWTH_PAGES: usize = 64;
+/// The bytes by which LMDB's map exceeds twice the file at least. A transaction adds less than this
+/// and rewrites no more than the whole table.
+const MAP_GROWTH_BYTES: usize = 16 << 20;
 
 /// LMDB opens one descriptor for the pages and one for the meta pages.
 const LMDB_DESCRIPTORS: usize = 2;
@@ -253,4 +267,29 @@ fn len(found: &Stat) -> usize {
 
 fn stat(file: &OwnedFd) -> Result<Stat, Error> {
     Ok(fstat(file).map_err(io::Error::from)?)
+}
+
+/// The number of pages that a file with a table of so many pages needs. LMDB never writes over the
+/// pages of the last two states, so a transaction and the one before it need room for what they
+/// rewrite.
+pub(super) fn pages_needed(pages: usize) -> usize {
+    pages + 2 * pages.min(REWRITTEN_PAGES) + GROWTH_PAGES / 4
+}
+
+/// The size of LMDB's map of a file of so many bytes. The map takes addresses, which `ulimit -v`
+/// and schedulers limit, so it is not the maximum at once.
+fn map_bytes(file: usize) -> usize {
+    file.saturating_mul(2).saturating_add(MAP_GROWTH_BYTES).next_multiple_of(MAP_GROWTH_BYTES).min(TABLE_BYTES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn map_has_room_to_rewrite_the_whole_table() {
+        for (file, map) in [(0, 16), (1, 32), (16, 48), (100, 224), (120, 256), (256, 256)] {
+            assert_eq!(map_bytes(file << 20), map << 20, "{file} MiB");
+        }
+    }
 }

@@ -17,11 +17,10 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::beacon::Watched;
-use super::names::Names;
+use super::beacon::{Names, Watched};
+use super::gate::Stuck;
 use super::sessions::{EmbeddedSessions, RELEASE_LIMIT};
 use super::store::Embedded;
-use super::stuck::Stuck;
 use rlock_model::deadlock::Reading;
 use rlock_model::past::{End, Remembered};
 use rlock_model::request::{self, Request, SessionId};

@@ -4,19 +4,16 @@
 //!   the text of the file that is locked.
 //! - `gate`: the wait for that lock.
 //! - `file`: the table's file; `records`: the file as a map of its records; `lmdb`: the calls
-//!   into LMDB; `size`: how large the table becomes; `failure`: why it cannot be used.
+//!   into LMDB; `failure`: why it cannot be used.
 //! - `verify`: reads a whole table that another process may have damaged; `fault`: handles damage
 //!   that `verify` could not see.
-//! - `beacon`: tells which sessions live, and wakes and watches them; `names`: notices releases of
-//!   holders whose processes go on; `ending`: waits until the command of a dead holder is sure to
-//!   die.
-//! - `fate`: tells whether the process of a session lives.
+//! - `beacon`: tells which sessions live, and wakes and watches them; `ending`: waits until the
+//!   command of a dead holder is sure to die.
 //! - `transaction`: one operation from lock to wake-up; `wakeups`: its messages to other processes;
 //!   `snapshot`: builds an answer after the transaction has released the lock.
 //! - `store`: the store as this process has it open, on which transactions run.
 //! - `boot`: opens the table, and carries it over a boot of the machine.
-//! - `sessions`: the requests of one process; `handle`: the only request of a process;
-//!   `stuck`: notices that the lock is not free for too long.
+//! - `sessions`: the requests of one process; `handle`: the only request of a process.
 //!
 //! There is no daemon. Each process changes the table itself, under the lock of the directory, and
 //! wakes the waiters that it grants a request. A grant lives as long as the holder's process, so
@@ -52,20 +49,16 @@ mod boot;
 mod directory;
 mod ending;
 mod failure;
-mod fate;
 mod fault;
 mod file;
 mod gate;
 mod handle;
 mod lmdb;
 mod lock_file;
-mod names;
 mod records;
 mod sessions;
-mod size;
 mod snapshot;
 mod store;
-mod stuck;
 mod transaction;
 mod verify;
 mod wakeups;

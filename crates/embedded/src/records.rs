@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use super::beacon::{Identity, time_namespace};
 use super::failure::Error;
+use super::file::pages_needed;
 use super::lmdb::Txn;
-use super::size::pages_needed;
 use rlock_model::records::Records;
 use rlock_model::remember;
 use rlock_model::request::SessionId;

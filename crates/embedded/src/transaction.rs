@@ -1,7 +1,7 @@
 //! Runs one transaction on the table, under the lock of the directory.
 //!
 //! - `step`: applies an operation.
-//! - `reap`: removes the sessions whose processes have died.
+//! - `reap`: finds and removes the sessions whose processes have died.
 //! - `wake`: notes which sessions have to look at the table again.
 //! - `standing`: makes the request of a session, and finds out how the session stands.
 //!
@@ -20,10 +20,10 @@ use std::time::Duration;
 
 use rustix::process::geteuid;
 
+pub(super) use self::reap::fate;
 use super::beacon::{self, Identity, Peer, Wake, Watched};
 use super::directory::Directory;
 use super::ending::Patience;
-use super::fate::EXPIRED_MAX;
 use super::fault::Guard;
 use super::file::{Damaged, TableFile};
 use super::records::{self, Transaction};
@@ -41,6 +41,9 @@ use rlock_store::handle::Standing;
 use rlock_sys::clock::{Boottime, StoreTime};
 use rlock_sys::processes::Nested;
 use rlock_words::Explained;
+
+/// Maximum number of due sessions, and of dead ones, that a transaction ends.
+pub(super) const EXPIRED_MAX: usize = 100;
 
 /// The sessions of this process. They live, and they need no wake-up.
 pub(super) trait Own {

@@ -16,7 +16,7 @@ use super::passfile::{Ignored, PassFile};
 use rlock_store::address::{Form, Parts, add_option, decoded, port_number, usage};
 use rlock_store::credentials::Credentials;
 use rlock_store::error::Error;
-use rlock_store::network::order::Order;
+use rlock_store::network::resolve::Order;
 use rlock_store::network::tls::{self, Checks, TlsFiles};
 use rlock_store::node::{Node, number};
 use rlock_store::percent::{PATH, WORD, encode};

@@ -16,7 +16,7 @@ use super::nodes::Known;
 use rlock_store::address::{add_option, usage};
 use rlock_store::credentials::Credentials;
 use rlock_store::error::Error;
-use rlock_store::network::order::Order;
+use rlock_store::network::resolve::Order;
 use rlock_store::network::tls::TlsFiles;
 use rlock_store::node::Node;
 use rlock_store::percent::{WORD, encode};

@@ -2,16 +2,12 @@
 //! neither a protocol nor a store.
 //!
 //! - `stream`: a socket with or without TLS (`tls`).
-//! - `resolve`: resolves names. `race`: connects to one of several addresses, in the `order` that
-//!   experience suggests.
-//! - `lookup`: does in a thread of a `pool` what may block.
+//! - `resolve`: resolves names, and connects to one of several addresses.
+//! - `lookup`: does in a thread what may block.
 //! - `error`: why a server cannot be reached.
 
 mod error;
 pub mod lookup;
-pub mod order;
-pub mod pool;
-pub mod race;
 pub mod resolve;
 pub mod stream;
 pub mod tls;

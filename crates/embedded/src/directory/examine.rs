@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, fstat};
 use rustix::process::geteuid;
 
-use super::super::size::TABLE_BYTES_MAX;
+use super::super::file::TABLE_BYTES_MAX;
 use super::{Directory, TABLE, free_bytes};
 use rlock_model::text::shortened;
 use rlock_store::check::{Check, size};

@@ -9,7 +9,7 @@ use rustix::fs::{FileType, Mode, OFlags, Stat, fstat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::advice::advised;
+use super::advised;
 use super::rights::regardless_of_umask;
 use rlock_store::error::Error;
 use rlock_sys::passwd;

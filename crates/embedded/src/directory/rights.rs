@@ -8,7 +8,7 @@ use rustix::fs::{FileType, Gid, IFlags, Mode, OFlags, Stat, Uid, fstat, ioctl_ge
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::advice::foreign;
+use super::foreign;
 
 /// The ownership and permissions that a store's files take over from its directory. So everybody
 /// who may write to the directory may use the store.

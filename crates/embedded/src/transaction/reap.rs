@@ -1,12 +1,13 @@
-//! Removes the sessions whose processes have died.
+//! Finds out whether the process of a session lives, by its record and its beacon, and removes the
+//! sessions whose processes have died.
 
 use std::os::fd::OwnedFd;
 
 use super::super::beacon::{self, Identity, Peer};
+use super::super::directory::Directory;
 use super::super::ending;
 use super::super::failure::Error;
-use super::super::fate::fate;
-use super::super::records;
+use super::super::records::{self, Transaction};
 use super::Work;
 use rlock_model::op::Op;
 use rlock_model::records::{Records, Session};
@@ -104,4 +105,16 @@ impl Work<'_> {
         }
         Ok(())
     }
+}
+
+/// The state of a holder's or waiter's process. A kept hold needs none. A waiter without its beacon
+/// counts as dead: no process can wake it, and it runs no command. It learns that it is lost when
+/// it looks.
+pub(crate) fn fate(directory: &Directory, records: &Transaction<'_>, id: SessionId) -> Result<Peer, Error> {
+    let identity = records::beacon(records, id)?;
+    Ok(match beacon::look(directory, id, identity.as_ref())? {
+        Peer::Dead if records.session(id)?.is_some_and(|session| session.is_kept()) => Peer::Missing,
+        Peer::Missing if records.session(id)?.is_none_or(|session| !session.is_holder()) => Peer::Dead,
+        peer => peer,
+    })
 }

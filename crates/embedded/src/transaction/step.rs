@@ -4,9 +4,8 @@ use std::mem;
 
 use super::super::beacon::{self, Peer, Wake};
 use super::super::failure::Error;
-use super::super::fate::EXPIRED_MAX;
 use super::super::records::{self, SUCCESSES_SHARE, Transaction};
-use super::Work;
+use super::{EXPIRED_MAX, Work};
 use rlock_model::op::{Op, Outcome, Reply};
 use rlock_model::records::{Phase, Records, Session};
 use rlock_model::request::{CLAIMS_MAX, SessionId};

@@ -17,7 +17,7 @@ use crate::interface::Event;
 use crate::nodes::{Known, all_of};
 use crate::target::{Kind, Login, Target};
 use rlock_store::credentials::Credentials;
-use rlock_store::network::order::Order;
+use rlock_store::network::resolve::Order;
 use rlock_store::network::stream::{Received, Stream, connect_tcp, connect_unix};
 use rlock_store::network::{NetworkError, Stage};
 use rlock_store::node::Node;

@@ -4,6 +4,7 @@
 //! A lookup that may block runs in a thread, which closes a pipe when it ends. The connection over
 //! which a server was found is handed over.
 
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,13 +14,13 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 use super::link::{Address, Link, Way};
-use super::resolve::{known, resolve};
-use super::{sentinels, waiting};
+use super::{blocking, sentinels};
 use crate::failure::{ErrorKind, Failure};
 use crate::interface::Seek;
 use crate::target::{Kind, Target};
 use rlock_store::credentials::Refused;
 use rlock_store::network::lookup::{self as network, NoResult};
+use rlock_store::network::resolve::{self, Resolved};
 use rlock_store::network::{NetworkError, Stage};
 use rlock_store::node::Node;
 use rlock_sys::clock::Boottime;
@@ -175,8 +176,30 @@ fn in_turn(target: &Target, nodes: &[Node], deadline: Boottime) -> Result<Addres
 fn node_of_cluster(target: &Target, node: &Node, deadline: Boottime) -> Result<Address, Failure> {
     let address = resolve(target, node, deadline).map_err(|kind| kind.of(&target.shown_node(node)))?;
     let mut link = Link::open(target, address)?;
-    waiting::log_in(&mut link, deadline)?;
+    blocking::log_in(&mut link, deadline)?;
     Ok(Address::open(link, node))
+}
+
+/// The address of a node that needs no lookup.
+fn known(node: &Node) -> Option<Address> {
+    let way = match node {
+        Node::Unix(_) => Way::Path,
+        Node::Tcp { host, port } => Way::Socket(SocketAddr::new(host.parse::<IpAddr>().ok()?, *port)),
+    };
+    Some(Address::new(node, way))
+}
+
+/// Resolves a name, see [`resolve`](resolve::resolve).
+pub(super) fn resolve(target: &Target, node: &Node, deadline: Boottime) -> Result<Address, ErrorKind> {
+    if let Some(address) = known(node) {
+        return Ok(address);
+    }
+    let Node::Tcp { host, port } = node else { unreachable!("a path is known") };
+    let way = match resolve::resolve(host, *port, &target.order, deadline)? {
+        Resolved::Only(socket) => Way::Socket(socket),
+        Resolved::Connected(connection, address) => Way::Connected(connection, address),
+    };
+    Ok(Address::new(node, way))
 }
 
 #[cfg(test)]

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use redis::{ServerError, Value};
 
+use super::blocking;
 use super::link::{Address, Link, replicas_of};
-use super::resolve::resolve;
-use super::waiting;
+use super::locate::resolve;
 use crate::failure::{ErrorKind, Failure, Right};
 use crate::target::{Kind, Target};
-use rlock_store::network::pool::Pool;
+use rlock_store::network::lookup::Pool;
 use rlock_store::network::{NetworkError, Stage};
 use rlock_store::node::Node;
 use rlock_sys::clock::Boottime;
@@ -56,7 +56,7 @@ pub(super) fn connect(target: &Arc<Target>, doubtful: Option<&Node>, deadline: B
     let server = target.shown_node(&master);
     let address = resolve(target, &master, deadline).map_err(|kind| kind.of(&server))?;
     let mut link = Link::open(target, address)?;
-    let role = waiting::ask(&mut link, &redis::cmd("ROLE"), deadline)?;
+    let role = blocking::ask(&mut link, &redis::cmd("ROLE"), deadline)?;
     link.replicas = role.as_ref().ok().and_then(replicas_of);
     match is_master(role) {
         Ok(true) => Ok(Address { epoch, ..Address::open(link, &master) }),
@@ -118,7 +118,7 @@ fn ask(target: &Target, node: &Node, deadline: Boottime) -> Result<Master, Failu
     let mut question = |words: &str| {
         let mut question = redis::cmd("SENTINEL");
         question.arg(words).arg(name);
-        waiting::ask(&mut link, &question, deadline)
+        blocking::ask(&mut link, &question, deadline)
     };
     // The epoch comes first: one that is newer than the address would hide the next master.
     let epoch = epoch(question("MASTER")?);

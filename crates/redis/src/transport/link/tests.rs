@@ -8,9 +8,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::super::waiting;
+use super::super::blocking;
 use super::*;
-use rlock_store::network::race::connect_first;
+use rlock_store::network::resolve::connect_first;
 use rlock_store::network::{NetworkError, Stage};
 use rlock_sys::clock::Boottime;
 
@@ -59,7 +59,7 @@ fn arrival(link: &mut Link) -> Result<Event, Failure> {
         if let Some(event) = link.advance()? {
             return Ok(event);
         }
-        waiting::wait_for(link, Boottime::now() + PATIENCE)?;
+        blocking::wait_for(link, Boottime::now() + PATIENCE)?;
     }
 }
 
@@ -274,7 +274,7 @@ fn errors_are_replies_and_pushes_may_come_between_them() {
 fn question_times_out_at_its_deadline() {
     let server = Server::new();
     let (mut link, stream) = server.link("", "");
-    let failure = waiting::ask(&mut link, &ping(), Boottime::now() + Duration::from_millis(20)).unwrap_err();
+    let failure = blocking::ask(&mut link, &ping(), Boottime::now() + Duration::from_millis(20)).unwrap_err();
     assert_eq!(failure.kind(), &ErrorKind::Network(NetworkError::TimedOut(Stage::Silent)));
     drop(stream);
 }
@@ -389,7 +389,7 @@ fn peer_that_never_stops_sending_does_not_starve_the_loop() {
         let (mut link, stream) = server.link("", "");
         let flood = flood(stream, "", piece);
         for _ in 0..10 {
-            waiting::wait_for(&link, Boottime::now() + PATIENCE).unwrap();
+            blocking::wait_for(&link, Boottime::now() + PATIENCE).unwrap();
             // One turn reads fewer messages than this.
             let messages = (0..3 * 16 * 1024 / piece.len()).take_while(|_| link.advance().unwrap().is_some()).count();
             assert!(messages < 3 * 16 * 1024 / piece.len(), "{piece:?}: no turn ended");
@@ -404,7 +404,7 @@ fn question_to_a_peer_that_never_stops_sending_times_out() {
     let server = Server::new();
     let (mut link, stream) = server.link("", "");
     let flood = flood(stream, "", ">2\r\n+other\r\n:1\r\n");
-    let failure = waiting::ask(&mut link, &ping(), Boottime::now() + Duration::from_millis(20)).unwrap_err();
+    let failure = blocking::ask(&mut link, &ping(), Boottime::now() + Duration::from_millis(20)).unwrap_err();
     assert_eq!(failure.kind(), &ErrorKind::Network(NetworkError::TimedOut(Stage::Used)));
     drop(link);
     flood.join().unwrap();
@@ -468,7 +468,7 @@ fn address_that_answers_is_the_first_of_the_next_connection() {
         order
     };
     let mut first = link(&order());
-    assert!(waiting::ask(&mut first, &ping(), Boottime::now()).is_err_and(|failure| failure.is_transient()));
+    assert!(blocking::ask(&mut first, &ping(), Boottime::now()).is_err_and(|failure| failure.is_transient()));
     assert_eq!(order(), [addresses[1], addresses[0]]);
 
     let mut second = link(&order());
@@ -477,7 +477,7 @@ fn address_that_answers_is_the_first_of_the_next_connection() {
         read_exactly(&mut stream, "*1\r\n$4\r\nPING\r\n");
         stream.write_all(b"+PONG\r\n").unwrap();
     });
-    let reply = waiting::ask(&mut second, &ping(), Boottime::now() + PATIENCE).unwrap();
+    let reply = blocking::ask(&mut second, &ping(), Boottime::now() + PATIENCE).unwrap();
     assert_eq!(reply, Ok(Value::SimpleString("PONG".into())));
     server.join().unwrap();
     assert_eq!(order(), [addresses[1], addresses[0]]);
@@ -488,7 +488,7 @@ fn refused_connection_is_reported() {
     let target = target("redis://127.0.0.1:1");
     let address = Address::new(&target.nodes[0], Way::Socket(deserted()));
     let refused =
-        Link::open(&target, address).and_then(|mut link| waiting::ask(&mut link, &ping(), Boottime::now() + PATIENCE));
+        Link::open(&target, address).and_then(|mut link| blocking::ask(&mut link, &ping(), Boottime::now() + PATIENCE));
     let failure = refused.unwrap_err();
     assert_eq!(failure.kind(), &ErrorKind::Network(NetworkError::Refused));
     assert!(failure.to_string().starts_with("'redis://127.0.0.1:1' refused"), "{failure}");
@@ -540,7 +540,7 @@ fn slow_accept_loses_no_command() {
     assert_eq!(link.advance().unwrap(), None);
     let mut stream = listener.accept().unwrap().0;
     while link.stream.stage() == Stage::Connecting {
-        waiting::wait_for(&link, Boottime::now() + PATIENCE).unwrap();
+        blocking::wait_for(&link, Boottime::now() + PATIENCE).unwrap();
         link.advance().unwrap();
     }
     read_exactly(&mut stream, "*1\r\n$4\r\nPING\r\n");

@@ -160,7 +160,7 @@ fn master_is_named_by_the_sentinel_with_the_newest_epoch_and_confirms_its_role()
         assert_eq!(address.node, node(master));
         // The connection is passed on as it is.
         let Way::Open(mut link) = address.way else { panic!("the lookup has connected") };
-        let reply = waiting::ask(&mut link, &redis::cmd("PING"), Boottime::now() + PATIENCE).unwrap();
+        let reply = blocking::ask(&mut link, &redis::cmd("PING"), Boottime::now() + PATIENCE).unwrap();
         assert_eq!(reply, Ok(Value::SimpleString("PONG".into())));
         assert!(matches!(link.advance(), Ok(None)));
     }

@@ -15,8 +15,8 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tempfile::TempDir;
 
+use super::super::blocking;
 use super::super::link::{Address, Link, Way};
-use super::super::waiting;
 use super::*;
 use crate::failure::Failure;
 use crate::target::Target;
@@ -117,7 +117,7 @@ fn target(server: SocketAddr, query: &str) -> Target {
 }
 
 fn ping(server: SocketAddr, query: &str) -> Result<Value, Failure> {
-    Ok(waiting::ask(&mut link(server, query)?, &redis::cmd("PING"), Boottime::now() + PATIENCE)?.unwrap())
+    Ok(blocking::ask(&mut link(server, query)?, &redis::cmd("PING"), Boottime::now() + PATIENCE)?.unwrap())
 }
 
 /// Answers one PING.
@@ -246,11 +246,11 @@ fn bytes_pass_in_records_of_any_size() {
     });
     let mut link = link(address, &made.trusting("localhost")).unwrap();
     let echo = redis::cmd("ECHO").arg(&long).clone();
-    let reply = waiting::ask(&mut link, &echo, Boottime::now() + PATIENCE).unwrap();
+    let reply = blocking::ask(&mut link, &echo, Boottime::now() + PATIENCE).unwrap();
     assert_eq!(reply, Ok(Value::Int(12345)));
-    let reply = waiting::ask(&mut link, &redis::cmd("PING"), Boottime::now() + PATIENCE).unwrap();
+    let reply = blocking::ask(&mut link, &redis::cmd("PING"), Boottime::now() + PATIENCE).unwrap();
     assert!(reply == Ok(Value::BulkString(long)));
-    let failure = waiting::ask(&mut link, &redis::cmd("PING"), Boottime::now() + PATIENCE).unwrap_err();
+    let failure = blocking::ask(&mut link, &redis::cmd("PING"), Boottime::now() + PATIENCE).unwrap_err();
     assert_eq!(failure.kind(), &ErrorKind::Network(NetworkError::Closed(Stage::Used)));
     server.join().unwrap();
 }
@@ -267,7 +267,7 @@ fn tls_peer_that_never_stops_sending_does_not_starve_the_loop() {
         while stream.write_all(&pushes).is_ok() {}
     });
     let mut link = link(address, &made.trusting("localhost")).unwrap();
-    let failure = waiting::ask(&mut link, &redis::cmd("PING"), Boottime::now() + Duration::from_secs(1)).unwrap_err();
+    let failure = blocking::ask(&mut link, &redis::cmd("PING"), Boottime::now() + Duration::from_secs(1)).unwrap_err();
     assert_eq!(failure.kind(), &ErrorKind::Network(NetworkError::TimedOut(Stage::Used)));
     drop(link);
     server.join().unwrap();
@@ -297,7 +297,7 @@ fn server_without_tls_is_reported() {
     let mut link = link(address, &made.trusting("localhost")).unwrap();
     let silent = server.join().unwrap();
     let failure =
-        waiting::ask(&mut link, &redis::cmd("PING"), Boottime::now() + Duration::from_millis(20)).unwrap_err();
+        blocking::ask(&mut link, &redis::cmd("PING"), Boottime::now() + Duration::from_millis(20)).unwrap_err();
     assert_eq!(failure.kind(), &ErrorKind::Network(NetworkError::TimedOut(Stage::Handshake)));
     drop(silent);
 }
