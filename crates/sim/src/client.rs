@@ -23,7 +23,7 @@ use rlock_redis::interface::{Conversation as _, Transport as _};
 use rlock_store::sessions::Report;
 use rlock_store::single::look_limit;
 use rlock_store::{AcquireOptions, Error, Grant, Released, Replicas, Standing};
-use rlock_supervise::event::{Action, Event, Sender, Signal};
+use rlock_supervise::event::{Action, Event, Line, Sender, Signal};
 use rlock_supervise::machine::{Machine, Skip};
 use rlock_supervise::report::RunReport;
 use rlock_sys::clock::Boottime;
@@ -296,7 +296,7 @@ impl<'s> Supervision<'s> {
             },
             Action::PassSpare(signal) => self.site.world().signal_spare(task, signal.kernel().as_raw()),
             Action::KillSpare => self.site.world().signal_spare(task, Kernel::KILL.as_raw()),
-            Action::ShowWaiting | Action::ReportWaiting | Action::ReportChange => drop(Box::pin(self.inspect()).await),
+            Action::ShowWaiting | Action::Say(Line::Waiting | Line::Change) => drop(Box::pin(self.inspect()).await),
             Action::Look => return Box::pin(self.look()).await,
             Action::RunElse => self.exit = Some(0),
             Action::Exit(code) => self.exit = Some(code),

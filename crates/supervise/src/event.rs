@@ -237,7 +237,22 @@ pub enum Event {
     Tick,
 }
 
-/// What happens to the command when the grant or the place in the queue is lost or revoked.
+/// Why rlock ends a command, or does not start it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The store has taken the grant or the place in the queue away.
+    Lost,
+    /// The lease could not be renewed in time, so the grant counts as lost.
+    Overdue,
+    /// The grant is revoked. It is still held.
+    Revoked,
+    /// The maximum run time is over. The grant is still held.
+    Timeout,
+    /// The maximum run time is over. The grant was released when the command was ready.
+    TimeoutReleased,
+}
+
+/// What happens to the command for a [`Cause`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consequence {
     /// The command was not started.
@@ -246,6 +261,35 @@ pub enum Consequence {
     Stopped,
     /// The command ended by itself, perhaps too late.
     EndedLate,
+}
+
+/// What a line tells the user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// What the request waits for.
+    Waiting,
+    /// The same, if the first in the way is another one than in the last of these lines.
+    Change,
+    /// Which sessions are in the way of a busy request.
+    Busy,
+    /// Why a busy request ends in silence otherwise.
+    Skip,
+    /// A run has succeeded lately.
+    Done,
+    /// Why the store or a start failed, why the request was denied, or which requests wait for each
+    /// other.
+    Failure,
+    /// The failure as a warning: the command goes on.
+    Warning,
+    /// The failure as a warning: the wait goes on.
+    WaitGoesOn,
+    /// Why the command is ended or not started, and what happens to it.
+    Ends(Cause, Consequence),
+    /// Which processes the command has left that the signal of this number has ended. They hold the
+    /// lock until they end.
+    Rest(i32),
+    /// How the spare work ended.
+    Spare(Ended),
 }
 
 /// One step for the loop. The loop carries out a list of actions in order.
@@ -278,11 +322,6 @@ pub enum Action {
         /// Whether the processes in rlock's own group have received the signal.
         spares_group: bool,
     },
-    /// Print which processes the ended command has left, and that the lock is held until they end.
-    ReportRest {
-        /// The number of the signal that ended the command.
-        by: i32,
-    },
     /// Send SIGTERM to the command's whole process tree.
     Terminate,
     /// Send SIGKILL to the command's whole process tree, until none of its processes is left.
@@ -310,10 +349,8 @@ pub enum Action {
     ShowWaiting,
     /// Erase the line that [`Action::ShowWaiting`] has written.
     HideWaiting,
-    /// Print the holders that the request waits for, as a line of its own.
-    ReportWaiting,
-    /// Do so if the first in the way is another one than at the last time.
-    ReportChange,
+    /// Print a line.
+    Say(Line),
     /// Look whether the request waits for itself. The loop answers with [`Event::Deadlock`] if it
     /// does, and if it is the one to end, and with [`Event::NotNested`] if it never will.
     Look,
@@ -321,28 +358,6 @@ pub enum Action {
     /// The loop answers with [`Event::Busy`], with [`Event::Granted`] if the request was granted in
     /// the meantime, or with what else became of the request.
     GiveUp,
-    /// Print which sessions are in the way.
-    ReportBusy,
-    /// Print why a busy request ends in silence otherwise.
-    ReportSkip,
-    /// Print that a run has succeeded lately.
-    ReportDone,
-    /// Print why the store or the start of the command failed, or why the request was denied.
-    ReportFailure,
-    /// Print which requests wait for each other, and the request to make instead.
-    ReportDeadlock,
-    /// Print the failure as a warning: the command goes on.
-    Warn,
-    /// Print the failure as a warning: the wait goes on.
-    WarnWaiting,
-    /// Print that the store has taken the grant away.
-    ReportLost(Consequence),
-    /// Print that the grant is revoked.
-    ReportRevoked(Consequence),
-    /// Print that the command exceeded its maximum run time.
-    ReportTimeout,
-    /// Print that the lease could not be renewed in time.
-    ReportOverdue(Consequence),
     /// Start the spare work. The loop answers with [`Event::SpareEnded`] when the work has ended,
     /// or with [`Event::SpareFailed`].
     StartSpare,
@@ -350,8 +365,6 @@ pub enum Action {
     PassSpare(Signal),
     /// Send SIGKILL to the spare work.
     KillSpare,
-    /// Print how the spare work ended.
-    ReportSpare(Ended),
     /// Execute the work of `--else` in place of rlock. No action follows.
     RunElse,
     /// Exit with this code. No action follows.

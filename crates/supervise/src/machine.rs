@@ -10,7 +10,7 @@ use self::draining::Draining;
 use self::running::{LastTime, Running, Starting, Stopping, leaving};
 use self::spare::Spare;
 use self::waiting::{Wait, giving_up, requesting};
-use super::event::{Action, Event, Group, Sender, Signal, Stop};
+use super::event::{Action, Cause, Consequence, Event, Group, Line, Sender, Signal, Stop};
 use rlock_model::lease;
 use rlock_sys::clock::Boottime;
 
@@ -374,6 +374,18 @@ fn terminate_at(deadline: Option<Boottime>, settings: &Settings) -> Option<Boott
 
 fn is_over(instant: Option<Boottime>, now: Boottime) -> bool {
     instant.is_some_and(|instant| instant <= now)
+}
+
+/// The end before the start of the command, because the grant or the place in the queue is gone or
+/// demanded.
+fn not_started(cause: Cause, code: u8) -> Next {
+    let report = Action::Say(Line::Ends(cause, Consequence::NotStarted));
+    Next::finish([report, Action::Release], Action::Exit(code))
+}
+
+/// The end before the start of the command, because of a failure.
+fn failed(code: u8) -> Next {
+    Next::finish([Action::Say(Line::Failure), Action::Release], Action::Exit(code))
 }
 
 fn cancel(signal: Signal, sender: Sender) -> Next {

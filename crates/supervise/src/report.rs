@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::event::{Action, Ended, Event};
+use super::event::{Action, Cause, Ended, Event, Line};
 use rlock_model::past::{End, Ending};
 use rlock_sys::clock::Boottime;
 use rlock_sys::exit;
@@ -137,10 +137,13 @@ impl RunReport {
     /// Takes in an action of the machine before it is carried out.
     pub fn act(&mut self, action: Action, now: Boottime) {
         match action {
-            Action::ReportBusy | Action::RunElse => self.outcome = Outcome::Busy,
-            Action::ReportTimeout => self.outcome = Outcome::Timeout,
-            Action::ReportRevoked(_) => self.outcome = Outcome::Broken,
-            Action::ReportLost(_) | Action::ReportOverdue(_) if self.is_granted => self.outcome = Outcome::Lost,
+            Action::Say(Line::Busy) | Action::RunElse => self.outcome = Outcome::Busy,
+            Action::Say(Line::Ends(cause, _)) => match cause {
+                Cause::Timeout | Cause::TimeoutReleased => self.outcome = Outcome::Timeout,
+                Cause::Revoked => self.outcome = Outcome::Broken,
+                Cause::Lost | Cause::Overdue if self.is_granted => self.outcome = Outcome::Lost,
+                Cause::Lost | Cause::Overdue => {}
+            },
             Action::Exit(exit::UNAVAILABLE) if self.is_open() => self.answer(Outcome::Unavailable, now),
             _ => {}
         }
@@ -226,23 +229,28 @@ mod tests {
     fn each_way_to_end_has_its_outcome() {
         use Event::{AlreadyDone, Deadlock, Denied, Lost, Queued, StartFailed, Started};
         let busy = Event::Busy { skipped_for: None };
-        let lost = Action::ReportLost(Consequence::Stopped);
+        let lost = Action::Say(Line::Ends(Cause::Lost, Consequence::Stopped));
         let rows: &[Row<'_>] = &[
             (&[GRANTED, Started, CODE], &[], Outcome::Ran, Some(Ended::Code(3))),
             (&[GRANTED, Started, TERM, CODE], &[], Outcome::Ran, Some(Ended::Code(3))),
-            (&[Queued, busy], &[Action::ReportBusy, Action::Exit(75)], Outcome::Busy, None),
+            (&[Queued, busy], &[Action::Say(Line::Busy), Action::Exit(75)], Outcome::Busy, None),
             (&[busy], &[Action::RunElse], Outcome::Busy, None),
             // -E may choose any code, and a signal may end the spare work.
-            (&[busy], &[Action::ReportBusy, Action::Exit(69)], Outcome::Busy, None),
+            (&[busy], &[Action::Say(Line::Busy), Action::Exit(69)], Outcome::Busy, None),
             (&[busy, TERM], &[Action::Exit(75)], Outcome::Skipped, None),
             (&[busy], &[Action::Exit(0)], Outcome::Skipped, None),
             (&[AlreadyDone], &[Action::Exit(0)], Outcome::Done, None),
             (&[Denied(65)], &[Action::Exit(65)], Outcome::Refused, None),
-            (&[Queued, Deadlock], &[Action::ReportDeadlock, Action::Exit(65)], Outcome::Deadlock, None),
-            (&[Queued], &[Action::ReportFailure, Action::Exit(69)], Outcome::Unavailable, None),
+            (&[Queued, Deadlock], &[Action::Say(Line::Failure), Action::Exit(65)], Outcome::Deadlock, None),
+            (&[Queued], &[Action::Say(Line::Failure), Action::Exit(69)], Outcome::Unavailable, None),
             (&[Queued, Lost], &[lost, Action::Exit(69)], Outcome::Unavailable, None),
             (&[GRANTED, Started, Lost], &[lost, Action::Exit(76)], Outcome::Lost, None),
-            (&[GRANTED, Started], &[Action::ReportTimeout], Outcome::Timeout, None),
+            (
+                &[GRANTED, Started],
+                &[Action::Say(Line::Ends(Cause::Timeout, Consequence::Stopped))],
+                Outcome::Timeout,
+                None,
+            ),
             (&[GRANTED, StartFailed(127)], &[Action::Exit(127)], Outcome::NotStarted, Some(Ended::Code(127))),
             (&[Queued, TERM], &[Action::Exit(143)], Outcome::Cancelled, Some(Ended::Signal(15))),
         ];
@@ -256,13 +264,19 @@ mod tests {
     fn release_says_how_a_command_that_ran_has_ended() {
         let end = |last: Event, actions: &[Action]| after(&[GRANTED, Event::Started, last], actions).end();
         let of = |ending, is_success| Some(End { ending, is_success });
-        let overdue = Action::ReportOverdue(Consequence::Stopped);
+        let overdue = Action::Say(Line::Ends(Cause::Overdue, Consequence::Stopped));
         assert_eq!(end(Event::Ended(Ended::Code(0)), &[]), of(Ending::Exit(0), true));
         assert_eq!(end(CODE, &[]), of(Ending::Exit(3), true), "a code of --success-codes");
         assert_eq!(end(Event::Ended(Ended::Code(4)), &[]), of(Ending::Exit(4), false));
         assert_eq!(end(Event::Ended(Ended::Signal(9)), &[]), of(Ending::Signal(9), false));
-        assert_eq!(end(CODE, &[Action::ReportTimeout]), of(Ending::Timeout, false));
-        assert_eq!(end(CODE, &[Action::ReportTimeout, overdue]), of(Ending::Lost, false));
+        assert_eq!(
+            end(CODE, &[Action::Say(Line::Ends(Cause::Timeout, Consequence::Stopped))]),
+            of(Ending::Timeout, false)
+        );
+        assert_eq!(
+            end(CODE, &[Action::Say(Line::Ends(Cause::Timeout, Consequence::Stopped)), overdue]),
+            of(Ending::Lost, false)
+        );
         assert_eq!(after(&[GRANTED, Event::Lost], &[overdue]).end(), None, "the command was not started");
         assert_eq!(after(&[GRANTED, Event::StartFailed(126)], &[]).end(), None);
         assert_eq!(after(&[GRANTED, TERM], &[]).end(), None);

@@ -346,13 +346,12 @@ where
                 self.processes.on_child(Child::dismiss_guardian);
                 self.processes.reap_guardian()?;
             }
-            Action::ShowWaiting if self.voice.is_at_gate() => self.voice.show_gate(),
-            Action::ShowWaiting => {
-                if let Ok(obstructions) = self.request.inspect() {
-                    self.look_back();
-                    self.voice.show_waiting(&obstructions, self.report.waited(Boottime::now()));
-                }
+            Action::Say(line) => {
+                let waited = self.report.waited(Boottime::now());
+                self.voice.report(line, &mut self.request, &mut self.processes, waited);
             }
+            Action::ShowWaiting => self.voice.show_waiting(&mut self.request, self.report.waited(Boottime::now())),
+            Action::HideWaiting => self.voice.hide_waiting(),
             Action::EnterGate => {
                 if let Some(Err(failure)) = self.gate.as_mut().map(Gate::enter) {
                     return self.start_failed(&failure);
@@ -363,12 +362,6 @@ where
                 self.gate.iter_mut().for_each(Gate::leave);
                 self.on(Event::Busy { skipped_for: None })?;
             }
-            Action::ReportWaiting if self.voice.is_at_gate() => {
-                self.voice.report_gate(self.report.waited(Boottime::now()));
-            }
-            Action::ReportWaiting => self.report_waiting(true),
-            Action::ReportChange => self.report_waiting(false),
-            Action::HideWaiting => self.voice.hide_waiting(),
             Action::Look => {
                 let event = self.request.look(&mut self.voice);
                 self.on_any(event)?;
@@ -377,29 +370,10 @@ where
                 let event = self.request.give_up(&mut self.voice);
                 self.on_any(event)?;
             }
-            Action::ReportBusy => {
-                self.look_back();
-                self.voice.report_busy();
-            }
-            Action::ReportSkip => self.voice.report_skip(),
-            Action::ReportDone => self.voice.report_done(),
             Action::StartSpare => self.start_spare()?,
             Action::PassSpare(signal) => self.processes.on_spare(signal.kernel()),
             Action::KillSpare => self.processes.on_spare(Kernel::KILL),
-            Action::ReportSpare(ended) => self.voice.report_spare(ended),
             Action::RunElse => self.exit = Some(self.run_else()?),
-            Action::ReportDeadlock => self.voice.report_deadlock(),
-            Action::ReportFailure => self.voice.report_failure(),
-            Action::Warn => self.voice.warn(),
-            Action::WarnWaiting => self.voice.warn_waiting(),
-            Action::ReportLost(consequence) => {
-                self.voice.report_lost(self.request.change_of_server().as_deref(), consequence);
-            }
-            Action::ReportRevoked(consequence) => self.voice.report_revoked(consequence),
-            Action::ReportTimeout => self.voice.report_timeout(),
-            Action::ReportOverdue(consequence) => {
-                self.voice.report_overdue(self.request.trouble().as_deref(), consequence);
-            }
             Action::Exit(code) => {
                 self.finish();
                 self.exit = Some(code);
@@ -415,11 +389,6 @@ where
             Action::Survey => self.processes.on_child(Child::survey),
             Action::TellRest { signal, spares_group } => {
                 self.processes.on_child(|child| child.tell_rest(signal, spares_group));
-            }
-            Action::ReportRest { by } => {
-                let (mut count, mut names) = (0, Vec::new());
-                self.processes.on_child(|child| (count, names) = child.rest());
-                self.voice.report_rest(by, count, &names);
             }
             Action::Freeze => self.processes.on_child(Child::freeze),
             Action::Thaw => self.processes.on_child(Child::thaw),
@@ -492,8 +461,7 @@ where
     fn run_else(&mut self) -> anyhow::Result<u8> {
         self.voice.finish();
         (self.signals.undo_in_child())().context("cannot restore the signals")?;
-        self.look_back();
-        let busy = one_line(&self.voice.busy_line());
+        let busy = one_line(&self.voice.busy_line(&mut self.request));
         // The second SHELL is `$0`, as without arguments.
         let argv =
             [&[SHELL.into(), "-c".into(), self.otherwise.clone(), SHELL.into()], self.processes.words()].concat();
@@ -523,20 +491,6 @@ where
         }
         let event = self.request.release_early(self.report.end(), &mut self.voice);
         self.on_any(event)
-    }
-
-    /// Finds out how long past holds took, to tell the user when it is the turn of the request.
-    fn look_back(&mut self) {
-        if let Some(name) = self.voice.messages.has_turns().filter(|_| !self.voice.settings.quiet).cloned() {
-            self.voice.messages.runs = self.request.runs(&name);
-        }
-    }
-
-    fn report_waiting(&mut self, is_due: bool) {
-        if let Ok(obstructions) = self.request.inspect() {
-            self.look_back();
-            self.voice.report_waiting(&obstructions, is_due, self.report.waited(Boottime::now()));
-        }
     }
 }
 

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use super::super::event::{Action, Consequence, Ended, Event, Sender, Signal, Stop};
-use super::running::{Cause, LastTime, killed};
+use super::super::event::{Action, Cause, Consequence, Ended, Event, Line, Sender, Signal, Stop};
+use super::running::{LastTime, killed};
 use super::{Next, Settings, State, is_over, terminate_at};
 use rlock_sys::clock::Boottime;
 
@@ -120,20 +120,18 @@ impl Draining {
             }
             Event::Revoked { deadline } => {
                 self.deadline = deadline;
-                self.end(Cause::Broken, Action::ReportRevoked(Consequence::Stopped), now, settings)
+                self.end(Cause::Revoked, now, settings)
             }
-            Event::Lost => self.end(Cause::Lost, Action::ReportLost(Consequence::Stopped), now, settings),
-            Event::StoreFailed => Next::Stay(vec![Action::Warn]),
+            Event::Lost => self.end(Cause::Lost, now, settings),
+            Event::StoreFailed => Next::Stay(vec![Action::Say(Line::Warning)]),
             Event::RestEnded => Next::Enter(State::Leaving(self.exit), vec![Action::Release]),
             Event::Signal { .. } | Event::Tick if is_over(terminate_at(self.deadline, settings), now) => {
-                self.end(Cause::Lost, Action::ReportOverdue(Consequence::Stopped), now, settings)
+                self.end(Cause::Overdue, now, settings)
             }
-            Event::Signal { .. } | Event::Tick if is_over(self.over_at, now) => {
-                self.end(Cause::Timeout, Action::ReportTimeout, now, settings)
-            }
+            Event::Signal { .. } | Event::Tick if is_over(self.over_at, now) => self.end(Cause::Timeout, now, settings),
             Event::Tick if is_over(self.report_at, now) => {
                 self.report_at = None;
-                Next::Stay(vec![Action::ReportRest { by: self.by }])
+                Next::Stay(vec![Action::Say(Line::Rest(self.by))])
             }
             Event::Signal { signal, sender } => Next::Stay(self.signal(signal, sender)),
             Event::Queued | Event::OutOfReach | Event::Busy { .. } | Event::AlreadyDone => Next::nothing(),
@@ -169,7 +167,8 @@ impl Draining {
     }
 
     /// Ends the rest, as gently as the time allows.
-    fn end(&self, cause: Cause, report: Action, now: Boottime, settings: &Settings) -> Next {
+    fn end(&self, cause: Cause, now: Boottime, settings: &Settings) -> Next {
+        let report = Action::Say(Line::Ends(cause, Consequence::Stopped));
         if is_over(self.deadline, now) {
             return killed(cause).after(Some(report));
         }

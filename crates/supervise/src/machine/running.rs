@@ -1,8 +1,8 @@
 //! Answers events from the grant to the exit: the command starts, runs, and ends or is ended.
 
-use super::super::event::{Action, Consequence, Ended, Event, Group, Sender, Signal, Stop};
+use super::super::event::{Action, Cause, Consequence, Ended, Event, Group, Line, Sender, Signal, Stop};
 use super::draining::{Draining, Told, ended_by};
-use super::{Next, Settings, State, cancel, exit_after, is_over, terminate_at};
+use super::{Next, Settings, State, cancel, exit_after, failed, is_over, not_started, terminate_at};
 use rlock_sys::clock::Boottime;
 use rlock_sys::exit;
 
@@ -18,17 +18,17 @@ impl Starting {
             Event::Started => Next::Enter(State::Running(Running::new(self.deadline, now, settings)), vec![]),
             // The new owner of the grant releases it.
             Event::HandedOver => Next::finish([], Action::Exit(0)),
-            Event::StartFailed(code) => Next::finish([Action::ReportFailure, Action::Release], Action::Exit(code)),
+            Event::StartFailed(code) => failed(code),
             Event::Granted { deadline } => {
                 self.deadline = deadline;
                 Next::nothing()
             }
-            Event::Revoked { .. } => Self::lost(Action::ReportRevoked(Consequence::NotStarted)),
-            Event::Lost => Self::lost(Action::ReportLost(Consequence::NotStarted)),
+            Event::Revoked { .. } => not_started(Cause::Revoked, exit::LOST),
+            Event::Lost => not_started(Cause::Lost, exit::LOST),
             Event::Tick if is_over(terminate_at(self.deadline, settings), now) => {
-                Self::lost(Action::ReportOverdue(Consequence::NotStarted))
+                not_started(Cause::Overdue, exit::LOST)
             }
-            Event::StoreFailed => Next::Stay(vec![Action::Warn]),
+            Event::StoreFailed => Next::Stay(vec![Action::Say(Line::Warning)]),
             Event::Signal { signal: Signal::Tstp, .. } => Next::Stay(vec![Action::StopSelf(Stop::Tstp)]),
             Event::Signal { signal, sender } if signal.ends_by_default() => cancel(signal, sender),
             Event::Signal { .. }
@@ -45,10 +45,6 @@ impl Starting {
                 Next::nothing()
             }
         }
-    }
-
-    pub(super) fn lost(report: Action) -> Next {
-        Next::finish([report, Action::Release], Action::Exit(exit::LOST))
     }
 }
 
@@ -99,19 +95,18 @@ impl Running {
             }
             Event::Revoked { deadline } => {
                 self.deadline = deadline;
-                let report = Action::ReportRevoked(Consequence::Stopped);
-                let (state, actions) = self.end(Cause::Broken, report, now, settings);
+                let (state, actions) = self.end(Cause::Revoked, now, settings);
                 Next::Enter(state, actions)
             }
             // The release of a command that is ready finds out, too, that the grant was lost.
             Event::Lost => {
-                let (state, actions) = self.end(Cause::Lost, Action::ReportLost(Consequence::Stopped), now, settings);
+                let (state, actions) = self.end(Cause::Lost, now, settings);
                 Next::Enter(state, actions)
             }
             // A store that does not answer has not revoked the grant.
-            Event::StoreFailed => Next::Stay(vec![Action::Warn]),
+            Event::StoreFailed => Next::Stay(vec![Action::Say(Line::Warning)]),
             Event::Ended(_) if is_over(self.deadline, now) => {
-                let report = Action::ReportOverdue(Consequence::EndedLate);
+                let report = Action::Say(Line::Ends(Cause::Overdue, Consequence::EndedLate));
                 Next::finish([report, Action::Kill, Action::Reap, Action::Release], Action::Exit(exit::LOST))
             }
             Event::Ended(ended) if self.is_released => {
@@ -134,8 +129,7 @@ impl Running {
             Event::Signal { .. } | Event::CommandStopped(_) | Event::Ready | Event::Tick
                 if is_over(terminate_at(self.deadline, settings), now) =>
             {
-                let report = Action::ReportOverdue(Consequence::Stopped);
-                let (state, actions) = self.end(Cause::Lost, report, now, settings);
+                let (state, actions) = self.end(Cause::Overdue, now, settings);
                 Next::Pass(state, actions)
             }
             // A SIGCONT may find a command that has ended in time while rlock was stopped.
@@ -171,12 +165,13 @@ impl Running {
     /// Ends a command whose maximum run time is over.
     fn time_out(&self, now: Boottime, settings: &Settings) -> Next {
         let cause = if self.is_released { Cause::TimeoutReleased } else { Cause::Timeout };
-        let (state, actions) = self.end(cause, Action::ReportTimeout, now, settings);
+        let (state, actions) = self.end(cause, now, settings);
         Next::Pass(state, actions)
     }
 
     /// Ends the command, as gently as the time allows.
-    fn end(&self, cause: Cause, report: Action, now: Boottime, settings: &Settings) -> (State, Vec<Action>) {
+    fn end(&self, cause: Cause, now: Boottime, settings: &Settings) -> (State, Vec<Action>) {
+        let report = Action::Say(Line::Ends(cause, Consequence::Stopped));
         let last_time = LastTime { cause, grace_over: now + settings.grace, deadline: self.deadline };
         if is_over(self.deadline, now) {
             return (State::Killed(last_time), vec![report, Action::Kill]);
@@ -218,19 +213,6 @@ impl Running {
     }
 }
 
-/// Why rlock ends a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
-    /// The grant is lost.
-    Lost,
-    /// The grant is revoked. It is still held.
-    Broken,
-    /// The maximum run time is over. The grant is still held.
-    Timeout,
-    /// The maximum run time is over. The grant was released when the command was ready.
-    TimeoutReleased,
-}
-
 /// How long a stopped command and its process tree may still run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LastTime {
@@ -250,14 +232,13 @@ impl LastTime {
     /// report about the loss.
     fn note_loss(&mut self, event: Event, now: Boottime, settings: &Settings) -> Option<Action> {
         let is_overdue = is_over(terminate_at(self.deadline, settings), now);
-        let report = match event {
-            _ if !matches!(self.cause, Cause::Broken | Cause::Timeout) => return None,
-            Event::Lost => Action::ReportLost(Consequence::Stopped),
-            Event::Signal { .. } | Event::Tick if is_overdue => Action::ReportOverdue(Consequence::Stopped),
+        self.cause = match event {
+            _ if !matches!(self.cause, Cause::Revoked | Cause::Timeout) => return None,
+            Event::Lost => Cause::Lost,
+            Event::Signal { .. } | Event::Tick if is_overdue => Cause::Overdue,
             _ => return None,
         };
-        self.cause = Cause::Lost;
-        Some(report)
+        Some(Action::Say(Line::Ends(self.cause, Consequence::Stopped)))
     }
 }
 
@@ -346,8 +327,8 @@ pub(super) fn killed(cause: Cause) -> Next {
 fn gone(cause: Cause, mut actions: Vec<Action>) -> Next {
     actions.push(if cause == Cause::TimeoutReleased { Action::Dismiss } else { Action::Release });
     match cause {
-        Cause::Lost => Next::finish(actions, Action::Exit(exit::LOST)),
-        Cause::Broken => Next::Enter(State::Leaving(Action::Exit(exit::LOST)), actions),
+        Cause::Lost | Cause::Overdue => Next::finish(actions, Action::Exit(exit::LOST)),
+        Cause::Revoked => Next::Enter(State::Leaving(Action::Exit(exit::LOST)), actions),
         Cause::Timeout => Next::Enter(State::Leaving(Action::Exit(exit::TIMEOUT)), actions),
         Cause::TimeoutReleased => Next::finish(actions, Action::Exit(exit::TIMEOUT)),
     }
@@ -358,7 +339,10 @@ pub(super) fn leaving(event: Event, exit: Action) -> Next {
         Event::Released => Next::finish([], exit),
         // The grant was revoked while the command ran, or just after its end. As with a
         // deadline, nobody can tell.
-        Event::Lost => Next::finish([Action::ReportLost(Consequence::EndedLate)], Action::Exit(exit::LOST)),
+        Event::Lost => {
+            let report = Action::Say(Line::Ends(Cause::Lost, Consequence::EndedLate));
+            Next::finish([report], Action::Exit(exit::LOST))
+        }
         _ => Next::nothing(),
     }
 }

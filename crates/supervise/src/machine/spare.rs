@@ -1,7 +1,7 @@
 //! Decides when the spare work runs: beside the wait if there is one, otherwise after the release,
 //! exactly once. rlock ends when the spare work has ended.
 
-use super::super::event::{Action, Event, Signal};
+use super::super::event::{Action, Event, Line, Signal};
 use super::{Settings, State, exit_after, is_over};
 use rlock_sys::clock::Boottime;
 
@@ -58,11 +58,11 @@ impl Spare {
             }
             (Self::Running { .. }, Event::SpareEnded(ended)) => {
                 *self = Self::Over;
-                if ended.exit_code() == 0 { vec![] } else { vec![Action::ReportSpare(ended)] }
+                if ended.exit_code() == 0 { vec![] } else { vec![Action::Say(Line::Spare(ended))] }
             }
             (Self::Running { .. }, Event::SpareFailed) => {
                 *self = Self::Over;
-                vec![Action::ReportFailure]
+                vec![Action::Say(Line::Failure)]
             }
             _ => vec![],
         }

@@ -1,7 +1,7 @@
 //! Tests the machine: its timers here, every pair of state and event in `table`, random histories
 //! in `life`.
 
-use super::super::event::{Consequence, Ended, Stop};
+use super::super::event::{Ended, Stop};
 use super::*;
 
 mod at_gate;
@@ -70,6 +70,11 @@ enum Column {
     Draining,
 }
 
+/// The line about a command that is ended.
+const fn stopped(cause: Cause) -> Action {
+    Action::Say(Line::Ends(cause, Consequence::Stopped))
+}
+
 fn granted(deadline: Option<Boottime>) -> Event {
     Event::Granted { deadline }
 }
@@ -119,7 +124,7 @@ fn wait_is_shown_after_a_second_and_ends_at_its_limit() {
     let mut machine = machine(Column::Waiting, None);
     let expected = [(NOTICE_AFTER, Action::ShowWaiting), (WAIT, Action::HideWaiting), (WAIT, Action::GiveUp)];
     assert_eq!(pass_time(&mut machine, START + WAIT * 2), expected);
-    assert_eq!(machine.on(BUSY, START + WAIT), [Action::ReportBusy, Action::Exit(75)]);
+    assert_eq!(machine.on(BUSY, START + WAIT), [Action::Say(Line::Busy), Action::Exit(75)]);
 }
 
 #[test]
@@ -128,7 +133,7 @@ fn wait_of_zero_ends_at_once_and_wait_without_a_limit_never() {
         Machine::new(Settings { wait: Some(Duration::ZERO), conflict_exit_code: 9, ..settings(Group::Own) });
     machine.on(Event::Queued, START);
     assert_eq!(machine.on(Event::Tick, START), [Action::GiveUp]);
-    assert_eq!(machine.on(BUSY, START), [Action::ReportBusy, Action::Exit(9)]);
+    assert_eq!(machine.on(BUSY, START), [Action::Say(Line::Busy), Action::Exit(9)]);
     let mut machine = Machine::new(Settings { wait: None, notice: Notice::Never, ..settings(Group::Own) });
     machine.on(Event::Queued, START);
     assert_eq!(machine.next_timeout(), None);
@@ -143,10 +148,10 @@ fn store_out_of_reach_is_reported_once_and_its_wait_never_ends_as_busy() {
     let expected = [
         (NOTICE_AFTER, Action::ShowWaiting),
         (TROUBLE_AFTER, Action::HideWaiting),
-        (TROUBLE_AFTER, Action::WarnWaiting),
+        (TROUBLE_AFTER, Action::Say(Line::WaitGoesOn)),
         (TROUBLE_AFTER, Action::ShowWaiting),
         (WAIT, Action::HideWaiting),
-        (WAIT, Action::ReportFailure),
+        (WAIT, Action::Say(Line::Failure)),
         (WAIT, Action::Release),
         (WAIT, Action::Exit(69)),
     ];
@@ -162,7 +167,7 @@ fn wait_continues_when_the_store_comes_back() {
     assert_eq!(pass_time(&mut machine, back), []);
     assert_eq!(machine.on(Event::Queued, back), []);
     machine.on(Event::OutOfReach, back);
-    let warning = (back + TROUBLE_AFTER - START, Action::WarnWaiting);
+    let warning = (back + TROUBLE_AFTER - START, Action::Say(Line::WaitGoesOn));
     assert_eq!(pass_time(&mut machine, back + TROUBLE_AFTER), [warning], "the time starts again");
     assert_eq!(machine.on(Event::Queued, back + TROUBLE_AFTER), []);
     assert_eq!(pass_time(&mut machine, START + WAIT), [(WAIT, Action::GiveUp)]);
@@ -287,7 +292,7 @@ fn command_runs_while_renewed_and_is_stopped_before_the_deadline_otherwise() {
         assert_eq!(machine.on(granted(Some(deadline)), now), []);
     }
     let expected = [
-        (deadline - GRACE - START, Action::ReportOverdue(Consequence::Stopped)),
+        (deadline - GRACE - START, stopped(Cause::Overdue)),
         (deadline - GRACE - START, Action::Terminate),
         (deadline - START, Action::Kill),
     ];
@@ -337,7 +342,7 @@ fn grant_that_is_missing_at_its_release_was_lost() {
         let mut machine = machine(Column::RunningOwn, Some(DEADLINE));
         machine.on(Event::Ended(end), START);
         machine.on(Event::RestEnded, START);
-        let lost = [Action::ReportLost(Consequence::EndedLate), Action::Exit(76)];
+        let lost = [Action::Say(Line::Ends(Cause::Lost, Consequence::EndedLate)), Action::Exit(76)];
         assert_eq!(machine.on(Event::Lost, START), lost);
     }
 }
@@ -356,7 +361,7 @@ fn continue_past_the_deadline_kills_the_command() {
     let mut machine = machine(Column::RunningOwn, Some(DEADLINE));
     machine.on(signal(Signal::Tstp, Sender::Other), START);
     machine.on(Event::CommandStopped(Stop::Tstp), START);
-    let kill = [Action::ReportOverdue(Consequence::Stopped), Action::Kill];
+    let kill = [stopped(Cause::Overdue), Action::Kill];
     assert_eq!(machine.on(signal(Signal::Cont, Sender::Other), DEADLINE), kill);
 }
 

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use super::super::event::{Action, Consequence, Event, Signal, Stop};
-use super::{LOOK_EVERY, NOTICE_AFTER, Next, Notice, Settings, Skip, Starting, State, TROUBLE_AFTER, cancel, is_over};
+use super::super::event::{Action, Cause, Event, Line, Signal, Stop};
+use super::{
+    LOOK_EVERY, NOTICE_AFTER, Next, Notice, Settings, Skip, Starting, State, TROUBLE_AFTER, cancel, failed, is_over,
+    not_started,
+};
 use rlock_sys::clock::Boottime;
 use rlock_sys::exit;
 
@@ -18,17 +21,14 @@ pub(super) fn requesting(event: Event, now: Boottime, settings: &Settings) -> Ne
 fn before_grant(event: Event, settings: &Settings) -> Next {
     match event {
         Event::Granted { deadline } => Next::Enter(State::Starting(Starting { deadline }), vec![Action::Start]),
-        Event::Revoked { .. } => Starting::lost(Action::ReportRevoked(Consequence::NotStarted)),
+        Event::Revoked { .. } => not_started(Cause::Revoked, exit::LOST),
         // The store keeps nothing of this request, so there is nothing to release.
         Event::Busy { skipped_for } => busy(skipped_for, settings),
-        Event::AlreadyDone => Next::finish(settings.verbose.then_some(Action::ReportDone), Action::Exit(0)),
-        Event::Denied(code) => Next::finish([Action::ReportFailure], Action::Exit(code)),
-        Event::Lost => Next::finish(
-            [Action::ReportLost(Consequence::NotStarted), Action::Release],
-            Action::Exit(exit::UNAVAILABLE),
-        ),
-        Event::StoreFailed => store_failed(),
-        Event::Deadlock => Next::finish([Action::ReportDeadlock, Action::Release], Action::Exit(exit::REFUSED)),
+        Event::AlreadyDone => Next::finish(settings.verbose.then_some(Action::Say(Line::Done)), Action::Exit(0)),
+        Event::Denied(code) => Next::finish([Action::Say(Line::Failure)], Action::Exit(code)),
+        Event::Lost => not_started(Cause::Lost, exit::UNAVAILABLE),
+        Event::StoreFailed => failed(exit::UNAVAILABLE),
+        Event::Deadlock => failed(exit::REFUSED),
         Event::Signal { signal: Signal::Winch | Signal::Cont, .. } => Next::nothing(),
         Event::Signal { signal: Signal::Tstp, .. } => Next::Stay(vec![Action::StopSelf(Stop::Tstp)]),
         Event::Signal { signal, sender } => cancel(signal, sender),
@@ -50,16 +50,12 @@ pub(super) fn busy(skipped_for: Option<Duration>, settings: &Settings) -> Next {
         Skip::Never => false,
     };
     if is_skipped {
-        return Next::finish(settings.verbose.then_some(Action::ReportSkip), Action::Exit(0));
+        return Next::finish(settings.verbose.then_some(Action::Say(Line::Skip)), Action::Exit(0));
     }
     match settings.has_else {
         true => Next::finish([], Action::RunElse),
-        false => Next::finish([Action::ReportBusy], Action::Exit(settings.conflict_exit_code)),
+        false => Next::finish([Action::Say(Line::Busy)], Action::Exit(settings.conflict_exit_code)),
     }
-}
-
-fn store_failed() -> Next {
-    Next::finish([Action::ReportFailure, Action::Release], Action::Exit(exit::UNAVAILABLE))
 }
 
 /// A request in the queue.
@@ -149,7 +145,7 @@ impl Wait {
             Event::Queued => {
                 self.reach = Reach::Answers;
                 let is_reported = matches!(self.shown, Shown::LogAgain(_));
-                return Next::Stay(if is_reported { vec![Action::ReportChange] } else { show() });
+                return Next::Stay(if is_reported { vec![Action::Say(Line::Change)] } else { show() });
             }
             Event::OutOfReach => {
                 if self.reach == Reach::Answers {
@@ -164,7 +160,7 @@ impl Wait {
             Event::Signal { signal: Signal::Cont, .. } => return Next::Stay(show()),
             Event::Tick if self.is_over(now) => match self.reach {
                 Reach::Answers => Next::Enter(State::GivingUp, vec![Action::GiveUp]),
-                Reach::Lost { .. } | Reach::LostWithWarning => store_failed(),
+                Reach::Lost { .. } | Reach::LostWithWarning => failed(exit::UNAVAILABLE),
             },
             Event::Tick => return Next::Stay(self.tick(now, settings)),
             // SIGTSTP hides the line because the shell writes its prompt; SIGCONT shows it again.
@@ -182,9 +178,10 @@ impl Wait {
         match (self.reach, self.shown) {
             (Reach::Lost { warn_at }, shown) if warn_at <= now => {
                 self.reach = Reach::LostWithWarning;
+                let warn = Action::Say(Line::WaitGoesOn);
                 match shown {
-                    Shown::Line => vec![Action::HideWaiting, Action::WarnWaiting, Action::ShowWaiting],
-                    _ => vec![Action::WarnWaiting],
+                    Shown::Line => vec![Action::HideWaiting, warn, Action::ShowWaiting],
+                    _ => vec![warn],
                 }
             }
             (_, Shown::LineFrom(at)) if at <= now => {
@@ -193,7 +190,7 @@ impl Wait {
             }
             (_, Shown::LogFrom(at) | Shown::LogAgain(at)) if at <= now => {
                 self.shown = Shown::LogAgain(now + settings.notice.period());
-                vec![Action::ReportWaiting]
+                vec![Action::Say(Line::Waiting)]
             }
             _ => vec![],
         }

@@ -102,6 +102,11 @@ impl Processes {
         }
     }
 
+    /// The processes that the command has left, see [`Child::rest`].
+    pub(super) fn rest(&mut self) -> (usize, Vec<String>) {
+        self.child.as_mut().map(Child::rest).unwrap_or_default()
+    }
+
     pub(super) fn on_spare(&self, signal: Kernel) {
         if let Some(work) = &self.spare_work {
             work.pass(signal);

@@ -155,7 +155,7 @@ impl<'a> Request<'a> {
         let found = reading.iter().filter(|(_, session)| is_above(session)).map(|(id, _)| *id);
         detector.runs_below(found.collect());
         let deadlock = detector.read(&reading).filter(|deadlock| deadlock.ends == detector.session())?;
-        voice.note_deadlock(voice.messages.deadlock(&reading, &deadlock, &detector.unnamed(&reading)));
+        voice.failure = voice.messages.deadlock(&reading, &deadlock, &detector.unnamed(&reading)).into();
         Some(Event::Deadlock)
     }
 

@@ -8,11 +8,13 @@ use std::time::Duration;
 use signal_hook::low_level::signal_name;
 
 use super::super::child::CommandSpec;
-use super::super::event::{Consequence, Ended};
+use super::super::event::{Cause, Consequence, Ended, Line};
 use super::super::machine::{NOTICE_AFTER, Notice, Settings};
 use super::super::outbox::Outbox;
 use super::super::report::{Outcome, RunReport};
 use super::super::terminal::StatusLine;
+use super::processes::Processes;
+use super::request::Request;
 use rlock_model::past::Streak;
 use rlock_model::request::{Process, SessionId};
 use rlock_show::messages::{self, Messages, Undone};
@@ -41,10 +43,8 @@ pub(super) struct Voice<'a> {
     superseded_by: Option<Box<Process>>,
     /// The skips of the job in a row, if this request is one of them.
     streak: Option<Streak>,
-    /// The message about the last failure, if there is one.
-    failure: Option<String>,
-    /// The lines about the deadlock, if there is one.
-    deadlock: Option<[String; 2]>,
+    /// The lines about the last failure, if there is one.
+    pub(super) failure: Vec<String>,
     /// What neither a busy request nor a loss before the start of the command has brought about.
     undone: Undone,
     /// The first word of the command.
@@ -72,8 +72,7 @@ impl<'a> Voice<'a> {
             gate: None,
             superseded_by: None,
             streak: None,
-            failure: None,
-            deadlock: None,
+            failure: Vec::new(),
             undone,
             command: command.argv.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default(),
         }
@@ -117,25 +116,12 @@ impl<'a> Voice<'a> {
 
     /// Notes a failure.
     pub(super) fn note_failure(&mut self, failure: &dyn Display) {
-        self.failure = Some(failure.to_string());
+        self.failure = vec![failure.to_string()];
     }
 
     /// Notes that the store has failed.
     pub(super) fn note_store_failure(&mut self, reason: &dyn Display) {
-        self.failure = Some(self.messages.cannot_lock(reason));
-    }
-
-    /// Notes the lines about a deadlock.
-    pub(super) fn note_deadlock(&mut self, lines: [String; 2]) {
-        self.deadlock = Some(lines);
-    }
-
-    /// Shows on the terminal what the request waits for.
-    pub(super) fn show_waiting(&mut self, obstructions: &[Obstruction], waited: Duration) {
-        self.place = self.messages.place(obstructions);
-        let asked = StoreTime::of_machine().as_micros().saturating_sub(micros(waited));
-        let text = format!("rlock: {}", self.messages.status(obstructions, StoreTime::from_micros(asked)));
-        self.line.show(&text, &mut self.outbox);
+        self.failure = vec![self.messages.cannot_lock(reason)];
     }
 
     /// Notes what the request waits for at the gate, or that it does not wait there.
@@ -144,43 +130,105 @@ impl<'a> Voice<'a> {
         self.gate = why.map(str::to_owned);
     }
 
-    pub(super) fn is_at_gate(&self) -> bool {
-        self.gate.is_some()
-    }
-
-    /// Shows on the terminal what the request waits for at the gate.
-    pub(super) fn show_gate(&mut self) {
-        if let Some(why) = &self.gate {
-            self.line.show(&format!("rlock: {why}"), &mut self.outbox);
-        }
-    }
-
-    /// Prints what the request waits for at the gate.
-    pub(super) fn report_gate(&mut self, waited: Duration) {
-        let limit = self.settings.wait.map(|limit| format!(" of {}", messages::in_seconds(limit))).unwrap_or_default();
-        if let Some(why) = self.gate.clone() {
-            self.reported = Some(None);
-            self.say(&format!("{why}; {}{limit}", messages::in_seconds(waited)));
-        }
+    /// Shows on the terminal what the request waits for.
+    pub(super) fn show_waiting(&mut self, request: &mut Request<'_>, waited: Duration) {
+        let text = if let Some(why) = &self.gate {
+            why.clone()
+        } else if let Ok(obstructions) = request.inspect() {
+            self.look_back(request);
+            self.place = self.messages.place(&obstructions);
+            let asked = StoreTime::of_machine().as_micros().saturating_sub(micros(waited));
+            self.messages.status(&obstructions, StoreTime::from_micros(asked))
+        } else {
+            return;
+        };
+        self.line.show(&format!("rlock: {text}"), &mut self.outbox);
     }
 
     pub(super) fn hide_waiting(&mut self) {
         self.line.hide(&mut self.outbox);
     }
 
+    /// Finds out how long past holds took, to tell the user when it is the turn of the request.
+    fn look_back(&mut self, request: &mut Request<'_>) {
+        if let Some(name) = self.messages.has_turns().filter(|_| !self.settings.quiet).cloned() {
+            self.messages.runs = request.runs(&name);
+        }
+    }
+
+    /// Prints a line of the machine. `waited` is the time of the wait so far.
+    pub(super) fn report(
+        &mut self,
+        line: Line,
+        request: &mut Request<'_>,
+        processes: &mut Processes,
+        waited: Duration,
+    ) {
+        let text = match line {
+            Line::Busy | Line::WaitGoesOn if self.settings.quiet => return,
+            Line::Waiting | Line::Change => return self.report_waiting(line == Line::Waiting, request, waited),
+            Line::Busy => format!("{}{}", self.busy_line(request), self.undone.busy),
+            Line::Skip => self.skip_line(),
+            Line::Done => self.messages.done(),
+            Line::Failure => return self.say_failure("", ""),
+            Line::Warning => return self.say_failure("warning: ", ""),
+            Line::WaitGoesOn => return self.say_failure("warning: ", messages::WAIT_GOES_ON),
+            Line::Ends(cause, consequence) => self.ends(cause, consequence, request),
+            Line::Rest(by) => {
+                let (count, names) = processes.rest();
+                if count == 0 {
+                    return;
+                }
+                // The command has ended, so nothing is kept any more.
+                self.unsaid.take().into_iter().flatten().for_each(|line| self.outbox.put(&(line + "\n")));
+                self.messages.rest(&self.command, &name_of(by), count, &names)
+            }
+            Line::Spare(Ended::Code(code)) => messages::spare_exited(code),
+            Line::Spare(Ended::Signal(number)) => messages::spare_killed(number),
+        };
+        self.say(&text);
+    }
+
     /// Prints what the request waits for, if the first in the way has changed or the line `is_due`
     /// anyway.
-    pub(super) fn report_waiting(&mut self, obstructions: &[Obstruction], is_due: bool, waited: Duration) {
-        self.place = self.messages.place(obstructions);
-        let first = self.messages.first_in_the_way(obstructions);
+    fn report_waiting(&mut self, is_due: bool, request: &mut Request<'_>, waited: Duration) {
+        if let Some(why) = &self.gate {
+            let limit = self.settings.wait.map(|limit| format!(" of {}", messages::in_seconds(limit)));
+            let text = format!("{why}; {}{}", messages::in_seconds(waited), limit.unwrap_or_default());
+            self.reported = Some(None);
+            return self.say(&text);
+        }
+        let Ok(obstructions) = request.inspect() else { return };
+        self.look_back(request);
+        self.place = self.messages.place(&obstructions);
+        let first = self.messages.first_in_the_way(&obstructions);
         // Nobody is in the way for as long as the grant is on its way.
         if is_due || first.is_some() && self.reported != Some(first) {
             self.reported = Some(first);
             self.say(&match self.settings.notice {
-                Notice::Progress => self.messages.progress(obstructions, waited, self.settings.wait),
-                _ => self.messages.waiting(obstructions),
+                Notice::Progress => self.messages.progress(&obstructions, waited, self.settings.wait),
+                _ => self.messages.waiting(&obstructions),
             });
         }
+    }
+
+    fn ends(&self, cause: Cause, consequence: Consequence, request: &Request<'_>) -> String {
+        let outcome = match consequence {
+            Consequence::NotStarted => self.undone.lost,
+            Consequence::Stopped => messages::STOPPED,
+            Consequence::EndedLate => messages::ENDED_LATE,
+        };
+        match cause {
+            Cause::Lost => self.messages.lost(request.change_of_server().as_deref(), outcome),
+            Cause::Overdue => self.messages.overdue(request.trouble().as_deref(), outcome),
+            Cause::Revoked => format!("revoked: {}{outcome}", self.messages.revoked()),
+            Cause::Timeout | Cause::TimeoutReleased => messages::timeout(self.settings.max_runtime),
+        }
+    }
+
+    /// Prints the last failure.
+    fn say_failure(&mut self, kind: &str, addition: &str) {
+        self.failure.clone().iter().for_each(|failure| self.say(&format!("{kind}{failure}{addition}")));
     }
 
     /// Prints that the request is granted, if its wait was reported or the user wants to know.
@@ -191,22 +239,13 @@ impl<'a> Voice<'a> {
         }
     }
 
-    pub(super) fn report_busy(&mut self) {
-        if !self.settings.quiet {
-            self.say(&format!("{}{}", self.busy_line(), self.undone.busy));
-        }
-    }
-
-    pub(super) fn report_skip(&mut self) {
-        self.say(&self.skip_line());
-    }
-
     fn skip_line(&self) -> String {
         self.messages.skip(&self.why_busy(), self.streak.as_ref())
     }
 
     /// The busy line without its end: what follows a busy request is up to the caller.
-    pub(super) fn busy_line(&self) -> String {
+    pub(super) fn busy_line(&mut self, request: &mut Request<'_>) -> String {
+        self.look_back(request);
         self.messages.busy(&self.why_busy(), self.streak.as_ref())
     }
 
@@ -217,53 +256,6 @@ impl<'a> Voice<'a> {
             (Some(by), _) => self.messages.superseded(by, waited),
             (None, Some(why)) => format!("{why}{}", messages::after(waited)),
             (None, None) => self.messages.in_the_way(&self.obstructions, waited),
-        }
-    }
-
-    pub(super) fn report_done(&mut self) {
-        self.say(&self.messages.done());
-    }
-
-    pub(super) fn report_spare(&mut self, ended: Ended) {
-        self.say(&match ended {
-            Ended::Code(code) => messages::spare_exited(code),
-            Ended::Signal(number) => messages::spare_killed(number),
-        });
-    }
-
-    pub(super) fn report_deadlock(&mut self) {
-        self.deadlock.take().into_iter().flatten().for_each(|line| self.say(&line));
-    }
-
-    pub(super) fn report_failure(&mut self) {
-        self.say_failure("", "");
-    }
-
-    /// Prints the last failure as a warning.
-    pub(super) fn warn(&mut self) {
-        self.say_failure("warning: ", "");
-    }
-
-    /// Prints the last failure as a warning that the wait goes on.
-    pub(super) fn warn_waiting(&mut self) {
-        if !self.settings.quiet {
-            self.say_failure("warning: ", messages::WAIT_GOES_ON);
-        }
-    }
-
-    fn say_failure(&mut self, kind: &str, addition: &str) {
-        if let Some(failure) = &self.failure {
-            self.say(&format!("{kind}{failure}{addition}"));
-        }
-    }
-
-    /// Prints that the command was ended `by` this signal, and that `count` processes that it has
-    /// left hold the lock. `names` are the names of the first of them.
-    pub(super) fn report_rest(&mut self, by: i32, count: usize, names: &[String]) {
-        if count > 0 {
-            // The command has ended, so nothing is kept any more.
-            self.unsaid.take().into_iter().flatten().for_each(|line| self.outbox.put(&(line + "\n")));
-            self.say(&self.messages.rest(&self.command, &name_of(by), count, names));
         }
     }
 
@@ -294,37 +286,12 @@ impl<'a> Voice<'a> {
         line.into_iter().for_each(|line| self.say(&line));
     }
 
-    pub(super) fn report_lost(&mut self, change_of_server: Option<&str>, consequence: Consequence) {
-        self.say(&self.messages.lost(change_of_server, self.outcome(consequence)));
-    }
-
     /// Prints that a waiting request was made again at another server, unless rlock is quiet.
     pub(super) fn tell_news(&mut self, news: &str) {
         if !self.settings.quiet {
             self.hide_waiting();
             self.say(&self.messages.asked_again(news));
         }
-    }
-
-    pub(super) fn report_revoked(&mut self, consequence: Consequence) {
-        self.say(&format!("revoked: {}{}", self.messages.revoked(), self.outcome(consequence)));
-    }
-
-    /// Prints that the lease was not renewed in time, because the store has this `trouble`.
-    pub(super) fn report_overdue(&mut self, trouble: Option<&str>, consequence: Consequence) {
-        self.say(&self.messages.overdue(trouble, self.outcome(consequence)));
-    }
-
-    fn outcome(&self, consequence: Consequence) -> &'static str {
-        match consequence {
-            Consequence::NotStarted => self.undone.lost,
-            Consequence::Stopped => messages::STOPPED,
-            Consequence::EndedLate => messages::ENDED_LATE,
-        }
-    }
-
-    pub(super) fn report_timeout(&mut self) {
-        self.say(&messages::timeout(self.settings.max_runtime));
     }
 }
 

@@ -34,7 +34,7 @@ fn wait_at_the_gate_is_a_part_of_the_wait_with_its_limit_and_its_line() {
     assert_eq!(machine.on(Event::NoRoom, at), [Action::ShowWaiting], "what is missing changes");
     assert_eq!(machine.next_timeout(), Some(START + WAIT));
     assert_eq!(machine.on(Event::Tick, START + WAIT), [Action::HideWaiting, Action::LeaveGate]);
-    let end = [Action::HideWaiting, Action::Release, Action::ReportBusy, Action::Exit(75)];
+    let end = [Action::HideWaiting, Action::Release, Action::Say(Line::Busy), Action::Exit(75)];
     assert_eq!(machine.on(BUSY, START + WAIT), end);
 }
 
@@ -56,14 +56,17 @@ fn grant_at_the_gate_is_renewed_and_freed_at_once_when_it_is_broken_or_lost() {
     assert_eq!(renewed.on(Event::Tick, overdue), [Action::ShowWaiting]);
     let ends = |report| vec![report, Action::Release, Action::Exit(76)];
     for (event, now, report) in [
-        (Event::Revoked { deadline: None }, START, Action::ReportRevoked(Consequence::NotStarted)),
-        (Event::Lost, START, Action::ReportLost(Consequence::NotStarted)),
-        (Event::Tick, overdue, Action::ReportOverdue(Consequence::NotStarted)),
+        (Event::Revoked { deadline: None }, START, Action::Say(Line::Ends(Cause::Revoked, Consequence::NotStarted))),
+        (Event::Lost, START, Action::Say(Line::Ends(Cause::Lost, Consequence::NotStarted))),
+        (Event::Tick, overdue, Action::Say(Line::Ends(Cause::Overdue, Consequence::NotStarted))),
     ] {
         assert_eq!(machine().on(event, now), ends(report), "{event:?}");
     }
     assert_eq!(machine().on(TERM, START), [Action::Release, Action::Exit(143)]);
-    assert_eq!(machine().on(Event::StartFailed(69), START), [Action::ReportFailure, Action::Release, Action::Exit(69)]);
+    assert_eq!(
+        machine().on(Event::StartFailed(69), START),
+        [Action::Say(Line::Failure), Action::Release, Action::Exit(69)]
+    );
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn release_follows_the_end_of_the_rest_and_the_exit_code_is_that_of_the_command(
     let mut machine = machine(Column::RunningOwn, None);
     machine.on(TERM, START);
     machine.on(EXITED, START);
-    assert_eq!(pass_time(&mut machine, START + TEN), [(Duration::from_secs(1), Action::ReportRest { by: 15 })]);
+    assert_eq!(pass_time(&mut machine, START + TEN), [(Duration::from_secs(1), Action::Say(Line::Rest(15)))]);
     assert_eq!(machine.on(Event::RestEnded, LATE), [Action::Release]);
     assert_eq!(machine.on(Event::Released, LATE), [Action::Exit(3)]);
 }
@@ -97,7 +97,7 @@ fn release_follows_the_end_of_the_rest_and_the_exit_code_is_that_of_the_command(
 #[test]
 fn lost_lock_and_maximum_run_time_end_the_rest() {
     let mut lost = machine(Column::Draining, Some(DEADLINE));
-    assert_eq!(text(&lost.on(Event::Lost, START)), "ReportLost(Stopped), Terminate");
+    assert_eq!(text(&lost.on(Event::Lost, START)), "Say(Ends(Lost, Stopped)), Terminate");
     assert_eq!(text(&lost.on(Event::RestEnded, START)), "Release, Exit(76)");
     let limited = Settings { max_runtime: Some(TEN), ..settings(Group::Own) };
     let draining = || {
@@ -107,8 +107,8 @@ fn lost_lock_and_maximum_run_time_end_the_rest() {
     };
     let mut patient = draining();
     let actions = pass_time(&mut patient, START + TEN);
-    let (report, timeout) = ((Duration::from_secs(1), Action::ReportRest { by: 15 }), TEN);
-    assert_eq!(actions, [report, (timeout, Action::ReportTimeout), (timeout, Action::Terminate)]);
+    let (report, timeout) = ((Duration::from_secs(1), Action::Say(Line::Rest(15))), TEN);
+    assert_eq!(actions, [report, (timeout, stopped(Cause::Timeout)), (timeout, Action::Terminate)]);
     assert_eq!(text(&patient.on(Event::RestEnded, START + TEN)), "Release");
     assert_eq!(text(&patient.on(Event::Released, START + TEN)), "Exit(124)");
     let mut stubborn = draining();
@@ -126,5 +126,5 @@ fn rest_stops_with_rlock_and_is_continued_to_be_ended() {
     assert_eq!(machine.on(signal(Signal::Cont, Sender::Other), START), [Action::Thaw]);
     machine.on(stop, START);
     let ended = machine.on(signal(Signal::Cont, Sender::Other), DEADLINE - GRACE);
-    assert_eq!(text(&ended), "ReportOverdue(Stopped), Terminate, Thaw");
+    assert_eq!(text(&ended), "Say(Ends(Overdue, Stopped)), Terminate, Thaw");
 }

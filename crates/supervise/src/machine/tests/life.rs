@@ -74,8 +74,8 @@ impl Life {
                 Action::StopSelf(_) => {
                     assert!(!self.killed && self.terminated.is_none(), "rlock stopped itself although a kill was due")
                 }
-                Action::ReportOverdue(_) | Action::ReportLost(_) | Action::ReportTimeout => {}
-                Action::Warn | Action::Survey => {}
+                Action::Say(Line::Ends(Cause::Overdue | Cause::Lost | Cause::Timeout, _) | Line::Warning) => {}
+                Action::Survey => {}
                 other => panic!("unexpected {other:?} while the command runs"),
             }
         }

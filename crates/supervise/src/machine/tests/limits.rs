@@ -3,8 +3,8 @@
 use super::*;
 
 const RUNTIME: Duration = Duration::from_secs(20);
-const LOST: Action = Action::ReportLost(Consequence::Stopped);
-const TIMEOUT: Action = Action::ReportTimeout;
+const LOST: Action = stopped(Cause::Lost);
+const TIMEOUT: Action = stopped(Cause::Timeout);
 const GONE: [Action; 3] = [Action::Kill, Action::Reap, Action::Release];
 
 fn busy(seconds: Option<u64>) -> Event {
@@ -14,7 +14,7 @@ fn busy(seconds: Option<u64>) -> Event {
 #[test]
 fn skip_is_silent_until_the_job_was_skipped_for_too_long() {
     let hour = Skip::For(Duration::from_secs(3600));
-    let spoken = [Action::ReportBusy, Action::Exit(75)];
+    let spoken = [Action::Say(Line::Busy), Action::Exit(75)];
     for (skip, event, expected) in [
         (Skip::Never, busy(Some(0)), &spoken[..]),
         (Skip::Always, busy(None), &[Action::Exit(0)]),
@@ -43,10 +43,10 @@ fn lines_tell_of_a_wait_after_a_second_on_change_and_every_half_or_five_minutes(
         let mut machine = Machine::new(Settings { notice, wait: None, ..settings(Group::Own) });
         assert_eq!(machine.on(Event::Queued, START), []);
         assert_eq!(machine.on(Event::Queued, START), [], "a short wait is not told");
-        let (tell, period) = (|at| (at, Action::ReportWaiting), Duration::from_secs(seconds));
+        let (tell, period) = (|at| (at, Action::Say(Line::Waiting)), Duration::from_secs(seconds));
         let expected = [tell(NOTICE_AFTER), tell(NOTICE_AFTER + period), tell(NOTICE_AFTER + period * 2)];
         assert_eq!(pass_time(&mut machine, START + NOTICE_AFTER + period * 2), expected);
-        assert_eq!(machine.on(Event::Queued, LATE), [Action::ReportChange]);
+        assert_eq!(machine.on(Event::Queued, LATE), [Action::Say(Line::Change)]);
         assert_eq!(machine.on(signal(Signal::Cont, Sender::Other), LATE), []);
         assert_eq!(machine.on(granted(None), LATE), [Action::Start]);
         assert_eq!(machine.next_timeout(), None);
@@ -131,7 +131,7 @@ fn timeout_keeps_the_lease_and_becomes_a_loss_if_the_lease_is_lost() {
     clearing.on(Event::Ended(Ended::Code(0)), now);
     assert_eq!(clearing.on(Event::Lost, now), [LOST]);
     assert_eq!(clearing.on(Event::RestEnded, now), [Action::Release, Action::Exit(76)]);
-    let overdue = Action::ReportOverdue(Consequence::Stopped);
+    let overdue = stopped(Cause::Overdue);
     let mut silent = stopping();
     assert_eq!(silent.on(Event::Tick, deadline - GRACE), [overdue, Action::Kill], "the grace is over as well");
     let mut killed = stopping();
@@ -142,7 +142,7 @@ fn timeout_keeps_the_lease_and_becomes_a_loss_if_the_lease_is_lost() {
     let mut gone = stopping();
     gone.on(Event::Ended(Ended::Code(0)), now);
     gone.on(Event::RestEnded, now);
-    let late = [Action::ReportLost(Consequence::EndedLate), Action::Exit(76)];
+    let late = [Action::Say(Line::Ends(Cause::Lost, Consequence::EndedLate)), Action::Exit(76)];
     assert_eq!(gone.on(Event::Lost, now), late, "the release finds the grant lost");
 }
 
@@ -150,7 +150,7 @@ fn timeout_keeps_the_lease_and_becomes_a_loss_if_the_lease_is_lost() {
 fn loss_comes_before_the_end_of_the_run_time() {
     let deadline = START + RUNTIME + GRACE;
     let mut machine = limited(Group::Own, Some(deadline));
-    let overdue = [Action::ReportOverdue(Consequence::Stopped), Action::Terminate];
+    let overdue = [stopped(Cause::Overdue), Action::Terminate];
     assert_eq!(machine.on(Event::Tick, deadline - GRACE), overdue);
 }
 
@@ -207,7 +207,7 @@ fn nested_wait_looks_for_a_deadlock_after_its_timeout_and_then_every_second() {
     assert_eq!(pass_time(&mut machine, now + LOOK_EVERY * 3), [], "a store out of reach tells nothing");
     machine.on(Event::Queued, now + LOOK_EVERY * 3);
     assert_eq!(pass_time(&mut machine, now + LOOK_EVERY * 4), [(now + LOOK_EVERY * 4 - START, Action::Look)]);
-    let end = [Action::ReportDeadlock, Action::Release, Action::Exit(65)];
+    let end = [Action::Say(Line::Failure), Action::Release, Action::Exit(65)];
     assert_eq!(machine.on(Event::Deadlock, now + LOOK_EVERY * 4), end);
 }
 
@@ -229,7 +229,7 @@ fn deadlock_is_reported_where_a_busy_request_would_be_silent() {
     for settings in [skips, Settings { has_else: true, conflict_exit_code: 9, quiet: true, ..skips }] {
         let mut machine = Machine::new(settings);
         machine.on(Event::Queued, START);
-        let end = [Action::ReportDeadlock, Action::Release, Action::Exit(65)];
+        let end = [Action::Say(Line::Failure), Action::Release, Action::Exit(65)];
         assert_eq!(machine.on(Event::Deadlock, START), end);
     }
 }

@@ -28,10 +28,8 @@ fn nothing_ends_a_command_that_has_given_the_lock_back() {
 #[test]
 fn maximum_run_time_goes_on_after_the_release() {
     let mut machine = released(Settings { max_runtime: Some(WAIT), ..settings(Group::Own) });
-    assert_eq!(
-        pass_time(&mut machine, START + WAIT),
-        [Action::ReportTimeout, Action::Terminate].map(|act| (WAIT, act))
-    );
+    let terminate = [stopped(Cause::TimeoutReleased), Action::Terminate].map(|act| (WAIT, act));
+    assert_eq!(pass_time(&mut machine, START + WAIT), terminate);
     assert_eq!(machine.on(Event::Lost, START + WAIT), [], "there is no lock to lose");
     assert_eq!(machine.on(Event::Ended(Ended::Code(0)), START + WAIT), [Action::Reap, Action::AwaitRest]);
     assert_eq!(machine.on(Event::RestEnded, START + WAIT), [Action::Dismiss, Action::Exit(124)]);
@@ -42,7 +40,7 @@ fn maximum_run_time_goes_on_after_the_release() {
 fn command_is_stopped_if_its_release_finds_the_lock_lost() {
     let mut machine = machine(Column::RunningOwn, Some(DEADLINE));
     assert_eq!(machine.on(Event::Ready, START), [Action::ReleaseEarly]);
-    let lost = [Action::ReportLost(Consequence::Stopped), Action::Terminate];
+    let lost = [stopped(Cause::Lost), Action::Terminate];
     assert_eq!(machine.on(Event::Lost, START), lost);
     machine.on(Event::Ended(Ended::Code(0)), START);
     assert_eq!(machine.on(Event::RestEnded, START), [Action::Release, Action::Exit(76)]);

@@ -36,19 +36,19 @@ fn spare_work_runs_once_beside_the_wait_or_after_the_release() {
     let rows: &[(&[Event], &str)] = &[
         // Granted at once.
         (&[granted, Started, END, Released, OK], "Start, Reap, Release, StartSpare, Exit(4)"),
-        (&[granted, Started, END, Lost, OK], "Start, Reap, Release, ReportLost(EndedLate), StartSpare, Exit(76)"),
-        (&[granted, StartFailed(127), OK], "Start, ReportFailure, Release, StartSpare, Exit(127)"),
-        (&[granted, Lost, OK], "Start, ReportLost(NotStarted), Release, StartSpare, Exit(76)"),
+        (&[granted, Started, END, Lost, OK], "Start, Reap, Release, Say(Ends(Lost, EndedLate)), StartSpare, Exit(76)"),
+        (&[granted, StartFailed(127), OK], "Start, Say(Failure), Release, StartSpare, Exit(127)"),
+        (&[granted, Lost, OK], "Start, Say(Ends(Lost, NotStarted)), Release, StartSpare, Exit(76)"),
         (&[granted, Started, USR1, END, Released, OK], "Start, Pass(Usr1), Reap, Release, StartSpare, Exit(4)"),
         (&[granted, TERM], "Start, Release, Exit(143)"),
         (&[granted, Started, END, Released, TERM, OK], "Start, Reap, Release, StartSpare, PassSpare(Term), Exit(4)"),
-        (&[granted, Started, END, Released, SpareFailed], "Start, Reap, Release, StartSpare, ReportFailure, Exit(4)"),
+        (&[granted, Started, END, Released, SpareFailed], "Start, Reap, Release, StartSpare, Say(Failure), Exit(4)"),
         // Queued and granted. The command does not wait for the spare work, but the exit does.
         (&[Queued, granted, Started, END, Released, OK], "StartSpare, Start, Reap, Release, Exit(4)"),
         (&[Queued, OK, granted, Started, END, Released], "StartSpare, Start, Reap, Release, Exit(4)"),
         (
             &[Queued, Event::SpareEnded(Ended::Code(3)), granted, Started, END, Released],
-            "StartSpare, ReportSpare(Code(3)), Start, Reap, Release, Exit(4)",
+            "StartSpare, Say(Spare(Code(3))), Start, Reap, Release, Exit(4)",
         ),
         (
             &[Queued, granted, Started, USR1, OK, DUMP, RestEnded, Released],
@@ -56,18 +56,18 @@ fn spare_work_runs_once_beside_the_wait_or_after_the_release() {
         ),
         // Queued and not granted.
         (&[Queued, TERM, OK], "StartSpare, PassSpare(Term), Release, Exit(143)"),
-        (&[Queued, Queued, Tick, BUSY, OK], "StartSpare, GiveUp, ReportBusy, Exit(75)"),
-        (&[Queued, StoreFailed, OK], "StartSpare, ReportFailure, Release, Exit(69)"),
-        (&[Queued, Lost, OK], "StartSpare, ReportLost(NotStarted), Release, Exit(69)"),
+        (&[Queued, Queued, Tick, BUSY, OK], "StartSpare, GiveUp, Say(Busy), Exit(75)"),
+        (&[Queued, StoreFailed, OK], "StartSpare, Say(Failure), Release, Exit(69)"),
+        (&[Queued, Lost, OK], "StartSpare, Say(Ends(Lost, NotStarted)), Release, Exit(69)"),
         (&[OutOfReach, Queued, OK, granted, Started, END, Released], "StartSpare, Start, Reap, Release, Exit(4)"),
         // Not queued and not granted.
-        (&[BUSY, OK], "ReportBusy, StartSpare, Exit(75)"),
+        (&[BUSY, OK], "Say(Busy), StartSpare, Exit(75)"),
         (&[AlreadyDone, OK], "StartSpare, Exit(0)"),
         (&[TERM], "Release, Exit(143)"),
-        (&[denied], "ReportFailure, Exit(65)"),
-        (&[StoreFailed], "ReportFailure, Release, Exit(69)"),
-        (&[OutOfReach, StoreFailed], "ReportFailure, Release, Exit(69)"),
-        (&[OutOfReach, Tick], "ReportFailure, Release, Exit(69)"),
+        (&[denied], "Say(Failure), Exit(65)"),
+        (&[StoreFailed], "Say(Failure), Release, Exit(69)"),
+        (&[OutOfReach, StoreFailed], "Say(Failure), Release, Exit(69)"),
+        (&[OutOfReach, Tick], "Say(Failure), Release, Exit(69)"),
     ];
     for (events, expected) in rows {
         assert_eq!(actions(with_spare(), events), *expected, "{events:?}");
@@ -86,7 +86,7 @@ fn spare_work_runs_after_a_skip_and_after_a_timeout() {
     assert_eq!(actions(skips, &[BUSY, OK]), "StartSpare, Exit(0)");
     assert_eq!(actions(skips, &[Queued, OK, Tick, BUSY]), "StartSpare, GiveUp, Exit(0)");
     let limited = Settings { max_runtime: Some(WAIT), ..with_spare() };
-    let timeout = "ReportTimeout, Terminate, Reap, AwaitRest, Release";
+    let timeout = "Say(Ends(Timeout, Stopped)), Terminate, Reap, AwaitRest, Release";
     assert_eq!(
         actions(limited, &[granted(None), Started, Tick, END, RestEnded, Released, OK]),
         format!("Start, {timeout}, StartSpare, Exit(124)")
@@ -122,7 +122,7 @@ fn signalled_spare_work_is_killed_after_the_grace() {
     assert_eq!(machine.on(Event::Tick, START + GRACE), [Action::KillSpare]);
     assert_eq!(machine.next_timeout(), None);
     let killed = Ended::Signal(9);
-    assert_eq!(machine.on(Event::SpareEnded(killed), LATE), [Action::ReportSpare(killed), Action::Exit(75)]);
+    assert_eq!(machine.on(Event::SpareEnded(killed), LATE), [Action::Say(Line::Spare(killed)), Action::Exit(75)]);
 }
 
 #[test]

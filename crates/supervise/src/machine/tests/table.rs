@@ -68,8 +68,8 @@ fn expected(event: Event, leased: bool) -> [String; 14] {
         Event::Released        => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",       "",     "Exit(0)", ""]),
         Event::NotNested       => row([""; 14]),
         Event::Busy { .. }     => {
-            let busy = "ReportBusy, Exit(75)";
-            row([busy, busy, "HideWaiting, ReportBusy, Exit(75)", busy, busy, "", "", "", "", "", "", "", "", ""])
+            let busy = "Say(Busy), Exit(75)";
+            row([busy, busy, "HideWaiting, Say(Busy), Exit(75)", busy, busy, "", "", "", "", "", "", "", "", ""])
         }
         Event::AlreadyDone     => row(["Exit(0)", "Exit(0)", "HideWaiting, Exit(0)", "Exit(0)", "Exit(0)", "", "", "", "", "", "", "", "", ""]),
         Event::Tick            => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",       "",     "",      ""]),
@@ -77,35 +77,36 @@ fn expected(event: Event, leased: bool) -> [String; 14] {
         Event::SpareEnded(_) | Event::SpareFailed => row([""; 14]),
         Event::RestEnded       => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "Release, Exit(76)", "", "", ""]),
         Event::Denied(_) => {
-            let deny = "ReportFailure, Exit(75)";
-            row([deny, deny, "HideWaiting, ReportFailure, Exit(75)", deny, deny, "", "", "", "", "", "", "", "", ""])
+            let deny = "Say(Failure), Exit(75)";
+            row([deny, deny, "HideWaiting, Say(Failure), Exit(75)", deny, deny, "", "", "", "", "", "", "", "", ""])
         }
         Event::Deadlock => {
-            let end = "ReportDeadlock, Release, Exit(65)";
-            row([end, end, "HideWaiting, ReportDeadlock, Release, Exit(65)", end, "", "", "", "", "", "", "", "", "", ""])
+            let end = "Say(Failure), Release, Exit(65)";
+            row([end, end, "HideWaiting, Say(Failure), Release, Exit(65)", end, "", "", "", "", "", "", "", "", "", ""])
         }
         Event::Lost => {
-            let lost = "ReportLost(NotStarted), Release, Exit(69)";
+            let lost = "Say(Ends(Lost, NotStarted)), Release, Exit(69)";
             row([
-                lost, lost, &format!("HideWaiting, {lost}"), lost, lost, "ReportLost(NotStarted), Release, Exit(76)",
-                "ReportLost(Stopped), Terminate", "ReportLost(Stopped), Terminate",
-                "", "", "", "", "ReportLost(EndedLate), Exit(76)", "",
+                lost, lost, &format!("HideWaiting, {lost}"), lost, lost, "Say(Ends(Lost, NotStarted)), Release, Exit(76)",
+                "Say(Ends(Lost, Stopped)), Terminate", "Say(Ends(Lost, Stopped)), Terminate",
+                "", "", "", "", "Say(Ends(Lost, EndedLate)), Exit(76)", "",
             ])
         }
         Event::Revoked { .. } => {
-            let early = "ReportRevoked(NotStarted), Release, Exit(76)";
-            let stop = "ReportRevoked(Stopped), Terminate";
+            let early = "Say(Ends(Revoked, NotStarted)), Release, Exit(76)";
+            let stop = "Say(Ends(Revoked, Stopped)), Terminate";
             row([
                 early, early, &format!("HideWaiting, {early}"), early, early, early, stop, stop, "", "", "", "", "", "",
             ])
         }
         Event::StoreFailed => {
-            let failed = "ReportFailure, Release, Exit(69)";
+            let failed = "Say(Failure), Release, Exit(69)";
             let hide = format!("HideWaiting, {failed}");
-            row([failed, failed, &hide, failed, failed, "Warn", "Warn", "Warn", "", "", "", "", "", ""])
+            let warn = "Say(Warning)";
+            row([failed, failed, &hide, failed, failed, warn, warn, warn, "", "", "", "", "", ""])
         }
         Event::StartFailed(_) => {
-            let failed = "ReportFailure, Release, Exit(127)";
+            let failed = "Say(Failure), Release, Exit(127)";
             row(["", "", "", "", "", failed, "", "", "", "", "", "", "", ""])
         }
         Event::CommandStopped(stop) => {
@@ -162,9 +163,9 @@ fn joined(actions: &[&str]) -> String {
 #[rustfmt::skip]
 fn draining(event: Event) -> &'static str {
     match event {
-        Event::Lost             => "ReportLost(Stopped), Terminate",
-        Event::Revoked { .. }   => "ReportRevoked(Stopped), Terminate",
-        Event::StoreFailed      => "Warn",
+        Event::Lost             => "Say(Ends(Lost, Stopped)), Terminate",
+        Event::Revoked { .. }   => "Say(Ends(Revoked, Stopped)), Terminate",
+        Event::StoreFailed      => "Say(Warning)",
         Event::RestEnded        => "Release",
         Event::Queued | Event::OutOfReach | Event::Granted { .. } | Event::Denied(_) | Event::Deadlock | Event::NotNested => "",
         Event::NoRoom | Event::Room => "",
@@ -209,38 +210,41 @@ fn pressed() -> [(&'static str, Machine, Boottime); 9] {
 #[rustfmt::skip]
 fn expected_late(event: Event) -> [String; 7] {
     let row = |cells: [&str; 7]| cells.map(str::to_owned);
-    let (stop, kill) = ("ReportOverdue(Stopped), Terminate", "ReportOverdue(Stopped), Kill");
+    let (stop, kill) = ("Say(Ends(Overdue, Stopped)), Terminate", "Say(Ends(Overdue, Stopped)), Kill");
     let lost = "Kill, Reap, Release, Exit(76)";
     match event {
         //                                                         starting  overdue own  overdue shared  past own  past shared  stopping  clearing
         // A renewal may have come in time, and a failing store ends nothing.
         Event::Granted { .. }                           => row(["",         "",           "",             "",       "",          "",       ""]),
         Event::Queued | Event::OutOfReach | Event::Denied(_) | Event::Deadlock => row(["", "",       "",             "",       "",          "",       ""]),
-        Event::StoreFailed                              => row(["Warn",     "Warn",       "Warn",         "Warn",   "Warn",      "",       ""]),
+        Event::StoreFailed => {
+            let warn = "Say(Warning)";
+            row([warn, warn, warn, warn, warn, "", ""])
+        }
         Event::Started | Event::Released | Event::Busy { .. } | Event::AlreadyDone => row(["",  "",           "",             "",       "",          "",       ""]),
         Event::RestEnded                                => row(["",         "",           "",             "",       "",          "",       "Release, Exit(76)"]),
         Event::HandedOver                               => row(["Exit(0)",  "",           "",             "",       "",          "",       ""]),
         Event::SpareEnded(_) | Event::SpareFailed       => row([""; 7]),
         Event::NotNested | Event::NoRoom | Event::Room  => row([""; 7]),
         Event::StartFailed(_) => {
-            let failed = "ReportFailure, Release, Exit(127)";
+            let failed = "Say(Failure), Release, Exit(127)";
             row([failed, "", "", "", "", "", ""])
         }
-        Event::Tick => row(["ReportOverdue(NotStarted), Release, Exit(76)", stop,         stop,           kill,     kill,        "Kill",   lost]),
+        Event::Tick => row(["Say(Ends(Overdue, NotStarted)), Release, Exit(76)", stop,         stop,           kill,     kill,        "Kill",   lost]),
         Event::Ready | Event::CommandStopped(_)         => row(["",         stop,         stop,           kill,     kill,        "",       ""]),
         Event::Lost => {
-            let (stop, kill) = ("ReportLost(Stopped), Terminate", "ReportLost(Stopped), Kill");
-            row(["ReportLost(NotStarted), Release, Exit(76)", stop, stop, kill, kill, "", ""])
+            let (stop, kill) = ("Say(Ends(Lost, Stopped)), Terminate", "Say(Ends(Lost, Stopped)), Kill");
+            row(["Say(Ends(Lost, NotStarted)), Release, Exit(76)", stop, stop, kill, kill, "", ""])
         }
         // A revoked grant is renewed, and the renewal may have come in time.
         Event::Revoked { .. } => {
-            let stop = "ReportRevoked(Stopped), Terminate";
-            let kill = "ReportRevoked(Stopped), Kill";
-            row(["ReportRevoked(NotStarted), Release, Exit(76)", stop, stop, stop, kill, "", ""])
+            let stop = "Say(Ends(Revoked, Stopped)), Terminate";
+            let kill = "Say(Ends(Revoked, Stopped)), Kill";
+            row(["Say(Ends(Revoked, NotStarted)), Release, Exit(76)", stop, stop, stop, kill, "", ""])
         }
         Event::Ended(ended) => {
             let end = if let Ended::Signal(_) = ended { "Reap, AwaitRest" } else { "Reap, Release" };
-            let late = &format!("ReportOverdue(EndedLate), {lost}");
+            let late = &format!("Say(Ends(Overdue, EndedLate)), {lost}");
             row(["", end, end, late, late, "Reap, AwaitRest", ""])
         }
         Event::Signal { signal: Signal::Tstp, .. } => row(["StopSelf(Tstp)", stop, stop, kill, kill, "Kill", lost]),
@@ -258,9 +262,11 @@ fn expected_late_draining(event: Event) -> [String; 2] {
     let lost = "Kill, Reap, Release, Exit(76)";
     let ended = |report: &str| [format!("{report}, Terminate"), format!("{report}, {lost}")];
     match event {
-        Event::Lost => ended("ReportLost(Stopped)"),
-        Event::Tick | Event::Signal { .. } => ended("ReportOverdue(Stopped)"),
-        Event::Revoked { .. } => [draining(event).to_owned(), "ReportRevoked(Stopped), Kill, Reap, Release".to_owned()],
+        Event::Lost => ended("Say(Ends(Lost, Stopped))"),
+        Event::Tick | Event::Signal { .. } => ended("Say(Ends(Overdue, Stopped))"),
+        Event::Revoked { .. } => {
+            [draining(event).to_owned(), "Say(Ends(Revoked, Stopped)), Kill, Reap, Release".to_owned()]
+        }
         _ => [draining(event), draining(event)].map(str::to_owned),
     }
 }
