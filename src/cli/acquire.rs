@@ -26,11 +26,11 @@ use rlock_arguments::{claims, values};
 use rlock_model::past::{Ending, Entry, Event, HISTORY_MAX};
 use rlock_model::request::{Owner, Request, resources};
 use rlock_show::failure::Failure;
-use rlock_store::{Grant, Handle, Store};
-use rlock_supervise::keeper::announcement;
-use rlock_supervise::keeper::process::{self, Side, Watched};
-use rlock_supervise::signals::ignore_all;
-use rlock_supervise::{keeper, run};
+use rlock_store::{Grant, Store};
+use rlock_supervise::keeper::process::{self, Side};
+use rlock_supervise::keeper::{self, Kept, announcement};
+use rlock_supervise::owner::Watched;
+use rlock_supervise::run;
 use rlock_sys::exit;
 use rlock_sys::streams::StandardStream;
 use rlock_words::reason;
@@ -151,7 +151,7 @@ fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
 /// Acquires the lock and returns the exit code. `words` is the command line.
 pub(super) fn run(acquire: &Acquire, words: &[OsString]) -> anyhow::Result<u8> {
     match acquire.until {
-        Until::For(length) => lock(acquire, words, Some(length), None, print).map(|(code, _)| code),
+        Until::For(length) => lock(acquire, words, Some(length), None, None, print).map(|(code, _)| code),
         Until::End { pid, signal: LostSignal(signal), limit } => {
             let pid = pid.map_or_else(agent::process, Ok)?;
             let signal = signal.filter(|_| limit.is_none());
@@ -191,27 +191,23 @@ fn keep(
     // whether a hold with a limit has ended. It is opened now, because the keeper gives up the
     // descriptors and the folder that the user's words may mean.
     let mut store = Named::find(&acquire.request.store)?.open(acquire.request.connect_timeout)?;
-    let asked = lock(acquire, words, limit, process.identity(), detach)?;
-    let (code, Asked { request, mut handle, tokens, grace }) = asked;
-    if !is_detached {
-        return Ok(code);
-    }
-    ignore_all().context("cannot ignore signals")?;
-    if limit.is_some() {
+    let keeper: Option<(&Watched, &mut dyn Store)> = match limit {
+        None => Some((&process, store.as_mut())),
+        Some(_) => None,
+    };
+    let (code, request) = lock(acquire, words, limit, process.identity(), keeper, detach)?;
+    if is_detached && limit.is_some() {
         let names: Vec<_> = resources(&request.claims).into_iter().cloned().collect();
         keeper::watch(store.as_mut(), &process, request.session, &names).context("cannot wait")?;
-        return Ok(code);
     }
-    let was_released = || announcement::is_there(request.session) || was_released(store.as_mut(), &request, &tokens);
-    keeper::keep(handle.as_mut(), &process, grace, was_released).context("cannot wait")?;
     Ok(code)
 }
 
 /// Whether the history shows that the grant of a request ended by a release, such as one on another
 /// machine, which cannot announce it. A history that shows nothing proves nothing.
-fn was_released(store: &mut dyn Store, request: &Request, tokens: &[u64]) -> bool {
+fn was_released(store: &mut dyn Store, request: &Request, grant: &Grant) -> bool {
     let name = &request.claims[0].resource;
-    let own = request.claims.iter().zip(tokens).filter(|(claim, _)| claim.resource == *name);
+    let own = request.claims.iter().zip(&grant.tokens).filter(|(claim, _)| claim.resource == *name);
     let token = own.map(|(_, token)| *token).max();
     let is_own = |entry: &&Entry| {
         entry.token == token && entry.process.pid == request.process.pid && entry.process.host == request.process.host
@@ -221,26 +217,18 @@ fn was_released(store: &mut dyn Store, request: &Request, tokens: &[u64]) -> boo
     entry.is_some_and(|entry| entry.event == Event::Ended(Ending::Kept))
 }
 
-/// A request that was made, and what belongs to it.
-struct Asked {
-    request: Request,
-    handle: ManuallyDrop<Box<dyn Handle>>,
-    /// The tokens of the claims, once they are granted.
-    tokens: Vec<u64>,
-    /// See [`Settings::grace`](rlock_supervise::machine::Settings::grace).
-    grace: Duration,
-}
-
 /// Requests the lock, and gives the text to print to `hand_over` once the lock is granted. Returns
-/// the exit code. With `keep_for`, the lock is a kept hold. `owner` is the process with which it
-/// ends.
+/// the exit code and the request. With `keep_for`, the lock is a kept hold. `owner` is the process
+/// with which it ends. With `keeper`, this process keeps the lock for that process, and asks the
+/// store how a grant that is gone has ended.
 fn lock(
     acquire: &Acquire,
     words: &[OsString],
     keep_for: Option<Duration>,
     owner: Option<Owner>,
+    keeper: Option<(&Watched, &mut dyn Store)>,
     hand_over: impl FnOnce(&str) -> Result<(), Failure>,
-) -> anyhow::Result<(u8, Asked)> {
+) -> anyhow::Result<(u8, Request)> {
     let prepared = request::prepare(&acquire.request, words)?;
     let Prepared { named, store, signals, mut request, options, mut settings, detector, messages } = prepared;
     request.job.is_acquire = true;
@@ -261,21 +249,24 @@ fn lock(
     let handle = store.acquire(request.clone(), options).map_err(Failure::from)?;
     // The handle is not dropped, for the reason that `exec` has.
     let mut handle = ManuallyDrop::new(handle);
-    let mut tokens = Vec::new();
     let hand_over = |grant: &Grant| {
-        tokens.clone_from(&grant.tokens);
         let held = Held { claims: &request.claims, tokens: &grant.tokens, slots: &grant.slots };
         let lines = variables::of(form, &request.chain(), Some(held), &request.job.held_above, place);
         hand_over(&variables::text(form, &lines))
     };
+    let kept = keeper.map(|(process, store)| {
+        let ended = |grant: &Grant| announcement::is_there(request.session) || was_released(store, &request, grant);
+        Kept { process, was_released: Box::new(ended) }
+    });
     let code = run::acquire(
         handle.as_mut(),
         (messages, settings, detector),
         hand_over,
+        kept,
         signals,
         &mut StandardStream::stderr(),
     )?;
-    Ok((code, Asked { request, handle, tokens, grace: settings.grace }))
+    Ok((code, request))
 }
 
 fn print(text: &str) -> Result<(), Failure> {

@@ -164,6 +164,7 @@ impl Coverage {
             Supervised::StoreFailed => "store failed",
             Supervised::Started => "started",
             Supervised::HandedOver => "handed over",
+            Supervised::Kept { .. } => unreachable!("no keeper takes part"),
             Supervised::StartFailed(_) => "start failed",
             Supervised::Ended(_) => "ended",
             Supervised::CommandStopped(_) => "command stopped",

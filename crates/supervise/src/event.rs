@@ -213,9 +213,13 @@ pub enum Event {
     Room,
     /// The command runs.
     Started,
-    /// The grant was handed over, so that it outlives this process or stays with it without a
-    /// command.
+    /// The grant was handed over, and outlives this process.
     HandedOver,
+    /// The grant was handed over to a process. This rlock keeps it until that process ends.
+    Kept {
+        /// Whether a signal tells the process of a loss.
+        hears: bool,
+    },
     /// The command could not be run. The exit code says why.
     StartFailed(u8),
     /// The command, or a process below it, says that it is ready.
@@ -224,14 +228,15 @@ pub enum Event {
     CommandStopped(Stop),
     /// The command has ended and is not yet reaped.
     Ended(Ended),
-    /// No process that the command has started is left.
+    /// Nothing is left that needs the grant: no process that the command has started, or not the
+    /// process that the grant is kept for.
     RestEnded,
     /// The spare work has ended.
     SpareEnded(Ended),
     /// The spare work could not be started.
     SpareFailed,
-    /// The grant or the place in the queue was released. A release that finds the grant gone
-    /// reports [`Event::Lost`] instead.
+    /// The grant or the place in the queue was released, by this rlock or by another process. A
+    /// release that finds the grant gone reports [`Event::Lost`] instead.
     Released,
     /// Time has passed and nothing else has happened.
     Tick,
@@ -296,7 +301,7 @@ pub enum Line {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Start the command, or hand the grant over. The loop answers with [`Event::Started`],
-    /// [`Event::HandedOver`] or [`Event::StartFailed`].
+    /// [`Event::HandedOver`], [`Event::Kept`] or [`Event::StartFailed`].
     Start,
     /// Look whether the machine has room for the command, and go on looking. The loop answers with
     /// [`Event::Room`], with [`Event::NoRoom`] again and again, or with [`Event::StartFailed`].
@@ -322,6 +327,8 @@ pub enum Action {
         /// Whether the processes in rlock's own group have received the signal.
         spares_group: bool,
     },
+    /// Tell the process that the grant is kept for that the grant is lost.
+    TellLoss,
     /// Send SIGTERM to the command's whole process tree.
     Terminate,
     /// Send SIGKILL to the command's whole process tree, until none of its processes is left.

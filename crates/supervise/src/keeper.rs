@@ -8,48 +8,33 @@
 //! ```
 //!
 //! The keeper makes the request itself, because the embedded store ties a lock to the process that
-//! requests it. Until it detaches, it dies with `rlock acquire`. `machine` decides what follows
-//! from an event; [`process`] starts, detaches and signals; this module has the poll loop.
+//! requests it. Until it detaches, it dies with `rlock acquire`. [`run::acquire`](super::run::acquire)
+//! makes the request and keeps its grant; [`process`] starts, detaches and signals; [`watch`] ends a
+//! hold that the store keeps.
 
 pub mod announcement;
-mod machine;
 pub mod process;
 
 use std::io;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::io::Errno;
 
-use self::machine::{Action, Event, Machine};
-use self::process::Watched;
-
+use super::owner::Watched;
 use rlock_model::past::End;
 use rlock_model::request::SessionId;
 use rlock_model::resource::Resource;
-use rlock_store::{Grant, Handle, Standing, Store};
+use rlock_store::{Grant, Store};
 use rlock_sys::alarm::Alarm;
 use rlock_sys::clock::Boottime;
 
-/// Keeps the grant of `handle` until the process ends or the grant is released or lost. A process
-/// whose grant is lost or revoked is told, on a store with leases `grace` before the end of the
-/// lease. `was_released` tells whether a grant that is gone was released.
-///
-/// # Errors
-/// The kernel's.
-pub fn keep(
-    handle: &mut dyn Handle,
-    process: &Watched,
-    grace: Duration,
-    was_released: impl FnMut() -> bool,
-) -> Result<(), Errno> {
-    let (alarm, machine) = (Alarm::default(), Machine::new(grace, process.hears()));
-    let mut keeper = Keeper { handle, process, was_released, alarm, machine, asks: true, is_over: false };
-    keeper.ask();
-    while !keeper.is_over {
-        keeper.turn()?;
-    }
-    Ok(())
+/// A process that a grant is kept for, by [`run::acquire`](super::run::acquire). The process is told
+/// if the grant is lost or revoked; on a store with leases, one grace before the end of the lease.
+pub struct Kept<'k> {
+    /// The process, whose end ends the grant.
+    pub process: &'k Watched,
+    /// Whether a grant that is gone was released.
+    pub was_released: Box<dyn FnMut(&Grant) -> bool + 'k>,
 }
 
 /// The pause before the keeper looks again for a hold whose release was announced, and how often it
@@ -88,79 +73,10 @@ pub fn watch(store: &mut dyn Store, process: &Watched, session: SessionId, names
         };
         let mut polled = vec![PollFd::new(&announced, PollFlags::IN)];
         if ended.is_none() {
-            polled.push(PollFd::new(process.descriptor(), PollFlags::IN));
+            polled.push(PollFd::new(&process.life, PollFlags::IN));
         }
         alarm.wait(&mut polled, Some(now + if looks_soon > 0 { again.min(SOON) } else { again }))?;
         let is_over = polled.get(1).is_some_and(|process| !process.revents().is_empty());
         ended = ended.or_else(|| is_over.then(Boottime::now));
-    }
-}
-
-struct Keeper<'a, R> {
-    handle: &'a mut dyn Handle,
-    process: &'a Watched,
-    was_released: R,
-    alarm: Alarm,
-    machine: Machine,
-    /// Whether the store may still report something.
-    asks: bool,
-    is_over: bool,
-}
-
-impl<R: FnMut() -> bool> Keeper<'_, R> {
-    /// Waits for events and reports them. The end of the process comes first: nobody is left to be
-    /// told of a loss. The tick comes last, because a renewal may have come in time.
-    fn turn(&mut self) -> Result<(), Errno> {
-        let (has_ended, store_is_ready) = self.wait()?;
-        if has_ended {
-            self.on(Event::Ended);
-        }
-        if store_is_ready && !self.is_over {
-            self.ask();
-        }
-        self.on(Event::Tick);
-        Ok(())
-    }
-
-    /// Sleeps until a descriptor is ready or a timer has expired. Returns whether the process has
-    /// ended, and whether the loop must ask the store.
-    fn wait(&self) -> Result<(bool, bool), Errno> {
-        let (descriptors, asking) =
-            if self.asks { (self.handle.descriptors(), self.handle.timeout()) } else { (Vec::new(), None) };
-        let mut polled = vec![PollFd::new(self.process.descriptor(), PollFlags::IN)];
-        polled.extend(descriptors.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)));
-        let due = self.machine.next_timeout().into_iter().chain(asking).min();
-        self.alarm.wait(&mut polled, due)?;
-        let is_ready = |descriptor: &PollFd<'_>| !descriptor.revents().is_empty();
-        let store_spoke = polled[1..].iter().any(is_ready);
-        Ok((is_ready(&polled[0]), store_spoke || asking.is_some_and(|at| at <= Boottime::now())))
-    }
-
-    /// Asks the store for the state of the grant.
-    fn ask(&mut self) {
-        let event = match self.handle.check() {
-            Ok(Standing::Granted(Grant { deadline, is_revoked: true, .. })) => Event::Revoked { deadline },
-            Ok(Standing::Granted(Grant { deadline, .. })) => Event::Granted { deadline },
-            Ok(Standing::Asking | Standing::Waiting) => return,
-            Ok(_) if (self.was_released)() => Event::Released,
-            Ok(_) => Event::Lost,
-            Err(_) => {
-                // The handle makes no further attempt, and its descriptors may stay ready.
-                self.asks = false;
-                return;
-            }
-        };
-        self.on(event);
-    }
-
-    fn on(&mut self, event: Event) {
-        for action in self.machine.on(event, Boottime::now()) {
-            match action {
-                Action::Tell => self.process.tell(),
-                // The end of this process gives the lock back as well, on a server with its lease.
-                Action::Release => drop(self.handle.release(Some(End::KEPT))),
-                Action::Exit => self.is_over = true,
-            }
-        }
     }
 }

@@ -11,7 +11,7 @@
 //! standard error does not take yet; [`notify`] hears from the command that it is ready; [`report`]
 //! sums up how all of it went. [`above`] finds the rlocks around this process. [`gate`] stands
 //! before a command that needs room on its machine. [`keeper`] holds the lock for another process,
-//! and [`owner`] is the process with which a request of `exec --pid` ends.
+//! and [`owner`] watches such a process.
 //!
 //! This crate accesses the store only through [`rlock_store::Handle`], and takes all text from
 //! [`rlock_show::messages`].

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use self::at_gate::AtGate;
 use self::draining::Draining;
+use self::keeping::Keeping;
 use self::running::{LastTime, Running, Starting, Stopping, leaving};
 use self::spare::Spare;
 use self::waiting::{Wait, giving_up, requesting};
@@ -16,6 +17,7 @@ use rlock_sys::clock::Boottime;
 
 mod at_gate;
 mod draining;
+mod keeping;
 mod running;
 mod spare;
 mod waiting;
@@ -111,6 +113,8 @@ enum State {
     /// The request is granted, and waits for room on its machine.
     AtGate(AtGate),
     Starting(Starting),
+    /// The grant is kept for a process that rlock has not started.
+    Keeping(Keeping),
     Running(Running),
     /// The command was ended, and the grant is held until the command's tree is gone.
     Draining(Draining),
@@ -198,6 +202,10 @@ impl Next {
 /// **AtGate**, between the grant and Starting, if the command needs room on its machine: the grant
 /// is held and renewed, and the wait goes on, with its limit and its lines. See `at_gate`.
 ///
+/// **Keeping**, from Starting to Done: the grant is kept for the process of `acquire --pid`. The
+/// machine tells the process of a loss, and releases the grant at the end of the process, see
+/// `keeping`.
+///
 /// **GivingUp**, from Waiting to Done: the wait is over, the request leaves the queue, and the
 /// store is asked which sessions are in the way. A store that is out of reach is not busy, so the
 /// exit code is then another one. A request that is granted meanwhile goes on to Starting.
@@ -269,6 +277,7 @@ impl Machine {
             State::GivingUp => "giving up",
             State::AtGate(_) => "at the gate",
             State::Starting(_) => "starting",
+            State::Keeping(_) => "keeping",
             State::Running(_) => "running",
             State::Draining(_) => "draining",
             State::Stopping(_) => "stopping",
@@ -308,6 +317,7 @@ impl Machine {
             State::GivingUp => giving_up(event, settings).through_gate(Wait::until(now), settings),
             State::AtGate(at_gate) => at_gate.on(event, now, settings),
             State::Starting(starting) => starting.on(event, now, settings),
+            State::Keeping(keeping) => keeping.on(event, now, settings),
             State::Running(running) => running.on(event, now, settings),
             State::Draining(draining) => draining.on(event, now, settings),
             State::Stopping(stopping) => stopping.on(event, now, settings),
@@ -344,6 +354,7 @@ impl Machine {
             State::Waiting(wait) => wait.next_timeout(),
             State::AtGate(at_gate) => at_gate.next_timeout(&self.settings),
             State::Starting(Starting { deadline }) => terminate_at(*deadline, &self.settings),
+            State::Keeping(keeping) => keeping.next_timeout(&self.settings),
             State::Running(running) => running.next_timeout(&self.settings),
             State::Draining(draining) => draining.next_timeout(&self.settings),
             State::Stopping(Stopping { last_time, .. }) | State::Clearing(last_time) => Some(last_time.kill_at()),

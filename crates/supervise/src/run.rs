@@ -26,6 +26,7 @@ pub use super::child::CommandSpec;
 use super::event::{Action, Event, Group, Sender, Signal};
 use super::gate::Gate;
 use super::guardian::Notes;
+use super::keeper::Kept;
 use super::machine::{Machine, Settings};
 use super::notify::NotifySocket;
 use super::owner::Owner;
@@ -36,6 +37,7 @@ use super::spare::SHELL;
 use super::spawn;
 use super::start_failure::start_failure;
 use rlock_model::deadlock::Detector;
+use rlock_model::past::End;
 use rlock_show::failure::Failure;
 use rlock_show::messages::Messages;
 use rlock_store::{Grant, Handle};
@@ -91,8 +93,9 @@ pub fn run(
     supervise(handle, task, |grant| environment(grant).map(Begun::Command), conclude, signals, output)
 }
 
-/// Waits for the grant, and hands it over instead of running a command. Returns 0 after that.
-/// Otherwise it returns the exit code, and the grant or the place in the queue is released.
+/// Waits for the grant, and hands it over instead of running a command. Returns 0 after that, or
+/// keeps the grant for a process and returns 0 when nothing is left to do. Otherwise it returns the
+/// exit code, and the grant or the place in the queue is released.
 ///
 /// The calling contract is that of [`run`]. A failed hand-over releases the grant.
 ///
@@ -102,6 +105,7 @@ pub fn acquire(
     handle: &mut dyn Handle,
     (messages, settings, detector): (Messages, Settings, Option<Detector>),
     hand_over: impl FnOnce(&Grant) -> Result<(), Failure>,
+    kept: Option<Kept<'_>>,
     signals: Signals,
     output: &mut dyn Write,
 ) -> anyhow::Result<u8> {
@@ -110,27 +114,30 @@ pub fn acquire(
     let (spare, otherwise) = (OsString::new(), OsString::new());
     let (notify, owner, gate) = (None, None, None);
     let task = Task { command, messages, settings, spare, otherwise, report, detector, notify, owner, gate };
-    supervise(handle, task, |grant| hand_over(grant).map(|()| Begun::HandedOver), |_, _| None, signals, output)
+    let begin = |grant: &Grant| hand_over(grant).map(|()| kept.map_or(Begun::HandedOver, Begun::Kept));
+    supervise(handle, task, begin, |_, _| None, signals, output)
 }
 
 /// What has followed a grant.
-enum Begun {
+enum Begun<'a> {
     /// The command is to start, with these variables.
     Command(Vec<(OsString, OsString)>),
     /// The grant belongs to somebody else.
     HandedOver,
+    /// The grant belongs to a process, and this process keeps it.
+    Kept(Kept<'a>),
 }
 
-fn supervise<E, C>(
-    handle: &mut dyn Handle,
+fn supervise<'a, E, C>(
+    handle: &'a mut dyn Handle,
     Task { command, messages, settings, spare, otherwise, report, detector, notify, owner, gate }: Task,
     begin: E,
     conclude: C,
     signals: Signals,
-    output: &mut dyn Write,
+    output: &'a mut dyn Write,
 ) -> anyhow::Result<u8>
 where
-    E: FnOnce(&Grant) -> Result<Begun, Failure>,
+    E: FnOnce(&Grant) -> Result<Begun<'a>, Failure>,
     C: FnMut(&RunReport, Option<&Grant>) -> Option<String>,
 {
     let mut supervision = Supervision {
@@ -141,6 +148,7 @@ where
         canary: Canary::default(),
         notify,
         owner,
+        kept: None,
         gate,
         begin: Some(begin),
         conclude,
@@ -171,6 +179,8 @@ struct Supervision<'a, E, C> {
     canary: Canary,
     notify: Option<NotifySocket>,
     owner: Option<Owner>,
+    /// Whom the grant is kept for, from the hand-over on.
+    kept: Option<Kept<'a>>,
     gate: Option<Gate>,
     begin: Option<E>,
     conclude: C,
@@ -182,9 +192,9 @@ struct Supervision<'a, E, C> {
     exit: Option<u8>,
 }
 
-impl<E, C> Supervision<'_, E, C>
+impl<'a, E, C> Supervision<'a, E, C>
 where
-    E: FnOnce(&Grant) -> Result<Begun, Failure>,
+    E: FnOnce(&Grant) -> Result<Begun<'a>, Failure>,
     C: FnMut(&RunReport, Option<&Grant>) -> Option<String>,
 {
     /// Waits for events and reports them to the machine.
@@ -223,6 +233,7 @@ where
         polled.extend(descriptors.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)));
         let of_command = polled.len();
         polled.extend(self.owner.as_ref().map(|owner| PollFd::new(owner, PollFlags::IN)));
+        polled.extend(self.kept.as_ref().map(|kept| PollFd::new(&kept.process.life, PollFlags::IN)));
         polled.extend(self.processes.notes().map(|notes| PollFd::new(notes, PollFlags::IN)));
         polled.extend(self.notify.iter().flat_map(NotifySocket::awaited));
         let (of_gate, looking) = self.gate.as_ref().map(Gate::awaited).unwrap_or_default();
@@ -271,6 +282,10 @@ where
         if self.owner.take_if(|owner| owner.has_ended()).is_some() {
             self.on(Event::Signal { signal: Signal::Term, sender: Sender::Other })?;
         }
+        // Nobody is left to be told of a loss, so this end comes before what the store says.
+        if self.kept.as_ref().is_some_and(|kept| kept.process.life.has_ended()) {
+            self.on(Event::RestEnded)?;
+        }
         Ok(())
     }
 
@@ -293,6 +308,11 @@ where
     /// Asks the store for the state of the request and reports it to the machine.
     fn ask(&mut self) -> anyhow::Result<()> {
         let event = self.request.ask(&mut self.voice);
+        if let (Some(Event::Lost), Some(kept), Some(grant)) = (event, &mut self.kept, self.request.grant())
+            && (kept.was_released)(grant)
+        {
+            return self.on(Event::Released);
+        }
         self.on_any(event)
     }
 
@@ -387,6 +407,7 @@ where
             Action::PassUncaught(signal) => self.processes.on_child(|child| child.pass_uncaught(signal)),
             Action::PassGroup(signal) => self.processes.on_child(|child| child.pass_group(signal)),
             Action::Survey => self.processes.on_child(Child::survey),
+            Action::TellLoss => self.kept.iter().for_each(|kept| kept.process.tell()),
             Action::TellRest { signal, spares_group } => {
                 self.processes.on_child(|child| child.tell_rest(signal, spares_group));
             }
@@ -425,6 +446,7 @@ where
         let environment = match begun {
             Ok(Begun::Command(environment)) => environment,
             Ok(Begun::HandedOver) => return self.on(Event::HandedOver),
+            Ok(Begun::Kept(kept)) => return self.keep(kept),
             Err(failure) => return self.start_failed(&failure),
         };
         let limit = self.machine.start_limit(Boottime::now());
@@ -439,6 +461,17 @@ where
             }
             Err(failure) => self.start_failed(&failure),
         }
+    }
+
+    /// Goes on as a keeper, which has detached.
+    fn keep(&mut self, kept: Kept<'a>) -> anyhow::Result<()> {
+        // The signal that announces a release is for `was_released`.
+        self.signals.leave_foreign();
+        // Nobody reads what a keeper says.
+        self.voice.settings.verbose = false;
+        let hears = kept.process.hears();
+        self.kept = Some(kept);
+        self.on(Event::Kept { hears })
     }
 
     fn start_failed(&mut self, failure: &Failure) -> anyhow::Result<()> {
@@ -474,7 +507,8 @@ where
 
     fn release(&mut self) -> anyhow::Result<()> {
         self.processes.on_child(Child::dismiss_guardian);
-        let event = self.request.release(self.report.end(), &mut self.voice);
+        let end = if self.kept.is_some() { Some(End::KEPT) } else { self.report.end() };
+        let event = self.request.release(end, &mut self.voice);
         self.processes.reap_guardian()?;
         self.on(event)
     }

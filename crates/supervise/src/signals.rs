@@ -49,7 +49,7 @@ pub fn ignore_failed_writes() {
 }
 
 /// Ignores all that [`Signals`] receives, for a process that nobody is to end by a signal.
-pub fn ignore_all() -> io::Result<()> {
+pub(crate) fn ignore_all() -> io::Result<()> {
     let ignored = action(libc::SIG_IGN);
     Signal::ALL.into_iter().try_for_each(|signal| replace(signal.kernel().as_raw(), &ignored).map(drop))
 }
@@ -187,6 +187,11 @@ impl Signals {
                 return Some(Arrival::Signal(signal, Source::of(&origin)));
             }
         }
+    }
+
+    /// Takes the signals no more that mean nothing to rlock. They stay blocked.
+    pub(crate) fn leave_foreign(&mut self) {
+        self.foreign = None;
     }
 
     /// Stops this process as the signal would if there were no handler, and returns when this

@@ -1,108 +1,28 @@
-//! Starts the keeper's process, detaches it from its caller, and watches the process that it keeps
-//! the lock for.
+//! Starts the keeper's process, and detaches it from its caller.
 
 use std::fs;
 use std::io::{self, Read, Write};
 use std::io::{PipeReader, PipeWriter};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
-use std::time::Duration;
 
 use anyhow::Context;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal as Kernel, WaitOptions, getpid, getppid, kill_process, pidfd_open,
-    set_parent_process_death_signal, test_kill_process, waitpid,
+    Pid, Signal as Kernel, WaitOptions, getpid, getppid, kill_process, set_parent_process_death_signal, waitpid,
 };
 
 use crate::event::{Ended, Sender, Signal, Stop};
-use crate::signals::{Arrival, Signals, hold_back_all};
+use crate::signals::{Arrival, Signals, hold_back_all, ignore_all};
 use crate::terminal::group_for_command;
-use rlock_model::request::Owner;
-use rlock_show::failure::Failure;
 use rlock_sys::alarm::Alarm;
 use rlock_sys::exit;
 use rlock_sys::processes;
-use rlock_words::reason;
 
 /// The keeper's name for ps(1), and its command line. It does not contain `rlock`, so that
 /// `pkill rlock` ends no lock of a process that goes on.
 pub(super) const NAME: &std::ffi::CStr = c"lock-keeper";
-
-/// The process that a lock is kept for.
-#[derive(Debug)]
-pub struct Watched {
-    pid: Pid,
-    /// A pidfd, which never means another process.
-    life: OwnedFd,
-    /// The signal that tells it of a loss, if any.
-    signal: Option<i32>,
-}
-
-impl Watched {
-    /// Finds a live process that this process may signal.
-    ///
-    /// # Errors
-    /// There is no such process, or the kernel is too old.
-    pub fn open(pid: Pid, signal: Option<i32>) -> Result<Self, Failure> {
-        let number = pid.as_raw_nonzero();
-        let none = || Failure::usage(format!("--pid: there is no process {number}: name one that runs"));
-        let life = match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(life) => life,
-            // The kernel refuses the id of a thread as invalid.
-            Err(Errno::SRCH | Errno::INVAL) => return Err(none()),
-            Err(error) => {
-                let why = if error == Errno::NOSYS { "needs Linux 5.3 or newer".to_owned() } else { refused(error) };
-                let text = format!("--pid {why}: use --for, and 'rlock release'");
-                return Err(Failure::new(exit::FAILURE, text));
-            }
-        };
-        let may_signal = test_kill_process(pid);
-        let watched = Self { pid, life, signal };
-        // A process that has not ended by now is the one that was asked about.
-        match may_signal {
-            _ if watched.has_ended() => Err(none()),
-            Err(Errno::PERM) => {
-                let text = format!("--pid: process {number} belongs to another user: name one that you may signal");
-                Err(Failure::usage(text))
-            }
-            _ => Ok(watched),
-        }
-    }
-
-    /// A descriptor that is readable when the process has ended.
-    pub(super) fn descriptor(&self) -> &OwnedFd {
-        &self.life
-    }
-
-    /// The process for the record of a session, if /proc shows it.
-    pub fn identity(&self) -> Option<Owner> {
-        let started = processes::stat(self.pid).ok()?.process.started;
-        let pid = u32::try_from(self.pid.as_raw_nonzero().get()).ok()?;
-        Some(Owner { pid, started }).filter(|_| !self.has_ended())
-    }
-
-    fn has_ended(&self) -> bool {
-        let now = Timespec::try_from(Duration::ZERO).ok();
-        poll(&mut [PollFd::new(&self.life, PollFlags::IN)], now.as_ref()).is_ok_and(|ready| ready > 0)
-    }
-
-    /// Whether a signal tells the process of a loss.
-    pub(super) fn hears(&self) -> bool {
-        self.signal.is_some()
-    }
-
-    /// Tells the process that the lock is lost.
-    pub(super) fn tell(&self) {
-        if let Some(signal) = self.signal {
-            // SAFETY: the call reads no memory. It fails if the process has ended, or has become
-            // one that may not be signalled.
-            unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.life.as_raw_fd(), signal, 0, 0) };
-        }
-    }
-}
 
 /// Which of two processes this one is, after [`split`].
 pub enum Side {
@@ -166,11 +86,6 @@ fn end(keeper: Pid) {
     let _ = kill_process(keeper, Kernel::KILL);
 }
 
-/// Why the kernel, or a filter of system calls, gives no handle of a process.
-fn refused(error: Errno) -> String {
-    format!("cannot watch the process, because pidfd_open is refused here ({})", reason(&error))
-}
-
 /// Replaces this process's name, and the command line that others see.
 fn rename() {
     let _ = rustix::thread::set_name(NAME);
@@ -225,6 +140,7 @@ impl Attached {
     /// The kernel's, or the caller has been killed.
     pub fn detach(mut self) -> io::Result<()> {
         // What can fail comes first, while standard error still takes a message.
+        ignore_all()?;
         rustix::process::chdir("/")?;
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         rustix::stdio::dup2_stdin(&null)?;

@@ -138,7 +138,7 @@ impl Draining {
             Event::Denied(_) | Event::Deadlock | Event::NotNested | Event::Started | Event::HandedOver => {
                 Next::nothing()
             }
-            Event::NoRoom | Event::Room => Next::nothing(),
+            Event::NoRoom | Event::Room | Event::Kept { .. } => Next::nothing(),
             Event::StartFailed(_) | Event::Ready | Event::Released | Event::Tick => Next::nothing(),
             Event::CommandStopped(_) | Event::Ended(_) => Next::nothing(),
             Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),

@@ -2,6 +2,7 @@
 
 use super::super::event::{Action, Cause, Consequence, Ended, Event, Group, Line, Sender, Signal, Stop};
 use super::draining::{Draining, Told, ended_by};
+use super::keeping::Keeping;
 use super::{Next, Settings, State, cancel, exit_after, failed, is_over, not_started, terminate_at};
 use rlock_sys::clock::Boottime;
 use rlock_sys::exit;
@@ -18,6 +19,7 @@ impl Starting {
             Event::Started => Next::Enter(State::Running(Running::new(self.deadline, now, settings)), vec![]),
             // The new owner of the grant releases it.
             Event::HandedOver => Next::finish([], Action::Exit(0)),
+            Event::Kept { hears } => Next::Enter(State::Keeping(Keeping::new(self.deadline, hears)), vec![]),
             Event::StartFailed(code) => failed(code),
             Event::Granted { deadline } => {
                 self.deadline = deadline;
@@ -157,7 +159,7 @@ impl Running {
             Event::CommandStopped(_) | Event::Tick | Event::Queued | Event::OutOfReach => Next::nothing(),
             Event::Busy { .. } | Event::AlreadyDone => Next::nothing(),
             Event::Denied(_) | Event::Deadlock | Event::NotNested | Event::NoRoom | Event::Room => Next::nothing(),
-            Event::Started | Event::HandedOver | Event::StartFailed(_) => Next::nothing(),
+            Event::Started | Event::HandedOver | Event::Kept { .. } | Event::StartFailed(_) => Next::nothing(),
             Event::RestEnded | Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),
         }
     }
@@ -274,7 +276,7 @@ impl Stopping {
             Event::Ended(_) => Next::Enter(State::Clearing(self.last_time), vec![Action::Reap, Action::AwaitRest]),
             Event::Queued | Event::OutOfReach | Event::Busy { .. } | Event::AlreadyDone => Next::nothing(),
             Event::Denied(_) | Event::Deadlock | Event::NotNested | Event::Lost => Next::nothing(),
-            Event::NoRoom | Event::Room => Next::nothing(),
+            Event::NoRoom | Event::Room | Event::Kept { .. } => Next::nothing(),
             Event::StoreFailed | Event::Started | Event::HandedOver | Event::StartFailed(_) => Next::nothing(),
             Event::CommandStopped(_) | Event::RestEnded | Event::Released | Event::Tick => Next::nothing(),
             Event::Ready | Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),

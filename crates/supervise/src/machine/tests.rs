@@ -6,6 +6,7 @@ use super::*;
 
 mod at_gate;
 mod draining;
+mod keeping;
 mod life;
 mod limits;
 mod ready;
