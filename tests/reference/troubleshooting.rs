@@ -81,7 +81,7 @@ const OTHERS: [(&str, &[&str]); 17] = [
     ("crates/redis/src/failure.rs", &["fmt", "SPELLING"]),
     ("crates/store/src/network/error.rs", &["words"]),
     ("crates/store/src/network/tls.rs", &["in_words"]),
-    ("crates/supervise/src/hint.rs", &["hint"]),
+    ("crates/supervise/src/start_failure.rs", &["hint"]),
 ];
 
 /// Calls whose texts end with another exit code, go to the log of the lock server, or are for those

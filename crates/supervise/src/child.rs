@@ -6,7 +6,7 @@
 
 mod guard;
 mod kill;
-mod reap;
+pub(crate) mod reap;
 mod send;
 
 use std::ffi::{OsStr, OsString};
@@ -19,7 +19,6 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, set_child_subreaper, w
 
 use self::send::Telling;
 use super::event::Group;
-use super::guarded;
 use super::guardian::{self, Notes, Ward};
 use super::signals::Signals;
 use super::spare::SpareIds;
@@ -90,8 +89,8 @@ impl Child {
         let started = || -> io::Result<Self> {
             let owned = kept.iter().map(BorrowedFd::try_clone_to_owned).collect::<io::Result<_>>()?;
             let mut family = expect_orphans(warn);
-            let (guardian, pid) = guarded::start(&ward, kept, signals, |guardian| {
-                let prepare = guarded::prepare(signals, leader(guardian));
+            let (guardian, pid) = guardian::start_with(&ward, kept, signals, |guardian| {
+                let prepare = guardian::prepare(signals, leader(guardian));
                 spawn(&command.argv, environment, NAMING_A_PROCESS, &prepare, limit)
             })?;
             (family.guardian, family.command) = (Some(guardian.pid), Some(pid));

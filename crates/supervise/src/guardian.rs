@@ -38,13 +38,15 @@ use rustix::fs::{Access, Mode, OFlags, RawDir};
 use rustix::io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
-    Pid, PidfdFlags, Signal as Kernel, WaitOptions, getpid, kill_process, pidfd_open, setpgid, waitpid,
+    Pid, PidfdFlags, Signal as Kernel, WaitOptions, getpid, getppid, kill_process, pidfd_open,
+    set_parent_process_death_signal, setpgid, waitpid,
 };
 
 use super::event::Signal;
+use super::signals::Signals;
 use super::spawn::{clone_sharing, pointers, stack};
-use rlock_sys::processes;
 use rlock_sys::signals::{Pending, take};
+use rlock_sys::{exit, processes};
 
 pub mod program;
 
@@ -176,6 +178,46 @@ pub(super) fn start(ward: &Ward, kept: &[BorrowedFd<'_>]) -> io::Result<Guardian
     Ok(Guardian { pid, notes: canary.map(|(notes, ..)| notes) })
 }
 
+/// Starts a guardian, which keeps these descriptors open, and then a program below it:
+/// `start_program` gets the guardian and starts the program. Returns the guardian and the program.
+///
+/// # Errors
+/// An error of the kernel or of `start_program`. Nothing is left running then.
+pub(super) fn start_with(
+    ward: &Ward,
+    kept: &[BorrowedFd<'_>],
+    signals: &Signals,
+    start_program: impl FnOnce(Pid) -> io::Result<Pid>,
+) -> io::Result<(Guardian, Pid)> {
+    let _blocked = signals.hold_back()?;
+    let guardian = start(ward, kept)?;
+    match start_program(guardian.pid) {
+        Ok(program) => Ok((guardian, program)),
+        Err(error) => {
+            end(guardian.pid)?;
+            Err(error)
+        }
+    }
+}
+
+/// Prepares the program between clone and exec. The program dies with rlock, joins the group of
+/// `leader`, if any, and gets back the signal state that rlock was started with.
+pub(super) fn prepare(signals: &Signals, leader: Option<Pid>) -> impl Fn() -> io::Result<()> {
+    let undo = signals.undo_in_child();
+    let rlock = getpid();
+    move || {
+        if leader.is_some() {
+            setpgid(None, leader)?;
+        }
+        set_parent_process_death_signal(Some(Kernel::KILL))?;
+        // If rlock ended before the line above, the kernel sends no signal any more.
+        if getppid() != Some(rlock) {
+            signal_hook::low_level::exit(i32::from(exit::FAILURE));
+        }
+        undo()
+    }
+}
+
 /// The notes for rlock, the guardian's signals, and the guardian's end of the pipe.
 fn canary_ends() -> io::Result<(Notes, Pending, OwnedFd)> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
@@ -227,7 +269,7 @@ extern "C" fn in_guardian(plan: *mut c_void) -> c_int {
     let _ = rustix::thread::set_name(NAME);
     let Some(life) = plan.life else {
         plan.execute();
-        signal_hook::low_level::exit(c_int::from(rlock_sys::exit::FAILURE))
+        signal_hook::low_level::exit(c_int::from(exit::FAILURE))
     };
     // SAFETY: `close_all_but` has left the pidfd open.
     let life = unsafe { BorrowedFd::borrow_raw(life) };
@@ -235,12 +277,12 @@ extern "C" fn in_guardian(plan: *mut c_void) -> c_int {
     plan.execute();
     // There is no /proc, or too little memory.
     if await_end(life, plan.ears, plan.rlock, None).is_err() {
-        signal_hook::low_level::exit(c_int::from(rlock_sys::exit::FAILURE))
+        signal_hook::low_level::exit(c_int::from(exit::FAILURE))
     }
     plan.execute();
     // What is left to kill without the program is the group, which includes this process.
     let _ = rustix::process::kill_current_process_group(Kernel::KILL);
-    signal_hook::low_level::exit(c_int::from(rlock_sys::exit::FAILURE))
+    signal_hook::low_level::exit(c_int::from(exit::FAILURE))
 }
 
 /// Waits for the end of `rlock`, which is the process of the pidfd `life`, for at most this time if

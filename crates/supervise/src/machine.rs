@@ -5,17 +5,15 @@
 
 use std::time::Duration;
 
-use self::at_gate::AtGate;
 use self::draining::Draining;
 use self::keeping::Keeping;
 use self::running::{LastTime, Running, Starting, Stopping, leaving};
 use self::spare::Spare;
-use self::waiting::{Wait, giving_up, requesting};
+use self::waiting::{AtGate, Wait, giving_up, requesting};
 use super::event::{Action, Cause, Consequence, Event, Group, Line, Sender, Signal, Stop};
 use rlock_model::lease;
 use rlock_sys::clock::Boottime;
 
-mod at_gate;
 mod draining;
 mod keeping;
 mod running;
@@ -200,7 +198,7 @@ impl Next {
 /// can be renewed after it.
 ///
 /// **AtGate**, between the grant and Starting, if the command needs room on its machine: the grant
-/// is held and renewed, and the wait goes on, with its limit and its lines. See `at_gate`.
+/// is held and renewed, and the wait goes on, with its limit and its lines.
 ///
 /// **Keeping**, from Starting to Done: the grant is kept for the process of `acquire --pid`. The
 /// machine tells the process of a loss, and releases the grant at the end of the process, see

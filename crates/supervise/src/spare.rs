@@ -11,10 +11,9 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{Pid, Signal as Kernel, WaitIdOptions, kill_process_group};
 use rustix::stdio::dup2_stdin;
 
+use super::child::reap::{ended, seen};
 use super::event::Ended;
-use super::guarded;
 use super::guardian::{self, Ward};
-use super::reaping::{ended, seen};
 use super::signals::Signals;
 use super::spawn::spawn;
 use super::start_failure::start_failure;
@@ -62,8 +61,8 @@ impl SpareWork {
         })?;
         let ward = Ward { is_canary: false, ..Ward::first(session) };
         let started = || -> io::Result<Self> {
-            let (leader, pid) = guarded::start(&ward, &[], signals, |leader| {
-                let prepare = guarded::prepare(signals, Some(leader));
+            let (leader, pid) = guardian::start_with(&ward, &[], signals, |leader| {
+                let prepare = guardian::prepare(signals, Some(leader));
                 let in_child = || dup2_stdin(&nothing).map_err(io::Error::from).and_then(|()| prepare());
                 spawn(&argv, &[(VARIABLE.into(), session.into())], &[], &in_child, START_LIMIT)
             })?;

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use rustix::process::{Pid, Signal as Kernel, WaitIdOptions, kill_process, kill_process_group};
 
 use super::super::event::{Group, Signal, Stop};
-use super::super::reaping::seen;
 use super::Child;
+use super::reap::seen;
 use rlock_sys::processes::{self, Process, Stat, own_group};
 
 /// A signal for what the ended command has left, and the processes that have received it.

@@ -1,11 +1,12 @@
-//! Answers events before the grant: the request is made, queued, or given up.
+//! Answers events of a wait: the request is made, queued or given up, or it is granted and waits for
+//! room on its machine.
 
 use std::time::Duration;
 
 use super::super::event::{Action, Cause, Event, Line, Signal, Stop};
 use super::{
     LOOK_EVERY, NOTICE_AFTER, Next, Notice, Settings, Skip, Starting, State, TROUBLE_AFTER, cancel, failed, is_over,
-    not_started,
+    not_started, terminate_at,
 };
 use rlock_sys::clock::Boottime;
 use rlock_sys::exit;
@@ -204,5 +205,41 @@ pub(super) fn giving_up(event: Event, settings: &Settings) -> Next {
         Event::Busy { .. } | Event::AlreadyDone | Event::Granted { .. } => before_grant(event, settings),
         Event::Revoked { .. } | Event::Denied(_) | Event::Lost | Event::StoreFailed => before_grant(event, settings),
         _ => Next::nothing(),
+    }
+}
+
+/// A request that is granted, and waits for room on its machine. The grant is held as in
+/// [`Starting`], and the wait goes on as before the grant.
+#[derive(Debug)]
+pub(super) struct AtGate {
+    pub(super) starting: Starting,
+    /// The rest of the wait.
+    pub(super) wait: Wait,
+}
+
+impl AtGate {
+    pub(super) fn next_timeout(&self, settings: &Settings) -> Option<Boottime> {
+        self.wait.next_timeout().into_iter().chain(terminate_at(self.starting.deadline, settings)).min()
+    }
+
+    pub(super) fn on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
+        let is_shown = self.wait.is_on_terminal();
+        let show = || is_shown.then_some(Action::ShowWaiting).into_iter().collect();
+        let next = match event {
+            Event::NoRoom | Event::Signal { signal: Signal::Cont, .. } => return Next::Stay(show()),
+            Event::Room => {
+                let deadline = self.starting.deadline;
+                Next::Enter(State::Starting(Starting { deadline }), vec![Action::Start])
+            }
+            Event::Busy { skipped_for } => busy(skipped_for, settings).after(Some(Action::Release)),
+            // A lease that was not renewed goes first.
+            Event::Tick if is_over(terminate_at(self.starting.deadline, settings), now) => {
+                self.starting.on(event, now, settings)
+            }
+            Event::Tick if self.wait.is_over(now) => Next::Stay(vec![Action::LeaveGate]),
+            Event::Tick => return Next::Stay(self.wait.tick(now, settings)),
+            _ => self.starting.on(event, now, settings),
+        };
+        if is_shown { next.hiding_line() } else { next }
     }
 }

@@ -8,10 +8,10 @@ use std::time::Duration;
 use anyhow::Context;
 use rustix::process::{Pid, Signal as Kernel};
 
+use super::super::child::reap::reap_inherited;
 use super::super::child::{Child, CommandSpec};
 use super::super::event::{Event, Group};
 use super::super::guardian::Notes;
-use super::super::reaping::reap_inherited;
 use super::super::signals::Signals;
 use super::super::spare::SpareWork;
 use rlock_show::failure::Failure;
