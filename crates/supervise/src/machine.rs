@@ -151,6 +151,11 @@ impl Next {
         Self::Stay(vec![])
     }
 
+    /// The other state that follows takes in the same event.
+    fn and_pass(self) -> Self {
+        if let Self::Enter(state, actions) = self { Self::Pass(state, actions) } else { self }
+    }
+
     /// Hides the line about the wait before the actions, if there are any.
     fn hiding_line(self) -> Self {
         let (Self::Stay(actions) | Self::Enter(_, actions) | Self::Pass(_, actions)) = &self;
@@ -244,6 +249,9 @@ impl Next {
 /// **Ended**: if the command ends before its deadline, it held its lock to the end, and its exit
 /// code counts, unless it was asked to end. If the deadline has passed as well, nobody can tell
 /// which came first. When in doubt, the machine reports the lease as lost.
+///
+/// An event that a state does not name leads to nothing there. The tables of the tests have every
+/// event in every state.
 ///
 /// The calling contract:
 /// - Every event goes to [`on`](Self::on). The actions are carried out in order and before the next

@@ -134,14 +134,7 @@ impl Draining {
                 Next::Stay(vec![Action::Say(Line::Rest(self.by))])
             }
             Event::Signal { signal, sender } => Next::Stay(self.signal(signal, sender)),
-            Event::Queued | Event::OutOfReach | Event::Busy { .. } | Event::AlreadyDone => Next::nothing(),
-            Event::Denied(_) | Event::Deadlock | Event::NotNested | Event::Started | Event::HandedOver => {
-                Next::nothing()
-            }
-            Event::NoRoom | Event::Room | Event::Kept { .. } => Next::nothing(),
-            Event::StartFailed(_) | Event::Ready | Event::Released | Event::Tick => Next::nothing(),
-            Event::CommandStopped(_) | Event::Ended(_) => Next::nothing(),
-            Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),
+            _ => Next::nothing(),
         }
     }
 

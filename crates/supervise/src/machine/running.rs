@@ -33,19 +33,7 @@ impl Starting {
             Event::StoreFailed => Next::Stay(vec![Action::Say(Line::Warning)]),
             Event::Signal { signal: Signal::Tstp, .. } => Next::Stay(vec![Action::StopSelf(Stop::Tstp)]),
             Event::Signal { signal, sender } if signal.ends_by_default() => cancel(signal, sender),
-            Event::Signal { .. }
-            | Event::Queued
-            | Event::OutOfReach
-            | Event::Busy { .. }
-            | Event::Denied(_)
-            | Event::Deadlock
-            | Event::NoRoom
-            | Event::Room
-            | Event::NotNested => Next::nothing(),
-            Event::CommandStopped(_) | Event::Ended(_) | Event::RestEnded | Event::Released => Next::nothing(),
-            Event::Ready | Event::SpareEnded(_) | Event::SpareFailed | Event::AlreadyDone | Event::Tick => {
-                Next::nothing()
-            }
+            _ => Next::nothing(),
         }
     }
 }
@@ -97,14 +85,10 @@ impl Running {
             }
             Event::Revoked { deadline } => {
                 self.deadline = deadline;
-                let (state, actions) = self.end(Cause::Revoked, now, settings);
-                Next::Enter(state, actions)
+                self.end(Cause::Revoked, now, settings)
             }
             // The release of a command that is ready finds out, too, that the grant was lost.
-            Event::Lost => {
-                let (state, actions) = self.end(Cause::Lost, now, settings);
-                Next::Enter(state, actions)
-            }
+            Event::Lost => self.end(Cause::Lost, now, settings),
             // A store that does not answer has not revoked the grant.
             Event::StoreFailed => Next::Stay(vec![Action::Say(Line::Warning)]),
             Event::Ended(_) if is_over(self.deadline, now) => {
@@ -131,8 +115,7 @@ impl Running {
             Event::Signal { .. } | Event::CommandStopped(_) | Event::Ready | Event::Tick
                 if is_over(terminate_at(self.deadline, settings), now) =>
             {
-                let (state, actions) = self.end(Cause::Overdue, now, settings);
-                Next::Pass(state, actions)
+                self.end(Cause::Overdue, now, settings).and_pass()
             }
             // A SIGCONT may find a command that has ended in time while rlock was stopped.
             Event::Signal { signal, .. } if signal != Signal::Cont && is_over(self.over_at, now) => {
@@ -156,29 +139,25 @@ impl Running {
                 self.is_frozen = true;
                 Next::Stay(vec![Action::Freeze, Action::StopSelf(Stop::Tstp)])
             }
-            Event::CommandStopped(_) | Event::Tick | Event::Queued | Event::OutOfReach => Next::nothing(),
-            Event::Busy { .. } | Event::AlreadyDone => Next::nothing(),
-            Event::Denied(_) | Event::Deadlock | Event::NotNested | Event::NoRoom | Event::Room => Next::nothing(),
-            Event::Started | Event::HandedOver | Event::Kept { .. } | Event::StartFailed(_) => Next::nothing(),
-            Event::RestEnded | Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),
+            _ => Next::nothing(),
         }
     }
 
     /// Ends a command whose maximum run time is over.
     fn time_out(&self, now: Boottime, settings: &Settings) -> Next {
         let cause = if self.is_released { Cause::TimeoutReleased } else { Cause::Timeout };
-        let (state, actions) = self.end(cause, now, settings);
-        Next::Pass(state, actions)
+        self.end(cause, now, settings).and_pass()
     }
 
     /// Ends the command, as gently as the time allows.
-    fn end(&self, cause: Cause, now: Boottime, settings: &Settings) -> (State, Vec<Action>) {
+    fn end(&self, cause: Cause, now: Boottime, settings: &Settings) -> Next {
         let report = Action::Say(Line::Ends(cause, Consequence::Stopped));
         let last_time = LastTime { cause, grace_over: now + settings.grace, deadline: self.deadline };
         if is_over(self.deadline, now) {
-            return (State::Killed(last_time), vec![report, Action::Kill]);
+            return Next::Enter(State::Killed(last_time), vec![report, Action::Kill]);
         }
-        (State::Stopping(Stopping { last_time, is_frozen: self.is_frozen }), vec![report, Action::Terminate])
+        let stopping = Stopping { last_time, is_frozen: self.is_frozen };
+        Next::Enter(State::Stopping(stopping), vec![report, Action::Terminate])
     }
 
     fn signal(&mut self, signal: Signal, sender: Sender, now: Boottime, group: Group) -> Vec<Action> {
@@ -274,12 +253,7 @@ impl Stopping {
                 Next::Stay(pass(signal, sender, settings.group, &mut self.is_frozen).into_iter().collect())
             }
             Event::Ended(_) => Next::Enter(State::Clearing(self.last_time), vec![Action::Reap, Action::AwaitRest]),
-            Event::Queued | Event::OutOfReach | Event::Busy { .. } | Event::AlreadyDone => Next::nothing(),
-            Event::Denied(_) | Event::Deadlock | Event::NotNested | Event::Lost => Next::nothing(),
-            Event::NoRoom | Event::Room | Event::Kept { .. } => Next::nothing(),
-            Event::StoreFailed | Event::Started | Event::HandedOver | Event::StartFailed(_) => Next::nothing(),
-            Event::CommandStopped(_) | Event::RestEnded | Event::Released | Event::Tick => Next::nothing(),
-            Event::Ready | Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),
+            _ => Next::nothing(),
         }
     }
 }

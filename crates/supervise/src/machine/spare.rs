@@ -1,7 +1,7 @@
 //! Decides when the spare work runs: beside the wait if there is one, otherwise after the release,
 //! exactly once. rlock ends when the spare work has ended.
 
-use super::super::event::{Action, Event, Line, Signal};
+use super::super::event::{Action, Event, Line};
 use super::{Settings, State, exit_after, is_over};
 use rlock_sys::clock::Boottime;
 
@@ -44,11 +44,11 @@ impl Spare {
                 *self = Self::Over;
                 vec![]
             }
-            (Self::Pending, Event::Signal { signal, .. }) if ends_work(signal) => {
+            (Self::Pending, Event::Signal { signal, .. }) if signal.asks_to_end() => {
                 *self = Self::Over;
                 vec![]
             }
-            (Self::Running { kill_at }, Event::Signal { signal, .. }) if ends_work(signal) => {
+            (Self::Running { kill_at }, Event::Signal { signal, .. }) if signal.asks_to_end() => {
                 kill_at.get_or_insert(now + settings.grace);
                 vec![Action::PassSpare(signal)]
             }
@@ -86,12 +86,7 @@ impl Spare {
 /// for.
 pub(super) fn delayed(exit: Action, event: Event) -> Action {
     match (exit, event) {
-        (Action::RunElse, Event::Signal { signal, .. }) if ends_work(signal) => exit_after(signal, false),
+        (Action::RunElse, Event::Signal { signal, .. }) if signal.asks_to_end() => exit_after(signal, false),
         _ => exit,
     }
-}
-
-/// Whether the signal ends the spare work, or keeps it from being started.
-fn ends_work(signal: Signal) -> bool {
-    matches!(signal, Signal::Term | Signal::Int | Signal::Hup | Signal::Quit)
 }

@@ -33,11 +33,7 @@ fn before_grant(event: Event, settings: &Settings) -> Next {
         Event::Signal { signal: Signal::Winch | Signal::Cont, .. } => Next::nothing(),
         Event::Signal { signal: Signal::Tstp, .. } => Next::Stay(vec![Action::StopSelf(Stop::Tstp)]),
         Event::Signal { signal, sender } => cancel(signal, sender),
-        Event::Queued | Event::OutOfReach | Event::NotNested | Event::Tick => Next::nothing(),
-        Event::NoRoom | Event::Room | Event::Kept { .. } => Next::nothing(),
-        Event::Started | Event::HandedOver | Event::StartFailed(_) | Event::Ready => Next::nothing(),
-        Event::CommandStopped(_) | Event::Ended(_) => Next::nothing(),
-        Event::RestEnded | Event::Released | Event::SpareEnded(_) | Event::SpareFailed => Next::nothing(),
+        _ => Next::nothing(),
     }
 }
 
