@@ -61,144 +61,144 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -l range-write -d 'Loc
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s w -l wait -d 'Wait at most DUR [default: RLOCK_WAIT or ever]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-waiting -d 'Exit with 75 at once if N requests already wait; 0 as -n' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l deadlock-timeout -d 'Time after which a nested wait looks for a deadlock; 0: never' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l min-memory -d 'Start COMMAND only when so much memory is free, such as 4G' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-load -d 'Start COMMAND only when the load, or with N% the pressure, is at most N' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why, "$@" is COMMAND' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l skip-ok -d 'Exit with 0 when busy, for at most DUR in a row' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l ttl -d 'Length of the lease at a server [default: RLOCK_TTL, else 30s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l grace -d 'Time from TERM to KILL when the lock is lost [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l connect-timeout -d 'Time in which a server has to be reached [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l replicas -d 'Number of replicas [with disks] that must have the lock before COMMAND starts [default: 0]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l min-memory -d 'Start COMMAND only when so much memory is free, such as 4G' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-load -d 'Start COMMAND only when the load, or with N% the pressure, is at most N' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why, "$@" is COMMAND' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l skip-ok -d 'Exit with 0 when busy, for at most DUR in a row' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l once-per -d 'Exit with 0 if a run succeeded within DUR, or in this hour, day, week or month' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l success-codes -d 'Count these exit codes as a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l hold-at-least -d 'Hold the lock for at least DUR, even if COMMAND ends sooner' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l pid -d 'End the wait or COMMAND when the process PID, or the parent, ends' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l splay -d 'Sleep for a random part of DUR before the request' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l remember -d 'Remember this run and those before for DUR, up to 400d [default: 7d]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l status-file -d 'Write to FILE how the request and COMMAND ended, as JSON' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s c -l shell -d 'Run STRING by /bin/sh instead of COMMAND' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s n -l no-wait -d 'Exit with 75 at once if the lock is busy'
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l supersede -d 'End the waiting requests of the same job, as busy: the newest one wins'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s q -l quiet -d 'Print nothing when busy'
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l until-ready -d 'Release the lock once COMMAND says READY=1, as sd_notify does'
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l nested -d 'Run nothing unless a lock around this command covers the claims'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l no-default-store -d 'Fail unless --store, RLOCK_STORE or /etc/rlock.conf names the store'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s v -l verbose -d 'Say what is done, and why a run was skipped'
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l supersede -d 'End the waiting requests of the same job, as busy: the newest one wins'
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l until-ready -d 'Release the lock once COMMAND says READY=1, as sd_notify does'
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l nested -d 'Run nothing unless a lock around this command covers the claims'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s w -l wait -d 'Wait at most DUR [default: RLOCK_WAIT or ever]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l max-waiting -d 'Exit with 75 at once if N requests already wait; 0 as -n' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l deadlock-timeout -d 'Time after which a nested wait looks for a deadlock; 0: never' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l min-memory -d 'Start COMMAND only when so much memory is free, such as 4G' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l max-load -d 'Start COMMAND only when the load, or with N% the pressure, is at most N' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why, "$@" is COMMAND' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l skip-ok -d 'Exit with 0 when busy, for at most DUR in a row' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l ttl -d 'Length of the lease at a server [default: RLOCK_TTL, else 30s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l grace -d 'Time from TERM to KILL when the lock is lost [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l connect-timeout -d 'Time in which a server has to be reached [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l replicas -d 'Number of replicas [with disks] that must have the lock before COMMAND starts [default: 0]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l min-memory -d 'Start COMMAND only when so much memory is free, such as 4G' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l max-load -d 'Start COMMAND only when the load, or with N% the pressure, is at most N' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why, "$@" is COMMAND' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l skip-ok -d 'Exit with 0 when busy, for at most DUR in a row' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l success-codes -d 'Count these exit codes as a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l hold-at-least -d 'Hold the lock for at least DUR, even if COMMAND ends sooner' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l pid -d 'End the wait or COMMAND when the process PID, or the parent, ends' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l splay -d 'Sleep for a random part of DUR before the request' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l remember -d 'Remember this run and those before for DUR, up to 400d [default: 7d]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l status-file -d 'Write to FILE how the request and COMMAND ended, as JSON' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s c -l shell -d 'Run STRING by /bin/sh instead of COMMAND' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l once-per -d 'Exit with 0 if a run succeeded within DUR, or in this hour, day, week or month' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s n -l no-wait -d 'Exit with 75 at once if the lock is busy'
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l supersede -d 'End the waiting requests of the same job, as busy: the newest one wins'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s q -l quiet -d 'Print nothing when busy'
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l until-ready -d 'Release the lock once COMMAND says READY=1, as sd_notify does'
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l nested -d 'Run nothing unless a lock around this command covers the claims'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l no-default-store -d 'Fail unless --store, RLOCK_STORE or /etc/rlock.conf names the store'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s v -l verbose -d 'Say what is done, and why a run was skipped'
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l supersede -d 'End the waiting requests of the same job, as busy: the newest one wins'
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l until-ready -d 'Release the lock once COMMAND says READY=1, as sd_notify does'
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l nested -d 'Run nothing unless a lock around this command covers the claims'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s w -l wait -d 'Wait at most DUR [default: RLOCK_WAIT or ever]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l max-waiting -d 'Exit with 75 at once if N requests already wait; 0 as -n' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l deadlock-timeout -d 'Time after which a nested wait looks for a deadlock; 0: never' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l min-memory -d 'Start COMMAND only when so much memory is free, such as 4G' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l max-load -d 'Start COMMAND only when the load, or with N% the pressure, is at most N' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why, "$@" is COMMAND' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l skip-ok -d 'Exit with 0 when busy, for at most DUR in a row' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l ttl -d 'Length of the lease at a server [default: RLOCK_TTL, else 30s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l grace -d 'Time from TERM to KILL when the lock is lost [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l connect-timeout -d 'Time in which a server has to be reached [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l replicas -d 'Number of replicas [with disks] that must have the lock before COMMAND starts [default: 0]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l min-memory -d 'Start COMMAND only when so much memory is free, such as 4G' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l max-load -d 'Start COMMAND only when the load, or with N% the pressure, is at most N' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why, "$@" is COMMAND' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l skip-ok -d 'Exit with 0 when busy, for at most DUR in a row' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l success-codes -d 'Count these exit codes as a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l hold-at-least -d 'Hold the lock for at least DUR, even if COMMAND ends sooner' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l pid -d 'End the wait or COMMAND when the process PID, or the parent, ends' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l splay -d 'Sleep for a random part of DUR before the request' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l remember -d 'Remember this run and those before for DUR, up to 400d [default: 7d]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l status-file -d 'Write to FILE how the request and COMMAND ended, as JSON' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s c -l shell -d 'Run STRING by /bin/sh instead of COMMAND' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l once-per -d 'Exit with 0 if a run succeeded within DUR, or in this hour, day, week or month' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s n -l no-wait -d 'Exit with 75 at once if the lock is busy'
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l supersede -d 'End the waiting requests of the same job, as busy: the newest one wins'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s q -l quiet -d 'Print nothing when busy'
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l until-ready -d 'Release the lock once COMMAND says READY=1, as sd_notify does'
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l nested -d 'Run nothing unless a lock around this command covers the claims'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l no-default-store -d 'Fail unless --store, RLOCK_STORE or /etc/rlock.conf names the store'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s v -l verbose -d 'Say what is done, and why a run was skipped'
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l supersede -d 'End the waiting requests of the same job, as busy: the newest one wins'
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l until-ready -d 'Release the lock once COMMAND says READY=1, as sd_notify does'
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l nested -d 'Run nothing unless a lock around this command covers the claims'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s w -l wait -d 'Wait at most DUR [default: RLOCK_WAIT or ever]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l max-waiting -d 'Exit with 75 at once if N requests already wait; 0 as -n' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l deadlock-timeout -d 'Time after which a nested wait looks for a deadlock; 0: never' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l min-memory -d 'Start COMMAND only when so much memory is free, such as 4G' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l max-load -d 'Start COMMAND only when the load, or with N% the pressure, is at most N' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s E -l conflict-exit-code -d 'Exit with N when busy' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why, "$@" is COMMAND' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l skip-ok -d 'Exit with 0 when busy, for at most DUR in a row' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l ttl -d 'Length of the lease at a server [default: RLOCK_TTL, else 30s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l grace -d 'Time from TERM to KILL when the lock is lost [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l connect-timeout -d 'Time in which a server has to be reached [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l replicas -d 'Number of replicas [with disks] that must have the lock before COMMAND starts [default: 0]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l min-memory -d 'Start COMMAND only when so much memory is free, such as 4G' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l max-load -d 'Start COMMAND only when the load, or with N% the pressure, is at most N' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why, "$@" is COMMAND' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l skip-ok -d 'Exit with 0 when busy, for at most DUR in a row' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l success-codes -d 'Count these exit codes as a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l hold-at-least -d 'Hold the lock for at least DUR, even if COMMAND ends sooner' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l pid -d 'End the wait or COMMAND when the process PID, or the parent, ends' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l splay -d 'Sleep for a random part of DUR before the request' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l remember -d 'Remember this run and those before for DUR, up to 400d [default: 7d]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l status-file -d 'Write to FILE how the request and COMMAND ended, as JSON' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s c -l shell -d 'Run STRING by /bin/sh instead of COMMAND' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l once-per -d 'Exit with 0 if a run succeeded within DUR, or in this hour, day, week or month' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s n -l no-wait -d 'Exit with 75 at once if the lock is busy'
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l supersede -d 'End the waiting requests of the same job, as busy: the newest one wins'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s q -l quiet -d 'Print nothing when busy'
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l until-ready -d 'Release the lock once COMMAND says READY=1, as sd_notify does'
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l nested -d 'Run nothing unless a lock around this command covers the claims'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l no-default-store -d 'Fail unless --store, RLOCK_STORE or /etc/rlock.conf names the store'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s v -l verbose -d 'Say what is done, and why a run was skipped'
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l supersede -d 'End the waiting requests of the same job, as busy: the newest one wins'
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l until-ready -d 'Release the lock once COMMAND says READY=1, as sd_notify does'
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l nested -d 'Run nothing unless a lock around this command covers the claims'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l store -d 'The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
@@ -370,13 +370,13 @@ complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_su
 function __fish_rlock_grammar
     switch $argv[1]
         case exec
-            echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --deadlock-timeout --min-memory --max-load --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --once-per --success-codes --hold-at-least --max-runtime --pid --splay --job --history --remember --status-file --owner --reason --shell -c --
+            echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --min-memory --max-load --meanwhile --else --once-per --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --
         case range-read
-            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --min-memory --max-load --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --pid --splay --job --history --remember --status-file --owner --reason --shell -c --once-per --
+            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per --
         case range-prewrite
-            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --min-memory --max-load --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --pid --splay --job --history --remember --status-file --owner --reason --shell -c --once-per --
+            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per --
         case range-write
-            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --min-memory --max-load --meanwhile --conflict-exit-code -E --else --ttl --grace --connect-timeout --replicas --success-codes --hold-at-least --max-runtime --pid --splay --job --history --remember --status-file --owner --reason --shell -c --once-per --
+            echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per --
         case acquire
             echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --deadlock-timeout --conflict-exit-code -E --ttl --connect-timeout --replicas --history --owner --reason --job --grace
         case renew

@@ -37,12 +37,13 @@ use std::io;
 
 use clap::builder::StyledStr;
 use clap::error::ErrorKind;
-use clap_complete::Shell;
 
 use self::subcommand::Subcommand;
 use crate::environment::{say, variables};
-use rlock_arguments::mistake::Usage;
-use rlock_arguments::{help, numbers};
+use rlock_arguments::mistake::{Mistake, Usage};
+use rlock_arguments::{help, numbers, usage};
+use rlock_model::request::Claim;
+use rlock_model::span::Span;
 use rlock_show::failure::Failure;
 use rlock_sys::{exit, streams};
 use rlock_words::reason;
@@ -63,7 +64,7 @@ pub(crate) enum Invocation {
     /// Give back what `acquire` has locked.
     Release(release::Release),
     /// Tell whether this process runs below a hold.
-    Held(held::HeldBy),
+    Held(held::HeldBy, Claim),
     /// Show holders and waiters.
     Inspect(inspect::Inspect),
     /// Check the store.
@@ -73,13 +74,13 @@ pub(crate) enum Invocation {
     /// Remove expired and dead sessions, or break grants.
     Cleanup(cleanup::Cleanup),
     /// Give up a part of a held span.
-    Shrink(shrink::Shrink),
+    Shrink(shrink::Shrink, Span),
     /// Lower the mode of a hold.
     Downgrade(downgrade::Downgrade),
     /// Serve locks to clients that speak lines.
     Serve(serve::Serve),
     /// Print a completion script.
-    Completions(Shell),
+    Completions(completions::Completions),
     /// Print a man page, or write all of them.
     Man(man::Man),
 }
@@ -139,15 +140,15 @@ fn run(invocation: Invocation, words: &[OsString]) -> anyhow::Result<u8> {
         Invocation::Acquire(acquire) => acquire::run(&acquire, words),
         Invocation::Renew(renew) => renew::run(&renew),
         Invocation::Release(release) => release::run(&release),
-        Invocation::Held(held) => held::run(&held),
+        Invocation::Held(held, claim) => held::run(&held, &claim),
         Invocation::Inspect(inspect) => inspect::run(&inspect),
         Invocation::Doctor(doctor) => doctor::run(&doctor),
         Invocation::History(history) => history::run(&history),
         Invocation::Cleanup(cleanup) => cleanup::run(&cleanup),
-        Invocation::Shrink(shrink) => shrink::run(shrink),
+        Invocation::Shrink(shrink, span) => shrink::run(&shrink, span),
         Invocation::Downgrade(downgrade) => downgrade::run(&downgrade),
         Invocation::Serve(serve) => serve::run(&serve),
-        Invocation::Completions(shell) => completions::run(shell),
+        Invocation::Completions(completions) => completions::run(completions),
         Invocation::Man(man) => man::run(&man),
     }
 }
@@ -175,9 +176,14 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
     let matches = table::command(subcommand).try_get_matches_from(&words).map_err(|error| {
         let wants_command = !is_complete && subcommand.is_some_and(|subcommand| subcommand.runs_command);
         let is_of_exec = is_complete && subcommand.is_none() && parse(with_exec(&words)).is_ok();
-        match asked_help(&error, subcommand, &words) {
-            Some(help) => Usage::Information(help),
-            None => Usage::of(&error, &page, wants_command, is_of_exec.then_some(&words[..])),
+        let of_exec = usage::unknown_option(&error).filter(|_| page == "rlock acquire");
+        match (asked_help(&error, subcommand, &words), of_exec.filter(|option| exec::has_option(option))) {
+            (Some(help), _) => Usage::Information(help),
+            (None, Some(option)) => {
+                let text = format!("{option} is for the command of 'rlock exec': 'rlock acquire' runs none");
+                Mistake::plain(text).on(&page)
+            }
+            (None, None) => Usage::of(&error, &page, wants_command, is_of_exec.then_some(&words[..])),
         }
     })?;
     table::invocation(matches).map_err(|mistake| mistake.on(&page))

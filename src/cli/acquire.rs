@@ -7,7 +7,7 @@ use std::mem::ManuallyDrop;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::{ArgMatches, Command};
+use clap::{ArgMatches, Args, Command};
 use rustix::process::Pid;
 
 use super::subcommand::Subcommand;
@@ -17,12 +17,11 @@ use crate::environment::request::{self, Prepared};
 use crate::environment::room::{self, Limits};
 use crate::environment::variables::{self, Form, Held};
 use crate::environment::{agent, paths};
-use rlock_arguments::help::{advanced, notes};
+use rlock_arguments::help::notes;
 use rlock_arguments::mistake::Mistake;
-use rlock_arguments::options::{given, id, option, switch};
-use rlock_arguments::request::{RequestOptions, read_request, run_options};
+use rlock_arguments::request::RequestOptions;
 use rlock_arguments::values::LostSignal;
-use rlock_arguments::{claims, values};
+use rlock_arguments::{claims, options, values};
 use rlock_model::past::{Ending, Entry, Event, HISTORY_MAX};
 use rlock_model::request::{Owner, Request, resources};
 use rlock_show::failure::Failure;
@@ -47,37 +46,34 @@ pub(super) const ACQUIRE: Subcommand = Subcommand {
     runs_command: false,
 };
 
-/// `rlock acquire`.
-#[derive(Clone, Debug, PartialEq)]
+/// `rlock acquire`. It has a length, a process, or both.
+#[derive(Args, Clone, Debug, PartialEq)]
+#[group(skip)]
 pub(crate) struct Acquire {
-    /// The request for the lock.
-    pub(super) request: RequestOptions,
-    /// When the hold ends.
-    pub(super) until: Until,
-    /// Print commands for a shell instead of lines for a file.
+    /// Hold the lock for DUR, at most 7 days, or for ever.
+    // With a process, the store keeps the hold, and the process is never told of its end.
+    #[arg(long = "for", value_name = "DUR", value_parser = values::hold)]
+    pub(super) length: Option<Duration>,
+    /// Hold it until the process PID, or 'agent', ends.
+    #[arg(long, value_name = "PID", value_parser = values::keeper)]
+    pub(super) pid: Option<values::PidOrWord>,
+    /// Send PID this signal when the lock is lost, or none.
+    #[arg(long, value_name = "SIG", value_parser = values::lost_signal, default_value = "TERM")]
+    #[arg(conflicts_with = "length", hide_short_help = true)]
+    pub(super) lost_signal: LostSignal,
+    /// Print commands for eval; on failure (exit N).
+    #[arg(long)]
     pub(super) export: bool,
-}
-
-/// When a hold of `rlock acquire` ends, unless it is released or broken before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Until {
-    /// The hold is kept for this long from its grant.
-    For(Duration),
-    /// The hold ends with a process.
-    End {
-        /// The process; `None` for that of the coding agent above.
-        pid: Option<Pid>,
-        /// The signal that tells the process that the hold is lost.
-        signal: LostSignal,
-        /// The hold ends after this time from its grant, too. Then the store keeps it, and the
-        /// process is never told.
-        limit: Option<Duration>,
-    },
+    #[command(flatten)]
+    pub(super) request: RequestOptions,
 }
 
 /// The definition of its words.
 fn define(command: Command) -> Command {
-    command
+    Acquire::augment_args(command.args(claims::claims()))
+        .mut_arg("verbose", |arg| arg.help("Say what is done"))
+        .mut_arg("job", |arg| arg.help("Name of the job in the store [default: derived from user and words]"))
+        .mut_arg("grace", |arg| arg.help("Time before the end of a lease at which PID is told [default: 5s]"))
         .override_usage(
             "rlock acquire CLAIM... --for DUR [OPTIONS]\n       \
              rlock acquire CLAIM... --pid PID|agent [--for DUR] [OPTIONS]\n       \
@@ -95,69 +91,27 @@ fn define(command: Command) -> Command {
                 "rlock acquire deploy --pid $$",
             ],
         ))
-        .args(claims::claims())
-        .arg(option(id::FOR, "DUR", values::hold, "Hold the lock for DUR, at most 7 days, or for ever"))
-        .arg(option(id::PID, "PID", values::keeper, "Hold it until the process PID, or 'agent', ends"))
-        .arg(advanced(
-            option(id::LOST_SIGNAL, "SIG", values::lost_signal, "Send PID this signal when the lock is lost, or none")
-                .default_value("TERM")
-                .conflicts_with(id::FOR),
-        ))
-        .arg(switch(id::EXPORT, "Print commands for eval; on failure (exit N)"))
-        .args(run_options().filter(|arg| OF_ACQUIRE.contains(&arg.get_id().as_str())))
-        .mut_arg(id::VERBOSE, |arg| arg.help("Say what is done"))
-        .mut_arg(id::JOB, |arg| arg.help("Name of the job in the store [default: derived from user and words]"))
-        .mut_arg(id::GRACE, |arg| arg.help("Time before the end of a lease at which PID is told [default: 5s]"))
 }
-
-/// The options of `exec` that `acquire` has, too. The others are about a command.
-const OF_ACQUIRE: [&str; 16] = [
-    id::NO_WAIT,
-    id::WAIT,
-    id::OWNER,
-    id::REASON,
-    id::CONFLICT_EXIT_CODE,
-    id::TTL,
-    id::GRACE,
-    id::CONNECT_TIMEOUT,
-    id::REPLICAS,
-    id::DEADLOCK_TIMEOUT,
-    id::QUIET,
-    id::VERBOSE,
-    id::MAX_WAITING,
-    id::JOB,
-    id::HISTORY,
-    id::NO_DEFAULT_STORE,
-];
 
 /// Reads the matched words.
 fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     let claims = claims::of_acquire(&matches, paths::resolved)?;
-    let until = match (matches.remove_one(id::FOR), matches.remove_one(id::PID)) {
-        (Some(length), None) => Until::For(length),
-        (limit, Some(pid)) => Until::End { pid, signal: given(&mut matches, id::LOST_SIGNAL), limit },
-        (None, None) => {
-            let text = "no end: write --for DUR for a lock that ends by itself, or --pid PID for one with a process";
-            return Err(Mistake::plain(text));
-        }
-    };
-    Ok(Invocation::Acquire(Acquire {
-        until,
-        export: matches.get_flag(id::EXPORT),
-        request: read_request(claims, &mut matches)?,
-    }))
+    let acquire: Acquire = options::read(&mut matches);
+    if acquire.length.is_none() && acquire.pid.is_none() {
+        let text = "no end: write --for DUR for a lock that ends by itself, or --pid PID for one with a process";
+        return Err(Mistake::plain(text));
+    }
+    let request = acquire.request.with(claims)?;
+    Ok(Invocation::Acquire(Acquire { request, ..acquire }))
 }
 
 /// Acquires the lock and returns the exit code. `words` is the command line.
 pub(super) fn run(acquire: &Acquire, words: &[OsString]) -> anyhow::Result<u8> {
-    match acquire.until {
-        Until::For(length) => lock(acquire, words, Some(length), None, None, print).map(|(code, _)| code),
-        Until::End { pid, signal: LostSignal(signal), limit } => {
-            let pid = pid.map_or_else(agent::process, Ok)?;
-            let signal = signal.filter(|_| limit.is_none());
-            keep(acquire, words, pid, signal, limit)
-        }
-    }
+    let limit = acquire.length;
+    let Some(pid) = acquire.pid else { return lock(acquire, words, limit, None, None, print).map(|(code, _)| code) };
+    let pid = pid.map_or_else(agent::process, Ok)?;
+    let LostSignal(signal) = acquire.lost_signal;
+    keep(acquire, words, pid, signal.filter(|_| limit.is_none()), limit)
 }
 
 /// Leaves a keeper behind that holds the lock until the process ends.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use anyhow::Context;
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Args, Command};
 use rustix::process::Pid;
 
 use super::subcommand::Subcommand;
@@ -13,7 +13,7 @@ use super::{Invocation, stdout};
 use crate::environment::{after_all_but, caller, context, say};
 use rlock_arguments::help::notes;
 use rlock_arguments::mistake::Mistake;
-use rlock_arguments::options::{StoreOptions, id, keys, option, read_keys, read_store, switch};
+use rlock_arguments::options::{self, KEY, StoreOptions, each_once};
 use rlock_arguments::values::{self, Wait};
 use rlock_model::op::HolderListing;
 use rlock_model::records::{ClaimRecord, Phase, Session};
@@ -47,122 +47,116 @@ pub(super) const BREAK: Subcommand = Subcommand {
     section: 1,
     about: "Have the commands of live locks stopped, and their locks freed",
     texts: &[include_str!("pages/break.txt")],
-    define: define_break,
+    define: Break::augment_args,
     read: read_break,
     has_numbers: false,
     runs_command: false,
 };
 
 /// `rlock cleanup`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[command(
+    override_usage = "rlock cleanup [KEY]... [--dry-run]",
+    after_help = notes(
+        "--break KEY... is another name for 'rlock break KEY...'.",
+        &["rlock cleanup --dry-run", "rlock cleanup deploy"],
+    )
+)]
+#[group(skip)]
 pub(crate) struct Cleanup {
-    /// The store to clean.
-    pub(super) store: StoreOptions,
-    /// The resources to clean, none twice. If empty, all resources are cleaned; with `breaks` it is
-    /// never empty.
+    /// What to clean [default: all].
+    // With `breaks` it is never empty.
+    #[arg(id = KEY, value_parser = values::resource)]
     pub(super) resources: Vec<Resource>,
-    /// Only report what would be removed.
+    /// Only say what would be removed.
+    #[arg(long)]
     pub(super) dry_run: bool,
-    /// Break live grants too.
-    pub(super) breaks: Option<Breaks>,
+    /// Break live locks on KEY, too, as 'rlock break' does.
+    #[arg(long = "break")]
+    pub(super) breaks: bool,
+    #[command(flatten)]
+    pub(super) how: BreakOptions,
+    #[command(flatten)]
+    pub(super) store: StoreOptions,
+}
+
+/// `rlock break`.
+#[derive(Args)]
+#[command(
+    override_usage = "rlock break KEY... [-w DUR | --now] [--session ID | --pid PID]",
+    after_help = notes(
+        "Exit: 0 if the locks are free, 1 if nobody holds any KEY, 75 if one is still held after the wait.",
+        &["rlock break --dry-run deploy", "rlock break -w 1m backup --pid 4711"],
+    )
+)]
+#[group(skip)]
+struct Break {
+    /// Whose locks to break: their commands are stopped.
+    #[arg(id = KEY, value_parser = values::resource, required = true)]
+    resources: Vec<Resource>,
+    /// Only say what would be broken.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    how: BreakOptions,
+    #[command(flatten)]
+    store: StoreOptions,
 }
 
 /// How live grants are broken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Breaks {
-    /// Only those of this holder.
-    pub(super) only: Option<Holder>,
-    /// At once, while their commands may run.
-    pub(super) now: bool,
-    /// How long to wait until they are released.
+#[derive(Args, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[group(skip)]
+pub(crate) struct BreakOptions {
+    /// Wait at most DUR until the lock is released [default: the rest of the lease, or 1m].
+    #[arg(short, long, value_name = "DUR", value_parser = values::wait)]
     pub(super) wait: Option<Wait>,
+    /// Free the lock at once, while its command may still run.
+    #[arg(long, conflicts_with = "wait")]
+    pub(super) now: bool,
+    /// Break only the lock of this session.
+    #[arg(long, value_name = "ID", value_parser = values::session, conflicts_with = "pid")]
+    pub(super) session: Option<SessionId>,
+    /// Break only the lock of the rlock with this process id.
+    #[arg(long, value_name = "PID", value_parser = values::pid)]
+    pub(super) pid: Option<Pid>,
 }
 
 /// Selects one of several holders.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Holder {
+#[derive(Clone, Copy)]
+enum Holder {
     /// The holder with this session.
     Session(SessionId),
     /// The holder with this process, on whatever host.
     Process(Pid),
 }
 
-/// The definition of its words.
+impl BreakOptions {
+    /// The holder whose lock alone is broken.
+    fn only(self) -> Option<Holder> {
+        self.session.map(Holder::Session).or(self.pid.map(Holder::Process))
+    }
+}
+
+/// The definition of the words of `cleanup`.
 fn define(command: Command) -> Command {
-    command
-        .override_usage("rlock cleanup [KEY]... [--dry-run]")
-        .after_help(notes(
-            "--break KEY... is another name for 'rlock break KEY...'.",
-            &["rlock cleanup --dry-run", "rlock cleanup deploy"],
-        ))
-        .arg(keys("What to clean [default: all]"))
-        .arg(dry_run("Only say what would be removed"))
-        .arg(switch(id::BREAK, "Break live locks on KEY, too, as 'rlock break' does"))
-        .args(break_options().map(|arg| arg.requires(id::BREAK)))
-}
-
-/// The definition of its words.
-fn define_break(command: Command) -> Command {
-    command
-        .override_usage("rlock break KEY... [-w DUR | --now] [--session ID | --pid PID]")
-        .after_help(notes(
-            "Exit: 0 if the locks are free, 1 if nobody holds any KEY, 75 if one is still held after the wait.",
-            &["rlock break --dry-run deploy", "rlock break -w 1m backup --pid 4711"],
-        ))
-        .arg(keys("Whose locks to break: their commands are stopped").required(true))
-        .arg(dry_run("Only say what would be broken"))
-        .args(break_options())
-}
-
-fn dry_run(help: &'static str) -> Arg {
-    switch(id::DRY_RUN, help)
-}
-
-/// The options of a break.
-fn break_options() -> [Arg; 4] {
-    [
-        option(
-            id::WAIT,
-            "DUR",
-            values::wait,
-            "Wait at most DUR until the lock is released [default: the rest of the lease, or 1m]",
-        )
-        .short('w'),
-        switch(id::NOW, "Free the lock at once, while its command may still run").conflicts_with(id::WAIT),
-        option(id::HOLDER, "ID", values::session, "Break only the lock of this session").conflicts_with(id::PID),
-        option(id::PID, "PID", values::pid, "Break only the lock of the rlock with this process id"),
-    ]
+    let how = ["wait", "now", "session", "pid"];
+    how.into_iter()
+        .fold(Cleanup::augment_args(command), |command, id| command.mut_arg(id, |option| option.requires("breaks")))
 }
 
 /// Reads the matched words.
-fn read(matches: ArgMatches) -> Result<Invocation, Mistake> {
-    let breaks = matches.get_flag(id::BREAK);
-    let cleanup = cleaned(matches, breaks);
-    if breaks && cleanup.resources.is_empty() {
+fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    let cleanup: Cleanup = options::read(&mut matches);
+    if cleanup.breaks && cleanup.resources.is_empty() {
         return Err(Mistake::plain("--break needs a KEY: name the locks to break"));
     }
-    Ok(Invocation::Cleanup(cleanup))
+    Ok(Invocation::Cleanup(Cleanup { resources: each_once(cleanup.resources), ..cleanup }))
 }
 
 /// Reads the matched words.
-fn read_break(matches: ArgMatches) -> Result<Invocation, Mistake> {
-    Ok(Invocation::Cleanup(cleaned(matches, true)))
-}
-
-/// What `cleanup` and `break` share.
-fn cleaned(mut matches: ArgMatches, breaks: bool) -> Cleanup {
-    let session = matches.remove_one(id::HOLDER).map(Holder::Session);
-    let breaks = breaks.then(|| Breaks {
-        only: session.or_else(|| matches.remove_one(id::PID).map(Holder::Process)),
-        now: matches.get_flag(id::NOW),
-        wait: matches.remove_one(id::WAIT),
-    });
-    Cleanup {
-        resources: read_keys(&mut matches),
-        dry_run: matches.get_flag(id::DRY_RUN),
-        breaks,
-        store: read_store(&mut matches),
-    }
+fn read_break(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    let Break { resources, dry_run, how, store } = options::read(&mut matches);
+    Ok(Invocation::Cleanup(Cleanup { resources: each_once(resources), dry_run, breaks: true, how, store }))
 }
 
 /// Cleans up, prints the removed claims, and returns the exit code.
@@ -173,15 +167,15 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
     let removed = if dry { "would remove" } else { "removed" };
     let removed = Done { to_hold: removed, to_unclaimed: removed };
     tell(removed, dead.iter().map(|(_, session)| session), None, |_| String::new())?;
-    let Some(breaks) = cleanup.breaks else {
+    if !cleanup.breaks {
         let unusable = store.take_unusable();
         if !dry {
             report_live(store.as_mut(), &cleanup.resources);
         }
         return Ok(after_all_but(&unusable));
-    };
+    }
     let by = caller::of_subcommand();
-    let (how, broke) = match breaks.now {
+    let (how, broke) = match cleanup.how.now {
         _ if dry => (Breaking::DryRun, Done { to_hold: "would break", to_unclaimed: "would take back" }),
         true => (Breaking::Now, BROKE),
         false => (Breaking::Revoke(&by), BROKE),
@@ -200,7 +194,7 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
     let mut told: BTreeSet<_> = dead.iter().map(|(id, _)| *id).collect();
     let mut held: BTreeSet<_> = dead.iter().flat_map(|(_, session)| context::held_by(session)).collect();
     for resource in &cleanup.resources {
-        let only = breaks.only.map(|only| find(store.as_mut(), resource, only)).transpose()?;
+        let only = cleanup.how.only().map(|only| find(store.as_mut(), resource, only)).transpose()?;
         if only == Some(None) {
             continue;
         }
@@ -213,7 +207,7 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
         revoked.extend(staying.into_iter().map(|(id, session)| Revoked { id, session, resource: resource.clone() }));
     }
     let unusable = store.take_unusable();
-    let left = revoked::wait(store.as_mut(), revoked, breaks.wait, |done, after| {
+    let left = revoked::wait(store.as_mut(), revoked, cleanup.how.wait, |done, after| {
         let after = format!("; it was released after {}", words::duration(after));
         tell(BROKE, [&done.session].into_iter(), Some((&done.resource, &cleanup.resources)), |_| after.clone())
     })?;
@@ -221,7 +215,7 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
     // `after_all_but` reports the unusable resources below; their holders are unknown.
     let is_usable = |name: &Resource| !unusable.iter().any(|found| found.resource.as_ref() == Some(name));
     for resource in free.iter().filter(|name| is_usable(name)) {
-        let who = match breaks.only {
+        let who = match cleanup.how.only() {
             None => "nobody holds".to_owned(),
             Some(Holder::Session(id)) => format!("session {id} does not hold"),
             Some(Holder::Process(pid)) => format!("process {} does not hold", pid.as_raw_nonzero()),

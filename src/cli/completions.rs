@@ -5,15 +5,15 @@
 //! add what a shell finds out only while it completes: live names, and commands after `--`.
 
 use anyhow::Context as _;
-use clap::builder::PossibleValuesParser;
-use clap::{Arg, ArgMatches, Command};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Arg, Args, Command, ValueHint};
 use clap_complete::Shell;
 
 use super::subcommand::Subcommand;
 use super::{Invocation, stdout, table};
+use rlock_arguments::claims::STRAY;
 use rlock_arguments::help::notes;
-use rlock_arguments::mistake::Mistake;
-use rlock_arguments::options::{id, word};
+use rlock_arguments::options::{self, KEY};
 
 pub(super) const COMPLETIONS: Subcommand = Subcommand {
     name: "completions",
@@ -21,31 +21,35 @@ pub(super) const COMPLETIONS: Subcommand = Subcommand {
     section: 1,
     about: "Print a completion script for a shell",
     texts: &[include_str!("pages/completions.txt")],
-    define,
-    read,
+    define: Completions::augment_args,
+    read: |mut matches| Ok(Invocation::Completions(options::read(&mut matches))),
     has_numbers: false,
     runs_command: false,
 };
 
-/// The definition of its words.
-fn define(command: Command) -> Command {
-    command
-        .override_usage("rlock completions SHELL")
-        .after_help(notes("", &["rlock completions bash > /etc/bash_completion.d/rlock"]))
-        .arg(word(id::SHELL, PossibleValuesParser::new(["bash", "zsh", "fish"]), "The shell").required(true))
+/// `rlock completions`.
+#[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]
+#[command(
+    override_usage = "rlock completions SHELL",
+    after_help = notes("", &["rlock completions bash > /etc/bash_completion.d/rlock"])
+)]
+#[group(skip)]
+pub(crate) struct Completions {
+    /// The shell.
+    #[arg(id = "SHELL", value_parser = shells())]
+    pub(super) shell: Shell,
 }
 
-/// Reads the matched words.
-fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
-    let name: String = matches.remove_one(id::SHELL).expect("clap requires a shell");
-    Ok(Invocation::Completions(name.parse().expect("clap takes only the shells of the list")))
+fn shells() -> impl TypedValueParser<Value = Shell> {
+    let shells = PossibleValuesParser::new(["bash", "zsh", "fish"]);
+    shells.map(|name| name.parse().expect("clap takes only the shells of the list"))
 }
 
 /// Prints the script for `shell` and returns the exit code.
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub(super) fn run(shell: Shell) -> anyhow::Result<u8> {
+pub(super) fn run(Completions { shell }: Completions) -> anyhow::Result<u8> {
     stdout::print(&script(shell)).context("cannot write the completions to standard output")?;
     Ok(0)
 }
@@ -54,6 +58,8 @@ pub(super) fn run(shell: Shell) -> anyhow::Result<u8> {
 #[must_use]
 pub fn script(shell: Shell) -> Vec<u8> {
     let mut command = table::command(None);
+    command.build();
+    let mut command = command.mut_args(without_files).mut_subcommands(|one| one.mut_args(without_files));
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, "rlock", &mut script);
     let script = String::from_utf8(script).expect("the definitions are text");
@@ -63,6 +69,12 @@ pub fn script(shell: Shell) -> Vec<u8> {
         _ => fish(&script, &command),
     }
     .into_bytes()
+}
+
+/// A shell completes a value by files only where the definition says so.
+fn without_files(arg: Arg) -> Arg {
+    let is_plain = arg.get_action().takes_values() && arg.get_value_hint() == ValueHint::Unknown;
+    if is_plain { arg.value_hint(ValueHint::Other) } else { arg }
 }
 
 fn bash(script: &str, command: &Command) -> String {
@@ -78,7 +90,7 @@ fn zsh(script: &str, command: &Command) -> String {
     let commands: Vec<_> = command.get_subcommands().filter(|one| runs_command(one)).map(Command::get_name).collect();
     let ours = include_str!("completions/rlock.zsh").replace("@COMMANDS@", &commands.join("|"));
     // The words of a command follow `--`, which `ours` handles.
-    let is_word = |line: &&str| [id::STRAY, id::COMMAND].iter().any(|id| line.starts_with(&format!("'*::{id} -- ")));
+    let is_word = |line: &&str| [STRAY, "COMMAND"].iter().any(|id| line.starts_with(&format!("'*::{id} -- ")));
     let lines = script.lines().filter(|line| !is_word(line)).map(|line| {
         // zsh would offer what follows an optional word, too.
         let line = line.replace("'::KEY -- ", "':KEY -- ").replace(":KEY::KEY:'", ":KEY:_rlock_names:INTERVAL:'");
@@ -96,7 +108,7 @@ fn fish(script: &str, command: &Command) -> String {
     let lines = script.lines().map(|line| {
         let of = |option: &&String| line.contains(&format!(" -l {option} ")) && line.ends_with(" -r -f");
         match options.iter().find(of).map(String::as_str) {
-            Some(id::SLOT) => format!("{line} -a \"(__fish_rlock_names =)\"\n"),
+            Some("slot") => format!("{line} -a \"(__fish_rlock_names =)\"\n"),
             Some(_) => format!("{line} -a \"(__fish_rlock_names)\"\n"),
             None => format!("{line}\n"),
         }
@@ -131,7 +143,7 @@ fn each_subcommand(command: &Command, line: impl Fn(&str, String) -> String) -> 
 /// How many KEYs the subcommand takes, then its options that take a value, each as often as it
 /// takes one. `--` stands for the command.
 fn grammar(subcommand: &Command) -> String {
-    let keys = subcommand.get_positionals().find(|arg| arg.get_id() == id::KEY);
+    let keys = subcommand.get_positionals().find(|arg| arg.get_id() == KEY);
     let mut grammar = keys.map_or(0, |arg| values(arg).min(999)).to_string();
     for option in subcommand.get_opts().filter(|option| !option.is_require_equals_set()) {
         let names = option.get_long().map(|long| format!(" --{long}")).into_iter();

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use anstream::ColorChoice;
 use anyhow::Context;
-use clap::{ArgMatches, Command};
+use clap::Args;
 use rustix::event::{PollFd, Timespec, poll};
 use serde_json::json;
 
@@ -13,8 +12,8 @@ use super::subcommand::Subcommand;
 use super::{Invocation, stdout};
 use crate::environment::context::{self, Named};
 use rlock_arguments::help::notes;
-use rlock_arguments::mistake::Mistake;
-use rlock_arguments::options::{StoreOptions, color, id, read_color, read_store, switch, ttl};
+use rlock_arguments::options::{self, LookOptions, StoreOptions};
+use rlock_arguments::values;
 use rlock_model::lease::Lease;
 use rlock_model::mode::Mode;
 use rlock_model::request::{Claim, Job, Request};
@@ -33,46 +32,33 @@ pub(super) const DOCTOR: Subcommand = Subcommand {
     section: 1,
     about: "Check the store, and say what to do",
     texts: &[include_str!("pages/doctor.txt")],
-    define,
-    read,
+    define: Doctor::augment_args,
+    read: |mut matches| Ok(Invocation::Doctor(options::read(&mut matches))),
     has_numbers: false,
     runs_command: false,
 };
 
 /// `rlock doctor`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[command(
+    override_usage = "rlock doctor [OPTIONS]",
+    after_help = notes(
+        "Exit: 0, or 69 if something makes rlock unusable.",
+        &["rlock doctor --store redis://locks.example"],
+    )
+)]
+#[group(skip)]
 pub(crate) struct Doctor {
-    /// The store to check.
-    pub(super) store: StoreOptions,
-    /// Print JSON instead of lines.
+    /// Print JSON.
+    #[arg(long)]
     pub(super) json: bool,
-    /// The ttl to compare with; `None` for the default.
+    /// Length of the lease at a server [default: RLOCK_TTL, else 30s].
+    #[arg(long, value_name = "DUR", value_parser = values::ttl)]
     pub(super) ttl: Option<Duration>,
-    /// When to use colours.
-    pub(super) color: ColorChoice,
-}
-
-/// The definition of its words.
-fn define(command: Command) -> Command {
-    command
-        .override_usage("rlock doctor [OPTIONS]")
-        .after_help(notes(
-            "Exit: 0, or 69 if something makes rlock unusable.",
-            &["rlock doctor --store redis://locks.example"],
-        ))
-        .arg(switch(id::JSON, "Print JSON"))
-        .arg(ttl())
-        .arg(color())
-}
-
-/// Reads the matched words.
-fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
-    Ok(Invocation::Doctor(Doctor {
-        json: matches.get_flag(id::JSON),
-        ttl: matches.remove_one(id::TTL),
-        color: read_color(&mut matches),
-        store: read_store(&mut matches),
-    }))
+    #[command(flatten)]
+    pub(super) look: LookOptions,
+    #[command(flatten)]
+    pub(super) store: StoreOptions,
 }
 
 /// How long each step of the self-test may take.
@@ -210,7 +196,7 @@ fn until(handle: &mut dyn Handle, is_expected: fn(&Standing) -> bool) -> Result<
 }
 
 fn lines(doctor: &Doctor, checks: &[Check]) -> String {
-    let palette = look(doctor.color, false).palette;
+    let palette = look(doctor.look.color, false).palette;
     let mut text = String::new();
     for check in checks {
         let style = match check.verdict {

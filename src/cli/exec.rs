@@ -10,9 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::builder::ValueParser;
-use clap::{Arg, ArgMatches, Command, ValueHint};
-use rustix::process::Pid;
+use clap::{ArgAction, ArgMatches, Args, Command, ValueHint};
 
 use super::Invocation;
 use super::subcommand::Subcommand;
@@ -23,11 +21,12 @@ use crate::environment::variables::{self, Form, Held};
 use crate::environment::{acquired, names, paths, say};
 use crate::stores;
 use nested::Cover;
-use rlock_arguments::claims::{self, range_claim};
+use rlock_arguments::claims::{self, RangeClaim};
 use rlock_arguments::help::{advanced, notes};
 use rlock_arguments::mistake::Mistake;
-use rlock_arguments::options::{id, no_blank_before_value};
-use rlock_arguments::request::{RequestOptions, read_request, run_options};
+use rlock_arguments::options::heading::{BUSY, CRON, WAITING};
+use rlock_arguments::options::{self, KEY, no_blank_before_value};
+use rlock_arguments::request::RequestOptions;
 use rlock_arguments::values::{self, Period, Wait};
 use rlock_model::mode::Mode;
 use rlock_model::request::{Claim, Job, OncePer, Request, distinct, resources};
@@ -97,51 +96,80 @@ pub(super) const RANGE_WRITE: Subcommand = Subcommand {
 };
 
 /// `rlock exec` and `rlock range-*`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Args, Clone, Debug, PartialEq)]
+#[group(skip)]
 pub(crate) struct Exec {
-    /// The request for the lock.
+    #[command(flatten)]
     pub(super) request: RequestOptions,
-    /// The words to execute: never empty; the first names the program.
-    pub(super) command: Vec<OsString>,
-    /// End a busy request with 0 and without a message: `Some(None)` always, `Some(Some(time))` as
-    /// long as the job has been skipped in a row for less than this time.
-    pub(super) skip_ok: Option<Option<Duration>>,
-    /// Run nothing if a run began so lately and succeeded. The request then has one write claim on
-    /// a whole resource.
-    pub(super) once_per: Option<Period>,
-    /// The exit codes of a success besides 0.
-    pub(super) success_codes: Vec<u8>,
-    /// How long the hold lasts from its grant even if the command ends sooner.
-    pub(super) hold_at_least: Option<Duration>,
-    /// How long the KEYs remember what they know after this run.
-    pub(super) remember: Option<Duration>,
-    /// The maximum run time of the command.
-    pub(super) max_runtime: Option<Duration>,
-    /// Whether the lock is released once the command says that it is ready.
-    pub(super) until_ready: bool,
-    /// Whether the request ends with a process, and with which: `Some(None)` is the parent.
-    pub(super) pid: Option<Option<Pid>>,
-    /// The memory that has to be free before the command starts, in bytes.
-    pub(super) min_memory: Option<u64>,
-    /// The highest load at which the command starts.
-    pub(super) max_load: Option<values::Load>,
-    /// Whether the waiting requests of the same job end.
+    /// End the waiting requests of the same job, as busy: the newest one wins.
+    #[arg(long, help_heading = WAITING, hide_short_help = true)]
     pub(super) supersede: bool,
-    /// Sleep for a random part of this time before the request is made.
-    pub(super) splay: Duration,
-    /// Run nothing unless live holds above cover the claims.
-    pub(super) nested: bool,
-    /// The file to write the status to.
-    pub(super) status_file: Option<PathBuf>,
-    /// The spare work, for /bin/sh: it runs beside the wait or after the release.
+    /// Start COMMAND only when so much memory is free, such as 4G.
+    #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = WAITING, hide_short_help = true)]
+    pub(super) min_memory: Option<u64>,
+    /// Start COMMAND only when the load, or with N% the pressure, is at most N.
+    #[arg(long, value_name = "N", value_parser = values::load, help_heading = WAITING, hide_short_help = true)]
+    pub(super) max_load: Option<values::Load>,
+    /// Run STRING by /bin/sh once: beside the wait, or after the release.
+    #[arg(long, value_name = "STRING", value_parser = values::shell_command(), value_hint = ValueHint::CommandString)]
+    #[arg(help_heading = WAITING, hide_short_help = true)]
     pub(super) meanwhile: Option<OsString>,
-    /// The work for /bin/sh in place of the busy line and the exit code.
+    /// Run STRING by /bin/sh when busy; RLOCK_BUSY says why, "$@" is COMMAND.
+    #[arg(id = "else", long, conflicts_with = "conflict_exit_code")]
+    #[arg(value_name = "STRING", value_parser = values::shell_command(), value_hint = ValueHint::CommandString)]
+    #[arg(help_heading = BUSY, hide_short_help = true)]
     pub(super) otherwise: Option<OsString>,
+    /// Exit with 0 when busy, for at most DUR in a row.
+    #[arg(id = "skip-ok", long, conflicts_with_all = ["conflict_exit_code", "else"], help_heading = BUSY)]
+    #[arg(value_name = "DUR", value_parser = values::optional(values::duration))]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = values::ABSENT)]
+    pub(super) skip_ok: Option<values::Optional>,
+    /// Exit with 0 if a run succeeded within DUR, or in this hour, day, week or month.
+    // The request then has one write claim on a whole resource.
+    #[arg(long, value_name = "PERIOD", value_parser = values::once, help_heading = CRON)]
+    pub(super) once_per: Option<Period>,
+    /// Count these exit codes as a success, too.
+    #[arg(long, value_name = "N,N...", value_parser = values::exit_code, value_delimiter = ',')]
+    #[arg(action = ArgAction::Set, help_heading = CRON, hide_short_help = true)]
+    pub(super) success_codes: Vec<u8>,
+    /// Hold the lock for at least DUR, even if COMMAND ends sooner.
+    #[arg(long, value_name = "DUR", value_parser = values::kept, help_heading = CRON, hide_short_help = true)]
+    pub(super) hold_at_least: Option<Duration>,
+    /// Stop COMMAND after DUR, and exit with 124.
+    #[arg(long, value_name = "DUR", value_parser = values::runtime, help_heading = CRON, hide_short_help = true)]
+    pub(super) max_runtime: Option<Duration>,
+    /// Release the lock once COMMAND says READY=1, as sd_notify does.
+    #[arg(long, help_heading = CRON, hide_short_help = true)]
+    pub(super) until_ready: bool,
+    /// End the wait or COMMAND when the process PID, or the parent, ends.
+    #[arg(long, value_name = "PID", value_parser = values::owner, help_heading = CRON, hide_short_help = true)]
+    pub(super) pid: Option<values::PidOrWord>,
+    /// Sleep for a random part of DUR before the request.
+    #[arg(long, value_name = "DUR", value_parser = values::duration, help_heading = CRON, hide_short_help = true)]
+    pub(super) splay: Option<Duration>,
+    /// Remember this run and those before for DUR, up to 400d [default: 7d].
+    #[arg(long, value_name = "DUR", value_parser = values::period, help_heading = CRON, hide_short_help = true)]
+    pub(super) remember: Option<Duration>,
+    /// Write to FILE how the request and COMMAND ended, as JSON.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = CRON, hide_short_help = true)]
+    pub(super) status_file: Option<PathBuf>,
+    /// Run nothing unless a lock around this command covers the claims.
+    #[arg(long, help_heading = CRON, hide_short_help = true)]
+    pub(super) nested: bool,
+    /// Run STRING by /bin/sh instead of COMMAND.
+    // The reader makes a command of it.
+    #[arg(short = 'c', long, conflicts_with = "COMMAND")]
+    #[arg(value_name = "STRING", value_parser = values::shell_command(), value_hint = ValueHint::CommandString)]
+    shell: Option<OsString>,
+    /// The command and its arguments, run as they are, without a shell.
+    // Once it is read, it is never empty.
+    #[arg(id = "COMMAND", last = true, action = ArgAction::Set, value_hint = ValueHint::CommandWithArguments)]
+    pub(super) command: Vec<OsString>,
 }
 
 /// The definition of its words.
 fn define(command: Command) -> Command {
-    command
+    Exec::augment_args(command.args(claims::claims()))
         .override_usage(
             "rlock exec CLAIM... [OPTIONS] -- COMMAND [ARG]...\n       \
              rlock exec CLAIM... [OPTIONS] -c STRING\n       \
@@ -156,113 +184,83 @@ fn define(command: Command) -> Command {
              65 refused, 69 no store, 76 lost, 124 too long, 126 or 127 not run. More: rlock man exec | man -l -",
             &["rlock exec backup -- ./backup.sh", "rlock exec -n --read db --slot gpu=4 -- ./train.sh"],
         ))
-        .args(claims::claims())
-        .args(run_options())
-        .arg(command_words())
 }
 
 /// The definition of its words.
 fn define_range(command: Command) -> Command {
-    let name = command.get_name();
+    let name = command.get_name().to_owned();
     let interval = format!("rlock {name} -w 5m ledger '[2024,2025)' -- ./report.sh");
     let ends = format!("rlock {name} disk.img 0 4095 -- ./check-header.sh");
     let usage = format!(
         "rlock {name} KEY LO HI [OPTIONS] -- COMMAND [ARG]...\n       \
          rlock {name} KEY '[LO,HI)' [OPTIONS] -- COMMAND [ARG]..."
     );
-    command
+    Exec::augment_args(RangeClaim::augment_args(command))
         .override_usage(usage)
         .after_help(notes(
             "LO and HI are exact: 1.2, -3e-9, 22/7, -inf or inf. LO HI has both its ends; '[LO,HI)', '(LO,HI]' \
              say which they have. Negative numbers need no quotes. Exit codes are those of rlock exec.",
             &[interval.as_str(), ends.as_str()],
         ))
-        .args(range_claim())
-        .args(run_options())
         // It needs a claim on a whole KEY.
-        .mut_arg(id::ONCE_PER, advanced)
-        .arg(command_words())
+        .mut_arg("once_per", advanced)
 }
 
-/// The command to run: all words after `--`, with any bytes.
-fn command_words() -> Arg {
-    Arg::new(id::COMMAND)
-        .value_parser(ValueParser::os_string())
-        .num_args(1..)
-        .last(true)
-        .value_hint(ValueHint::CommandWithArguments)
-        .help("The command and its arguments, run as they are, without a shell")
+/// Whether `exec` has this option, `--name` or `-n`.
+pub(super) fn has_option(option: &str) -> bool {
+    Exec::augment_args(Command::new("exec")).get_arguments().any(|arg| {
+        let is_short =
+            arg.get_short().is_some_and(|short| option.strip_prefix('-') == Some(short.to_string().as_str()));
+        is_short || option.strip_prefix("--").is_some_and(|name| arg.get_long() == Some(name))
+    })
 }
 
 /// Reads the matched words.
 fn read(matches: ArgMatches) -> Result<Invocation, Mistake> {
-    no_blank_before_value(&matches, id::SKIP_OK)?;
+    no_blank_before_value(&matches, "skip-ok")?;
     read_with(claims::of_exec(&matches, paths::resolved)?, matches)
 }
 
 /// Reads the matched words.
 fn read_range(mode: Mode, matches: ArgMatches) -> Result<Invocation, Mistake> {
-    no_blank_before_value(&matches, id::SKIP_OK)?;
-    read_with(vec![claims::of_range(&matches, mode)?], matches)
+    no_blank_before_value(&matches, "skip-ok")?;
+    let claim = options::read::<RangeClaim>(&mut matches.clone()).claim(mode)?;
+    read_with(vec![claim], matches)
 }
 
 /// The part that `exec` and `range-*` share.
 fn read_with(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, Mistake> {
-    let command = command(&mut matches)?;
+    // Words after `sh -c STRING` are arguments of the shell, and users would expect the same here.
+    if matches.index_of(KEY) > matches.index_of("shell").or(Some(usize::MAX)) {
+        let key: &Resource = matches.get_one(KEY).expect("KEY has a place among the words");
+        return Err(Mistake::plain(format!(
+            "KEY '{key}' stands after -c: put KEY before -c STRING, which takes no arguments"
+        )));
+    }
+    let needs_limit = ["skip-ok", "else"].into_iter().find(|id| matches.contains_id(id));
+    let mut exec: Exec = options::read(&mut matches);
+    if let Some(string) = exec.shell.take() {
+        exec.command = vec!["/bin/sh".into(), "-c".into(), string];
+    }
+    if exec.command.is_empty() {
+        return Err(Mistake::plain("no command: write -- COMMAND, or -c STRING"));
+    }
     let is_whole_write = matches!(&claims[..], [claim] if claim.mode == Mode::Write && claim.span.is_whole());
-    if matches.contains_id(id::ONCE_PER) && !is_whole_write {
+    if exec.once_per.is_some() && !is_whole_write {
         return Err(Mistake::plain(
             "--once-per needs one write claim on one whole KEY: give each job a KEY of its own",
         ));
     }
-    let request = read_request(claims, &mut matches)?;
-    let supersede = matches.get_flag(id::SUPERSEDE);
-    // The next request of the job with that option supersedes this one.
-    let has_limit = matches!(request.wait, Some(Wait::AtMost(_)));
-    let may_be_busy = has_limit || request.max_waiting.is_some() || supersede;
-    let needs_limit = [id::SKIP_OK, id::ELSE].into_iter().find(|id| matches.contains_id(id));
+    exec.request = exec.request.with(claims)?;
+    // The next request of the job with --supersede supersedes this one.
+    let has_limit = matches!(exec.request.waiting.wait, Some(Wait::AtMost(_)));
+    let may_be_busy = has_limit || exec.request.max_waiting.is_some() || exec.supersede;
     if let Some(option) = needs_limit.filter(|_| !may_be_busy) {
         return Err(Mistake::plain(format!(
             "--{option} needs -n, -w DUR, --max-waiting N or --supersede: without one of them, the request waits for ever"
         )));
     }
-    Ok(Invocation::Exec(Box::new(Exec {
-        request,
-        command,
-        skip_ok: matches.remove_one(id::SKIP_OK),
-        once_per: matches.remove_one(id::ONCE_PER),
-        success_codes: matches.remove_many(id::SUCCESS_CODES).into_iter().flatten().collect(),
-        hold_at_least: matches.remove_one(id::HOLD_AT_LEAST),
-        remember: matches.remove_one(id::REMEMBER),
-        max_runtime: matches.remove_one(id::MAX_RUNTIME),
-        until_ready: matches.get_flag(id::UNTIL_READY),
-        pid: matches.remove_one(id::PID),
-        min_memory: matches.remove_one(id::MIN_MEMORY),
-        max_load: matches.remove_one(id::MAX_LOAD),
-        supersede,
-        splay: matches.remove_one(id::SPLAY).unwrap_or_default(),
-        nested: matches.get_flag(id::NESTED),
-        status_file: matches.remove_one(id::STATUS_FILE),
-        meanwhile: matches.remove_one(id::MEANWHILE),
-        otherwise: matches.remove_one(id::ELSE),
-    })))
-}
-
-/// The words to execute.
-fn command(matches: &mut ArgMatches) -> Result<Vec<OsString>, Mistake> {
-    // Words after `sh -c STRING` are arguments of the shell, and users would expect the same here.
-    if matches.index_of(id::KEY) > matches.index_of(id::SHELL_COMMAND).or(Some(usize::MAX)) {
-        let key: &Resource = matches.get_one(id::KEY).expect("KEY has a place among the words");
-        return Err(Mistake::plain(format!(
-            "KEY '{key}' stands after -c: put KEY before -c STRING, which takes no arguments"
-        )));
-    }
-    if let Some(string) = matches.remove_one::<OsString>(id::SHELL_COMMAND) {
-        return Ok(vec!["/bin/sh".into(), "-c".into(), string]);
-    }
-    let words =
-        matches.remove_many(id::COMMAND).ok_or_else(|| Mistake::plain("no command: write -- COMMAND, or -c STRING"))?;
-    Ok(words.collect())
+    Ok(Invocation::Exec(Box::new(exec)))
 }
 
 /// Maximum time to connect to a server again while a grant is held and nobody renews it.
@@ -345,8 +343,8 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
         ..request.job
     };
     let mut asks_at = Boottime::now();
-    if !exec.splay.is_zero() {
-        asks_at = asks_at + identity::random_part(exec.splay).context("can't get random numbers")?;
+    if let Some(splay) = exec.splay.filter(|splay| !splay.is_zero()) {
+        asks_at = asks_at + identity::random_part(splay).context("can't get random numbers")?;
     }
     let options = AcquireOptions { from: asks_at, ..options };
     let handle = store.acquire(request, options).map_err(Failure::from)?;

@@ -2,18 +2,19 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgGroup, ArgMatches, Command};
+use clap::{ArgMatches, Args};
 
 use super::Invocation;
 use super::subcommand::Subcommand;
 use crate::environment::{acquired, after_all_but, context, names, paths, say};
 use rlock_arguments::help::notes;
 use rlock_arguments::mistake::Mistake;
-use rlock_arguments::options::{StoreOptions, given, id, read_store, switch, verbose, word};
+use rlock_arguments::options::{self, KEY, StoreOptions};
 use rlock_arguments::{claims, values};
 use rlock_model::mode::{Mode, Nesting};
 use rlock_model::op::HolderListing;
 use rlock_model::request::Claim;
+use rlock_model::resource::Resource;
 use rlock_model::span::Span;
 use rlock_show::failure::Failure;
 use rlock_show::messages;
@@ -25,59 +26,68 @@ pub(super) const HELD: Subcommand = Subcommand {
     section: 1,
     about: "Tell by the exit status whether this runs below a lock",
     texts: &[include_str!("pages/held.txt")],
-    define,
+    define: HeldBy::augment_args,
     read,
     has_numbers: false,
     runs_command: false,
 };
 
 /// `rlock held`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[command(
+    override_usage = "rlock held [--read|--prewrite|--write|--slot] KEY|--path P",
+    after_help = notes(
+        "Exit: 0 held; 1 not held; 69 no store.",
+        &["rlock held backup || echo 'start this by rlock exec backup'"],
+    )
+)]
+#[group(skip)]
 pub(crate) struct HeldBy {
-    /// The store to ask.
-    pub(super) store: StoreOptions,
-    /// What has to be held, in this mode or a stronger one.
-    pub(super) claim: Claim,
-    /// Say in words what the exit code tells.
+    /// What has to be held.
+    #[arg(id = KEY, value_parser = values::resource, required_unless_present = "path")]
+    pub(super) key: Option<Resource>,
+    /// The file or folder that has to be held.
+    #[arg(long, value_name = "P", conflicts_with_all = [KEY, "slot"])]
+    pub(super) path: Option<PathBuf>,
+    /// For reading, or in any stronger mode.
+    #[arg(long, group = "mode")]
+    pub(super) read: bool,
+    /// For reading now and writing later, or for writing.
+    #[arg(long, group = "mode")]
+    pub(super) prewrite: bool,
+    /// For writing, as without an option.
+    #[arg(long, group = "mode")]
+    pub(super) write: bool,
+    /// One of its slots, or for writing.
+    #[arg(long, group = "mode")]
+    pub(super) slot: bool,
+    /// Say in words what the exit status tells.
+    #[arg(short, long)]
     pub(super) verbose: bool,
-}
-
-/// The definition of its words.
-fn define(command: Command) -> Command {
-    let mode = |id, help| switch(id, help).group(id::MODE);
-    command
-        .override_usage("rlock held [--read|--prewrite|--write|--slot] KEY|--path P")
-        .after_help(notes(
-            "Exit: 0 held; 1 not held; 69 no store.",
-            &["rlock held backup || echo 'start this by rlock exec backup'"],
-        ))
-        .group(ArgGroup::new(id::MODE))
-        .arg(word(id::KEY, values::resource, "What has to be held").required_unless_present(id::PATH))
-        .arg(claims::path(id::PATH, "The file or folder that has to be held").conflicts_with_all([id::KEY, id::SLOT]))
-        .arg(mode(id::READ, "For reading, or in any stronger mode"))
-        .arg(mode(id::PREWRITE, "For reading now and writing later, or for writing"))
-        .arg(mode(id::WRITE, "For writing, as without an option"))
-        .arg(mode(id::SLOT, "One of its slots, or for writing"))
-        .arg(verbose("Say in words what the exit status tells"))
+    #[command(flatten)]
+    pub(super) store: StoreOptions,
 }
 
 /// Reads the matched words.
 fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
-    let modes = [(id::READ, Mode::Read), (id::PREWRITE, Mode::Prewrite), (id::SLOT, Mode::Slot)];
-    let asked = modes.into_iter().find(|(id, _)| matches.get_flag(id)).map(|(_, mode)| mode);
-    let mode = asked.unwrap_or(Mode::Write);
-    let claim = match matches.remove_one::<PathBuf>(id::PATH) {
-        Some(path) => claims::path_claim(id::PATH, &path, mode, paths::resolved)?,
-        None => Claim { resource: given(&mut matches, id::KEY), mode, span: Span::Whole, slots: None },
+    let held: HeldBy = options::read(&mut matches);
+    let modes = [(held.read, Mode::Read), (held.prewrite, Mode::Prewrite), (held.slot, Mode::Slot)];
+    let mode = modes.into_iter().find(|(is_asked, _)| *is_asked).map_or(Mode::Write, |(_, mode)| mode);
+    let claim = match (&held.path, &held.key) {
+        (Some(path), _) => claims::path_claim("path", path, mode, paths::resolved)?,
+        (None, key) => {
+            let resource = key.clone().expect("clap requires KEY or a path");
+            Claim { resource, mode, span: Span::Whole, slots: None }
+        }
     };
-    Ok(Invocation::Held(HeldBy { claim, verbose: matches.get_flag(id::VERBOSE), store: read_store(&mut matches) }))
+    Ok(Invocation::Held(held, claim))
 }
 
 /// Asks the store and returns the exit code.
-pub(super) fn run(held: &HeldBy) -> anyhow::Result<u8> {
+pub(super) fn run(held: &HeldBy, claim: &Claim) -> anyhow::Result<u8> {
     let verbose = context::verbose(held.verbose);
     let mut above = context::sessions_above()?;
-    let name = std::slice::from_ref(&held.claim.resource);
+    let name = std::slice::from_ref(&claim.resource);
     let mut store = context::open_store(&held.store)?;
     let seen = store.inspect(name).map_err(Failure::from)?;
     let unusable = store.take_unusable();
@@ -95,10 +105,10 @@ pub(super) fn run(held: &HeldBy) -> anyhow::Result<u8> {
     let is_held = holders.any(|holder| {
         // A server lists a lease that has ended until something removes it.
         let is_live = !holder.is_over(seen.now);
-        is_live && above.contains(&holder.session) && satisfies(holder, &held.claim)
+        is_live && above.contains(&holder.session) && satisfies(holder, claim)
     });
     if verbose {
-        let Claim { resource, mode, span, .. } = &held.claim;
+        let Claim { resource, mode, span, .. } = claim;
         let not = if is_held { "a live" } else { "no live" };
         say(&format!("below {not} lock of {} that allows {mode}", messages::part(resource.as_str(), span)));
     }

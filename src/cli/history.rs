@@ -3,9 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use anstream::ColorChoice;
 use anyhow::Context;
-use clap::{ArgMatches, Command};
+use clap::{ArgMatches, Args};
 
 use super::exec::calendar;
 use super::look::look;
@@ -14,7 +13,7 @@ use super::{Invocation, stdout};
 use crate::environment::{after_all_but, context};
 use rlock_arguments::help::notes;
 use rlock_arguments::mistake::Mistake;
-use rlock_arguments::options::{StoreOptions, color, id, keys, option, read_color, read_keys, read_store, switch};
+use rlock_arguments::options::{self, KEY, LookOptions, StoreOptions, each_once};
 use rlock_arguments::values;
 use rlock_model::past::{Ended, HISTORY_MAX, Past, Remembered};
 use rlock_model::records::Session;
@@ -34,40 +33,61 @@ pub(super) const HISTORY: Subcommand = Subcommand {
     section: 1,
     about: "Show what ran under a lock, when, and how it ended",
     texts: &[include_str!("pages/history.txt")],
-    define,
+    define: History::augment_args,
     read,
     has_numbers: false,
     runs_command: false,
 };
 
 /// `rlock history`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[command(
+    override_usage = "rlock history [KEY]... [-n N] [--since DUR] [--until DUR] [--failed]\n       \
+                      rlock history [KEY]... --stats | --blame | --timeline | --trace",
+    after_help = notes("", &["rlock history --failed --since 1d", "rlock history -n 5 backup"])
+)]
+#[group(skip)]
 pub(crate) struct History {
-    /// The store to ask.
-    pub(super) store: StoreOptions,
-    /// The resources to show, none twice. If empty, all resources that remember anything are shown.
+    /// What to show [default: all that is remembered].
+    #[arg(id = KEY, value_parser = values::resource)]
     pub(super) resources: Vec<Resource>,
-    /// Show at most so many of the last entries of each resource.
+    /// Only the last N entries of each KEY.
+    #[arg(short = 'n', long, value_name = "N", value_parser = values::entries)]
     pub(super) last: Option<u32>,
-    /// Show only what ended less than this time ago.
+    /// Only what ended less than DUR ago.
+    #[arg(long, value_name = "DUR", value_parser = values::duration)]
     pub(super) since: Option<Duration>,
-    /// Show only what ended at least this time ago.
+    /// Only what ended at least DUR ago.
+    #[arg(long, value_name = "DUR", value_parser = values::duration)]
     pub(super) until: Option<Duration>,
-    /// Show only holds that failed.
+    /// Only what failed: not exit 0, a skip, or the end of rlock acquire.
+    #[arg(long)]
     pub(super) failed: bool,
-    /// What to make of the entries.
-    pub(super) form: Form,
-    /// Print JSON instead of a table.
+    /// Sum up: waits, holds, failures, busy requests, queues.
+    #[arg(long, conflicts_with_all = ["blame", "timeline", "trace"])]
+    pub(super) stats: bool,
+    /// Show who made whom wait, and for how long.
+    #[arg(long, conflicts_with_all = ["stats", "timeline", "trace", "failed"])]
+    pub(super) blame: bool,
+    /// Draw waits and holds as bars over time.
+    #[arg(long, conflicts_with_all = ["stats", "blame", "trace"])]
+    pub(super) timeline: bool,
+    /// Print a trace for Perfetto or chrome://tracing.
+    #[arg(long, conflicts_with_all = ["stats", "blame", "timeline"])]
+    pub(super) trace: bool,
+    /// Print JSON.
+    #[arg(long, conflicts_with_all = ["timeline", "trace"])]
     pub(super) json: bool,
-    /// When to use colours.
-    pub(super) color: ColorChoice,
+    #[command(flatten)]
+    pub(super) look: LookOptions,
+    #[command(flatten)]
+    pub(super) store: StoreOptions,
 }
 
 /// What becomes of the entries.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// A list of the entries.
-    #[default]
     Entries,
     /// Their statistics.
     Stats,
@@ -79,49 +99,22 @@ pub(super) enum Form {
     Trace,
 }
 
-impl Form {
-    const OPTIONS: [(&str, Self); 4] =
-        [(id::STATS, Self::Stats), (id::BLAME, Self::Blame), (id::TIMELINE, Self::Timeline), (id::TRACE, Self::Trace)];
-}
-
-/// The definition of its words.
-fn define(command: Command) -> Command {
-    let form = |id, help| {
-        let others = Form::OPTIONS.into_iter().map(|(other, _)| other).filter(move |other| *other != id);
-        switch(id, help).conflicts_with_all(others)
-    };
-    command
-        .override_usage(
-            "rlock history [KEY]... [-n N] [--since DUR] [--until DUR] [--failed]\n       \
-             rlock history [KEY]... --stats | --blame | --timeline | --trace",
-        )
-        .after_help(notes("", &["rlock history --failed --since 1d", "rlock history -n 5 backup"]))
-        .arg(keys("What to show [default: all that is remembered]"))
-        .arg(option(id::LAST, "N", values::entries, "Only the last N entries of each KEY").short('n').long("last"))
-        .arg(option(id::SINCE, "DUR", values::duration, "Only what ended less than DUR ago"))
-        .arg(option(id::UNTIL, "DUR", values::duration, "Only what ended at least DUR ago"))
-        .arg(switch(id::FAILED, "Only what failed: not exit 0, a skip, or the end of rlock acquire"))
-        .arg(form(id::STATS, "Sum up: waits, holds, failures, busy requests, queues"))
-        .arg(form(id::BLAME, "Show who made whom wait, and for how long").conflicts_with(id::FAILED))
-        .arg(form(id::TIMELINE, "Draw waits and holds as bars over time"))
-        .arg(form(id::TRACE, "Print a trace for Perfetto or chrome://tracing"))
-        .arg(switch(id::JSON, "Print JSON").conflicts_with_all([id::TIMELINE, id::TRACE]))
-        .arg(color())
+impl History {
+    pub(super) fn form(&self) -> Form {
+        match [self.stats, self.blame, self.timeline, self.trace] {
+            [true, ..] => Form::Stats,
+            [_, true, ..] => Form::Blame,
+            [.., true, _] => Form::Timeline,
+            [.., true] => Form::Trace,
+            _ => Form::Entries,
+        }
+    }
 }
 
 /// Reads the matched words.
 fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
-    Ok(Invocation::History(History {
-        resources: read_keys(&mut matches),
-        last: matches.remove_one(id::LAST),
-        since: matches.remove_one(id::SINCE),
-        failed: matches.get_flag(id::FAILED),
-        until: matches.remove_one(id::UNTIL),
-        form: Form::OPTIONS.into_iter().find(|(id, _)| matches.get_flag(id)).map_or(Form::Entries, |(_, form)| form),
-        json: matches.get_flag(id::JSON),
-        color: read_color(&mut matches),
-        store: read_store(&mut matches),
-    }))
+    let history: History = options::read(&mut matches);
+    Ok(Invocation::History(History { resources: each_once(history.resources), ..history }))
 }
 
 /// Prints the entries or their statistics, and returns the exit code.
@@ -137,10 +130,10 @@ pub(super) fn run(options: &History) -> anyhow::Result<u8> {
     }
     let place = |name: &Resource| options.resources.iter().position(|asked| asked == name);
     found.sort_unstable_by(|a, b| (place(&a.name), &a.name).cmp(&(place(&b.name), &b.name)));
-    let look = look(options.color, false);
+    let look = look(options.look.color, false);
     let by_time = options.resources.is_empty();
     let has_entries = found.iter().any(|known| !known.entries.is_empty());
-    let lines = match options.form {
+    let lines = match options.form() {
         Form::Trace => trace(&found, &window),
         Form::Blame if options.json => json(&blame(&found, &window).as_json(&store.url())),
         Form::Blame => joined(&blame(&found, &window).lines(&look)),
@@ -166,7 +159,7 @@ fn json(value: &serde_json::Value) -> String {
 /// `--until`. Holds that have ended without a record of it count as well. What ended before, or
 /// later, may have waited in that time, so only a list leaves it out.
 fn remembered(store: &mut dyn Store, options: &History) -> Result<(Vec<Remembered>, Range<StoreTime>), store::Error> {
-    let is_list = matches!(options.form, Form::Entries | Form::Stats);
+    let is_list = matches!(options.form(), Form::Entries | Form::Stats);
     let is_filtered = options.failed || options.since.is_some() || options.until.is_some();
     let last = options.last.filter(|_| !is_filtered).unwrap_or(HISTORY_MAX);
     // A hold that somebody finds ended in between is in both.

@@ -9,9 +9,8 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anstream::ColorChoice;
 use anyhow::Context;
-use clap::{Arg, ArgGroup, ArgMatches, Command, ValueHint, value_parser};
+use clap::{ArgMatches, Args, ValueHint};
 
 use super::look::look;
 use super::subcommand::Subcommand;
@@ -20,10 +19,7 @@ use crate::environment::{after_all_but, context};
 use crate::stores;
 use rlock_arguments::help::notes;
 use rlock_arguments::mistake::Mistake;
-use rlock_arguments::options::{
-    StoreOptions, color, id, keys, no_blank_before_value, option, optional, read_color, read_keys, read_store, switch,
-    verbose,
-};
+use rlock_arguments::options::{self, KEY, LookOptions, StoreOptions, each_once, no_blank_before_value};
 use rlock_arguments::values;
 use rlock_model::op::ResourceListing;
 use rlock_model::past::Remembered;
@@ -44,49 +40,82 @@ pub(super) const INSPECT: Subcommand = Subcommand {
     section: 1,
     about: "Show who holds what and who waits",
     texts: &[include_str!("pages/inspect.txt")],
-    define,
+    define: Inspect::augment_args,
     read,
     has_numbers: false,
     runs_command: false,
 };
 
 /// `rlock inspect`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[command(
+    override_usage = "rlock inspect [KEY]... [--json]\n       \
+                      rlock inspect [KEY]... --held-longer-than DUR | --waiting-longer-than DUR\n       \
+                      rlock inspect [KEY]... --watch | --tree | --dot | --names\n       \
+                      rlock inspect --no-success-for DUR KEY... | --job NAME\n       \
+                      rlock inspect [KEY]... --prometheus [-o FILE]",
+    after_help = notes(
+        "On a terminal, --watch redraws the table until q or Ctrl-C.",
+        &["rlock inspect --watch", "rlock inspect --no-success-for 25h backup"],
+    )
+)]
+#[group(skip)]
 pub(crate) struct Inspect {
-    /// The store to inspect.
-    pub(super) store: StoreOptions,
-    /// The resources to show, none twice. If empty, all resources with holders or waiters are
-    /// shown.
+    /// What to show [default: all that is held or waited for].
+    #[arg(id = KEY, value_parser = values::resource)]
     pub(super) resources: Vec<Resource>,
-    /// What to print.
-    pub(super) form: Form,
-    /// Go on with each change, and ask a store that cannot tell of changes at these intervals.
-    pub(super) watch: Option<Duration>,
-    /// Show instants instead of ages, and session ids.
+    /// Print JSON.
+    #[arg(long, group = "form")]
+    pub(super) json: bool,
+    /// Print the names alone.
+    #[arg(long, group = "form", conflicts_with = "watch")]
+    pub(super) names: bool,
+    /// Show as a tree who holds, what runs below, and who waits for what.
+    #[arg(long, group = "form")]
+    pub(super) tree: bool,
+    /// Print a graph for Graphviz, as in: rlock inspect --dot | dot -Tsvg.
+    #[arg(long, group = "form", conflicts_with = "watch")]
+    pub(super) dot: bool,
+    // rustdoc would take `[1s]` for a link.
+    #[arg(help = "Go on with each change; a server is asked each DUR [1s]")]
+    #[arg(long, value_name = "DUR", value_parser = values::optional(values::interval))]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = values::ABSENT)]
+    #[arg(conflicts_with_all = ["held_longer_than", "waiting_longer_than", "no_success_for", "prometheus"])]
+    pub(super) watch: Option<values::Optional>,
+    /// Show times of day instead of ages, and session ids.
+    #[arg(short, long)]
     pub(super) verbose: bool,
-    /// Cut nothing, even if lines are longer than those of the terminal.
+    /// Cut nothing, even beyond the width of the terminal.
+    #[arg(long, conflicts_with = "watch")]
     pub(super) wide: bool,
-    /// When to use colours.
-    pub(super) color: ColorChoice,
-    /// Show only holds that have lasted for longer than this time.
+    #[command(flatten)]
+    pub(super) look: LookOptions,
+    /// Only what is held for longer; exit 1 if there is any.
+    #[arg(long, value_name = "DUR", value_parser = values::duration, conflicts_with = "no_success_for")]
     pub(super) held_longer_than: Option<Duration>,
-    /// Show only waits that have lasted for longer than this time.
+    /// Only who waits for longer; exit 1 if there is any.
+    #[arg(long, value_name = "DUR", value_parser = values::duration, conflicts_with = "no_success_for")]
     pub(super) waiting_longer_than: Option<Duration>,
-    /// Report the resources without a successful run in this time. Then some are named, or a job.
+    /// Exit 1 and name each KEY without a successful run in DUR.
+    #[arg(long, value_name = "DUR", value_parser = values::period, conflicts_with = "form")]
     pub(super) no_success_for: Option<Duration>,
-    /// Only the runs of this job count as successful.
+    /// Only successful runs with this --job count.
+    #[arg(long, value_name = "NAME", value_parser = values::job, requires = "no_success_for")]
     pub(super) job: Option<String>,
-    /// Print metrics for Prometheus instead of a table.
+    /// Print metrics for Prometheus.
+    #[arg(long, conflicts_with_all = ["form", "held_longer_than", "waiting_longer_than", "no_success_for"])]
     pub(super) prometheus: bool,
-    /// The file for the metrics, in place of standard output.
+    /// Write the metrics to FILE.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "prometheus")]
     pub(super) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) store: StoreOptions,
 }
 
 /// What `rlock inspect` prints.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Form {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
     /// A table for people.
-    #[default]
     Table,
     /// One JSON object.
     Json,
@@ -98,98 +127,26 @@ pub(crate) enum Form {
     Dot,
 }
 
-/// The definition of its words.
-fn define(command: Command) -> Command {
-    let form = |id, help| switch(id, help).group(id::FORM);
-    command
-        .override_usage(
-            "rlock inspect [KEY]... [--json]\n       \
-             rlock inspect [KEY]... --held-longer-than DUR | --waiting-longer-than DUR\n       \
-             rlock inspect [KEY]... --watch | --tree | --dot | --names\n       \
-             rlock inspect --no-success-for DUR KEY... | --job NAME\n       \
-             rlock inspect [KEY]... --prometheus [-o FILE]",
-        )
-        .after_help(notes(
-            "On a terminal, --watch redraws the table until q or Ctrl-C.",
-            &["rlock inspect --watch", "rlock inspect --no-success-for 25h backup"],
-        ))
-        .arg(keys("What to show [default: all that is held or waited for]"))
-        .group(ArgGroup::new(id::FORM))
-        .arg(form(id::JSON, "Print JSON"))
-        .arg(form(id::NAMES, "Print the names alone").conflicts_with(id::WATCH))
-        .arg(form(id::TREE, "Show as a tree who holds, what runs below, and who waits for what"))
-        .arg(
-            form(id::DOT, "Print a graph for Graphviz, as in: rlock inspect --dot | dot -Tsvg")
-                .conflicts_with(id::WATCH),
-        )
-        .arg(
-            optional(id::WATCH, values::interval, "Go on with each change; a server is asked each DUR [1s]")
-                .conflicts_with_all([
-                    id::HELD_LONGER_THAN,
-                    id::WAITING_LONGER_THAN,
-                    id::NO_SUCCESS_FOR,
-                    id::PROMETHEUS,
-                ]),
-        )
-        .arg(verbose("Show times of day instead of ages, and session ids"))
-        .arg(switch(id::WIDE, "Cut nothing, even beyond the width of the terminal").conflicts_with(id::WATCH))
-        .arg(color())
-        .args(checks())
-        .arg(switch(id::PROMETHEUS, "Print metrics for Prometheus").conflicts_with_all([
-            id::FORM,
-            id::HELD_LONGER_THAN,
-            id::WAITING_LONGER_THAN,
-            id::NO_SUCCESS_FOR,
-        ]))
-        .arg(
-            option(id::OUTPUT, "FILE", value_parser!(PathBuf), "Write the metrics to FILE")
-                .short('o')
-                .requires(id::PROMETHEUS)
-                .value_hint(ValueHint::FilePath),
-        )
-}
-
-/// The options of `inspect` that check something, and tell the result by the exit code.
-fn checks() -> [Arg; 4] {
-    [
-        option(id::HELD_LONGER_THAN, "DUR", values::duration, "Only what is held for longer; exit 1 if there is any")
-            .conflicts_with(id::NO_SUCCESS_FOR),
-        option(id::WAITING_LONGER_THAN, "DUR", values::duration, "Only who waits for longer; exit 1 if there is any")
-            .conflicts_with(id::NO_SUCCESS_FOR),
-        option(id::NO_SUCCESS_FOR, "DUR", values::period, "Exit 1 and name each KEY without a successful run in DUR")
-            .conflicts_with(id::FORM),
-        option(id::JOB, "NAME", values::job, "Only successful runs with this --job count").requires(id::NO_SUCCESS_FOR),
-    ]
-}
-
-/// Reads the matched words.
-fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
-    no_blank_before_value(&matches, id::WATCH)?;
-    let inspect = Inspect {
-        resources: read_keys(&mut matches),
-        form: match [id::JSON, id::NAMES, id::TREE, id::DOT].map(|id| matches.get_flag(id)) {
+impl Inspect {
+    pub(super) fn form(&self) -> Form {
+        match [self.json, self.names, self.tree, self.dot] {
             [true, ..] => Form::Json,
             [_, true, ..] => Form::Names,
             [.., true, _] => Form::Tree,
             [.., true] => Form::Dot,
             _ => Form::Table,
-        },
-        watch: matches.remove_one::<Option<Duration>>(id::WATCH).map(|every| every.unwrap_or(WATCH_EVERY)),
-        verbose: matches.get_flag(id::VERBOSE),
-        wide: matches.get_flag(id::WIDE),
-        color: read_color(&mut matches),
-        held_longer_than: matches.remove_one(id::HELD_LONGER_THAN),
-        waiting_longer_than: matches.remove_one(id::WAITING_LONGER_THAN),
-        no_success_for: matches.remove_one(id::NO_SUCCESS_FOR),
-        job: matches.remove_one(id::JOB),
-        prometheus: matches.get_flag(id::PROMETHEUS),
-        output: matches.remove_one(id::OUTPUT),
-        store: read_store(&mut matches),
-    };
+        }
+    }
+}
+
+/// Reads the matched words.
+fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
+    no_blank_before_value(&matches, "watch")?;
+    let inspect: Inspect = options::read(&mut matches);
     if inspect.no_success_for.is_some() && inspect.resources.is_empty() && inspect.job.is_none() {
         return Err(Mistake::plain("--no-success-for needs a KEY: name what has to run"));
     }
-    Ok(Invocation::Inspect(inspect))
+    Ok(Invocation::Inspect(Inspect { resources: each_once(inspect.resources), ..inspect }))
 }
 
 /// How often `--watch` asks a server, unless it is told.
@@ -204,9 +161,9 @@ pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
         return checks::no_success_for(inspect, limit);
     }
     let mut store = context::open_store(&inspect.store)?;
-    let look = Look { wide: inspect.wide, ..look(inspect.color, inspect.verbose) };
+    let look = Look { wide: inspect.wide, ..look(inspect.look.color, inspect.verbose) };
     if let Some(every) = inspect.watch {
-        return watch::run(inspect, store, every, look);
+        return watch::run(inspect, store, every.unwrap_or(WATCH_EVERY), look);
     }
     let mut inspection = store.inspect(&inspect.resources).map_err(Failure::from)?;
     let unusable = store.take_unusable();
@@ -214,7 +171,7 @@ pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
     let (held, waiting) = (inspect.held_longer_than, inspect.waiting_longer_than);
     let checked = held.or(waiting).map(|_| checks::longer_than(&mut inspection, held, waiting));
     let is_busy = |listing: &&ResourceListing| !listing.holders.is_empty() || !listing.waiters.is_empty();
-    let text = match inspect.form {
+    let text = match inspect.form() {
         Form::Names => {
             inspection.resources.iter().filter(is_busy).flat_map(|listing| [listing.name.as_str(), "\n"]).collect()
         }

@@ -2,8 +2,9 @@
 
 use std::io;
 
+use anstream::AutoStream;
 use anstream::stream::RawStream;
-use anstream::{AutoStream, ColorChoice};
+use clap::ColorChoice;
 use clap::builder::StyledStr;
 use rustix::termios::{isatty, tcgetwinsize};
 
@@ -21,7 +22,7 @@ pub(super) fn look(color: ColorChoice, verbose: bool) -> Look {
         columns => columns,
     };
     let is_coloured = match color {
-        ColorChoice::Auto => AutoStream::choice(&stdout) != ColorChoice::Never,
+        ColorChoice::Auto => AutoStream::choice(&stdout) != anstream::ColorChoice::Never,
         color => color != ColorChoice::Never,
     };
     Look {
@@ -35,7 +36,7 @@ pub(super) fn look(color: ColorChoice, verbose: bool) -> Look {
 /// The text as this output shows it: with the styles of clap or without.
 pub(super) fn styled(text: &StyledStr, output: &impl RawStream) -> String {
     match AutoStream::choice(output) {
-        ColorChoice::Never => text.to_string(),
+        anstream::ColorChoice::Never => text.to_string(),
         _ => text.ansi().to_string(),
     }
 }

@@ -4,15 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use clap::builder::{PossibleValue, PossibleValuesParser};
-use clap::{ArgMatches, Command, ValueHint, value_parser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueHint};
 
 use super::pages::{self, Page};
 use super::subcommand::Subcommand;
 use super::{Invocation, stdout};
 use rlock_arguments::help::notes;
-use rlock_arguments::mistake::Mistake;
-use rlock_arguments::options::{id, option, word};
+use rlock_arguments::options;
 
 pub(super) const MAN: Subcommand = Subcommand {
     name: "man",
@@ -20,50 +19,31 @@ pub(super) const MAN: Subcommand = Subcommand {
     section: 1,
     about: "Print a man page, or write them all",
     texts: &[include_str!("pages/man.txt")],
-    define,
-    read,
+    define: Man::augment_args,
+    read: |mut matches| Ok(Invocation::Man(options::read(&mut matches))),
     has_numbers: false,
     runs_command: false,
 };
 
 /// `rlock man`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Man {
-    /// Print this page to standard output.
-    Print(Page),
-    /// Write all pages below this directory.
-    WriteAll(PathBuf),
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[command(
+    override_usage = "rlock man [PAGE]\n       rlock man --dir DIR",
+    after_help = notes("", &["rlock man exec | man -l -", "rlock man --dir /usr/local/share/man"])
+)]
+#[group(skip)]
+pub(crate) struct Man {
+    /// The page: rlock, exec, redis and so on.
+    #[arg(id = "PAGE", value_parser = pages(), conflicts_with = "dir", hide_possible_values = true)]
+    pub(super) page: Option<Page>,
+    /// Write all pages below DIR, in man1, man7 and man8.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(super) dir: Option<PathBuf>,
 }
 
-/// The definition of its words.
-fn define(command: Command) -> Command {
-    let pages = pages::all().map(|page| PossibleValue::new(page.name).alias(page.word));
-    command
-        .override_usage("rlock man [PAGE]\n       rlock man --dir DIR")
-        .after_help(notes("", &["rlock man exec | man -l -", "rlock man --dir /usr/local/share/man"]))
-        .arg(
-            word(id::PAGE, PossibleValuesParser::new(pages), "The page: rlock, exec, redis and so on")
-                .conflicts_with(id::DIR)
-                .hide_possible_values(true),
-        )
-        .arg(
-            option(
-                id::DIR,
-                "DIR",
-                value_parser!(std::path::PathBuf),
-                "Write all pages below DIR, in man1, man7 and man8",
-            )
-            .value_hint(ValueHint::DirPath),
-        )
-}
-
-/// Reads the matched words.
-fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
-    if let Some(dir) = matches.remove_one::<PathBuf>(id::DIR) {
-        return Ok(Invocation::Man(Man::WriteAll(dir)));
-    }
-    let name: String = matches.remove_one(id::PAGE).unwrap_or_else(|| "rlock".to_owned());
-    Ok(Invocation::Man(Man::Print(Page::find(&name).expect("clap takes only the pages of the table"))))
+fn pages() -> impl TypedValueParser<Value = Page> {
+    let names = PossibleValuesParser::new(pages::all().map(|page| PossibleValue::new(page.name).alias(page.word)));
+    names.map(|name| Page::find(&name).expect("clap takes only the pages of the table"))
 }
 
 /// Prints or writes the requested pages and returns the exit code.
@@ -71,11 +51,12 @@ fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
 /// # Errors
 /// Standard output, the directory or a file in it cannot be written.
 pub(super) fn run(man: &Man) -> anyhow::Result<u8> {
-    match man {
-        Man::Print(page) => {
-            stdout::print(&page.with_text().roff()).context("cannot write the page to standard output")?
+    match &man.dir {
+        Some(dir) => write_all(dir)?,
+        None => {
+            let page = man.page.unwrap_or(pages::PROGRAM);
+            stdout::print(&page.with_text().roff()).context("cannot write the page to standard output")?;
         }
-        Man::WriteAll(dir) => write_all(dir)?,
     }
     Ok(0)
 }
@@ -103,7 +84,7 @@ mod tests {
     fn every_page_is_written_and_directories_are_created() {
         let dir = tempfile::tempdir().unwrap();
         let man = dir.path().join("share/man");
-        assert_eq!(run(&Man::WriteAll(man.clone())).unwrap(), 0);
+        assert_eq!(run(&Man { page: None, dir: Some(man.clone()) }).unwrap(), 0);
         let count = |section| fs::read_dir(man.join(section)).unwrap().count();
         assert_eq!(count("man1") + count("man7") + count("man8"), pages::all().count());
         for (file, word) in
@@ -118,7 +99,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
-        let error = run(&Man::WriteAll(file.clone())).unwrap_err();
+        let error = run(&Man { page: None, dir: Some(file.clone()) }).unwrap_err();
         assert_eq!(error.to_string(), format!("cannot create '{}'", file.join("man1").display()));
     }
 }

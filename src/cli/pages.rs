@@ -32,7 +32,8 @@ pub struct Page {
     texts: &'static [&'static str],
 }
 
-const PROGRAM: Page =
+/// The main page.
+pub(super) const PROGRAM: Page =
     Page { name: "rlock", word: "rlock", section: 1, about: table::ABOUT, texts: &[include_str!("pages/rlock.txt")] };
 
 /// The page about the three subcommands `range-*`, whose own pages lead to this one.

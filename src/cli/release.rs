@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::Context;
-use clap::{ArgAction, ArgMatches, Command};
+use clap::{ArgMatches, Args};
 
 use super::subcommand::Subcommand;
 use super::{Invocation, stdout};
@@ -12,7 +12,7 @@ use crate::environment::variables::{self, Form, Held};
 use crate::environment::{acquired, context, say};
 use rlock_arguments::help::notes;
 use rlock_arguments::mistake::Mistake;
-use rlock_arguments::options::{StoreOptions, each_once, id, read_store, switch, verbose, word};
+use rlock_arguments::options::{self, StoreOptions, each_once};
 use rlock_arguments::values::{self, Which};
 use rlock_model::past::End;
 use rlock_model::records::Session;
@@ -29,50 +29,41 @@ pub(super) const RELEASE: Subcommand = Subcommand {
     section: 1,
     about: "Give back a lock of rlock acquire",
     texts: &[include_str!("pages/release.txt")],
-    define,
+    define: Release::augment_args,
     read,
     has_numbers: false,
     runs_command: false,
 };
 
 /// `rlock release`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[command(
+    override_usage = "rlock release [SESSION|KEY]... [--export]",
+    after_help = notes(
+        "Exit: 0 given back; 76 not held any more; 64 not a lock of 'rlock acquire'.",
+        &["eval \"$(rlock release --export)\""],
+    )
+)]
+#[group(skip)]
 pub(crate) struct Release {
-    /// The store to use.
-    pub(super) store: StoreOptions,
-    /// The locks, none twice. If empty, that of the innermost session of `acquire`.
+    /// The sessions, or the KEYs of locks for a process above [default: the innermost of rlock
+    /// acquire around].
+    #[arg(id = "SESSION", value_parser = values::which)]
     pub(super) locks: Vec<Which>,
-    /// Print the variables of the session around.
+    /// Print the variables of the session around, for a shell's eval; on failure (exit N).
+    #[arg(long)]
     pub(super) export: bool,
-    /// Report what was released.
+    /// Say what was released.
+    #[arg(short, long)]
     pub(super) verbose: bool,
-}
-
-/// The definition of its words.
-fn define(command: Command) -> Command {
-    command
-        .override_usage("rlock release [SESSION|KEY]... [--export]")
-        .after_help(notes(
-            "Exit: 0 given back; 76 not held any more; 64 not a lock of 'rlock acquire'.",
-            &["eval \"$(rlock release --export)\""],
-        ))
-        .arg(
-            word(id::SESSION, values::which, "The sessions, or the KEYs of locks for a process above [default: the innermost of rlock acquire around]")
-                .action(ArgAction::Append)
-                .num_args(1..),
-        )
-        .arg(switch(id::EXPORT, "Print the variables of the session around, for a shell's eval; on failure (exit N)"))
-        .arg(verbose("Say what was released"))
+    #[command(flatten)]
+    pub(super) store: StoreOptions,
 }
 
 /// Reads the matched words.
 fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
-    Ok(Invocation::Release(Release {
-        locks: each_once(&mut matches, id::SESSION),
-        verbose: matches.get_flag(id::VERBOSE),
-        export: matches.get_flag(id::EXPORT),
-        store: read_store(&mut matches),
-    }))
+    let release: Release = options::read(&mut matches);
+    Ok(Invocation::Release(Release { locks: each_once(release.locks), ..release }))
 }
 
 /// Releases the sessions and returns the exit code.

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use clap::{ArgMatches, Command};
+use clap::Args;
 
 use super::Invocation;
 use super::subcommand::Subcommand;
 use crate::environment::{acquired, context, say, variables};
 use rlock_arguments::help::notes;
-use rlock_arguments::mistake::Mistake;
-use rlock_arguments::options::{StoreOptions, id, option, read_store, switch, verbose, word};
+use rlock_arguments::options::{self, StoreOptions};
 use rlock_arguments::values::{self, Which};
 use rlock_model::op::{Change, Refusal};
 use rlock_show::failure::Failure;
@@ -22,56 +21,38 @@ pub(super) const RENEW: Subcommand = Subcommand {
     section: 1,
     about: "Let a lock of rlock acquire last longer",
     texts: &[include_str!("pages/renew.txt")],
-    define,
-    read,
+    define: Renew::augment_args,
+    read: |mut matches| Ok(Invocation::Renew(options::read(&mut matches))),
     has_numbers: false,
     runs_command: false,
 };
 
 /// `rlock renew`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[command(
+    override_usage = "rlock renew [--for DUR] [SESSION|KEY] [--export]",
+    after_help = notes(
+        "Exit: 0 renewed; 76 not held any more; 64 not a lock of 'rlock acquire --for'.",
+        &["rlock renew --for 1h"],
+    )
+)]
+#[group(skip)]
 pub(crate) struct Renew {
-    /// The store to use.
-    pub(super) store: StoreOptions,
-    /// How long the hold lasts from now. If `None`, as long as `acquire` was told.
-    pub(super) length: Option<Duration>,
-    /// The lock, if not that of the innermost session of `acquire`.
+    /// The session, or the KEY of a lock for a process above [default: the innermost of rlock
+    /// acquire around].
+    #[arg(id = "SESSION", value_parser = values::which)]
     pub(super) lock: Option<Which>,
-    /// Report what was renewed.
+    /// Hold for DUR from now, or 'ever' [default: as acquire]; never shorter.
+    #[arg(long = "for", value_name = "DUR", value_parser = values::hold)]
+    pub(super) length: Option<Duration>,
+    /// Print nothing, or on failure (exit N), for a shell's eval.
+    #[arg(long)]
+    pub(super) export: bool,
+    /// Say what was renewed.
+    #[arg(short, long)]
     pub(super) verbose: bool,
-}
-
-/// The definition of its words.
-fn define(command: Command) -> Command {
-    command
-        .override_usage("rlock renew [--for DUR] [SESSION|KEY] [--export]")
-        .after_help(notes(
-            "Exit: 0 renewed; 76 not held any more; 64 not a lock of 'rlock acquire --for'.",
-            &["rlock renew --for 1h"],
-        ))
-        .arg(word(
-            id::SESSION,
-            values::which,
-            "The session, or the KEY of a lock for a process above [default: the innermost of rlock acquire around]",
-        ))
-        .arg(option(
-            id::FOR,
-            "DUR",
-            values::hold,
-            "Hold for DUR from now, or 'ever' [default: as acquire]; never shorter",
-        ))
-        .arg(switch(id::EXPORT, "Print nothing, or on failure (exit N), for a shell's eval"))
-        .arg(verbose("Say what was renewed"))
-}
-
-/// Reads the matched words.
-fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
-    Ok(Invocation::Renew(Renew {
-        length: matches.remove_one(id::FOR),
-        lock: matches.remove_one(id::SESSION),
-        verbose: matches.get_flag(id::VERBOSE),
-        store: read_store(&mut matches),
-    }))
+    #[command(flatten)]
+    pub(super) store: StoreOptions,
 }
 
 /// Renews the hold and returns the exit code.

@@ -4,16 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{ArgAction, ArgMatches, Command, ValueHint, value_parser};
+use clap::{Args, ValueHint};
 
 use super::Invocation;
 use super::subcommand::Subcommand;
 use crate::environment::context;
 use crate::environment::defaults::Chosen;
 use rlock_arguments::help::notes;
-use rlock_arguments::mistake::Mistake;
-use rlock_arguments::options::{StoreOptions, given, history, id, option, read_store, switch, ttl, verbose};
-use rlock_arguments::values;
+use rlock_arguments::options::{self, StoreOptions};
+use rlock_arguments::values::{self, Address, Pattern};
 use rlock_serve::run::{self, Options};
 use rlock_serve::token;
 
@@ -23,95 +22,68 @@ pub(super) const SERVE: Subcommand = Subcommand {
     section: 8,
     about: "Serve locks to any program that speaks lines",
     texts: &[include_str!("pages/serve.txt")],
-    define,
-    read,
+    define: Serve::augment_args,
+    read: |mut matches| Ok(Invocation::Serve(options::read(&mut matches))),
     has_numbers: false,
     runs_command: false,
 };
 
 /// `rlock serve`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[command(
+    override_usage = "rlock serve [--listen HOST:PORT|unix:/PATH]... [OPTIONS]\n       rlock serve --stdio [OPTIONS]",
+    after_help = notes(
+        "A client sends LOCK KEY, reads ok, and holds the lock until its connection ends.\n\
+         Default: the sockets that systemd passes, else 127.0.0.1:1006. More: rlock man serve | man -l -",
+        &["rlock serve --listen unix:/run/rlock.sock", "rlock serve --only 'build/*'"],
+    )
+)]
+#[group(skip)]
 pub(crate) struct Serve {
-    /// The store of the locks.
-    pub(super) store: StoreOptions,
-    /// The file with the token that clients must send.
+    /// Where to listen: HOST:PORT or unix:/PATH.
+    #[arg(long, value_name = "ADDRESS", value_parser = values::listen, conflicts_with = "stdio")]
+    pub(super) listen: Vec<Address>,
+    /// Serve one client on standard input and output.
+    #[arg(long)]
+    pub(super) stdio: bool,
+    /// Clients must send AUTH with the token in FILE.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) token_file: Option<PathBuf>,
-    /// What the server is to do.
-    pub(super) options: Options,
-    /// The ttl of the leases, see
-    /// [`RequestOptions::ttl`](rlock_arguments::request::RequestOptions::ttl).
+    /// Listen beyond this machine without a token.
+    #[arg(long, conflicts_with = "token_file")]
+    pub(super) insecure: bool,
+    /// How many clients may be connected.
+    #[arg(long, value_name = "N", value_parser = values::connections, default_value = "1024")]
+    pub(super) max_connections: usize,
+    /// How many requests may wait; more are busy at once.
+    #[arg(long, value_name = "N", value_parser = values::count, default_value = "1000")]
+    pub(super) max_waiting: usize,
+    /// Serve only KEYs that match one of these patterns.
+    #[arg(long, value_name = "GLOB", value_parser = values::glob)]
+    pub(super) only: Vec<Pattern>,
+    /// Length of the lease at a server [default: RLOCK_TTL, else 30s].
+    #[arg(long, value_name = "DUR", value_parser = values::ttl)]
     pub(super) ttl: Option<Duration>,
-    /// See [`RequestOptions::history`](rlock_arguments::request::RequestOptions::history).
+    /// Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32].
+    #[arg(long, value_name = "N", value_parser = values::history)]
     pub(super) history: Option<u32>,
-    /// How long holders may go on after TERM, or after their lease could not be renewed; see
-    /// [`RequestOptions::grace`](rlock_arguments::request::RequestOptions::grace).
+    /// How long holders go on after TERM [default: 5s].
+    // It is also how long they go on after their lease could not be renewed.
+    #[arg(long, value_name = "DUR", value_parser = values::duration)]
     pub(super) grace: Option<Duration>,
-}
-
-/// The definition of its words.
-fn define(command: Command) -> Command {
-    command
-        .override_usage(
-            "rlock serve [--listen HOST:PORT|unix:/PATH]... [OPTIONS]\n       rlock serve --stdio [OPTIONS]",
-        )
-        .after_help(notes(
-            "A client sends LOCK KEY, reads ok, and holds the lock until its connection ends.\n\
-             Default: the sockets that systemd passes, else 127.0.0.1:1006. More: rlock man serve | man -l -",
-            &["rlock serve --listen unix:/run/rlock.sock", "rlock serve --only 'build/*'"],
-        ))
-        .arg(
-            option(id::LISTEN, "ADDRESS", values::listen, "Where to listen: HOST:PORT or unix:/PATH")
-                .action(ArgAction::Append)
-                .conflicts_with(id::STDIO),
-        )
-        .arg(switch(id::STDIO, "Serve one client on standard input and output"))
-        .arg(
-            option(id::TOKEN_FILE, "FILE", value_parser!(PathBuf), "Clients must send AUTH with the token in FILE")
-                .value_hint(ValueHint::FilePath),
-        )
-        .arg(switch(id::INSECURE, "Listen beyond this machine without a token").conflicts_with(id::TOKEN_FILE))
-        .arg(
-            option(id::MAX_CONNECTIONS, "N", values::connections, "How many clients may be connected")
-                .default_value("1024"),
-        )
-        .arg(
-            option(id::MAX_WAITING, "N", values::count, "How many requests may wait; more are busy at once")
-                .default_value("1000"),
-        )
-        .arg(
-            option(id::ONLY, "GLOB", values::glob, "Serve only KEYs that match one of these patterns")
-                .action(ArgAction::Append),
-        )
-        .arg(ttl())
-        .arg(history())
-        .arg(option(id::GRACE, "DUR", values::duration, "How long holders go on after TERM [default: 5s]"))
-        .arg(verbose("Log each connection, lock and unlock"))
-}
-
-/// Reads the matched words.
-fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
-    let options = Options {
-        listen: matches.remove_many(id::LISTEN).into_iter().flatten().collect(),
-        stdio: matches.get_flag(id::STDIO),
-        insecure: matches.get_flag(id::INSECURE),
-        max_connections: given(&mut matches, id::MAX_CONNECTIONS),
-        max_waiting: given(&mut matches, id::MAX_WAITING),
-        only: matches.remove_many(id::ONLY).into_iter().flatten().collect(),
-        verbose: matches.get_flag(id::VERBOSE),
-    };
-    Ok(Invocation::Serve(Serve {
-        options,
-        token_file: matches.remove_one(id::TOKEN_FILE),
-        ttl: matches.remove_one(id::TTL),
-        history: matches.remove_one(id::HISTORY),
-        grace: matches.remove_one(id::GRACE),
-        store: read_store(&mut matches),
-    }))
+    /// Log each connection, lock and unlock.
+    #[arg(short, long)]
+    pub(super) verbose: bool,
+    #[command(flatten)]
+    pub(super) store: StoreOptions,
 }
 
 /// Serves until a signal ends the server, and returns the exit code.
 pub(super) fn run(serve: &Serve) -> anyhow::Result<u8> {
-    let options = Options { verbose: context::verbose(serve.options.verbose), ..serve.options.clone() };
+    let Serve { stdio, insecure, max_connections, max_waiting, .. } = *serve;
+    let (listen, only) = (serve.listen.clone(), serve.only.clone());
+    let verbose = context::verbose(serve.verbose);
+    let options = Options { listen, stdio, insecure, max_connections, max_waiting, only, verbose };
     let (named, store) = context::open_named(&serve.store)?;
     let token = serve.token_file.as_deref().map(token::read).transpose()?;
     let Chosen { terms, grace, history } =

@@ -97,8 +97,15 @@ pub(super) fn command(only: Option<&Subcommand>) -> Command {
         .subcommand_help_heading("Subcommands")
         .args(options::store_options())
         .subcommands(wanted.map(|subcommand| {
-            Command::new(subcommand.name).about(subcommand.about).args_override_self(true).defer(subcommand.define)
+            Command::new(subcommand.name).about(subcommand.about).args_override_self(true).defer(define)
         }))
+}
+
+/// Defines the arguments of a subcommand, for which clap calls this on demand.
+fn define(command: Command) -> Command {
+    let subcommand = named(command.get_name()).expect("clap has only subcommands of the table");
+    // A derived definition takes the comment of its struct for the summary.
+    (subcommand.define)(command).about(subcommand.about).long_about(None)
 }
 
 /// The help of a subcommand, short or in full.

@@ -10,24 +10,23 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anstream::ColorChoice;
+use clap::ColorChoice;
 use clap_complete::Shell;
 use rustix::process::Pid;
 
-use super::acquire::Until;
-use super::cleanup::{Breaks, Cleanup, Holder};
+use super::cleanup::{BreakOptions, Cleanup};
+use super::completions::Completions;
 use super::downgrade::Downgrade;
 use super::exec::Exec;
-use super::held::HeldBy;
 use super::history::{self, History};
 use super::inspect::{Form, Inspect};
 use super::man::Man;
 use super::pages::Page;
 use super::release::Release;
 use super::renew::Renew;
-use super::shrink::Shrink;
 use super::{Invocation, Usage, parse};
-use rlock_arguments::options::StoreOptions;
+use rlock_arguments::narrowing;
+use rlock_arguments::options::{LookOptions, StoreOptions};
 use rlock_arguments::values::{Load, LostSignal, Period, Unit, Wait, Which};
 use rlock_model::mode::Mode;
 use rlock_model::request::Claim;
@@ -99,7 +98,7 @@ fn names(names: &[&str]) -> Vec<Resource> {
 fn exec_without_options_has_the_documented_defaults() {
     let exec = exec("exec k -- make -j 2 --all");
     assert_eq!(exec.command, ["make", "-j", "2", "--all"]);
-    assert_eq!((exec.request.wait, exec.request.conflict_exit_code, exec.request.replicas), (None, 75, None));
+    assert_eq!((exec.request.waiting.wait, exec.request.conflict_exit_code, exec.request.replicas), (None, 75, None));
     assert_eq!((exec.request.ttl, exec.request.grace, exec.request.connect_timeout), (None, None, None));
     assert_eq!((exec.request.quiet, exec.request.verbose, exec.request.store), (false, false, StoreOptions::default()));
 }
@@ -120,7 +119,7 @@ fn every_option_of_exec_and_range_is_parsed() {
         for line in [format!("{start} {options} -- c"), format!("{start} {options} -c c")] {
             let exec = exec(&line);
             assert_eq!(
-                (exec.request.wait, exec.request.conflict_exit_code, exec.request.replicas.map(|it| it.count)),
+                (exec.request.waiting.wait, exec.request.conflict_exit_code, exec.request.replicas.map(|it| it.count)),
                 (at_most(90), 3, Some(2)),
                 "{line}"
             );
@@ -136,7 +135,10 @@ fn every_option_of_exec_and_range_is_parsed() {
         }
     }
     let long = exec("exec --wait=90s --conflict-exit-code=3 --quiet k -- c");
-    assert_eq!((long.request.wait, long.request.conflict_exit_code, long.request.quiet), (at_most(90), 3, true));
+    assert_eq!(
+        (long.request.waiting.wait, long.request.conflict_exit_code, long.request.quiet),
+        (at_most(90), 3, true)
+    );
     let whose = exec("exec k --owner a_b --reason=c_d -- c").request.whose;
     assert_eq!((whose.owner.as_deref(), whose.reason.as_deref()), (Some("a b"), Some("c d")));
     let both = exec("exec -n k --meanwhile a_b --else c_d -- c");
@@ -147,7 +149,7 @@ fn every_option_of_exec_and_range_is_parsed() {
             && !exec("exec k -- c").request.no_default_store
     );
     let cron = exec("exec k -n --skip-ok --success-codes 3,5 --splay 1m --nested --status-file f -- c");
-    assert_eq!((cron.skip_ok, cron.success_codes, cron.splay), (Some(None), vec![3, 5], secs(60)));
+    assert_eq!((cron.skip_ok, cron.success_codes, cron.splay), (Some(None), vec![3, 5], Some(secs(60))));
     assert_eq!((cron.nested, cron.status_file), (true, Some(PathBuf::from("f"))));
     let room = exec("exec --min-memory 1.5G --max-load 8 k -- c");
     assert_eq!((room.min_memory, room.max_load), (Some(3 << 29), Some(Load::Average(8.0))));
@@ -189,11 +191,11 @@ fn no_wait_is_a_wait_of_zero() {
     for line in
         ["exec -n k -- c", "exec --no-wait k -- c", "exec -w 0 k -- c", "exec -n -w 0s k -- c", "exec -w0 k -n -- c"]
     {
-        assert_eq!(exec(line).request.wait, at_most(0), "{line}");
+        assert_eq!(exec(line).request.waiting.wait, at_most(0), "{line}");
     }
     let text = "--no-wait and --wait 1m30s exclude each other: give one of them";
     assert_eq!(mistake("exec -n -w 90 k -- c"), text);
-    assert_eq!(exec("exec -w ever k -- c").request.wait, Some(Wait::Ever));
+    assert_eq!(exec("exec -w ever k -- c").request.waiting.wait, Some(Wait::Ever));
     assert_eq!(mistake("exec -n -w ever k -- c"), "--no-wait and --wait ever exclude each other: give one of them");
 }
 
@@ -217,24 +219,28 @@ fn command_may_have_any_bytes() {
 #[test]
 fn other_subcommands_are_parsed() {
     let store = StoreOptions::default();
-    let inspect = |resources, form, verbose, color| {
-        Invocation::Inspect(Inspect { resources, form, verbose, color, ..Inspect::default() })
-    };
-    assert_eq!(parsed("inspect").unwrap(), inspect(vec![], Form::Table, false, ColorChoice::Auto));
-    let json = inspect(names(&["b", "a"]), Form::Json, false, ColorChoice::Never);
-    assert_eq!(parsed("inspect b --json a b --color never").unwrap(), json);
-    assert_eq!(parsed("inspect -v --color=always").unwrap(), inspect(vec![], Form::Table, true, ColorChoice::Always));
-    for (word, form) in [("--names", Form::Names), ("--tree", Form::Tree), ("--dot", Form::Dot)] {
-        assert_eq!(parsed(&format!("inspect {word}")).unwrap(), inspect(vec![], form, false, ColorChoice::Auto));
+    let look = |color| LookOptions { color };
+    assert_eq!(parsed("inspect").unwrap(), Invocation::Inspect(Inspect::default()));
+    let never = look(ColorChoice::Never);
+    let json = Inspect { resources: names(&["b", "a"]), json: true, look: never, ..Inspect::default() };
+    assert_eq!(parsed("inspect b --json a b --color never").unwrap(), Invocation::Inspect(json));
+    let always = Inspect { verbose: true, look: look(ColorChoice::Always), ..Inspect::default() };
+    assert_eq!(parsed("inspect -v --color=always").unwrap(), Invocation::Inspect(always));
+    let forms = [("", Form::Table), ("--json", Form::Json), ("--names", Form::Names), ("--tree", Form::Tree)];
+    for (word, form) in forms.into_iter().chain([("--dot", Form::Dot)]) {
+        let Ok(Invocation::Inspect(inspect)) = parsed(&format!("inspect {word}")) else { panic!("{word}") };
+        assert_eq!(inspect.form(), form, "{word}");
     }
-    for (line, every) in [("--watch", 1000), ("--watch=100ms", 100), ("--watch --json", 1000)] {
+    for (line, every) in
+        [("--watch", None), ("--watch=100ms", Some(Duration::from_millis(100))), ("--watch --json", None)]
+    {
         let Ok(Invocation::Inspect(inspect)) = parsed(&format!("inspect {line} k")) else { panic!("{line}") };
-        assert_eq!((inspect.watch, inspect.resources), (Some(Duration::from_millis(every)), names(&["k"])));
+        assert_eq!((inspect.watch, inspect.resources), (Some(every), names(&["k"])));
     }
     assert!(mistake("inspect --json --names").contains(" exclude each other"));
     assert!(mistake("inspect --watch --dot").contains(" exclude each other"));
     assert_eq!(mistake("inspect --watch=0"), "--watch: '0' is too short: ask a server at most every 100ms");
-    let checks = Inspect { held_longer_than: Some(secs(60)), form: Form::Json, ..Inspect::default() };
+    let checks = Inspect { held_longer_than: Some(secs(60)), json: true, ..Inspect::default() };
     assert_eq!(parsed("inspect --held-longer-than 1m --json").unwrap(), Invocation::Inspect(checks));
     let checks = Inspect { waiting_longer_than: Some(secs(60)), ..Inspect::default() };
     assert_eq!(parsed("inspect --waiting-longer-than 1m").unwrap(), Invocation::Inspect(checks));
@@ -248,59 +254,58 @@ fn other_subcommands_are_parsed() {
     assert_eq!(parsed("inspect --prometheus -o f").unwrap(), Invocation::Inspect(metrics));
     let history = History { resources: names(&["k"]), last: Some(3), failed: true, json: true, ..History::default() };
     assert_eq!(parsed("history k -n 3 --failed --json").unwrap(), Invocation::History(history));
-    let history = History { since: Some(secs(60)), form: history::Form::Stats, ..History::default() };
+    let history = History { since: Some(secs(60)), stats: true, ..History::default() };
     assert_eq!(parsed("history --since 1m --stats").unwrap(), Invocation::History(history));
-    let history = History { until: Some(secs(60)), form: history::Form::Trace, ..History::default() };
+    let history = History { until: Some(secs(60)), trace: true, ..History::default() };
     assert_eq!(parsed("history --until 1m --trace").unwrap(), Invocation::History(history));
+    for (word, form) in [
+        ("", history::Form::Entries),
+        ("--stats", history::Form::Stats),
+        ("--blame", history::Form::Blame),
+        ("--timeline", history::Form::Timeline),
+        ("--trace", history::Form::Trace),
+    ] {
+        let Ok(Invocation::History(history)) = parsed(&format!("history {word}")) else { panic!("{word}") };
+        assert_eq!(history.form(), form, "{word}");
+    }
     assert!(parsed("history --blame --stats").is_err() && parsed("history --timeline --json").is_err());
-    let cleanup = |resources, dry_run, breaks| {
+    let cleanup = |resources, dry_run, breaks, how| {
         let store = StoreOptions::default();
-        Invocation::Cleanup(Cleanup { store, resources, dry_run, breaks })
+        Invocation::Cleanup(Cleanup { store, resources, dry_run, breaks, how })
     };
-    let plain = Some(Breaks::default());
-    assert_eq!(parsed("cleanup").unwrap(), cleanup(vec![], false, None));
-    assert_eq!(parsed("cleanup --break a b --dry-run").unwrap(), cleanup(names(&["a", "b"]), true, plain));
-    assert_eq!(parsed("break a b --dry-run").unwrap(), cleanup(names(&["a", "b"]), true, plain));
+    let plain = BreakOptions::default();
+    assert_eq!(parsed("cleanup").unwrap(), cleanup(vec![], false, false, plain));
+    assert_eq!(parsed("cleanup --break a b --dry-run").unwrap(), cleanup(names(&["a", "b"]), true, true, plain));
+    assert_eq!(parsed("break a b a --dry-run").unwrap(), cleanup(names(&["a", "b"]), true, true, plain));
     for line in ["cleanup --break k", "break k"] {
-        let now = Some(Breaks { now: true, ..Breaks::default() });
-        assert_eq!(parsed(&format!("{line} --now")).unwrap(), cleanup(names(&["k"]), false, now));
-        let limited = Some(Breaks { wait: Some(Wait::AtMost(secs(3))), ..Breaks::default() });
-        assert_eq!(parsed(&format!("{line} -w 3s")).unwrap(), cleanup(names(&["k"]), false, limited));
+        let now = BreakOptions { now: true, ..plain };
+        assert_eq!(parsed(&format!("{line} --now")).unwrap(), cleanup(names(&["k"]), false, true, now));
+        let limited = BreakOptions { wait: Some(Wait::AtMost(secs(3))), ..plain };
+        assert_eq!(parsed(&format!("{line} -w 3s")).unwrap(), cleanup(names(&["k"]), false, true, limited));
         assert!(mistake(&format!("{line} -w 3s --now")).contains(" exclude each other"));
     }
     assert!(mistake("cleanup k --now").contains("--break"), "{}", mistake("cleanup k --now"));
     for line in ["cleanup --break k --pid 7", "break k --pid 7"] {
         let Ok(Invocation::Cleanup(one)) = parsed(line) else { panic!("--pid is an option of {line}") };
-        let only = one.breaks.and_then(|breaks| breaks.only);
-        assert!(matches!(only, Some(Holder::Process(pid)) if pid.as_raw_nonzero().get() == 7));
+        assert_eq!(one.how, BreakOptions { pid: Pid::from_raw(7), ..plain });
     }
     assert_eq!(mistake("break"), "KEY is missing; see 'rlock break --help'");
     assert!(mistake("cleanup k --pid 7").contains("--break"), "{}", mistake("cleanup k --pid 7"));
     let resource = names(&["k"]).pop();
-    assert_eq!(
-        parsed("downgrade --resource k prewrite").unwrap(),
-        Invocation::Downgrade(Downgrade {
-            store: store.clone(),
-            mode: Mode::Prewrite,
-            resource: resource.clone(),
-            verbose: false
-        })
-    );
-    assert_eq!(
-        parsed("downgrade read").unwrap(),
-        Invocation::Downgrade(Downgrade { store: store.clone(), mode: Mode::Read, resource: None, verbose: false })
-    );
+    for (line, mode, resource) in
+        [("downgrade --resource k prewrite", Mode::Prewrite, resource.clone()), ("downgrade read", Mode::Read, None)]
+    {
+        let words = narrowing::Downgrade { mode, resource, verbose: false };
+        assert_eq!(parsed(line).unwrap(), Invocation::Downgrade(Downgrade { store: store.clone(), words }));
+    }
     for line in [
         "shrink -3 -1 --resource k",
         "shrink --resource k -3 -1",
         "shrink -3 --resource=k -1",
         "shrink [-3,-1] --resource k",
     ] {
-        let span = Span::parse("[-3,-1]").unwrap();
-        assert_eq!(
-            parsed(line).unwrap(),
-            Invocation::Shrink(Shrink { store: store.clone(), span, resource: resource.clone(), verbose: false })
-        );
+        let Ok(Invocation::Shrink(shrink, span)) = parsed(line) else { panic!("{line}") };
+        assert_eq!((shrink.words.resource, span), (resource.clone(), Span::parse("[-3,-1]").unwrap()), "{line}");
     }
 }
 
@@ -311,27 +316,30 @@ fn acquire_renew_and_release_are_parsed() {
         other => panic!("'{line}' should acquire, not {other:?}"),
     };
     let kept = acquire("acquire k --read r --range-write t [1,2) --for 1h -w 9s --owner me --export");
-    assert_eq!((kept.request.claims.len(), kept.until, kept.export), (3, Until::For(secs(3600)), true));
+    assert_eq!((kept.request.claims.len(), kept.length, kept.pid, kept.export), (3, Some(secs(3600)), None, true));
     assert_eq!(
-        (kept.request.wait, kept.request.whose.owner.as_deref(), kept.request.conflict_exit_code),
+        (kept.request.waiting.wait, kept.request.whose.owner.as_deref(), kept.request.conflict_exit_code),
         (at_most(9), Some("me"), 75)
     );
-    let (pid, limit) = (Pid::from_raw(7), None);
-    for (words, number) in [("", Some(15)), ("--lost-signal usr1", Some(10)), ("--lost-signal SIGINT", Some(2))] {
-        let until = Until::End { pid, signal: LostSignal(number), limit };
-        assert_eq!(acquire(&format!("acquire k --pid 7 {words}")).until, until);
+    for (words, number) in [
+        ("", Some(15)),
+        ("--lost-signal usr1", Some(10)),
+        ("--lost-signal SIGINT", Some(2)),
+        ("--lost-signal 34", Some(34)),
+        ("--lost-signal none", None),
+    ] {
+        let ends = acquire(&format!("acquire k --pid 7 {words}"));
+        let expected = (None, Some(Pid::from_raw(7)), LostSignal(number));
+        assert_eq!((ends.length, ends.pid, ends.lost_signal), expected, "{words}");
     }
-    for (words, number) in [("--lost-signal 34", Some(34)), ("--lost-signal none", None)] {
-        let until = Until::End { pid, signal: LostSignal(number), limit };
-        assert_eq!(acquire(&format!("acquire k --pid 7 {words}")).until, until);
-    }
-    let both = Until::End { pid: None, signal: LostSignal(Some(15)), limit: Some(secs(60)) };
-    assert_eq!(acquire("acquire k --pid agent --for 1m").until, both);
+    let both = acquire("acquire k --pid agent --for 1m");
+    assert_eq!((both.length, both.pid), (Some(secs(60)), Some(None)));
     let id = "0123456789abcdef0123456789abcdef";
     let session = Which::Session(id.parse().unwrap());
     let store = StoreOptions::default();
-    let renew =
-        |length, lock| Invocation::Renew(Renew { length, lock, verbose: false, store: StoreOptions::default() });
+    let renew = |length, lock| {
+        Invocation::Renew(Renew { length, lock, export: false, verbose: false, store: StoreOptions::default() })
+    };
     assert_eq!(parsed("renew").unwrap(), renew(None, None));
     assert_eq!(parsed(&format!("renew {id} --for 2m")).unwrap(), renew(Some(secs(120)), Some(session.clone())));
     let key = Which::Key(Resource::new("sim").unwrap());
@@ -342,15 +350,17 @@ fn acquire_renew_and_release_are_parsed() {
 
 #[test]
 fn held_means_writing_unless_it_names_another_mode() {
-    let held = |mode| {
-        let claim = Claim { resource: Resource::new("k").unwrap(), mode, span: Span::Whole, slots: None };
-        Ok(Invocation::Held(HeldBy { store: StoreOptions::default(), claim, verbose: false }))
-    };
-    assert_eq!(parsed("held k"), held(Mode::Write));
-    assert_eq!(parsed("held --write k"), held(Mode::Write));
-    assert_eq!(parsed("held --read k"), held(Mode::Read));
-    assert_eq!(parsed("held k --prewrite"), held(Mode::Prewrite));
-    assert_eq!(parsed("held --slot k"), held(Mode::Slot));
+    let resource = Resource::new("k").unwrap();
+    for (line, mode) in [
+        ("held k", Mode::Write),
+        ("held --write k", Mode::Write),
+        ("held --read k", Mode::Read),
+        ("held k --prewrite", Mode::Prewrite),
+        ("held --slot k", Mode::Slot),
+    ] {
+        let Ok(Invocation::Held(_, claim)) = parsed(line) else { panic!("{line}") };
+        assert_eq!(claim, Claim { resource: resource.clone(), mode, span: Span::Whole, slots: None }, "{line}");
+    }
     assert_eq!(mistake("held --read --write k"), "--read and --write exclude each other: give one of them");
     assert_eq!(mistake("held"), "KEY is missing; see 'rlock held --help'");
 }
@@ -358,14 +368,14 @@ fn held_means_writing_unless_it_names_another_mode() {
 #[test]
 fn completions_and_man_are_parsed() {
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        assert_eq!(parsed(&format!("completions {}", shell)).unwrap(), Invocation::Completions(shell));
+        assert_eq!(parsed(&format!("completions {}", shell)).unwrap(), Invocation::Completions(Completions { shell }));
     }
-    let print = |name| Invocation::Man(Man::Print(Page::find(name).unwrap()));
-    assert_eq!(parsed("man").unwrap(), print("rlock"));
+    let print = |name| Invocation::Man(Man { page: Page::find(name), dir: None });
+    assert_eq!(parsed("man").unwrap(), Invocation::Man(Man { page: None, dir: None }));
     assert_eq!(parsed("man rlock").unwrap(), print("rlock"));
     assert_eq!(parsed("man rlock-exec").unwrap(), print("rlock-exec"));
     assert_eq!(parsed("man range-read").unwrap(), print("rlock-range-read"));
-    assert_eq!(parsed("man --dir d").unwrap(), Invocation::Man(Man::WriteAll(PathBuf::from("d"))));
+    assert_eq!(parsed("man --dir d").unwrap(), Invocation::Man(Man { page: None, dir: Some("d".into()) }));
 }
 
 /// Of several words that read as a duration, only the one directly after the option can be

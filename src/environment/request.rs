@@ -48,7 +48,7 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
     let ancestors = context::sessions_above()?;
     let session = identity::new_session().context("can't get random numbers")?;
     let held_above = context::held_above()?;
-    let wait = named.defaults.wait(options.wait, !ancestors.is_empty())?;
+    let wait = named.defaults.wait(options.waiting.wait, !ancestors.is_empty())?;
     let has_leases = store.leases();
     let Chosen { terms, grace, history } =
         named.defaults.choose(options.ttl, options.grace, options.history, has_leases)?;

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Arg, ArgAction, ArgMatches, ValueHint, value_parser};
+use clap::builder::ValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Args, value_parser};
 
 use super::help::advanced;
 use super::mistake::Mistake;
-use super::options::{heading, id, option, with_places, word};
+use super::options::{KEY, heading, with_places};
 use super::values::{self, Slots};
 use rlock_model::endpoint::Endpoint;
 use rlock_model::mode::Mode;
@@ -19,53 +20,75 @@ use rlock_words::shell_quoted;
 /// callers look at files.
 pub type Resolve = fn(&Path) -> Result<PathBuf, String>;
 
-/// The claims on whole resources, on files and folders, and on intervals.
+/// Words after the one bare KEY. They are always a mistake, which this module explains better than
+/// clap.
+pub const STRAY: &str = "WORD";
+
+const READ: &str = "read";
+const PREWRITE: &str = "prewrite";
+const WRITE: &str = "write";
+const SLOT: &str = "slot";
+const PATH: &str = "path";
+const PATH_READ: &str = "path-read";
+const RANGE_READ: &str = "range-read";
+const RANGE_PREWRITE: &str = "range-prewrite";
+const RANGE_WRITE: &str = "range-write";
+
+/// The claims on whole resources, on files and folders, and on intervals. A derived struct would
+/// lose their order on the command line.
 pub fn claims() -> [Arg; 11] {
-    let claim =
-        |id, help| option(id, "KEY", values::resource, help).action(ArgAction::Append).help_heading(heading::CLAIMS);
-    let path = |id, help| advanced(path(id, help).action(ArgAction::Append).help_heading(heading::CLAIMS));
+    let word = |id: &'static str, parser: ValueParser, help: &'static str| {
+        Arg::new(id).value_parser(parser).action(ArgAction::Append).help(help)
+    };
+    let claim = |id, name: &'static str, parser, help| {
+        word(id, parser, help).long(id).value_name(name).help_heading(heading::CLAIMS)
+    };
+    let key = |id, help| claim(id, "KEY", ValueParser::new(values::resource), help);
+    let path = |id, help| advanced(claim(id, "P", value_parser!(PathBuf), help));
     // The two values have different types, so `claims` parses them.
     let range = |id, help| {
-        option(id, "KEY", values::plain, help)
-            .value_names(["KEY", "INTERVAL"])
-            .num_args(2)
-            .action(ArgAction::Append)
-            .help_heading(heading::INTERVALS)
+        let both = word(id, ValueParser::new(values::plain), help).value_names(["KEY", "INTERVAL"]).num_args(2);
+        advanced(both.long(id).help_heading(heading::INTERVALS))
     };
     [
-        word(id::KEY, values::resource, "What to lock for writing"),
-        stray_words(),
-        claim(id::READ, "Lock KEY for reading, beside other readers"),
-        advanced(claim(id::PREWRITE, "Lock KEY for reading now and writing later, beside readers only")),
-        advanced(claim(id::WRITE, "Lock KEY for writing, alone, as a bare KEY does")),
-        option(id::SLOT, "KEY=N", values::slot, "Take one of the N slots of KEY; W with KEY=N:W")
-            .action(ArgAction::Append)
-            .help_heading(heading::CLAIMS),
-        path(id::PATH, "Lock the file or folder P, and all that is in it, for writing"),
-        path(id::PATH_READ, "Lock the file or folder P, and all that is in it, for reading"),
-        advanced(range(id::RANGE_READ, "Lock an interval of KEY, such as '[1.2,1.8)', for reading")),
-        advanced(range(id::RANGE_PREWRITE, "Lock an interval of KEY for reading now and writing later")),
-        advanced(range(id::RANGE_WRITE, "Lock an interval of KEY for writing")),
+        Arg::new(KEY).value_parser(values::resource).help("What to lock for writing"),
+        word(STRAY, ValueParser::new(values::plain), "The command and its arguments").num_args(1..).hide(true),
+        key(READ, "Lock KEY for reading, beside other readers"),
+        advanced(key(PREWRITE, "Lock KEY for reading now and writing later, beside readers only")),
+        advanced(key(WRITE, "Lock KEY for writing, alone, as a bare KEY does")),
+        claim(SLOT, "KEY=N", ValueParser::new(values::slot), "Take one of the N slots of KEY; W with KEY=N:W"),
+        path(PATH, "Lock the file or folder P, and all that is in it, for writing"),
+        path(PATH_READ, "Lock the file or folder P, and all that is in it, for reading"),
+        range(RANGE_READ, "Lock an interval of KEY, such as '[1.2,1.8)', for reading"),
+        range(RANGE_PREWRITE, "Lock an interval of KEY for reading now and writing later"),
+        range(RANGE_WRITE, "Lock an interval of KEY for writing"),
     ]
 }
 
-/// An option whose value is the path of a file or folder.
-pub fn path(id: &'static str, help: &'static str) -> Arg {
-    option(id, "P", value_parser!(PathBuf), help).value_hint(ValueHint::AnyPath)
+/// The words of `range-*` that claim an interval.
+#[derive(Args)]
+#[group(skip)]
+pub struct RangeClaim {
+    /// What to lock a part of.
+    #[arg(id = KEY, value_parser = values::resource)]
+    key: Option<Resource>,
+    /// The lower end, or the whole interval: '[1.2,1.8)'.
+    #[arg(id = "LO", value_parser = values::plain)]
+    lo: Option<String>,
+    /// The upper end.
+    #[arg(id = "HI", value_parser = values::plain)]
+    hi: Option<String>,
 }
 
-/// Words after KEY.
-fn stray_words() -> Arg {
-    word(id::STRAY, values::plain, "The command and its arguments").action(ArgAction::Append).num_args(1..).hide(true)
-}
-
-/// The claim on an interval.
-pub fn range_claim() -> [Arg; 3] {
-    [
-        word(id::KEY, values::resource, "What to lock a part of"),
-        word(id::LO, values::plain, "The lower end, or the whole interval: '[1.2,1.8)'"),
-        word(id::HI, values::plain, "The upper end"),
-    ]
+impl RangeClaim {
+    /// The claim in this mode.
+    pub fn claim(self, mode: Mode) -> Result<Claim, Mistake> {
+        let Some(resource) = self.key else {
+            return Err(Mistake::plain("nothing to lock: name a KEY and its interval, LO HI or '[LO,HI)'"));
+        };
+        let span = span(self.lo.as_deref(), self.hi.as_deref())?;
+        Ok(Claim { resource, mode, span, slots: None })
+    }
 }
 
 /// The claims of `exec`, in the order of the command line, each span of a resource at most once.
@@ -85,24 +108,20 @@ pub fn of_acquire(matches: &ArgMatches, resolve: Resolve) -> Result<Vec<Claim>, 
 
 fn all(matches: &ArgMatches, resolve: Resolve) -> Result<Vec<Claim>, Mistake> {
     let mut claims = Vec::new();
-    for (id, mode) in
-        [(id::KEY, Mode::Write), (id::READ, Mode::Read), (id::PREWRITE, Mode::Prewrite), (id::WRITE, Mode::Write)]
-    {
+    for (id, mode) in [(KEY, Mode::Write), (READ, Mode::Read), (PREWRITE, Mode::Prewrite), (WRITE, Mode::Write)] {
         claims
             .extend(with_places::<Resource>(matches, id).map(|(place, resource)| (place, whole(resource, mode, None))));
     }
-    let slots = || with_places::<Slots>(matches, id::SLOT);
+    let slots = || with_places::<Slots>(matches, SLOT);
     claims.extend(slots().map(|(place, its)| (place, whole(&its.resource, Mode::Slot, Some(its.of)))));
-    for (id, mode) in
-        [(id::RANGE_READ, Mode::Read), (id::RANGE_PREWRITE, Mode::Prewrite), (id::RANGE_WRITE, Mode::Write)]
-    {
+    for (id, mode) in [(RANGE_READ, Mode::Read), (RANGE_PREWRITE, Mode::Prewrite), (RANGE_WRITE, Mode::Write)] {
         for range in ranges(matches, id) {
             let (place, [key, interval]) = range;
             let claim = interval_claim(key, interval, mode);
             claims.push((place, claim.map_err(|reason| Mistake::plain(format!("--{id}: {reason}")))?));
         }
     }
-    for (id, mode) in [(id::PATH, Mode::Write), (id::PATH_READ, Mode::Read)] {
+    for (id, mode) in [(PATH, Mode::Write), (PATH_READ, Mode::Read)] {
         for (place, path) in with_places::<PathBuf>(matches, id) {
             claims.push((place, path_claim(id, path, mode, resolve)?));
         }
@@ -140,7 +159,7 @@ fn all(matches: &ArgMatches, resolve: Resolve) -> Result<Vec<Claim>, Mistake> {
 fn only_one_bare_key(matches: &ArgMatches) -> Result<(), Mistake> {
     let Some([key, stray]) = stray(matches) else { return Ok(()) };
     let two_writes = two_writes(key, stray);
-    if matches.contains_id(id::SHELL_COMMAND) {
+    if matches.contains_id("shell") {
         return Err(Mistake::plain(format!(
             "unexpected '{stray}' beside KEY '{key}': -c takes one STRING and no arguments; \
              for two locks write {two_writes}"
@@ -153,8 +172,8 @@ fn only_one_bare_key(matches: &ArgMatches) -> Result<(), Mistake> {
 
 /// The bare KEY and the word after it, if there is one.
 fn stray(matches: &ArgMatches) -> Option<[&str; 2]> {
-    let stray = matches.get_many::<String>(id::STRAY)?.next()?;
-    Some([matches.get_one::<Resource>(id::KEY).map_or("", Resource::as_str), stray])
+    let stray = matches.get_many::<String>(STRAY)?.next()?;
+    Some([matches.get_one::<Resource>(KEY).map_or("", Resource::as_str), stray])
 }
 
 /// The words that claim both resources for writing.
@@ -224,18 +243,9 @@ fn merge_into(merged: &mut Vec<Claim>, claim: Claim) -> Result<(), Mistake> {
     Ok(())
 }
 
-/// The claim of `range-*` in this mode.
-pub fn of_range(matches: &ArgMatches, mode: Mode) -> Result<Claim, Mistake> {
-    let Some(resource) = matches.get_one::<Resource>(id::KEY).cloned() else {
-        return Err(Mistake::plain("nothing to lock: name a KEY and its interval, LO HI or '[LO,HI)'"));
-    };
-    Ok(Claim { resource, mode, span: span(matches)?, slots: None })
-}
-
 /// The interval in the words LO HI, or in one word such as `[LO,HI)`.
-pub fn span(matches: &ArgMatches) -> Result<Span, Mistake> {
-    let word = |id| matches.get_one::<String>(id).map(String::as_str);
-    let span = match (word(id::LO), word(id::HI)) {
+pub(crate) fn span(lo: Option<&str>, hi: Option<&str>) -> Result<Span, Mistake> {
+    let span = match (lo, hi) {
         (Some(interval), None) if interval.starts_with(['[', '(']) => Span::parse(interval),
         (Some(interval), Some(word)) if interval.starts_with(['[', '(']) => {
             let text = format!("unexpected '{word}' after the interval '{interval}': put the command after --");

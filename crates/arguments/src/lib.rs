@@ -25,5 +25,5 @@ pub mod narrowing;
 pub mod numbers;
 pub mod options;
 pub mod request;
-mod usage;
+pub mod usage;
 pub mod values;

@@ -5,13 +5,15 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Args, Command};
 
+use super::claims::{RangeClaim, STRAY};
 use super::mistake::Mistake;
-use super::options::{id, verbose};
-use super::request::{read_wait, wait_options};
+use super::narrowing::{Downgrade, Shrink};
+use super::options::{KEY, read};
+use super::request::WaitOptions;
 use super::values::Wait;
-use super::{claims, narrowing, numbers, usage};
+use super::{claims, numbers, usage};
 use rlock_model::mode::Mode;
 use rlock_model::request::Claim;
 use rlock_model::resource::Resource;
@@ -38,16 +40,12 @@ pub struct LineParser {
 
 impl Default for LineParser {
     fn default() -> Self {
-        let of = |words: Vec<Arg>| {
-            let command = Command::new("line").no_binary_name(true).args_override_self(true);
-            command.args(words).disable_help_flag(true)
-        };
-        let which = || [narrowing::which(), verbose("")];
+        let line = || Command::new("line").no_binary_name(true).args_override_self(true).disable_help_flag(true);
         Self {
-            lock: of(claims::claims().into_iter().chain(wait_options()).collect()),
-            range: of(claims::range_claim().into_iter().chain(wait_options()).collect()),
-            shrink: of(narrowing::remaining().into_iter().chain(which()).collect()),
-            downgrade: of([narrowing::new_mode()].into_iter().chain(which()).collect()),
+            lock: WaitOptions::augment_args(line().args(claims::claims())),
+            range: WaitOptions::augment_args(RangeClaim::augment_args(line())),
+            shrink: Shrink::augment_args(line()),
+            downgrade: Downgrade::augment_args(line()),
         }
     }
 }
@@ -58,9 +56,9 @@ impl LineParser {
     /// # Errors
     /// The mistake in one line. This holds for the other methods too.
     pub fn lock(&mut self, words: Vec<String>) -> Result<Lock, String> {
-        let matches = matches(&mut self.lock, words, false)?;
-        if let Some(stray) = matches.get_many::<String>(id::STRAY).and_then(|mut words| words.next()) {
-            let key = matches.get_one::<Resource>(id::KEY).map_or("", Resource::as_str);
+        let mut matches = matches(&mut self.lock, words, false)?;
+        if let Some(stray) = matches.get_many::<String>(STRAY).and_then(|mut words| words.next()) {
+            let key = matches.get_one::<Resource>(KEY).map_or("", Resource::as_str);
             let [key, other] = [key, stray].map(shell_quoted);
             return Err(format!("unexpected second KEY {other}: for two locks write --write {key} --write {other}"));
         }
@@ -68,26 +66,26 @@ impl LineParser {
         // others.
         let as_written = |path: &Path| Ok(path.to_owned());
         let claims = claims::of_exec(&matches, as_written);
-        in_one_line(claims.and_then(|claims| Ok(Lock { claims, wait: limit(&matches)? })))
+        in_one_line(claims.and_then(|claims| Ok(Lock { claims, wait: limit(&mut matches)? })))
     }
 
     /// The words after RANGE-READ, RANGE-PREWRITE or RANGE-WRITE.
     pub fn range(&mut self, mode: Mode, words: Vec<String>) -> Result<Lock, String> {
-        let matches = matches(&mut self.range, words, true)?;
-        let claim = claims::of_range(&matches, mode);
-        in_one_line(claim.and_then(|claim| Ok(Lock { claims: vec![claim], wait: limit(&matches)? })))
+        let mut matches = matches(&mut self.range, words, true)?;
+        let claim = read::<RangeClaim>(&mut matches).claim(mode);
+        in_one_line(claim.and_then(|claim| Ok(Lock { claims: vec![claim], wait: limit(&mut matches)? })))
     }
 
     /// The words after SHRINK: the remaining span, and the resource if one is named.
     pub fn shrink(&mut self, words: Vec<String>) -> Result<(Span, Option<Resource>), String> {
-        let mut matches = matches(&mut self.shrink, words, true)?;
-        Ok((in_one_line(claims::span(&matches))?, matches.remove_one(id::RESOURCE)))
+        let shrink: Shrink = read(&mut matches(&mut self.shrink, words, true)?);
+        Ok((in_one_line(shrink.span())?, shrink.resource))
     }
 
     /// The words after DOWNGRADE: the new mode, and the resource if one is named.
     pub fn downgrade(&mut self, words: Vec<String>) -> Result<(Mode, Option<Resource>), String> {
-        let mut matches = matches(&mut self.downgrade, words, false)?;
-        Ok((narrowing::read_mode(&mut matches), matches.remove_one(id::RESOURCE)))
+        let downgrade: Downgrade = read(&mut matches(&mut self.downgrade, words, false)?);
+        Ok((downgrade.mode, downgrade.resource))
     }
 }
 
@@ -100,8 +98,8 @@ fn matches(command: &mut Command, words: Vec<String>, has_numbers: bool) -> Resu
 }
 
 /// The maximum wait. A client has no default but to wait for ever.
-fn limit(matches: &ArgMatches) -> Result<Option<Duration>, Mistake> {
-    Ok(read_wait(matches)?.and_then(Wait::limit))
+fn limit(matches: &mut ArgMatches) -> Result<Option<Duration>, Mistake> {
+    Ok(read::<WaitOptions>(matches).limit()?.and_then(Wait::limit))
 }
 
 fn in_one_line<T>(result: Result<T, Mistake>) -> Result<T, String> {

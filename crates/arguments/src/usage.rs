@@ -9,7 +9,6 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use super::hints;
 use super::mistake::{Mistake, Usage};
 use super::numbers::unmark;
-use super::request::is_of_exec;
 use rlock_model::text::shortened;
 use rlock_words::shell_quoted;
 
@@ -26,13 +25,6 @@ impl Usage {
                 Mistake::plain(text).on(page)
             }
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Self::Information(error.render()),
-            ErrorKind::UnknownArgument
-                if page == "rlock acquire" && is_of_exec(label(text(error, ContextKind::InvalidArg))) =>
-            {
-                let argument = label(text(error, ContextKind::InvalidArg));
-                let text = format!("{argument} is for the command of 'rlock exec': 'rlock acquire' runs none");
-                Mistake::plain(text).on(page)
-            }
             ErrorKind::UnknownArgument if hints::of_option(label(text(error, ContextKind::InvalidArg))).is_some() => {
                 mistake(error).on(page)
             }
@@ -44,6 +36,11 @@ impl Usage {
             _ => mistake(error).on(page),
         }
     }
+}
+
+/// The option that clap does not know.
+pub fn unknown_option(error: &Error) -> Option<&str> {
+    (error.kind() == ErrorKind::UnknownArgument).then(|| label(text(error, ContextKind::InvalidArg)))
 }
 
 /// Whether [`mistake`] suggests another option.

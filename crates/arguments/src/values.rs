@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use glob::Pattern;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+pub use glob::Pattern;
 use rustix::process::{Pid, Signal};
 
 use super::numbers::unmark;
@@ -50,11 +51,11 @@ pub fn plain(word: &str) -> Result<String, String> {
 }
 
 /// A word that is taken unchanged and need not be UTF-8.
-pub(crate) fn shell_command(word: OsString) -> OsString {
-    match word.to_str() {
+pub fn shell_command() -> impl TypedValueParser<Value = OsString> {
+    OsStringValueParser::new().map(|word| match word.to_str() {
         Some(text) => unmark(text).into(),
         None => word,
-    }
+    })
 }
 
 /// Some slots of a resource.
@@ -101,6 +102,19 @@ pub fn duration(word: &str) -> Result<Duration, Explained> {
     } else {
         Ok(duration)
     }
+}
+
+/// The value of an option that may stand without it, which is `None`. As an alias it is one value
+/// for clap, and not an option without one.
+pub type Optional = Option<Duration>;
+
+/// What stands for the absent value of an option. No user can mean it. clap counts the place of an
+/// option only if the option has a value.
+pub const ABSENT: &str = "\u{1}";
+
+/// Parses a word that may be [`ABSENT`].
+pub fn optional(parse: fn(&str) -> Result<Duration, Explained>) -> impl TypedValueParser<Value = Optional> {
+    move |word: &str| if word == ABSENT { Ok(None) } else { parse(word).map(Some) }
 }
 
 /// Parses the limit of a wait: a duration, or `ever`.
@@ -181,13 +195,16 @@ pub fn pid(word: &str) -> Result<Pid, String> {
     pid.ok_or_else(|| format!("'{word}' is not a process id: give the number of a process, such as $$"))
 }
 
+/// A process id, or `None` for a word that means a process which rlock finds itself.
+pub type PidOrWord = Option<Pid>;
+
 /// Parses the process with which a hold ends: a process id, or `agent`, which is `None`.
-pub fn keeper(word: &str) -> Result<Option<Pid>, String> {
+pub fn keeper(word: &str) -> Result<PidOrWord, String> {
     if word == "agent" { Ok(None) } else { pid(word).map(Some) }
 }
 
 /// Parses the process with which a request ends: a process id, or `parent`, which is `None`.
-pub fn owner(word: &str) -> Result<Option<Pid>, String> {
+pub fn owner(word: &str) -> Result<PidOrWord, String> {
     if word == "parent" { Ok(None) } else { pid(word).map(Some) }
 }
 
@@ -250,7 +267,8 @@ pub fn job(word: &str) -> Result<String, String> {
     Unprintable::find(word).map_or_else(|| Ok(word.to_owned()), |found| Err(format!("the name {found}")))
 }
 
-pub(crate) fn exit_code(word: &str) -> Result<u8, String> {
+/// Parses an exit code.
+pub fn exit_code(word: &str) -> Result<u8, String> {
     let word = unmark(word);
     word.parse().map_err(|_| format!("'{word}' is not an exit code: give a number from 0 to 255"))
 }

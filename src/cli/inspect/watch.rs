@@ -40,7 +40,7 @@ pub(super) fn run(inspect: &Inspect, store: Box<dyn Store>, every: Duration, loo
     let mut watch = Watch { inspect, store, every, notices: None, alarm: Alarm::default(), due: None };
     let first = watch.look().map_err(Failure::from)?;
     after_all_but(&watch.store.take_unusable());
-    if look.width.is_some() && inspect.form != Form::Json { draw(watch, first) } else { tell(watch, first) }
+    if look.width.is_some() && inspect.form() != Form::Json { draw(watch, first) } else { tell(watch, first) }
 }
 
 /// A store under watch.
@@ -130,7 +130,7 @@ fn tell(mut watch: Watch<'_>, mut last: Seen) -> anyhow::Result<u8> {
         trouble = None;
         let mut text = String::new();
         for change in changes(&last, &seen, &mut told) {
-            text += &match watch.inspect.form {
+            text += &match watch.inspect.form() {
                 Form::Json => json(&change_as_json(&change)),
                 _ => change.line(),
             };
@@ -194,7 +194,7 @@ struct Shown {
 impl Shown {
     /// The lines of the screen.
     fn lines(&self, watch: &Watch<'_>) -> Vec<String> {
-        let look = look(watch.inspect.color, watch.inspect.verbose);
+        let look = look(watch.inspect.look.color, watch.inspect.verbose);
         let now = self.inspection.now + (Boottime::now() - self.at);
         let mut inspection = Inspection { now, ..self.inspection.clone() };
         // What does not fit the screen is cut at its end.
@@ -210,7 +210,7 @@ impl Shown {
         });
         let mut lines = vec![cut(&heading, width, false)];
         lines.extend(trouble);
-        lines.extend(listing(watch.inspect.form, &inspection, &look));
+        lines.extend(listing(watch.inspect.form(), &inspection, &look));
         let places = places(watch.store.as_ref(), &[], &Look { palette: rlock_show::Palette::plain(), ..look });
         lines.extend(places.lines().map(|line| cut(line, width, false)));
         lines

@@ -1,9 +1,9 @@
 //! Tests the answers to the habits of other programs.
 
+use super::super::exec::has_option;
 use super::super::table::SUBCOMMANDS as OWN;
 use super::mistake;
 use rlock_arguments::hints::{OPTIONS, SUBCOMMANDS};
-use rlock_arguments::request::is_of_exec;
 
 #[test]
 fn habits_of_other_programs_are_answered() {
@@ -36,7 +36,7 @@ fn habits_of_other_programs_are_answered() {
 #[test]
 fn hints_are_only_for_what_exec_and_rlock_do_not_have() {
     for (option, _) in OPTIONS {
-        assert!(!is_of_exec(option), "{option}");
+        assert!(!has_option(option), "{option}");
     }
     for (word, _) in SUBCOMMANDS {
         assert!(OWN.iter().all(|subcommand| subcommand.name != word), "{word}");
