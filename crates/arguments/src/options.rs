@@ -1,4 +1,8 @@
 //! Defines the options that several subcommands have, and reads what clap has matched.
+//!
+//! A struct of options says all of each option once: a field has the value, its attributes make the
+//! definition, and its comment is the help. The structs skip the groups that clap would make of
+//! them: no option refers to one, and rlock must start quickly.
 
 use std::time::Duration;
 
