@@ -174,16 +174,17 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
     let page = subcommand.map_or_else(|| "rlock".to_owned(), |subcommand| format!("rlock {}", subcommand.name));
     let is_complete = words.iter().any(|word| ["--", "-c", "--shell"].iter().any(|end| word == end));
     let matches = table::command(subcommand).try_get_matches_from(&words).map_err(|error| {
+        if let Some(option) = usage::unknown_option(&error).filter(|_| page == "rlock acquire")
+            && exec::has_option(option)
+        {
+            let text = format!("{option} is for the command of 'rlock exec': 'rlock acquire' runs none");
+            return Mistake::plain(text).on(&page);
+        }
         let wants_command = !is_complete && subcommand.is_some_and(|subcommand| subcommand.runs_command);
         let is_of_exec = is_complete && subcommand.is_none() && parse(with_exec(&words)).is_ok();
-        let of_exec = usage::unknown_option(&error).filter(|_| page == "rlock acquire");
-        match (asked_help(&error, subcommand, &words), of_exec.filter(|option| exec::has_option(option))) {
-            (Some(help), _) => Usage::Information(help),
-            (None, Some(option)) => {
-                let text = format!("{option} is for the command of 'rlock exec': 'rlock acquire' runs none");
-                Mistake::plain(text).on(&page)
-            }
-            (None, None) => Usage::of(&error, &page, wants_command, is_of_exec.then_some(&words[..])),
+        match asked_help(&error, subcommand, &words) {
+            Some(help) => Usage::Information(help),
+            None => Usage::of(&error, &page, wants_command, is_of_exec.then_some(&words[..])),
         }
     })?;
     table::invocation(matches).map_err(|mistake| mistake.on(&page))
