@@ -180,7 +180,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
             let text = format!("{option} is for the command of 'rlock exec': 'rlock acquire' runs none");
             return Mistake::plain(text).on(&page);
         }
-        let wants_command = !is_complete && subcommand.is_some_and(|subcommand| subcommand.runs_command);
+        let wants_command = !is_complete && subcommand.is_some_and(Subcommand::runs_command);
         let is_of_exec = is_complete && subcommand.is_none() && parse(with_exec(&words)).is_ok();
         match asked_help(&error, subcommand, &words) {
             Some(help) => Usage::Information(help),

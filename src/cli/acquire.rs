@@ -43,7 +43,6 @@ pub(super) const ACQUIRE: Subcommand = Subcommand {
     define,
     read,
     has_numbers: false,
-    runs_command: false,
 };
 
 /// `rlock acquire`. It has a length, a process, or both.

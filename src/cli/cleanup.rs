@@ -38,7 +38,6 @@ pub(super) const CLEANUP: Subcommand = Subcommand {
     define,
     read,
     has_numbers: false,
-    runs_command: false,
 };
 
 pub(super) const BREAK: Subcommand = Subcommand {
@@ -50,7 +49,6 @@ pub(super) const BREAK: Subcommand = Subcommand {
     define: Break::augment_args,
     read: read_break,
     has_numbers: false,
-    runs_command: false,
 };
 
 /// `rlock cleanup`.

@@ -24,7 +24,6 @@ pub(super) const COMPLETIONS: Subcommand = Subcommand {
     define: Completions::augment_args,
     read: |mut matches| Ok(Invocation::Completions(options::read(&mut matches))),
     has_numbers: false,
-    runs_command: false,
 };
 
 /// `rlock completions`.

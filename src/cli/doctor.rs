@@ -35,7 +35,6 @@ pub(super) const DOCTOR: Subcommand = Subcommand {
     define: Doctor::augment_args,
     read: |mut matches| Ok(Invocation::Doctor(options::read(&mut matches))),
     has_numbers: false,
-    runs_command: false,
 };
 
 /// `rlock doctor`.

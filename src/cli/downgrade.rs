@@ -21,7 +21,6 @@ pub(super) const DOWNGRADE: Subcommand = Subcommand {
     define: Downgrade::augment_args,
     read: |mut matches| Ok(Invocation::Downgrade(options::read(&mut matches))),
     has_numbers: false,
-    runs_command: false,
 };
 
 /// `rlock downgrade`.

@@ -56,7 +56,6 @@ pub(super) const EXEC: Subcommand = Subcommand {
     define,
     read,
     has_numbers: false,
-    runs_command: true,
 };
 
 pub(super) const RANGE_READ: Subcommand = Subcommand {
@@ -68,31 +67,22 @@ pub(super) const RANGE_READ: Subcommand = Subcommand {
     define: define_range,
     read: |matches| read_range(Mode::Read, matches),
     has_numbers: true,
-    runs_command: true,
 };
 
 pub(super) const RANGE_PREWRITE: Subcommand = Subcommand {
     name: "range-prewrite",
     page: "rlock-range-prewrite",
-    section: 1,
     about: "Run a command while holding a prewrite lock on an interval",
-    texts: &[],
-    define: define_range,
     read: |matches| read_range(Mode::Prewrite, matches),
-    has_numbers: true,
-    runs_command: true,
+    ..RANGE_READ
 };
 
 pub(super) const RANGE_WRITE: Subcommand = Subcommand {
     name: "range-write",
     page: "rlock-range-write",
-    section: 1,
     about: "Run a command while holding a write lock on an interval",
-    texts: &[],
-    define: define_range,
     read: |matches| read_range(Mode::Write, matches),
-    has_numbers: true,
-    runs_command: true,
+    ..RANGE_READ
 };
 
 /// `rlock exec` and `rlock range-*`.

@@ -29,7 +29,6 @@ pub(super) const HELD: Subcommand = Subcommand {
     define: HeldBy::augment_args,
     read,
     has_numbers: false,
-    runs_command: false,
 };
 
 /// `rlock held`.

@@ -36,7 +36,6 @@ pub(super) const HISTORY: Subcommand = Subcommand {
     define: History::augment_args,
     read,
     has_numbers: false,
-    runs_command: false,
 };
 
 /// `rlock history`.

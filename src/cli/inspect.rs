@@ -43,7 +43,6 @@ pub(super) const INSPECT: Subcommand = Subcommand {
     define: Inspect::augment_args,
     read,
     has_numbers: false,
-    runs_command: false,
 };
 
 /// `rlock inspect`.

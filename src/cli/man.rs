@@ -22,7 +22,6 @@ pub(super) const MAN: Subcommand = Subcommand {
     define: Man::augment_args,
     read: |mut matches| Ok(Invocation::Man(options::read(&mut matches))),
     has_numbers: false,
-    runs_command: false,
 };
 
 /// `rlock man`.

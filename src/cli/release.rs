@@ -32,7 +32,6 @@ pub(super) const RELEASE: Subcommand = Subcommand {
     define: Release::augment_args,
     read,
     has_numbers: false,
-    runs_command: false,
 };
 
 /// `rlock release`.

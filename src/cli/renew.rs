@@ -24,7 +24,6 @@ pub(super) const RENEW: Subcommand = Subcommand {
     define: Renew::augment_args,
     read: |mut matches| Ok(Invocation::Renew(options::read(&mut matches))),
     has_numbers: false,
-    runs_command: false,
 };
 
 /// `rlock renew`.

@@ -25,7 +25,6 @@ pub(super) const SERVE: Subcommand = Subcommand {
     define: Serve::augment_args,
     read: |mut matches| Ok(Invocation::Serve(options::read(&mut matches))),
     has_numbers: false,
-    runs_command: false,
 };
 
 /// `rlock serve`.

@@ -23,7 +23,6 @@ pub(super) const SHRINK: Subcommand = Subcommand {
     define: Shrink::augment_args,
     read,
     has_numbers: true,
-    runs_command: false,
 };
 
 /// `rlock shrink`.

@@ -1,6 +1,6 @@
 //! The entry of a subcommand in the table of all.
 
-use clap::{ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 
 use super::Invocation;
 use rlock_arguments::mistake::Mistake;
@@ -23,6 +23,11 @@ pub(super) struct Subcommand {
     pub(super) read: fn(ArgMatches) -> Result<Invocation, Mistake>,
     /// Whether its words include numbers, which may start with a minus sign.
     pub(super) has_numbers: bool,
+}
+
+impl Subcommand {
     /// Whether a command follows its words after `--`.
-    pub(super) runs_command: bool,
+    pub(super) fn runs_command(&self) -> bool {
+        (self.define)(Command::new(self.name)).get_positionals().any(Arg::is_last_set)
+    }
 }
