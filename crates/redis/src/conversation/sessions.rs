@@ -136,7 +136,7 @@ impl SessionsConversation {
         let Some(member) = self.sessions.get_mut(&id) else { return };
         let commands = member.session.client.give_up(now + self.connect_timeout);
         if !commands.is_empty() {
-            self.exchange.ignore_session(id);
+            self.ignore_earlier(id);
             self.send_if_open(id, commands, now);
         }
     }
@@ -582,6 +582,12 @@ impl SessionsConversation {
         self.reports.push_back((id, sessions::Report::Standing(standing)));
     }
 
+    /// Makes earlier commands of a session irrelevant. If no other session uses the connection, the
+    /// next one is opened without a pause.
+    fn ignore_earlier(&mut self, id: SessionId) {
+        if self.sessions.len() == 1 { self.exchange.ignore_earlier() } else { self.exchange.ignore_session(id) }
+    }
+
     /// Begins a release. It leaves at once, and the replies to earlier commands do not matter.
     /// Nobody waits for the result unless it `is_awaited`, and then the release is tried for as long
     /// as the server keeps the session.
@@ -596,7 +602,7 @@ impl SessionsConversation {
         let until = if is_awaited { to_release.until(is_closed, limit) } else { now + client.kept_for() };
         member.releasing = Some(Releasing { to_release, end, until, in_doubt: false, aside: None, is_awaited });
         member.request = None;
-        self.exchange.ignore_session(id);
+        self.ignore_earlier(id);
         if is_closed { self.schedule(id) } else { self.send_release(id, now) }
     }
 

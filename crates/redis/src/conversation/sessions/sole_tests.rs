@@ -245,6 +245,23 @@ fn release(conversation: &mut SessionsConversation, now: Boottime) -> String {
     at(conversation, now)
 }
 
+/// The pause is for attempts that nobody waits for.
+#[test]
+fn release_while_the_server_is_away_waits_for_no_pause() {
+    let mut holder = held(SINGLE);
+    let mut now = START;
+    for _ in 0..4 {
+        holder.on(failed(ErrorKind::Network(NetworkError::Refused)), now);
+        drain(|| holder.next_action());
+        now = holder.timeout().unwrap();
+        at(&mut holder, now);
+    }
+    holder.on(failed(ErrorKind::Network(NetworkError::Refused)), now);
+    drain(|| holder.next_action());
+    assert!(holder.timeout().unwrap() > now);
+    assert!(release(&mut holder, now).ends_with(", release"));
+}
+
 fn released(conversation: &mut SessionsConversation) -> Option<Released> {
     let reports = std::iter::from_fn(|| conversation.next_report());
     let released =
