@@ -126,6 +126,7 @@ fn task<T>(ranges: Vec<Range>, run: impl Fn(&mut Work) -> Result<T, Stop> + 'sta
         claims: 0,
         tells: None,
         only_reads: false,
+        wants_copies: false,
         channel: Channel::Stays,
         run: Box::new(run),
     }

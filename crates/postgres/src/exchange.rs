@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::connection::Connection;
 use super::failure::{ErrorKind, Failure};
 use super::link::Event;
-use super::step::{Backend, Progress, Step, Task};
+use super::step::{Committed, Progress, Step, Task};
 use super::target::Target;
 use rlock_store::lease_client::{FailureClass, Retry};
 use rlock_sys::clock::Boottime;
@@ -43,7 +43,7 @@ pub(super) enum Happened<T> {
     /// Somebody has told a session to look, by its channel.
     Notice(String),
     /// The transaction is committed.
-    Done(T, Option<Backend>),
+    Done(T, Committed),
 }
 
 impl Exchange {
@@ -135,10 +135,10 @@ impl Exchange {
                 (Some(Event::Message(message)), Some(running)) => match running.on(message) {
                     Progress::Nothing => {}
                     Progress::Send(bytes) => self.connection.send(&bytes),
-                    Progress::Done(result, backend) => {
+                    Progress::Done(result, committed) => {
                         *step = None;
                         (self.failures, self.outage) = (0, None);
-                        return Ok(Some(Happened::Done(result, backend)));
+                        return Ok(Some(Happened::Done(result, committed)));
                     }
                     Progress::Failed(kind) => return Err(self.failure(kind)),
                 },

@@ -195,7 +195,8 @@ impl Link {
             (Message::NotificationResponse(body), _) => {
                 Some(Event::Notice(body.channel().unwrap_or_default().to_owned()))
             }
-            (Message::NoticeResponse(_) | Message::ParameterStatus(_), _) => None,
+            (Message::ParameterStatus(_), _) => None,
+            (Message::NoticeResponse(_), login) if !matches!(login, Login::Done) => None,
             (message, Login::Done) => match message {
                 Message::ErrorResponse(body) => match wire::error(body.fields()) {
                     error if error.is_fatal => return Err(ErrorKind::from_server(&error)),

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::failure::Failure;
-use super::step::{Channel, Run, Task};
+use super::step::{Channel, Copies, Run, Task};
 use super::work::{Work, ranges};
 use rlock_model::op::Op;
 use rlock_model::past::End;
@@ -13,13 +13,17 @@ use rlock_model::request::{self, Request};
 use rlock_model::resource::Resource;
 use rlock_store::engine::Engine as _;
 use rlock_store::error::Error;
+use rlock_store::handle::Replicas;
 use rlock_store::lease_client::{Command, LeaseClient, LeaseReply};
 use rlock_sys::clock::Boottime;
+use rlock_words::Explained;
 
 /// A session.
 pub(super) struct Requester {
     pub(super) client: LeaseClient<Failure>,
     pub(super) request: Request,
+    /// The copies of the grant that must exist before it counts.
+    replicas: Replicas,
     /// The resources of the request, each once.
     pub(super) resources: Vec<Resource>,
     /// What is to be said next.
@@ -35,11 +39,16 @@ impl Requester {
     ///
     /// # Errors
     /// The request has no terms, and a lease needs them.
-    pub(super) fn new(request: Request, until: Boottime) -> Result<Self, Error> {
+    pub(super) fn new(request: Request, replicas: Replicas, until: Boottime) -> Result<Self, Error> {
         let terms = request.terms.ok_or_else(|| Error::Usage("a request to this store needs a ttl".into()))?;
         let resources = request::resources(&request.claims).into_iter().cloned().collect();
-        let client = LeaseClient::new(terms, request.claims.len(), false, until);
-        Ok(Self { client, request, resources, commands: VecDeque::new(), listens: false, may_listen: true })
+        let client = LeaseClient::new(terms, request.claims.len(), replicas != Replicas::default(), until);
+        Ok(Self { client, request, replicas, resources, commands: VecDeque::new(), listens: false, may_listen: true })
+    }
+
+    /// Takes in the copies of what was committed. A grant that lacks some is given back.
+    pub(super) fn on_committed(&mut self, copies: Copies, server: &str) {
+        self.client.on_replicated(lacking(copies, self.replicas, server));
     }
 
     /// There is a new connection.
@@ -107,6 +116,7 @@ impl Requester {
             claims: u32::try_from(self.request.claims.len()).unwrap_or(u32::MAX),
             tells: None,
             only_reads: false,
+            wants_copies: self.replicas != Replicas::default() && self.client.held().is_none(),
             channel: if self.listens { Channel::Begins } else { Channel::Stays },
             run,
         }
@@ -127,4 +137,20 @@ impl Requester {
     pub(super) fn retry_after(&self, failures: u32) -> Duration {
         self.client.retry_after(failures, self.request.session)
     }
+}
+
+/// The error about the copies that are missing at `server`, if there are any.
+fn lacking(Copies { standbys, on_disk }: Copies, wanted: Replicas, server: &str) -> Option<Error> {
+    let (count, advice) = (wanted.count, "or lower --replicas");
+    let words = if standbys < count {
+        Explained::new(
+            format!("{standbys} of {count} synchronous standbys have the lock, so it was given back"),
+            format!("name so many in synchronous_standby_names, {advice}"),
+        )
+    } else if wanted.on_disk && !on_disk {
+        Explained::new("the disk of the server need not have the lock, so it was given back", "set fsync to on")
+    } else {
+        return None;
+    };
+    Some(Error::Unavailable(words.behind(format_args!("'{server}': "))))
 }

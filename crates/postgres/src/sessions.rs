@@ -17,19 +17,18 @@ use super::client::Client;
 use super::exchange::{Exchange, Happened};
 use super::failure::{ErrorKind, Failure};
 use super::requester::Requester;
-use super::step::{Step, channel};
+use super::step::{Committed, Step, channel};
 use super::target::Target;
 use rlock_model::deadlock::Reading;
 use rlock_model::past::{End, Remembered};
 use rlock_model::request::{Request, SessionId};
 use rlock_model::resource::Resource;
 use rlock_store::error::Error;
-use rlock_store::handle::{AcquireOptions, Obstruction, Released, Replicas, Standing};
+use rlock_store::handle::{AcquireOptions, Obstruction, Released, Standing};
 use rlock_store::lease_client::{Command, LeaseReply, Retry, State, ToRelease, old_limit, take_back};
 use rlock_store::sessions::{Report, Sessions};
 use rlock_store::single::Alone;
 use rlock_sys::clock::Boottime;
-use rlock_words::Explained;
 
 /// How long a connection without sessions is trusted. A firewall may forget it after longer
 /// silence.
@@ -151,12 +150,15 @@ impl PostgresSessions {
                     self.turns.push_back(*id);
                 }
             }
-            Some(Happened::Done(reply, backend)) => {
+            Some(Happened::Done(reply, Committed { backend, copies })) => {
                 let Some(Speech { id, command, sent }) = self.speaks.take() else { return Ok(true) };
                 self.heard = now;
                 self.look_at = backend.is_none().then(|| self.look_at.unwrap_or(now + LOOK_AFTER));
                 let position = if let LeaseReply::Waiting { position, .. } = reply { position } else { 0 };
                 self.on_reply(id, command, reply, sent, now);
+                if let Some(member) = self.members.get_mut(&id).filter(|member| member.releasing.is_none()) {
+                    member.session.on_committed(copies, &self.exchange.connection.shown());
+                }
                 if backend.is_some() {
                     self.rest_if_far(id, position, now);
                 }
@@ -462,11 +464,6 @@ impl Sessions for PostgresSessions {
 impl Alone for PostgresSessions {
     fn ask(&mut self, request: Request, options: AcquireOptions) {
         let (id, now) = (request.session, Boottime::now());
-        if options.replicas != Replicas::default() {
-            let what = "a store in PostgreSQL does not count copies";
-            let words = Explained::new(what, "leave --replicas out, and set synchronous_standby_names");
-            return self.reports.push_back((id, Report::Standing(Err(Error::Refused(words)))));
-        }
         if self.members.is_empty() {
             if self.exchange.is_ready() && self.heard + TRUSTED < now {
                 self.exchange.close();
@@ -477,7 +474,7 @@ impl Alone for PostgresSessions {
             self.exchange.hurry();
         }
         // The rest is for taking the request back if the server does not answer.
-        match Requester::new(request, options.from.max(now) + self.connect_timeout / 10 * 9) {
+        match Requester::new(request, options.replicas, options.from.max(now) + self.connect_timeout / 10 * 9) {
             Ok(mut session) => {
                 if self.exchange.is_ready() {
                     session.on_connect();

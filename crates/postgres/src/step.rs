@@ -33,7 +33,8 @@ use rlock_model::resource::Resource;
 use rlock_model::tables::FORMAT;
 use rlock_sys::clock::StoreTime;
 
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+/// A server or role whose transactions are read-only by default is no server that takes writes.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 /// A listing may need several reads, which have to fit together.
 const BEGIN_READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 /// The timeouts count for this transaction alone. That of the wait for the lock bounds no time in
@@ -49,6 +50,9 @@ const NEW_NAMESPACE: &str = "INSERT INTO rlock.namespaces (name, format) VALUES 
 const TIME: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, pg_backend_pid(), \
     (SELECT (extract(epoch FROM backend_start) * 1000000)::bigint FROM pg_stat_get_activity(pg_backend_pid())), \
     pg_is_in_recovery()::int, set_config('statement_timeout', $1, true)";
+/// The commit waits until the disks have it.
+const COPIES: &str = "SELECT current_setting('synchronous_standby_names'), current_setting('fsync'), \
+    set_config('synchronous_commit', 'on', true)";
 /// The rows of some ranges, each with the number of its range and whether its backend is gone. A
 /// role that may not see when the backends of others began takes them for alive.
 const READ: &str = "SELECT w.number, r.key, r.value, (r.pid IS NOT NULL AND NOT EXISTS \
@@ -93,6 +97,8 @@ pub(super) struct Task<T> {
     pub(super) tells: Option<&'static str>,
     /// Whether it changes nothing, so that a role without rights may ask.
     pub(super) only_reads: bool,
+    /// Whether the copies of the transaction are asked for.
+    pub(super) wants_copies: bool,
     /// What becomes of the session's channel.
     pub(super) channel: Channel,
     /// The operation, which runs again if it lacks rows.
@@ -113,6 +119,15 @@ pub(super) enum Channel {
 /// The channel of a session.
 pub(super) fn channel(session: SessionId) -> String {
     format!("rlock:{session}")
+}
+
+/// The copies of a transaction that were there before its commit was answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Copies {
+    /// The number of standbys that have it on their disks.
+    pub(super) standbys: u32,
+    /// Whether the disk of the server has it.
+    pub(super) on_disk: bool,
 }
 
 /// The backend that carries out a transaction.
@@ -137,6 +152,7 @@ pub(super) struct Step<T> {
     clock: StoreTime,
     backend: Option<Backend>,
     told: Vec<String>,
+    copies: Copies,
     phase: Phase<T>,
     error: Option<ServerError>,
     /// Whether the namespace has a row.
@@ -154,6 +170,7 @@ enum Part {
     Format,
     Time,
     Told,
+    Copies,
     Rows,
 }
 
@@ -167,14 +184,23 @@ enum Phase<T> {
     Creating,
 }
 
+/// What is known of a transaction that is committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Committed {
+    /// The backend, if it is that of this connection alone.
+    pub(super) backend: Option<Backend>,
+    /// The copies, if they were asked for.
+    pub(super) copies: Copies,
+}
+
 /// What follows from a message.
 pub(super) enum Progress<T> {
     /// More messages have to come.
     Nothing,
     /// This has to be sent.
     Send(BytesMut),
-    /// The transaction is committed. The backend is that of this connection alone, if it is known.
-    Done(T, Option<Backend>),
+    /// The transaction is committed.
+    Done(T, Committed),
     /// The transaction has changed nothing.
     Failed(ErrorKind),
 }
@@ -195,6 +221,7 @@ impl<T> Step<T> {
             clock: StoreTime::default(),
             backend: None,
             told: Vec::new(),
+            copies: Copies::default(),
             phase: Phase::Reading,
             error: None,
             is_known: false,
@@ -231,6 +258,9 @@ impl<T> Step<T> {
         let lock = if self.task.only_reads { FORMAT_ALONE } else { LOCK };
         self.add(lock, &[Param::Text(&namespace)], Part::Format, out);
         self.add(TIME, &[Param::Text(STATEMENT)], Part::Time, out);
+        if self.task.wants_copies {
+            self.add(COPIES, &[], Part::Copies, out);
+        }
         if let Some(statement) = self.task.tells {
             self.add(statement, &[], Part::Told, out);
         }
@@ -270,6 +300,11 @@ impl<T> Step<T> {
                 Ok(())
             }
             Message::ReadyForQuery(body) => return self.on_ready(body.status()),
+            // Somebody has ended the wait for the standbys.
+            Message::NoticeResponse(_) if matches!(self.phase, Phase::Committing(_)) => {
+                self.copies.standbys = 0;
+                Ok(())
+            }
             _ => Ok(()),
         };
         done.map_or_else(Progress::Failed, |()| Progress::Nothing)
@@ -290,6 +325,10 @@ impl<T> Step<T> {
                 if wire::int(*recovers) != Some(0) {
                     return Err(ErrorKind::ReadOnly);
                 }
+            }
+            (Some(Part::Copies), [Some(names), fsync, _]) => {
+                let standbys = standbys(&String::from_utf8_lossy(names));
+                self.copies = Copies { standbys, on_disk: *fsync == Some(b"on") };
             }
             (Some(Part::Told), columns) => {
                 let text = |column: &Option<&[u8]>| String::from_utf8_lossy(column.unwrap_or_default()).into_owned();
@@ -324,7 +363,9 @@ impl<T> Step<T> {
         match (std::mem::replace(&mut self.phase, Phase::Reading), error) {
             (_, Some(error)) => self.on_failed(&error),
             (Phase::Reading, None) => self.run(),
-            (Phase::Committing(result), None) => Progress::Done(result, self.backend),
+            (Phase::Committing(result), None) => {
+                Progress::Done(result, Committed { backend: self.backend, copies: self.copies })
+            }
             (Phase::Creating | Phase::Undoing, None) => Progress::Send(self.begin()),
         }
     }
@@ -422,6 +463,18 @@ impl<T> Step<T> {
         }
         self.add("COMMIT", &[], Part::Nothing, out);
         wire::sync(out);
+    }
+}
+
+/// The number of standbys for which a commit waits, by the setting `synchronous_standby_names`.
+fn standbys(names: &str) -> u32 {
+    let number = names.trim().trim_start_matches(|c: char| c.is_ascii_alphabetic()).trim_start();
+    match (names.trim(), number.split_once('(')) {
+        ("", _) => 0,
+        // As in ANY 2 (a, b, c), FIRST 2 (a, b, c) and 2 (a, b, c).
+        (_, Some((number, _))) => number.trim().parse().unwrap_or(1),
+        // Of a list alone, the first that is there.
+        _ => 1,
     }
 }
 

@@ -108,8 +108,8 @@ fn lock_precedes_the_time_and_the_reads_in_the_first_message() {
     assert!(!step.may_be_committed());
     assert_eq!(sent(answer(&mut step, PID, true)), [NOTIFY, &format!("LISTEN \"rlock:{ID}\""), "COMMIT"]);
     assert!(step.may_be_committed());
-    let Progress::Done(reply, backend) = step.on(ready(b'I')) else { panic!("it is committed") };
-    assert_eq!((reply, backend), (Reply::Unknown, Some(Backend { pid: PID, started: 5 })));
+    let Progress::Done(reply, committed) = step.on(ready(b'I')) else { panic!("it is committed") };
+    assert_eq!((reply, committed.backend), (Reply::Unknown, Some(Backend { pid: PID, started: 5 })));
 }
 
 /// "A pooler is found before LISTEN."
@@ -118,7 +118,25 @@ fn client_of_a_pooler_does_not_listen() {
     let mut step = step(false, waking());
     step.begin();
     assert_eq!(sent(answer(&mut step, PID + 1, true)), [NOTIFY, "COMMIT"]);
-    assert!(matches!(step.on(ready(b'I')), Progress::Done(_, None)));
+    assert!(matches!(step.on(ready(b'I')), Progress::Done(_, Committed { backend: None, .. })));
+}
+
+/// By PostgreSQL's documentation of synchronous_standby_names.
+#[test]
+fn setting_tells_for_how_many_standbys_a_commit_waits() {
+    for (names, expected) in [
+        ("", 0),
+        ("one", 1),
+        ("one, two", 1),
+        ("*", 1),
+        ("2 (one, two, three)", 2),
+        ("FIRST 1 (one, two)", 1),
+        ("ANY 2 (one, two, three)", 2),
+        ("any 3(one,two,three)", 3),
+        ("\"ANY\"", 1),
+    ] {
+        assert_eq!(standbys(names), expected, "{names}");
+    }
 }
 
 #[test]

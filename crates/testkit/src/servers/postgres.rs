@@ -112,6 +112,36 @@ impl Postgres {
         started
     }
 
+    /// Starts a standby of this server, whose commits wait for it from now on.
+    pub fn synchronous_standby(&self) -> Self {
+        let folder = folder();
+        let copy = program("pg_basebackup").expect("the program comes with the server");
+        let mut copied = command(copy, &[]);
+        copied.args(["--write-recovery-conf", "--no-sync", "--checkpoint=fast", "-U", "tester", "-h"]);
+        copied.arg(self.folder.path()).args(["-p", &self.port.unwrap_or(PORT).to_string(), "-D"]);
+        copied.arg(folder.path().join("data")).stderr(log(&folder));
+        assert!(copied.status().expect("setpriv runs").success(), "{}", said(&folder));
+        let child = serve(&folder, None, &["cluster_name=standby"]);
+        let started = Self { child, folder, port: None };
+        wait_until("the standby is ready", || said(&started.folder).contains("ready to accept read-only connections"));
+        self.ask("alter system set synchronous_standby_names = standby");
+        self.ask("select pg_reload_conf()");
+        let state = "select sync_state from pg_stat_replication";
+        wait_until("the commits wait for the standby", || self.ask(state) == "sync");
+        started
+    }
+
+    /// Makes a standby a primary, and waits until it takes writes.
+    pub fn promote(&self) {
+        assert_eq!(self.ask("select pg_promote()"), "t");
+    }
+
+    /// The URL of a store on two servers, of which one takes writes.
+    pub fn url_with(&self, other: &Self) -> String {
+        let (folder, other) = (self.folder.path().display(), other.folder.path().display());
+        format!("postgres://tester@/postgres?host={folder},{other}&port={PORT}")
+    }
+
     /// The server that the tests of one program share while any of them uses it. Each test needs a
     /// namespace of its own.
     pub fn shared() -> Arc<Self> {
