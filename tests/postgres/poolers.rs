@@ -29,6 +29,28 @@ fn queue_behind_a_pooler_is_served_in_order() {
     lab.assert_idle();
 }
 
+/// A holder finds the new one before its lease ends, and a waiter keeps its place.
+#[test]
+fn killed_pooler_that_comes_back_costs_nobody_anything() {
+    skip_unless!(Bouncer::is_present());
+    let server = Postgres::start(&[]);
+    let mut bouncer = Bouncer::before(&server, 2);
+    let lab = Lab::at(bouncer.url());
+    let holder = lab.hold_by(["exec", "--ttl", "6s", "k"]);
+    let mut first = lab.wait_by(["exec", "k"]);
+    lab.until_waiting("k", 1);
+    let mut second = lab.wait_by(["exec", "k"]);
+    lab.until_waiting("k", 2);
+    bouncer.restart();
+    holder.end().silently(0);
+    first.expect_held();
+    assert!(second.runs());
+    first.end().silently(0);
+    second.expect_held();
+    second.end().silently(0);
+    lab.assert_idle();
+}
+
 /// "A pooler is found before LISTEN, which would stick to a foreign backend."
 #[test]
 fn waiter_behind_a_pooler_is_known_by_no_backend() {

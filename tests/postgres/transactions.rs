@@ -64,6 +64,44 @@ fn client_that_stops_before_its_commit_keeps_the_others_for_a_moment_only() {
     lab.assert_idle();
 }
 
+/// Its rows are written, and its COMMIT has not left.
+#[test]
+fn backend_that_ends_before_the_commit_leaves_nothing() {
+    skip_unless!(Postgres::is_present());
+    let server = Postgres::start(&[]);
+    let proxy = Proxy::before(server.socket());
+    let lab = Lab::at(server.url());
+    let cut_off = Lab::at(proxy.postgres_url()).with("RLOCK_NAMESPACE", lab.namespace());
+    lab.run(["exec", "k", "--", "true"]).silently(0);
+    proxy.hold_at(COMMIT);
+    let waits = Running::start(&mut cut_off.rlock(["exec", "-w", "20s", "k", "--", "true"]));
+    proxy.until_held();
+    server.ask("select pg_terminate_backend(pid) from pg_stat_activity where state like 'idle in transaction%'");
+    assert_eq!(lab.counts("k"), (0, 0));
+    proxy.pass();
+    waits.end().silently(0);
+    lab.assert_idle();
+}
+
+/// The command ends before its lease does, and the next one starts when the server goes on.
+#[test]
+fn server_stopped_for_longer_than_a_lease_lets_no_two_commands_run() {
+    skip_unless!(Postgres::is_present());
+    let server = Postgres::start(&[]);
+    let lab = Lab::at(server.url());
+    let mut holder = lab.hold_by(["exec", "--ttl", "2s", "--grace", "200ms", "k"]);
+    let mut waiter = lab.wait_by(["exec", "k"]);
+    lab.until_waiting("k", 1);
+    server.signal_all(Signal::STOP);
+    wait_until("the command has ended", || !holder.runs());
+    assert!(waiter.runs());
+    server.signal_all(Signal::CONT);
+    waiter.expect_held();
+    assert_eq!(holder.end().code(), Some(76));
+    waiter.end().silently(0);
+    lab.assert_idle();
+}
+
 /// "Where COMMIT got no answer, the next step finds out."
 #[test]
 fn commit_without_an_answer_grants_once() {

@@ -226,6 +226,19 @@ impl Postgres {
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("the process was not reaped");
     }
+
+    /// Sends a signal to the server and to all of its backends, such as STOP, after which it
+    /// answers nothing.
+    pub fn signal_all(&self, signal: Signal) {
+        self.signal(signal);
+        let pid = self.child.id();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("the server runs");
+        for child in children.split_whitespace() {
+            let child = child.parse().ok().and_then(Pid::from_raw).expect("the kernel lists numbers");
+            // A backend may end at any time.
+            let _ = kill_process(child, signal);
+        }
+    }
 }
 
 fn serve(folder: &TempDir, port: Option<u16>, settings: &[&str]) -> Child {
@@ -253,6 +266,16 @@ impl Drop for Postgres {
 }
 
 impl Bouncer {
+    /// Kills it, and starts it again in the same folder.
+    pub fn restart(&mut self) {
+        self.child.kill().expect("the process was not reaped");
+        self.child.wait().expect("the process is a child");
+        for left in [".s.PGSQL.5432", ".s.PGSQL.5432.lock"] {
+            let _ = fs::remove_file(self.folder.path().join(left));
+        }
+        self.child = pool(&self.folder);
+    }
+
     /// Whether this machine has pgbouncer and the server.
     pub fn is_present() -> bool {
         let is_there = std::env::var_os("RLOCK_PGBOUNCER").is_some_and(|path| Path::new(&path).is_file());
@@ -272,19 +295,24 @@ impl Bouncer {
             server.port.unwrap_or(PORT),
         );
         fs::write(&config, text).expect("the folder can be written");
-        let program = std::env::var_os("RLOCK_PGBOUNCER").expect("the test asked whether it is present");
-        let mut bouncer = command(PathBuf::from(program), &["--pdeathsig", "KILL"]);
-        bouncer.arg(&config).stderr(log(&folder));
-        let started = Self { child: keeper::spawn(bouncer), folder };
-        let socket = started.folder.path().join(format!(".s.PGSQL.{PORT}"));
-        wait_until("pgbouncer listens", || socket.exists());
-        started
+        Self { child: pool(&folder), folder }
     }
 
     /// The URL of a store behind it.
     pub fn url(&self) -> String {
         format!("postgres://tester@/postgres?host={}&port={PORT}", self.folder.path().display())
     }
+}
+
+/// Starts pgbouncer with the configuration in a folder.
+fn pool(folder: &TempDir) -> Child {
+    let program = std::env::var_os("RLOCK_PGBOUNCER").expect("the test asked whether it is present");
+    let mut bouncer = command(PathBuf::from(program), &["--pdeathsig", "KILL"]);
+    bouncer.arg(folder.path().join("pgbouncer.ini")).stderr(log(folder));
+    let child = keeper::spawn(bouncer);
+    let socket = folder.path().join(format!(".s.PGSQL.{PORT}"));
+    wait_until("pgbouncer listens", || socket.exists());
+    child
 }
 
 impl Drop for Bouncer {
