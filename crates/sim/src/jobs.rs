@@ -27,8 +27,9 @@ impl Success {
     }
 }
 
-/// The number of skips in a row, and the first of them.
-type Row = (u32, StoreTime);
+/// The number of skips in a row, and the instant of the first of them. The instant is not known where
+/// the request had named another resource first: each resource has a clock of its own.
+type Row = (u32, Option<StoreTime>);
 
 /// What the server should remember.
 #[derive(Default)]
@@ -77,7 +78,7 @@ impl Jobs {
     }
 
     /// A request is busy that counts as a skip. Returns the skips in a row if they are known.
-    pub(super) fn skip(&mut self, resource: &Resource, job: &Job, now: StoreTime) -> Option<Row> {
+    pub(super) fn skip(&mut self, resource: &Resource, job: &Job, now: Option<StoreTime>) -> Option<Row> {
         let key = (resource.clone(), job.name.clone());
         let known = match self.rows.get(&key) {
             None if self.has_forgotten => return None,
@@ -91,7 +92,7 @@ impl Jobs {
 
     /// Takes over what the server says of the skips in a row.
     pub(super) fn learn(&mut self, resource: &Resource, job: &Job, streak: &Streak) {
-        self.rows.insert((resource.clone(), job.name.clone()), Some((streak.count, streak.since)));
+        self.rows.insert((resource.clone(), job.name.clone()), Some((streak.count, Some(streak.since))));
     }
 }
 
@@ -167,9 +168,10 @@ impl Checkers {
             return;
         };
         for (index, name) in resources.iter().enumerate() {
-            match jobs.skip(name, job, now) {
+            let is_other = |(count, since): Row| count != streak.count || since.is_some_and(|at| at != streak.since);
+            match jobs.skip(name, job, (index == 0).then_some(now)) {
                 None if index == 0 => jobs.learn(name, job, streak),
-                Some(row) if index == 0 && row != (streak.count, streak.since) => {
+                Some(row) if index == 0 && is_other(row) => {
                     violations.push(format!("run {run} is skip {row:?} in a row, and the server says {streak:?}"));
                 }
                 _ => {}
@@ -210,11 +212,11 @@ mod tests {
     fn skips_in_a_row_are_counted_until_a_grant() {
         let (name, job) = (Resource::new("k").unwrap(), job("a", true));
         let mut jobs = Jobs::default();
-        assert_eq!(jobs.skip(&name, &job, at(1)), Some((1, at(1))));
-        assert_eq!(jobs.skip(&name, &job, at(2)), Some((2, at(1))));
+        assert_eq!(jobs.skip(&name, &job, Some(at(1))), Some((1, Some(at(1)))));
+        assert_eq!(jobs.skip(&name, &job, Some(at(2))), Some((2, Some(at(1)))));
         jobs.end_row(&name, &job);
-        assert_eq!(jobs.skip(&name, &job, at(3)), Some((1, at(3))));
+        assert_eq!(jobs.skip(&name, &job, Some(at(3))), Some((1, Some(at(3)))));
         jobs.forget();
-        assert_eq!(jobs.skip(&name, &job, at(4)), None, "the server may remember the skip or not");
+        assert_eq!(jobs.skip(&name, &job, Some(at(4))), None, "the server may remember the skip or not");
     }
 }
