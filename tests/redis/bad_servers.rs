@@ -1,11 +1,14 @@
 //! Bad URLs and bad servers lead to one clear line that names the server without its password,
 //! within the connect timeout. The command is not started.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
+
+use rustix::net::{AddressFamily, SocketType};
 
 use crate::fakes::{Fake, as_redis_5};
 use crate::world::{check, each};
@@ -73,12 +76,19 @@ fn invalid_store_url_exits_64() {
     assert!(ran.failed(64).contains("gopher"), "{ran:?}");
 }
 
+/// A socket that listens to nobody, with its port, which no server of another test can get.
+fn refusing_port() -> (OwnedFd, u16) {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("there is a socket");
+    rustix::net::bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("there is a free port");
+    let bound = rustix::net::getsockname(&socket).expect("the socket is bound");
+    let address = SocketAddr::try_from(bound).expect("the address is that of a machine");
+    (socket, address.port())
+}
+
 /// A refused connection, a missing socket, and an unknown host exit 69.
 #[test]
 fn refused_connection_exits_69() {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
-    let port = listener.local_addr().expect("the listener has an address").port();
-    drop(listener);
+    let (_bound, port) = refusing_port();
     let lab = Lab::at(format!("redis://:{PASSWORD}@127.0.0.1:{port}"));
     assert_unusable(&lab, &format!("redis://127.0.0.1:{port}"), "refused the connection");
     let socket = lab.folder().join("nothing").display().to_string();
