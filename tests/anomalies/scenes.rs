@@ -68,9 +68,9 @@ fn holder(stage: &Stage<'_>) -> Trace {
     ended.1
 }
 
-/// A holder whose command is a shell gets SIGTERM. The shell dies, and the lock is held until what it
-/// has run is gone. The waiter behind it is served after that. An rlock that cannot see the tree says
-/// so before the start of the command, and what it does not see goes on.
+/// A holder whose command is a shell gets SIGTERM. The shell dies, and the lock is held until what
+/// it has run is gone. The waiter behind it is served after that. An rlock that cannot see the tree
+/// says so before the start of the command, and what it does not see goes on.
 fn ended(stage: &Stage<'_>) -> Trace {
     let traced = stage.traced(&stage.exec_below_a_shell("main"));
     wait_until("the command runs", || stage.has("start main") || !traced.runs());

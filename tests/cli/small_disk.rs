@@ -1,4 +1,5 @@
-//! The embedded store on a small file system, such as that of 5 MiB which Debian mounts at /run/lock.
+//! The embedded store on a small file system, such as that of 5 MiB which Debian mounts at
+//! /run/lock.
 
 use std::fs::File;
 use std::ops::Range;

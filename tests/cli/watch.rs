@@ -90,8 +90,8 @@ fn each_change_is_an_object_on_a_line() {
     });
 }
 
-/// "A place in the queue that is given up counts as `released`, and so does a hold without a history
-/// that is gone before the end of its lease."
+/// "A place in the queue that is given up counts as `released`, and so does a hold without a
+/// history that is gone before the end of its lease."
 #[test]
 fn hold_without_history_is_told_as_released() {
     on_both(|lab| {

@@ -191,8 +191,8 @@ fn redirection_of_the_calling_shell_empties_the_file_of_a_busy_request() {
     }
 }
 
-/// "With `-F`, flock becomes `./work`. Without it, TERM ends flock while `./work` still cleans up, and
-/// the exit status is that of flock."
+/// "With `-F`, flock becomes `./work`. Without it, TERM ends flock while `./work` still cleans up,
+/// and the exit status is that of flock."
 #[test]
 fn work_below_both_locks_has_its_own_exit_code_only_if_flock_becomes_it() {
     skip_unless!(programs(&["flock"]));

@@ -2,7 +2,8 @@
 //! with the fact that it proves.
 //!
 //! The stories and the tests of all stores run on the same server. These tests cover what this
-//! store adds: transactions that stop half-way, poolers, passwords, roles, standbys and servers that fail.
+//! store adds: transactions that stop half-way, poolers, passwords, roles, standbys and servers
+//! that fail.
 
 mod logins;
 mod poolers;

@@ -630,8 +630,8 @@ impl Oracle {
             let needs_slot = claim.mode == Mode::Slot && pool.as_ref().is_none_or(|(_, numbers)| numbers.len() > 1);
             let needs = slots_of(&requester.request.claims, &claim.resource);
             let own = pool.as_ref().map_or(claim.slots.unwrap_or(0), |(_, numbers)| numbers.len() as u32);
-            // The smallest number of slots counts that anybody who takes one states. Those that hold
-            // the same one of an ancestor's slots take one.
+            // The smallest number of slots counts that anybody who takes one states. Those that
+            // hold the same one of an ancestor's slots take one.
             let is_full = |takers: &[(SessionId, u32, Option<u32>)]| {
                 let slots = takers.iter().map(|(_, slots, _)| *slots).min().map_or(own, |slots| slots.min(own));
                 let mut numbers: Vec<_> = takers.iter().filter_map(|(.., number)| *number).collect();

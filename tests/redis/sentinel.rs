@@ -44,8 +44,8 @@ fn holder_and_waiter_follow_a_failover() {
     });
 }
 
-/// "rlock asks again ... at each release": the old master serves its clients for some seconds after a planned
-/// failover, and would take a release that the new one never hears of.
+/// "rlock asks again ... at each release": the old master serves its clients for some seconds after
+/// a planned failover, and would take a release that the new one never hears of.
 #[test]
 fn lock_is_released_at_the_new_master_after_a_planned_failover() {
     each(|kind| {

@@ -56,8 +56,8 @@ fn kill(session: &Session, number: i32) {
     assert!(Command::new("kill").args(words).status().expect("kill is there").success());
 }
 
-/// "Signals without a meaning for rlock are passed on: ALRM, PWR, ABRT of another process, real-time
-/// ones, TTIN and TTOU without a terminal."
+/// "Signals without a meaning for rlock are passed on: ALRM, PWR, ABRT of another process,
+/// real-time ones, TTIN and TTOU without a terminal."
 #[test]
 fn signal_without_a_meaning_for_rlock_is_passed_on_and_ends_a_wait() {
     let lab = Lab::new();
@@ -197,7 +197,8 @@ fn signal_to_every_process_reaches_the_command_once() {
     for starts_with_rlock in [true, false] {
         let mut session = Session::rlock(&lab, ["exec", "k", "--", "sh", "-c", &echoing()]);
         assert_eq!(session.output.line(), "ready");
-        // Before the shell's child has become `cat`, it looks like the shell and would be told, too.
+        // Before the shell's child has become `cat`, it looks like the shell and would be told,
+        // too.
         wait_until("cat runs", || session.members().iter().any(|pid| command_line(*pid).starts_with("cat")));
         let mut members = session.members();
         members.sort_by_key(|pid| (*pid == session.pid()) != starts_with_rlock);

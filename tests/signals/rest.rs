@@ -1,7 +1,7 @@
 //! The lock follows the work: a command that was ended holds its lock until its tree is gone.
 //!
-//! The referee is flock(1): the old work and the next command take the same file, and neither waits.
-//! A line `overlap` in the log is a failure.
+//! The referee is flock(1): the old work and the next command take the same file, and neither
+//! waits. A line `overlap` in the log is a failure.
 
 use std::fs;
 
@@ -113,9 +113,9 @@ fn term_to_every_process_frees_the_lock_when_the_last_one_has_ended() {
     lab.assert_idle();
 }
 
-/// Ctrl-C reaches the foreground group. "A further INT is passed to the rest as TERM", for jobs that
-/// a shell lets ignore INT. `timeout`, `setsid` and `set -m` take the work out of that group, and
-/// the shell waits for it.
+/// Ctrl-C reaches the foreground group. "A further INT is passed to the rest as TERM", for jobs
+/// that a shell lets ignore INT. `timeout`, `setsid` and `set -m` take the work out of that group,
+/// and the shell waits for it.
 #[test]
 fn ctrl_c_frees_the_lock_when_the_last_process_of_the_tree_has_ended() {
     skip_unless!(needs::programs(&["bash", "setsid", "timeout", "flock", "make"]));

@@ -1,5 +1,6 @@
 //! The directory of an embedded store: its files, and the lock on its state. `place` finds the
-//! directory, `rights` makes files with its rights, and `examine` makes the checks of `rlock doctor`.
+//! directory, `rights` makes files with its rights, and `examine` makes the checks of `rlock
+//! doctor`.
 //!
 //! ```text
 //! DIR/state/lock     the format, the boot of the state, and the seal of the table;

@@ -1,5 +1,5 @@
-//! Drives the requests of a process in its poll loop, over one connection: their transactions follow
-//! each other.
+//! Drives the requests of a process in its poll loop, over one connection: their transactions
+//! follow each other.
 //!
 //! A process with one session closes the connection where it can, so that a thousand long commands
 //! are no thousand backends.
@@ -360,8 +360,8 @@ impl PostgresSessions {
         self.turns.push_back(id);
     }
 
-    /// Finishes the transaction under way, for which others may be waiting, before this process does
-    /// something else for a while.
+    /// Finishes the transaction under way, for which others may be waiting, before this process
+    /// does something else for a while.
     fn settle(&mut self) {
         let until = Boottime::now() + SETTLE_LIMIT;
         while self.step.is_some() && Boottime::now() < until {

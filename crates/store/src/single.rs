@@ -20,8 +20,8 @@ use rlock_sys::clock::Boottime;
 /// How long a look at the holders may take, if the ttl is long enough.
 const LOOK_LIMIT: Duration = Duration::from_secs(1);
 
-/// How long a look at the holders may take. Nothing else happens meanwhile, so a grant that comes in
-/// this time is claimed only afterwards.
+/// How long a look at the holders may take. Nothing else happens meanwhile, so a grant that comes
+/// in this time is claimed only afterwards.
 pub fn look_limit(ttl: Duration) -> Duration {
     LOOK_LIMIT.min(ttl / 4)
 }

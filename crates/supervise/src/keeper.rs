@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The keeper makes the request itself, because the embedded store ties a lock to the process that
-//! requests it. Until it detaches, it dies with `rlock acquire`. [`run::acquire`](super::run::acquire)
-//! makes the request and keeps its grant; [`process`] starts, detaches and signals; [`watch`] ends a
-//! hold that the store keeps.
+//! requests it. Until it detaches, it dies with `rlock acquire`.
+//! [`run::acquire`](super::run::acquire) makes the request and keeps its grant; [`process`] starts,
+//! detaches and signals; [`watch`] ends a hold that the store keeps.
 
 pub mod announcement;
 pub mod process;
@@ -28,8 +28,9 @@ use rlock_store::{Grant, Store};
 use rlock_sys::alarm::Alarm;
 use rlock_sys::clock::Boottime;
 
-/// A process that a grant is kept for, by [`run::acquire`](super::run::acquire). The process is told
-/// if the grant is lost or revoked; on a store with leases, one grace before the end of the lease.
+/// A process that a grant is kept for, by [`run::acquire`](super::run::acquire). The process is
+/// told if the grant is lost or revoked; on a store with leases, one grace before the end of the
+/// lease.
 pub struct Kept<'k> {
     /// The process, whose end ends the grant.
     pub process: &'k Watched,

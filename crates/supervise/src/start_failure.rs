@@ -1,4 +1,5 @@
-//! Explains why a program could not be started, and suggests a fix if only a shell could have run it.
+//! Explains why a program could not be started, and suggests a fix if only a shell could have run
+//! it.
 //!
 //! Users forget that rlock starts a program and no shell. A whole command line in one word, a
 //! builtin and a shell function are not programs.

@@ -18,6 +18,7 @@ fn step(only_reads: bool, run: Run<Reply>) -> Step<Reply> {
         claims: 1,
         tells: None,
         only_reads,
+        wants_copies: false,
         channel: Channel::Begins,
         run,
     };

@@ -93,8 +93,8 @@ impl Requester {
         true
     }
 
-    /// Ends the subscription, if there is one. In a Cluster, the connection ends with the session, and
-    /// the slot of the channel may be on another node by now.
+    /// Ends the subscription, if there is one. In a Cluster, the connection ends with the session,
+    /// and the slot of the channel may be on another node by now.
     pub(super) fn unsubscribe(&mut self, exchange: &mut Exchange) {
         if self.client.unsubscribe() && exchange.target.kind != Kind::Cluster {
             exchange.act(Action::Unsubscribe(self.channel(exchange)));

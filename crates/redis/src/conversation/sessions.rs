@@ -45,7 +45,8 @@ pub struct SessionsConversation {
     timers: Timers<SessionId>,
     /// When the server last answered on this connection.
     heard: Option<Boottime>,
-    /// Whether a failure for good has left the connection to the releases. It may be that of a login.
+    /// Whether a failure for good has left the connection to the releases. It may be that of a
+    /// login.
     is_spent: bool,
     reports: VecDeque<(SessionId, sessions::Report)>,
 }
@@ -364,8 +365,8 @@ impl SessionsConversation {
         Ok(())
     }
 
-    /// Takes in that there is no connection. `has_left` says whether a command of an instant may have
-    /// left over the last one.
+    /// Takes in that there is no connection. `has_left` says whether a command of an instant may
+    /// have left over the last one.
     fn lose_connection(&mut self, has_left: impl Fn(Boottime) -> bool) {
         (self.heard, self.is_spent) = (None, false);
         self.sessions.values_mut().for_each(|member| member.on_disconnect(&has_left));
@@ -385,9 +386,9 @@ impl SessionsConversation {
         }
     }
 
-    /// Reports the result of a release. One that failed is tried for as long as the server keeps the
-    /// session. A release that was sent before, over a connection set aside, tells what it found
-    /// where the later one found nothing or failed.
+    /// Reports the result of a release. One that failed is tried for as long as the server keeps
+    /// the session. A release that was sent before, over a connection set aside, tells what it
+    /// found where the later one found nothing or failed.
     fn end_release(&mut self, id: SessionId, reply: Result<LeaseReply, Error>, now: Boottime) {
         let Some(member) = self.sessions.get_mut(&id) else { return };
         let Some(releasing) = &mut member.releasing else { return };
@@ -472,8 +473,8 @@ impl SessionsConversation {
         self.heard = None;
         let is_releasing = self.sessions.values().any(|member| member.releasing.is_some());
         let failure = if ended.len() == active.len() && !is_releasing {
-            // A server that refuses the login may still have carried out the requests behind it, and
-            // carries out the releases as well.
+            // A server that refuses the login may still have carried out the requests behind it,
+            // and carries out the releases as well.
             self.is_spent = true;
             self.exchange.give_up(failure)
         } else {
@@ -484,8 +485,8 @@ impl SessionsConversation {
         active.into_iter().for_each(|id| self.schedule(id));
     }
 
-    /// Keeps a connection on which a release was not answered in time, if no other session uses it: a
-    /// server that is only slow answers there first.
+    /// Keeps a connection on which a release was not answered in time, if no other session uses it:
+    /// a server that is only slow answers there first.
     fn set_aside(&mut self) -> Action {
         let is_alone = self.sessions.len() == 1;
         let count = self.exchange.count();
@@ -589,8 +590,8 @@ impl SessionsConversation {
     }
 
     /// Begins a release. It leaves at once, and the replies to earlier commands do not matter.
-    /// Nobody waits for the result unless it `is_awaited`, and then the release is tried for as long
-    /// as the server keeps the session.
+    /// Nobody waits for the result unless it `is_awaited`, and then the release is tried for as
+    /// long as the server keeps the session.
     fn part(&mut self, id: SessionId, end: Option<End>, is_awaited: bool, now: Boottime) {
         let Some(member) = self.sessions.get_mut(&id) else { return };
         let is_closed = self.exchange.is_closed();

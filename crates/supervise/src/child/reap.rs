@@ -1,5 +1,5 @@
-//! Sees the stops and the ends of children: of the command, which it reaps with all that the command
-//! leaves behind, and of the spare work.
+//! Sees the stops and the ends of children: of the command, which it reaps with all that the
+//! command leaves behind, and of the spare work.
 
 use std::io;
 

@@ -1,5 +1,5 @@
-//! Answers events of a wait: the request is made, queued or given up, or it is granted and waits for
-//! room on its machine.
+//! Answers events of a wait: the request is made, queued or given up, or it is granted and waits
+//! for room on its machine.
 
 use std::time::Duration;
 

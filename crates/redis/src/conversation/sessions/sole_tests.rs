@@ -321,8 +321,8 @@ fn aside(event: Event) -> Event {
     if let Event::Reply(reply) = event { Event::Aside(reply) } else { event }
 }
 
-/// A server that is only slow answers first on the old connection. Where that answer is unknown, the
-/// first release may have been carried out.
+/// A server that is only slow answers first on the old connection. Where that answer is unknown,
+/// the first release may have been carried out.
 #[test]
 fn first_answer_to_a_release_counts_if_the_later_one_found_nothing() {
     let lost = Some(Released::Lost);

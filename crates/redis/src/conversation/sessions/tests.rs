@@ -323,7 +323,8 @@ fn release_of_a_request_that_never_left_sends_nothing() {
     assert_eq!(reports(&mut conversation), "2 released");
 }
 
-/// "A request whose server does not answer within the connect timeout." The rest is for the release.
+/// "A request whose server does not answer within the connect timeout." The rest is for the
+/// release.
 #[test]
 fn unanswered_request_fails_before_the_connect_timeout_and_can_be_released() {
     let mut conversation = asking(SINGLE, 1);
