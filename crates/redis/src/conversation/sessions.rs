@@ -612,6 +612,10 @@ impl SessionsConversation {
         let Some(mut member) = self.sessions.remove(&id) else { return };
         self.timers.set(id, None);
         member.session.unsubscribe(&mut self.exchange);
+        if self.sessions.is_empty() && std::mem::take(&mut self.is_spent) {
+            // Nothing is read on it, so whatever comes would call for attention for ever.
+            self.exchange.rest();
+        }
     }
 }
 

@@ -336,7 +336,7 @@ fn unanswered_request_fails_before_the_connect_timeout_and_can_be_released() {
     assert_eq!(conversation.timeout(), None, "nothing is left to say before the release");
     assert_eq!(release(&mut conversation, 1, until), "release");
     assert_eq!(after(&mut conversation, granted(), until), "");
-    assert_eq!(after(&mut conversation, released(), until), "");
+    assert_eq!(after(&mut conversation, released(), until), "close");
     assert_eq!(reports(&mut conversation), "1 released");
     assert!(is_idle(&conversation));
 }
@@ -442,6 +442,13 @@ fn connection_that_has_failed_for_good_takes_releases_and_no_request() {
     assert!(conversation.is_over(), "nothing more is read");
     assert_eq!(release(&mut conversation, 1, START), "release");
     assert_eq!(acquire(&mut conversation, 2, START), "close, open 0, release, acquire");
+
+    let mut conversation = asking(SINGLE, 1);
+    after(&mut conversation, failed(ErrorKind::NoDatabase), START);
+    release(&mut conversation, 1, START);
+    after(&mut conversation, granted(), START);
+    assert_eq!(after(&mut conversation, released(), START), "close", "nobody needs it any more");
+    assert!(!conversation.is_over() && is_idle(&conversation));
 }
 
 #[test]
