@@ -472,7 +472,7 @@ impl SessionsConversation {
         }
         self.heard = None;
         let is_releasing = self.sessions.values().any(|member| member.releasing.is_some());
-        let failure = if ended.len() == active.len() && !is_releasing {
+        let failure = if !ended.is_empty() && ended.len() == active.len() && !is_releasing {
             // A server that refuses the login may still have carried out the requests behind it,
             // and carries out the releases as well.
             self.is_spent = true;
@@ -483,6 +483,9 @@ impl SessionsConversation {
         };
         ended.into_iter().for_each(|id| self.fail(id, failure.clone(), now));
         active.into_iter().for_each(|id| self.schedule(id));
+        if !self.is_spent && !self.needs_server() {
+            self.exchange.rest();
+        }
     }
 
     /// Keeps a connection on which a release was not answered in time, if no other session uses it:
