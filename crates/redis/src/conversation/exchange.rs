@@ -199,11 +199,6 @@ impl Exchange {
         self.is_open() && is_there && is_passed
     }
 
-    /// The number of commands in flight.
-    pub(super) fn count(&self) -> usize {
-        self.in_flight.len()
-    }
-
     /// What the commands in flight are about, the oldest first.
     pub(super) fn in_flight(&self) -> impl Iterator<Item = Asked> {
         self.in_flight.iter().map(|sent| sent.asked)

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use redis::{ServerError, Value};
 
-use self::member::{Aside, Member, Releasing, Trouble, Turn};
+use self::member::{Member, Trouble, Turn};
+use self::releasing::Aside;
 use super::exchange::{Asked, Exchange, Outcome};
 use super::piecemeal::{Next, Piecemeal};
 use super::replication::Copies;
@@ -20,17 +21,16 @@ use crate::codec::{Call, Lease, ScriptReply};
 use crate::failure::{ErrorKind, Failure};
 use crate::interface::{Action, Conversation, Event, Redirect};
 use crate::keys;
-use rlock_model::past::End;
 use rlock_model::request::{Request, SessionId};
-use rlock_store::error::Error;
-use rlock_store::handle::{AcquireOptions, Released};
-use rlock_store::lease_client::{Command, LeaseReply, State, ToRelease, old_limit, take_back};
+use rlock_store::handle::AcquireOptions;
+use rlock_store::lease_client::{Command, LeaseReply, State};
 use rlock_store::network::{NetworkError, Stage};
 use rlock_store::sessions;
 use rlock_sys::clock::Boottime;
 use rlock_sys::timers::Timers;
 
 mod member;
+mod releasing;
 
 /// How long a connection without sessions is trusted. A firewall may forget it after longer
 /// silence.
@@ -45,6 +45,8 @@ pub struct SessionsConversation {
     timers: Timers<SessionId>,
     /// When the server last answered on this connection.
     heard: Option<Boottime>,
+    /// The connection that was set aside, if a release left over it.
+    aside: Option<Aside>,
     /// Whether a failure for good has left the connection to the releases. It may be that of a
     /// login.
     is_spent: bool,
@@ -60,6 +62,7 @@ impl SessionsConversation {
             sessions: BTreeMap::new(),
             timers: Timers::default(),
             heard: None,
+            aside: None,
             is_spent: false,
             reports: VecDeque::new(),
         }
@@ -106,29 +109,6 @@ impl SessionsConversation {
         } else {
             self.begin(id, now);
         }
-    }
-
-    /// Begins to release whatever the server may keep for a session. `end` tells how the command
-    /// ended that ran under its grant.
-    pub fn release(&mut self, id: SessionId, end: Option<End>, now: Boottime) {
-        let released = take_back(&mut self.reports, id);
-        let is_alone = self.sessions.len() == 1;
-        if let Some(member) = self.sessions.get_mut(&id).filter(|member| member.releasing.is_none()) {
-            // A command that waits for the address of the server leaves, too, unless it is the only
-            // one.
-            if is_alone && member.is_in_flight() && !self.exchange.is_open() {
-                member.on_disconnect(|_| false);
-                self.exchange.rest();
-            }
-            if !member.session.client.may_be_kept(member.is_in_flight()) {
-                self.remove(id);
-            } else if released == Released::Lost {
-                self.part(id, end, false, now);
-            } else {
-                return self.part(id, end, true, now);
-            }
-        }
-        self.reports.push_back((id, sessions::Report::Released(Ok(released))));
     }
 
     /// Begins to give up the place of a session in the queue, which counts the request as busy. The
@@ -194,22 +174,6 @@ impl SessionsConversation {
                 member.turn = Turn::InFlight { sent: now };
             }
         }
-        self.schedule(id);
-    }
-
-    fn send_release(&mut self, id: SessionId, now: Boottime) {
-        let is_alone = self.sessions.len() == 1;
-        let Some(member) = self.sessions.get_mut(&id) else { return };
-        let Some(releasing) = &member.releasing else { return };
-        member.session.unsubscribe(&mut self.exchange);
-        self.exchange.check_master(old_limit(self.connect_timeout), now);
-        // The answer holds up what is behind it, so other sessions go without. A place in the queue
-        // is worth no wait.
-        if is_alone && releasing.to_release.has_grant() {
-            self.exchange.check_replicas();
-        }
-        self.exchange.call(Asked::Release(id), member.session.release(releasing.end, &member.job), now);
-        member.turn = Turn::InFlight { sent: now };
         self.schedule(id);
     }
 
@@ -374,43 +338,6 @@ impl SessionsConversation {
         ids.into_iter().for_each(|id| self.schedule(id));
     }
 
-    fn on_released(&mut self, id: SessionId, reply: LeaseReply, now: Boottime) {
-        self.exchange.served();
-        let releasing = self.sessions.get_mut(&id).and_then(|member| member.releasing.as_mut());
-        match releasing {
-            Some(Releasing { aside: Some(aside), is_awaited: true, .. }) if aside.earlier.is_some() => {
-                aside.reply = Some(Ok(reply));
-                self.exchange.act(Action::ReadAside);
-            }
-            _ => self.end_release(id, Ok(reply), now),
-        }
-    }
-
-    /// Reports the result of a release. One that failed is tried for as long as the server keeps
-    /// the session. A release that was sent before, over a connection set aside, tells what it
-    /// found where the later one found nothing or failed.
-    fn end_release(&mut self, id: SessionId, reply: Result<LeaseReply, Error>, now: Boottime) {
-        let Some(member) = self.sessions.get_mut(&id) else { return };
-        let Some(releasing) = &mut member.releasing else { return };
-        let late = releasing.aside.as_mut().and_then(|aside| aside.late.take());
-        let reply = match (reply, late) {
-            (Err(_) | Ok(LeaseReply::Unknown), Some(late)) => Ok(late),
-            (reply, _) => reply,
-        };
-        let is_over = reply.is_ok() || !releasing.is_awaited;
-        if std::mem::take(&mut releasing.is_awaited) {
-            let released = releasing.to_release.result(reply, releasing.in_doubt, now);
-            self.reports.push_back((id, sessions::Report::Released(released)));
-        }
-        if is_over {
-            self.remove(id);
-        } else {
-            // The server may come back before the lease ends.
-            releasing.until = now + member.session.client.kept_for();
-            self.schedule(id);
-        }
-    }
-
     /// A command of a session got an error reply that is about this command.
     fn on_refused(&mut self, asked: Asked, failure: Failure, now: Boottime) {
         self.exchange.served();
@@ -470,7 +397,7 @@ impl SessionsConversation {
             let own = member.session.client.retry_after(failures, *id);
             pause = Some(pause.map_or(own, |pause: Duration| pause.min(own)));
         }
-        self.heard = None;
+        (self.heard, self.is_spent) = (None, false);
         let is_releasing = self.sessions.values().any(|member| member.releasing.is_some());
         let failure = if !ended.is_empty() && ended.len() == active.len() && !is_releasing {
             // A server that refuses the login may still have carried out the requests behind it,
@@ -485,37 +412,6 @@ impl SessionsConversation {
         active.into_iter().for_each(|id| self.schedule(id));
         if !self.is_spent && !self.needs_server() {
             self.exchange.rest();
-        }
-    }
-
-    /// Keeps a connection on which a release was not answered in time, if no other session uses it:
-    /// a server that is only slow answers there first.
-    fn set_aside(&mut self) -> Action {
-        let is_alone = self.sessions.len() == 1;
-        let count = self.exchange.count();
-        let releasing = self.sessions.values_mut().next().and_then(|member| member.releasing.as_mut());
-        match releasing {
-            Some(releasing) if is_alone && self.heard.is_some() && self.exchange.is_open() && count > 0 => {
-                releasing.aside = Some(Box::new(Aside { earlier: Some(count - 1), ..Aside::default() }));
-                Action::SetAside
-            }
-            _ => Action::Close,
-        }
-    }
-
-    /// A reply has come on the connection set aside.
-    fn on_aside(&mut self, reply: Result<Value, ServerError>) {
-        let releasing = self.sessions.values_mut().find_map(|member| member.releasing.as_mut());
-        let Some(Releasing { aside: Some(aside), in_doubt, .. }) = releasing else { return };
-        match aside.earlier {
-            Some(0) => {
-                // The script changed nothing if it failed.
-                let reply = reply.ok().and_then(|value| ScriptReply::read(&value));
-                aside.late = reply.filter(|reply| !matches!(reply, ScriptReply::Need(_))).map(LeaseReply::from);
-                (aside.earlier, *in_doubt) = (None, false);
-            }
-            Some(earlier) => aside.earlier = Some(earlier - 1),
-            None => {}
         }
     }
 
@@ -572,11 +468,7 @@ impl SessionsConversation {
                 self.report(id);
                 self.schedule(id);
             }
-            Some(Releasing { aside: Some(aside), is_awaited: true, .. }) if aside.earlier.is_some() => {
-                aside.reply = Some(Err(failure.into()));
-                self.exchange.act(Action::ReadAside);
-            }
-            Some(_) => self.end_release(id, Err(failure.into()), now),
+            Some(_) => self.look_aside(id, Err(failure.into()), now),
         }
     }
 
@@ -590,24 +482,6 @@ impl SessionsConversation {
     /// next one is opened without a pause.
     fn ignore_earlier(&mut self, id: SessionId) {
         if self.sessions.len() == 1 { self.exchange.ignore_earlier() } else { self.exchange.ignore_session(id) }
-    }
-
-    /// Begins a release. It leaves at once, and the replies to earlier commands do not matter.
-    /// Nobody waits for the result unless it `is_awaited`, and then the release is tried for as
-    /// long as the server keeps the session.
-    fn part(&mut self, id: SessionId, end: Option<End>, is_awaited: bool, now: Boottime) {
-        let Some(member) = self.sessions.get_mut(&id) else { return };
-        let is_closed = self.exchange.is_closed();
-        let client = &member.session.client;
-        let to_release = ToRelease::new(client.held().cloned(), now);
-        // A server that has not answered the request in time gets what is left of the time.
-        let is_failed = matches!(client.state(), State::Failed { .. });
-        let limit = if is_failed { self.connect_timeout / 20 } else { self.connect_timeout };
-        let until = if is_awaited { to_release.until(is_closed, limit) } else { now + client.kept_for() };
-        member.releasing = Some(Releasing { to_release, end, until, in_doubt: false, aside: None, is_awaited });
-        member.request = None;
-        self.ignore_earlier(id);
-        if is_closed { self.schedule(id) } else { self.send_release(id, now) }
     }
 
     /// Forgets a session.
@@ -648,12 +522,7 @@ impl Conversation for SessionsConversation {
     }
 
     fn tick(&mut self, now: Boottime) {
-        // What has come on a connection set aside is known by now.
-        let answer = |member: &mut Member| member.releasing.as_mut()?.aside.as_mut()?.reply.take();
-        let answered = self.sessions.iter_mut().next().and_then(|(id, member)| Some((*id, answer(member)?)));
-        if let Some((id, reply)) = answered {
-            self.end_release(id, reply, now);
-        }
+        self.end_aside(now);
         while let Some(id) = self.timers.take_due(now) {
             if !self.on_timer(id, now) {
                 return;

@@ -7,8 +7,7 @@ use crate::failure::{ErrorKind, Failure};
 use crate::target::Kind;
 use rlock_model::past::End;
 use rlock_model::request::{Job, Request};
-use rlock_store::error::Error;
-use rlock_store::lease_client::{LeaseReply, Retry, State, ToRelease, old_limit};
+use rlock_store::lease_client::{Retry, State, ToRelease, old_limit};
 use rlock_sys::clock::Boottime;
 
 /// A session, and its turn on the connection.
@@ -50,21 +49,8 @@ pub(super) struct Releasing {
     pub(super) until: Boottime,
     /// Whether the server may have carried out a release unseen.
     pub(super) in_doubt: bool,
-    /// The same release over a connection that was set aside.
-    pub(super) aside: Option<Box<Aside>>,
     /// Whether the result is awaited.
     pub(super) is_awaited: bool,
-}
-
-/// A release that left over a connection set aside, before the one that the server answers.
-#[derive(Default)]
-pub(super) struct Aside {
-    /// How many replies come before the one to it; `None` once it is there.
-    pub(super) earlier: Option<usize>,
-    /// What it has told.
-    pub(super) late: Option<LeaseReply>,
-    /// What the later release has told, or why it has failed, until this one was looked for.
-    pub(super) reply: Option<Result<LeaseReply, Error>>,
 }
 
 /// The error replies in a row to the commands of a session.

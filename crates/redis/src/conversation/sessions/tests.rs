@@ -3,7 +3,8 @@
 use super::super::testing::*;
 use super::*;
 use rlock_model::lease::Lease;
-use rlock_store::handle::Standing;
+use rlock_model::past::End;
+use rlock_store::handle::{Released, Standing};
 use rlock_store::network::{NetworkError, Stage};
 
 const fn id(number: u8) -> SessionId {
@@ -449,6 +450,20 @@ fn connection_that_has_failed_for_good_takes_releases_and_no_request() {
     after(&mut conversation, granted(), START);
     assert_eq!(after(&mut conversation, released(), START), "close", "nobody needs it any more");
     assert!(!conversation.is_over() && is_idle(&conversation));
+}
+
+/// With no session, none was left to fail, so all had failed, and the connection would have been
+/// kept for releases.
+#[test]
+fn connection_that_fails_without_sessions_is_closed() {
+    let mut conversation = held(SINGLE, 1);
+    release(&mut conversation, 1, START);
+    conversation.on(released(), START);
+    reports(&mut conversation);
+    let closed = failed(ErrorKind::Network(NetworkError::Closed(Stage::Used)));
+    assert_eq!(after(&mut conversation, closed, START), "close");
+    assert!(!conversation.is_over() && is_idle(&conversation));
+    assert_eq!(acquire(&mut conversation, 2, START), "open 1, acquire");
 }
 
 #[test]
