@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use rustix::event::{PollFd, Timespec, poll};
 use serde_json::json;
 
 use super::look::look;
@@ -21,6 +20,7 @@ use rlock_model::resource::Resource;
 use rlock_model::span::Span;
 use rlock_show::doctor::{cost, failed, names, no_names};
 use rlock_store::check::{Check, Verdict};
+use rlock_store::network;
 use rlock_store::{self as store, AcquireOptions, Handle, Standing, Store, identity};
 use rlock_sys::clock::Boottime;
 use rlock_sys::exit;
@@ -185,12 +185,7 @@ fn until(handle: &mut dyn Handle, is_expected: fn(&Standing) -> bool) -> Result<
             return Err(Explained::new(what, "see its log, its network and its load"));
         }
         let due = handle.timeout().map_or(deadline, |timeout| timeout.min(deadline));
-        let left = Timespec::try_from(due - now).ok();
-        let descriptors = handle.descriptors();
-        let mut polled: Vec<_> =
-            descriptors.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)).collect();
-        // A signal ends the wait early, which does no harm.
-        let _ = poll(&mut polled, left.as_ref());
+        network::wait(&handle.descriptors(), Some(due));
     }
 }
 

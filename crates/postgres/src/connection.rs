@@ -8,7 +8,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 
 use super::failure::{ErrorKind, Failure};
 use super::link::{Event, Link};
@@ -17,7 +17,7 @@ use rlock_store::credentials::Refused;
 use rlock_store::network::lookup::{Lookup, NoResult};
 use rlock_store::network::resolve::{self, Resolved};
 use rlock_store::network::stream::{connect_tcp, connect_unix};
-use rlock_store::network::{NetworkError, Stage};
+use rlock_store::network::{self, NetworkError, Stage};
 use rlock_store::node::Node;
 use rlock_sys::clock::Boottime;
 use rlock_words::reason;
@@ -186,10 +186,6 @@ impl Connection {
 
     /// Waits until there is something to do, or until an instant. It may return early.
     pub(super) fn wait(&self, until: Option<Boottime>) {
-        let mut polled: Vec<_> =
-            self.descriptor().iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags)).collect();
-        let timeout = until.and_then(|until| Timespec::try_from(until - Boottime::now()).ok());
-        // A signal ends the wait, and an error shows when the connection goes on.
-        let _ = poll(&mut polled, timeout.as_ref());
+        network::wait(self.descriptor().as_slice(), until);
     }
 }

@@ -165,7 +165,7 @@ impl Work {
                 self.ask(id, Op::Acquire { request, place: None })?
             }
             Command::GiveUp => match self.apply(Op::GiveUp(id))? {
-                // The caller lists who is in the way.
+                // The caller lists the sessions in the way.
                 Reply::Busy { streak, .. } => {
                     return Ok(LeaseReply::Over(Standing::Busy { obstructions: Vec::new(), streak }));
                 }

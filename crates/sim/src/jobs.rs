@@ -27,8 +27,8 @@ impl Success {
     }
 }
 
-/// The number of skips in a row, and the instant of the first of them. The instant is not known where
-/// the request had named another resource first: each resource has a clock of its own.
+/// The number of skips in a row, and the instant of the first of them. The instant is not known
+/// where the request had named another resource first: each resource has a clock of its own.
 type Row = (u32, Option<StoreTime>);
 
 /// What the server should remember.

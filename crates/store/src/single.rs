@@ -6,10 +6,11 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 
 use super::error::Error;
 use super::handle::{AcquireOptions, Handle, Obstruction, Released, Standing};
+use super::network;
 use super::sessions::{Report, Sessions};
 use rlock_model::deadlock::Reading;
 use rlock_model::past::{End, Remembered};
@@ -139,14 +140,8 @@ impl<S: Alone> Single<S> {
         }
     }
 
-    /// Waits for the store. A signal may end the wait early, and an error shows when the store goes
-    /// on.
     fn wait(&self) {
-        let descriptors = self.sessions.descriptors();
-        let polled = descriptors.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags));
-        // A time that the kernel can't express is longer than anybody waits.
-        let timeout = self.sessions.timeout().and_then(|at| Timespec::try_from(at - Boottime::now()).ok());
-        let _ = poll(&mut polled.collect::<Vec<_>>(), timeout.as_ref());
+        network::wait(&self.sessions.descriptors(), self.sessions.timeout());
     }
 }
 
