@@ -10,6 +10,7 @@ use super::etcd::{Etcd, etcdctl};
 use super::options::Effort;
 use super::server::Redis;
 use super::wrappers;
+use rlock_testkit::servers::postgres::Postgres;
 
 /// The names of the candidates in the tables.
 pub(crate) const NOTHING: &str = "no lock";
@@ -17,6 +18,8 @@ pub(crate) const EMBEDDED: &str = "rlock, embedded";
 pub(crate) const PACKAGED: &str = "rlock as packaged, embedded";
 pub(crate) const REDIS_TCP: &str = "rlock, Redis by TCP";
 pub(crate) const REDIS_UNIX: &str = "rlock, Redis by unix socket";
+pub(crate) const POSTGRES: &str = "rlock, PostgreSQL by unix socket";
+pub(crate) const PSQL: &str = "psql, select 1";
 pub(crate) const BATON: &str = "a message and a PING by TCP";
 pub(crate) const FLOCK: &str = "flock";
 pub(crate) const ETCDCTL: &str = "etcdctl lock";
@@ -38,6 +41,7 @@ enum Way {
     Flock { file: PathBuf },
     Etcdctl { endpoint: String },
     Sem { home: PathBuf },
+    Psql { url: String },
 }
 
 impl Candidate {
@@ -64,6 +68,16 @@ impl Candidate {
     /// rlock on Redis by unix socket.
     pub(crate) fn redis_unix(program: &Path, redis: &Redis) -> Self {
         Self::rlock(REDIS_UNIX, program, redis.unix(), "unix")
+    }
+
+    /// rlock on PostgreSQL by unix socket.
+    pub(crate) fn postgres(program: &Path, server: &Postgres) -> Self {
+        Self::rlock(POSTGRES, program, server.url(), "unix")
+    }
+
+    /// A query of psql on the same socket, in place of the command.
+    pub(crate) fn psql(server: &Postgres) -> Self {
+        Self { name: PSQL, way: Way::Psql { url: server.url() } }
     }
 
     fn rlock(name: &'static str, program: &Path, store: String, namespace: &'static str) -> Self {
@@ -97,6 +111,7 @@ impl Candidate {
             Way::Baton { url } => wrappers::baton(url, &[]),
             Way::Flock { file } => with(Command::new("flock"), &[text(file)]),
             Way::Etcdctl { endpoint } => with(etcdctl(endpoint), &["lock", LOCK, "--"]),
+            Way::Psql { url } => psql(url),
             Way::Sem { home } => {
                 let mut command = with(Command::new("sem"), &["--fg", "-j1", "--id", LOCK]);
                 // sem keeps its state in HOME, and prints a citation notice at each start.
@@ -104,7 +119,11 @@ impl Candidate {
                 command
             }
         };
-        let rest = if matches!(self.way, Way::Nothing) { &words[1..] } else { words };
+        let rest = match self.way {
+            Way::Nothing => &words[1..],
+            Way::Psql { .. } => &[],
+            _ => words,
+        };
         command.args(rest).stdin(Stdio::null());
         command
     }
@@ -124,7 +143,7 @@ impl Candidate {
     /// Returns the number of waiters, or none if the candidate cannot list them.
     pub(crate) fn waiting(&self) -> Option<usize> {
         match &self.way {
-            Way::Nothing | Way::Baton { .. } | Way::Sem { .. } => None,
+            Way::Nothing | Way::Baton { .. } | Way::Sem { .. } | Way::Psql { .. } => None,
             Way::Rlock { program, store, namespace } => {
                 let mut inspect = rlock(program, store, namespace, &["inspect", "--json", LOCK]);
                 let listing = inspect.output().expect("the program can be started").stdout;
@@ -149,8 +168,11 @@ impl Candidate {
     /// Returns how many waiters the machine can run in a reasonable time.
     pub(crate) fn most_waiters(&self, effort: Effort) -> usize {
         match self.way {
+            // Beyond its first waiters, a queue in PostgreSQL looks now and then.
+            _ if self.name == POSTGRES => effort.pick(50, 100),
             Way::Nothing | Way::Rlock { .. } | Way::Flock { .. } => usize::MAX,
             Way::Baton { .. } => 100,
+            Way::Psql { .. } => 0,
             Way::Etcdctl { .. } => effort.pick(50, 100),
             Way::Sem { .. } => effort.pick(10, 100),
         }
@@ -170,6 +192,17 @@ impl Candidate {
     pub(crate) fn is_on_redis(&self) -> bool {
         matches!(&self.way, Way::Rlock { store, .. } if store.starts_with("redis"))
     }
+}
+
+/// A query of the psql that came with the server of the tests.
+fn psql(url: &str) -> Command {
+    let folder = PathBuf::from(std::env::var_os("RLOCK_POSTGRES").expect("the server was started from there"));
+    let mut command = with(Command::new(folder.join("psql")), &["-X", "-At", "-c", "select 1", url]);
+    if let Some(libraries) = std::env::var_os("RLOCK_LIBRARIES") {
+        command.env("LD_LIBRARY_PATH", libraries);
+    }
+    command.stdout(Stdio::null());
+    command
 }
 
 /// rlock without the variables of an rlock around the bench.

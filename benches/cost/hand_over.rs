@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::aims::{Aim, Bound};
-use super::candidate::{BATON, Candidate, EMBEDDED, ETCDCTL, FLOCK, NOTHING, REDIS_TCP};
+use super::candidate::{BATON, Candidate, EMBEDDED, ETCDCTL, FLOCK, NOTHING, POSTGRES, REDIS_TCP};
 use super::crowd::Crowd;
 use super::lab::Lab;
 use super::options::Effort;
@@ -55,7 +55,7 @@ pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
             "By the commands' own clocks, so the end of one process and the start of another are in all of them; \"no \
              lock\" starts one after the other and shows how much that is. \"{BATON}\" has no lock either: each waits for \
              a message of the one before it, and makes one round trip before it starts its command. Beyond 50 or 100 of \
-             etcdctl and sem there is too little memory or time.{problems}"
+             PostgreSQL, etcdctl and sem there is too little memory or time.{problems}"
         ),
         columns: columns(),
         against: Some(FLOCK),
@@ -68,8 +68,11 @@ pub(crate) fn measure(lab: &Lab, effort: Effort) -> Findings {
             let what = format!("hand-over, {waiters} waiting: {row}, of {other}");
             aims.push(Aim::times(what, bound, hand_over.ratio(row, other, column)));
         };
-        aim(EMBEDDED, FLOCK, Bound::AtMost(1.15));
-        aim(REDIS_TCP, FLOCK, Bound::AtMost(1.4));
+        aim(EMBEDDED, FLOCK, Bound::AtMost(1.3));
+        aim(REDIS_TCP, FLOCK, Bound::AtMost(1.45));
+        if hand_over.median(POSTGRES, column).is_some() {
+            aim(POSTGRES, ETCDCTL, Bound::AtMost(1.0));
+        }
         if hand_over.median(ETCDCTL, column).is_some() {
             aim(ETCDCTL, EMBEDDED, Bound::AtLeast(6.0));
             aim(ETCDCTL, REDIS_TCP, Bound::AtLeast(6.0));

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use super::candidate::Candidate;
 use super::etcd::Etcd;
 use super::server::Redis;
+use rlock_testkit::servers::postgres::Postgres;
 
 /// The servers, the candidates and the folder. Servers and folder are removed on drop.
 pub(crate) struct Lab {
@@ -23,6 +24,8 @@ pub(crate) struct Lab {
     pub(crate) packaged: Option<PathBuf>,
     /// The server for rlock and for other locks on Redis.
     pub(crate) redis: Option<Redis>,
+    /// The server for rlock on PostgreSQL, which syncs as etcd does.
+    pub(crate) postgres: Option<Postgres>,
     _etcd: Option<Etcd>,
     // The folders are dropped last, because the servers write to them.
     folder: TempDir,
@@ -41,6 +44,7 @@ impl Lab {
         let mut absent = Vec::new();
         let mut note = |problem: String| absent.push(problem);
         let redis = Redis::start(&Redis::program(), folder.path()).map_err(&mut note).ok();
+        let postgres = Postgres::is_present().then(|| Postgres::start(&["fsync=on"]));
         let etcd = Etcd::start(disk.path()).map_err(&mut note).ok();
         // The copy has the layout of an installed program. The file that the linker wrote lies in
         // small pieces, and Linux starts it a fifth slower.
@@ -56,10 +60,11 @@ impl Lab {
         if let Some(redis) = &redis {
             candidates.extend([Candidate::redis_tcp(&rlock, redis), Candidate::redis_unix(&rlock, redis)]);
         }
+        candidates.extend(postgres.as_ref().map(|server| Candidate::postgres(&rlock, server)));
         candidates.extend([Candidate::flock(folder.path()), Candidate::sem(folder.path())]);
         candidates.extend(etcd.as_ref().map(Candidate::etcdctl));
         candidates.retain(|candidate| candidate.works().map_err(&mut note).is_ok());
-        Self { candidates, absent, rlock, packaged, redis, _etcd: etcd, folder, _disk: disk }
+        Self { candidates, absent, rlock, packaged, redis, postgres, _etcd: etcd, folder, _disk: disk }
     }
 
     /// Returns a folder for files of the measurements.

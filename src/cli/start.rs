@@ -1,11 +1,11 @@
 //! Does the part of the Rust runtime's work before `main` that rlock needs, because rlock runs
 //! without that runtime.
 
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, IntoRawFd};
+use std::os::fd::{BorrowedFd, IntoRawFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use rustix::stdio;
 
 use crate::environment::say;
 use rlock_supervise::signals;
@@ -14,8 +14,7 @@ use rlock_sys::exit;
 /// To be called first of all.
 pub(crate) fn prepare() {
     signals::ignore_failed_writes();
-    let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
-    [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()].into_iter().for_each(fill);
+    [stdio::stdin(), stdio::stdout(), stdio::stderr()].into_iter().for_each(fill);
 }
 
 /// The least limit of the stack, in KiB. Below it the kernel would end rlock by SIGSEGV.

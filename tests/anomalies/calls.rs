@@ -240,6 +240,17 @@ fn is_left_out(call: &Call, fault: Fault) -> bool {
     }
 }
 
+/// Whether a failure may keep the message about an earlier one from standard error. rlock may have
+/// opened it once more.
+pub(crate) fn keeps_silent(call: &Call, fault: Fault) -> bool {
+    let is_error = matches!(fault, Fault::Error(error) if ![EAGAIN, EINTR].contains(&error));
+    match call.number {
+        libc::SYS_write | libc::SYS_writev => is_error,
+        libc::SYS_sendto => is_error && call.arguments[0] == 2,
+        _ => false,
+    }
+}
+
 /// The flag of mmap(2) for memory that is no file.
 const ANONYMOUS: u64 = libc::MAP_ANONYMOUS as u64;
 
@@ -284,6 +295,11 @@ const ERRORS: &[(c_int, &str)] = &[
 ];
 
 impl Fault {
+    /// All faults, whatever the call.
+    pub(crate) fn all() -> Vec<Self> {
+        ERRORS.iter().map(|row| Self::Error(row.0)).chain([Self::Short, Self::Kill]).collect()
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Error(error) => ERRORS.iter().find(|row| row.0 == error).map_or("an error", |row| row.1),

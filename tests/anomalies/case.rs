@@ -9,6 +9,7 @@ use super::stage::Stage;
 use super::trace::{Fault, Place, Plan, Process, Trace};
 use rlock_testkit::Lab;
 use rlock_testkit::servers::Kind;
+use rlock_testkit::servers::postgres::Postgres;
 
 /// Renewals of a lease go on while a process is traced; a dead holder's lease ends soon.
 const TTL: &str = "3s";
@@ -17,25 +18,40 @@ const TTL: &str = "3s";
 pub(crate) enum Store {
     Embedded,
     Redis,
+    Postgres,
 }
 
 impl Store {
+    const ALL: [Self; 3] = [Self::Embedded, Self::Redis, Self::Postgres];
+
     /// The stores that this machine has.
     pub(crate) fn present() -> Vec<Self> {
-        [Self::Embedded, Self::Redis].into_iter().filter(|store| store.is_present()).collect()
+        Self::ALL.into_iter().filter(|store| store.is_present()).collect()
     }
 
     fn is_present(self) -> bool {
-        self == Self::Embedded || Kind::Redis7.is_present()
+        match self {
+            Self::Embedded => true,
+            Self::Redis => Kind::Redis7.is_present(),
+            Self::Postgres => Postgres::is_present(),
+        }
     }
 
     fn name(self) -> &'static str {
-        if self == Self::Embedded { "embedded" } else { "redis" }
+        match self {
+            Self::Embedded => "embedded",
+            Self::Redis => "redis",
+            Self::Postgres => "postgres",
+        }
     }
 
     /// A store that nobody has used.
     fn new_lab(self) -> Lab {
-        let lab = if self == Self::Embedded { Lab::new() } else { Lab::on(Kind::Redis7) };
+        let lab = match self {
+            Self::Embedded => Lab::new(),
+            Self::Redis => Lab::on(Kind::Redis7),
+            Self::Postgres => Lab::on_postgres().expect("the cases ask whether it is present"),
+        };
         lab.with("RLOCK_TTL", TTL)
     }
 
@@ -65,13 +81,17 @@ pub(crate) struct Case {
     pub(crate) store: Store,
     pub(crate) process: Process,
     pub(crate) strike: Option<(Place, Fault)>,
+    /// See [`Plan::second`].
+    pub(crate) second: Option<(usize, Fault)>,
 }
 
 impl Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.store.name(), self.scene.name, self.process.name())?;
         let Some((place, fault)) = self.strike else { return Ok(()) };
-        write!(f, "/{}/{}/{}", calls::name(place.number), place.before + 1, fault.name())
+        write!(f, "/{}/{}/{}", calls::name(place.number), place.before + 1, fault.name())?;
+        let Some((others, fault)) = self.second else { return Ok(()) };
+        write!(f, "/{others}/{}", fault.name())
     }
 }
 
@@ -80,9 +100,15 @@ impl Case {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let words: Vec<&str> = text.split('/').collect();
         let (head, strike) = words.split_at_checked(3)?;
-        let store = [Store::Embedded, Store::Redis].into_iter().find(|store| store.name() == head[0])?;
+        let store = Store::ALL.into_iter().find(|store| store.name() == head[0])?;
         let scene = SCENES.iter().find(|scene| scene.name == head[1])?;
         let process = Process::ALL.into_iter().find(|process| process.name() == head[2])?;
+        let (strike, second) = strike.split_at(strike.len().min(3));
+        let second = match second {
+            [] => None,
+            [others, fault] => Some((others.parse().ok()?, Fault::named(fault)?)),
+            _ => return None,
+        };
         let strike = match strike {
             [] => None,
             [call, count, fault] => {
@@ -91,7 +117,11 @@ impl Case {
             }
             _ => return None,
         };
-        Some(Self { scene, store, process, strike })
+        Some(Self { scene, store, process, strike, second })
+    }
+
+    fn plan(&self) -> Plan {
+        Plan { process: self.process, strike: self.strike, second: self.second }
     }
 
     /// Plays the case on this store, or on a new one if the scene needs it, and checks that the
@@ -101,7 +131,7 @@ impl Case {
     /// What went wrong, and the command that replays the case.
     pub(crate) fn play(&self, lab: &Lab) -> Result<Trace, String> {
         let new = self.scene.is_first_use.then(|| self.store.new_lab());
-        let stage = Stage::new(new.as_ref().unwrap_or(lab), Plan { process: self.process, strike: self.strike });
+        let stage = Stage::new(new.as_ref().unwrap_or(lab), self.plan());
         let played = catch_unwind(AssertUnwindSafe(|| {
             let trace = (self.scene.play)(&stage);
             stage.assert_recovered();

@@ -20,13 +20,29 @@ const IN_A_ROW: usize = 12;
 /// "That one call fails with an error that its manual page lists."
 #[test]
 fn some_calls_fail() {
-    play_some(calls::faults);
+    play_some(calls::faults, false);
 }
 
 /// "rlock, its guardian, a waiter, the keeper or serve is killed at a system call."
 #[test]
 fn some_processes_die() {
-    play_some(deaths);
+    play_some(deaths, false);
+}
+
+/// "While rlock handles one failure, another call fails, or the process dies."
+#[test]
+fn second_failure_comes_while_the_first_is_handled() {
+    play_some(calls::faults, true);
+}
+
+/// "A signal interrupts the call that reserves room, and another one the repeated call."
+#[test]
+fn interrupted_reservation_is_no_full_disk() {
+    let case = Case::parse("embedded/first-use/rlock/fallocate/1/EINTR/0/EINTR").expect("the words of a case");
+    match case.play(&case.store.lab()) {
+        Ok(trace) => assert_eq!(trace.struck, [Fault::Error(libc::EINTR); 2]),
+        Err(failure) => panic!("{failure}"),
+    }
 }
 
 #[test]
@@ -51,7 +67,7 @@ fn chosen_case() {
     };
     let case = Case::parse(&words).unwrap_or_else(|| panic!("these are not the words of a case: {words}"));
     match case.play(&case.store.lab()) {
-        Ok(trace) => println!("struck: {}, {} calls", trace.is_struck, trace.calls.len()),
+        Ok(trace) => println!("struck: {:?}, {} calls", trace.struck, trace.calls.len()),
         Err(failure) => panic!("{failure}"),
     }
 }
@@ -67,7 +83,13 @@ fn starts() -> Vec<Case> {
         // A server that nobody has used differs only in the scripts that it knows.
         let scenes = SCENES.iter().filter(move |scene| store == Store::Embedded || !scene.is_first_use);
         scenes.flat_map(move |scene| {
-            scene.processes.iter().map(move |process| Case { scene, store, process: *process, strike: None })
+            scene.processes.iter().map(move |process| Case {
+                scene,
+                store,
+                process: *process,
+                strike: None,
+                second: None,
+            })
         })
     };
     Store::present().into_iter().flat_map(of_store).collect()
@@ -77,12 +99,16 @@ fn starts() -> Vec<Case> {
 /// for what it finds. `RLOCK_SEED` and the ignored tests play others.
 const SEED: u64 = 33;
 
-/// Plays random cases for a time, or all that RLOCK_ANOMALIES chooses.
-fn play_some(faults: fn(&Call) -> Vec<Fault>) {
-    if std::env::var_os("RLOCK_ANOMALIES").is_some() {
+/// The longest way from one fault to the next, in calls.
+const APART: u64 = 16;
+
+/// Plays random cases for a time, each with a second fault if asked for. RLOCK_ANOMALIES chooses
+/// cases without a second fault, which are all played.
+fn play_some(faults: fn(&Call) -> Vec<Fault>, in_pairs: bool) {
+    if !in_pairs && std::env::var_os("RLOCK_ANOMALIES").is_some() {
         return play_all(faults);
     }
-    let time = share(Duration::from_secs(7), Duration::from_secs(75));
+    let time = Duration::from_secs(if in_pairs { share(3, 8) } else { share(7, 75) });
     let until = Instant::now() + time;
     let mut random = Random::seeded(Random::given().unwrap_or(SEED));
     let starts = starts();
@@ -99,7 +125,9 @@ fn play_some(faults: fn(&Call) -> Vec<Fault>) {
                     let Some(cases) = player.cases(start, faults, failures) else { continue };
                     for _ in 0..IN_A_ROW {
                         if Instant::now() < until && !cases.is_empty() {
-                            player.play_twice(random.pick(&cases), failures);
+                            let second = (random.below(APART) as usize, *random.pick(&Fault::all()));
+                            let case = Case { second: in_pairs.then_some(second), ..*random.pick(&cases) };
+                            player.play_twice(&case, failures);
                             played.fetch_add(1, Ordering::Relaxed);
                         }
                     }
@@ -161,7 +189,7 @@ impl Player {
     fn play(&mut self, case: &Case, failures: &Mutex<Vec<String>>) -> bool {
         let lab = self.labs.entry(case.store).or_insert_with(|| case.store.lab());
         match case.play(lab) {
-            Ok(trace) => trace.is_struck,
+            Ok(trace) => !trace.struck.is_empty(),
             Err(failure) => {
                 self.labs.remove(&case.store);
                 println!("{failure}\n");

@@ -134,7 +134,8 @@ impl<'a> Stage<'a> {
     /// The second codes if the fault may lose the answer of a server, else the first.
     pub(crate) fn or_lost_answer(&self, codes: &'static [i32], with_lost_answer: &'static [i32]) -> &'static [i32] {
         let is_of_answer = |(place, _): &(Place, Fault)| [libc::SYS_recvfrom, libc::SYS_read].contains(&place.number);
-        if self.plan.strike.as_ref().is_some_and(is_of_answer) { with_lost_answer } else { codes }
+        let may_be_lost = self.plan.second.is_some() || self.plan.strike.as_ref().is_some_and(is_of_answer);
+        if may_be_lost { with_lost_answer } else { codes }
     }
 
     /// Waits until the traced program waits for the resource with others, or has ended.

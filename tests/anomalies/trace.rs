@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::ExitStatus;
 use std::ptr;
 
@@ -49,6 +50,9 @@ pub(crate) struct Place {
 pub(crate) struct Plan {
     pub(crate) process: Process,
     pub(crate) strike: Option<(Place, Fault)>,
+    /// What happens while the process handles the first fault: the first call that can fail so,
+    /// after this many other calls.
+    pub(crate) second: Option<(usize, Fault)>,
 }
 
 /// A system call that the process has made.
@@ -61,10 +65,10 @@ pub(crate) struct Call {
 /// What the tracer has seen.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
-    /// The calls until the strike.
+    /// The calls until the last strike.
     pub(crate) calls: Vec<Call>,
-    /// Whether the fault has struck.
-    pub(crate) is_struck: bool,
+    /// The faults that have struck.
+    pub(crate) struck: Vec<Fault>,
     /// How the program has ended, if it did while it was traced.
     pub(crate) status: Option<ExitStatus>,
 }
@@ -74,6 +78,7 @@ pub(crate) struct Trace {
 struct Pending {
     before: libc::user_regs_struct,
     error: Option<c_int>,
+    fault: Fault,
 }
 
 /// How far a process is.
@@ -108,11 +113,13 @@ struct Tracer {
     plan: Plan,
     tracees: HashMap<pid_t, Tracee>,
     counts: HashMap<i64, usize>,
+    /// The number of calls since the first strike.
+    since: usize,
     trace: Trace,
 }
 
 /// Traces a child of this thread that has stopped itself before it executes the program. Returns
-/// when the fault has struck, or when no traced process is left. From then on the processes run
+/// when all faults have struck, or when no traced process is left. From then on the processes run
 /// untraced.
 ///
 /// # Errors
@@ -128,7 +135,7 @@ pub(crate) fn trace(root: pid_t, plan: Plan) -> io::Result<Trace> {
     ptrace(libc::PTRACE_SEIZE, root, 0, options as usize)?;
     send(root, libc::SIGCONT);
     let tracees = HashMap::from([(root, Tracee::new(Some(Process::Rlock)))]);
-    let mut tracer = Tracer { root, plan, tracees, counts: HashMap::new(), trace: Trace::default() };
+    let mut tracer = Tracer { root, plan, tracees, counts: HashMap::new(), since: 0, trace: Trace::default() };
     while let Some((pid, status)) = wait(-1, libc::__WALL)? {
         if tracer.on(pid, status) {
             tracer.leave_all()?;
@@ -139,7 +146,7 @@ pub(crate) fn trace(root: pid_t, plan: Plan) -> io::Result<Trace> {
 }
 
 impl Tracer {
-    /// Handles a stop or an end. Returns whether the fault has struck.
+    /// Handles a stop or an end. Returns whether all faults have struck.
     fn on(&mut self, pid: pid_t, status: c_int) -> bool {
         if !libc::WIFSTOPPED(status) {
             self.tracees.remove(&pid);
@@ -172,8 +179,15 @@ impl Tracer {
     /// A process of the program has started another one.
     fn on_child(&mut self, parent: pid_t, kind: Process) {
         let child = self.child_of(parent);
-        // A guardian's or a keeper's children are nobody's business.
-        let kind = if parent == self.root { kind } else { Process::Command };
+        // A guardian's or a keeper's children are nobody's business. A thread dies with its
+        // process, which has cases of its own.
+        let is_kill = self.plan.strike.is_some_and(|(_, fault)| fault == Fault::Kill);
+        let is_thread = is_kill && Path::new(&format!("/proc/{parent}/task/{child}")).exists();
+        let kind = match self.plan.process {
+            Process::Command if is_thread => Process::Forked,
+            _ if is_thread || parent != self.root => Process::Command,
+            _ => kind,
+        };
         let tracee = self.tracees.entry(child).or_insert_with(|| Tracee::new(None));
         tracee.process = Some(kind);
         if tracee.is_waiting {
@@ -254,22 +268,37 @@ impl Tracer {
     }
 
     fn on_call(&mut self, pid: pid_t) -> bool {
-        let is_struck = self.at_call(pid).unwrap_or(false);
-        if is_struck {
-            self.trace.is_struck = true;
+        let fault = self.at_call(pid).ok().flatten();
+        self.trace.struck.extend(fault);
+        let planned = usize::from(self.plan.strike.is_some()) + usize::from(self.plan.second.is_some());
+        let is_over = planned > 0 && self.trace.struck.len() == planned;
+        if is_over {
             self.leave(pid);
         } else {
             self.resume(pid, 0);
         }
-        is_struck
+        is_over
     }
 
-    /// Counts a call that begins, and changes its course if the plan says so. Returns whether the
-    /// fault has struck.
+    /// The fault that strikes a call, which comes after so many such calls.
+    fn fault_at(&mut self, call: &Call, before: usize) -> Option<Fault> {
+        // The calls of two runs may differ, and with them the arguments of this one.
+        let fits = |fault: &Fault| *fault == Fault::Kill || calls::faults(call).contains(fault);
+        if self.trace.struck.is_empty() {
+            let (place, fault) = self.plan.strike?;
+            return Some(fault).filter(|fault| place == Place { number: call.number, before } && fits(fault));
+        }
+        let (others, fault) = self.plan.second?;
+        self.since += 1;
+        Some(fault).filter(|fault| self.since > others && fits(fault) && !calls::keeps_silent(call, *fault))
+    }
+
+    /// Counts a call that begins, and changes its course if the plan says so. Returns the fault
+    /// that has struck.
     ///
     /// # Errors
     /// The process was killed.
-    fn at_call(&mut self, pid: pid_t) -> io::Result<bool> {
+    fn at_call(&mut self, pid: pid_t) -> io::Result<Option<Fault>> {
         // SAFETY: all zeros are valid for these plain structures.
         let (mut info, mut registers): (SyscallInfo, libc::user_regs_struct) = unsafe { std::mem::zeroed() };
         let size = size_of_val(&info);
@@ -277,39 +306,35 @@ impl Tracer {
         ptrace(libc::PTRACE_GETREGS, pid, 0, (&raw mut registers).expose_provenance())?;
         let tracee = self.tracees.get_mut(&pid).expect("it is in the map");
         if info.op == SYSCALL_INFO_EXIT {
-            let Some(pending) = tracee.pending.take() else { return Ok(false) };
+            let Some(pending) = tracee.pending.take() else { return Ok(None) };
             let result = pending.error.map_or(registers.rax, |error| i64::from(-error).cast_unsigned());
             registers = libc::user_regs_struct { rax: result, ..pending.before };
             ptrace(libc::PTRACE_SETREGS, pid, 0, (&raw mut registers).expose_provenance())?;
-            return Ok(true);
+            return Ok(Some(pending.fault));
         }
         let call = Call { number: info.number.cast_signed(), arguments: info.arguments };
         match tracee.phase {
-            Phase::Launch => return Ok(false),
-            Phase::Start if calls::is_of_start(call.number) => return Ok(false),
+            Phase::Launch => return Ok(None),
+            Phase::Start if calls::is_of_start(call.number) => return Ok(None),
             Phase::Start | Phase::Work => tracee.phase = Phase::Work,
         }
         let before = *self.counts.entry(call.number).and_modify(|count| *count += 1).or_insert(1) - 1;
         self.trace.calls.push(call);
-        let Some((place, fault)) = self.plan.strike else { return Ok(false) };
-        // The calls of two runs may differ, and with them the arguments of this one.
-        let fits = fault == Fault::Kill || calls::faults(&call).contains(&fault);
-        if place != (Place { number: call.number, before }) || !fits {
-            return Ok(false);
-        }
+        let Some(fault) = self.fault_at(&call, before) else { return Ok(None) };
+        let tracee = self.tracees.get_mut(&pid).expect("it is in the map");
         match fault {
             Fault::Kill => {
                 send(pid, libc::SIGKILL);
-                return Ok(true);
+                return Ok(Some(fault));
             }
             Fault::Error(error) => {
-                tracee.pending = Some(Pending { before: registers, error: Some(error) });
+                tracee.pending = Some(Pending { before: registers, error: Some(error), fault });
                 match call.number {
                     // A close that fails has closed the descriptor all the same, see close(2).
                     libc::SYS_close => {}
                     // A failure returns the old end of the heap, and so does a question for it.
                     libc::SYS_brk => {
-                        tracee.pending = Some(Pending { before: registers, error: None });
+                        tracee.pending = Some(Pending { before: registers, error: None, fault });
                         registers.rdi = 0;
                     }
                     // The connection has ended.
@@ -321,7 +346,7 @@ impl Tracer {
                 }
             }
             Fault::Short => {
-                tracee.pending = Some(Pending { before: registers, error: None });
+                tracee.pending = Some(Pending { before: registers, error: None, fault });
                 match calls::length_of(&call) {
                     1 => registers.rsi = 1,
                     _ => registers.rdx = 1,
@@ -329,7 +354,7 @@ impl Tracer {
             }
         }
         ptrace(libc::PTRACE_SETREGS, pid, 0, (&raw mut registers).expose_provenance())?;
-        Ok(false)
+        Ok(None)
     }
 
     fn resume(&self, pid: pid_t, signal: c_int) {

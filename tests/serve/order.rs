@@ -1,11 +1,15 @@
 //! The order of the queue among clients and `rlock exec`.
 
 use std::fs;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
 
 use crate::{NONE, on_both};
 use rlock_testkit::serve::LockServer;
+use rlock_testkit::share::share;
 use rlock_testkit::{Lab, Running};
 
 /// "A request is granted when it conflicts with no holder and with no earlier waiter."
@@ -98,4 +102,53 @@ fn commands_are_served_beside_clients_that_never_pause() {
         ended
     });
     ended.into_iter().for_each(|command| command.silently(0));
+}
+
+/// Commands start beside a server under load. A lock of the kernel on a file is
+/// the referee: nobody may find it taken.
+#[test]
+fn commands_and_busy_clients_exclude_each_other_by_the_judgement_of_flock() {
+    let lab = Lab::new();
+    let server = LockServer::start(&lab, NONE);
+    let referee = |name: usize| lab.folder().join(format!("referee{name}"));
+    let lock = |name: usize| {
+        let file = fs::File::create(referee(name)).expect("the referee can be made");
+        flock(&file, FlockOperation::NonBlockingLockExclusive).expect("nobody else has the lock");
+        file
+    };
+    let is_over = AtomicBool::new(false);
+    let (pairs, commands) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for client in 0..4 {
+            let (server, is_over, pairs, lock) = (&server, &is_over, &pairs, &lock);
+            scope.spawn(move || {
+                let mut connection = server.unix();
+                let mut last = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    let token = connection.token(&format!("LOCK --write k{}", client % 2));
+                    let held = lock(client % 2);
+                    assert!(token > last);
+                    (last, _) = (token, pairs.fetch_add(1, Ordering::Relaxed));
+                    // A child has the file open as well until it executes its command.
+                    flock(&held, FlockOperation::Unlock).expect("the referee can be left");
+                    assert_eq!(connection.ask("UNLOCK"), "ok");
+                }
+            });
+        }
+        let end = Instant::now() + Duration::from_secs(share(3, 60));
+        let mut name = 0;
+        while Instant::now() < end {
+            name = 1 - name;
+            let (key, file) = (format!("k{name}"), referee(name));
+            let words = ["exec", &key, "--", "flock", "--nonblock", "--conflict-exit-code", "9"];
+            let mut rlock = lab.rlock(words);
+            Running::start(rlock.arg(file).args(["sleep", "0.002"])).end().silently(0);
+            commands.fetch_add(1, Ordering::Relaxed);
+            // The clients are among themselves again.
+            thread::sleep(Duration::from_millis(30));
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(commands.into_inner() > 1 && pairs.into_inner() > 1);
+    assert_eq!((lab.counts("k0"), lab.counts("k1")), ((0, 0), (0, 0)));
 }

@@ -39,8 +39,7 @@ pub(super) fn open(locked: &Locked<'_>) -> Result<TableFile, Error> {
     if age == Age::EarlierBoot {
         forget_processes(directory, &table)?;
         beacon::remove_all(directory)?;
-        put_boot(locked)?;
-        table.seal(directory);
+        table.put_boot(directory)?;
     }
     Ok(table)
 }
@@ -92,7 +91,7 @@ fn prepare(locked: &Locked<'_>) -> io::Result<Age> {
 
 /// Notes that the state is of this boot, and removes the seal.
 fn put_boot(locked: &Locked<'_>) -> io::Result<()> {
-    lock_file::put_boot(locked.directory().lock_file())
+    lock_file::put_boot(locked.directory().lock_file()).map(drop)
 }
 
 /// Removes the sessions of all namespaces whose processes ended with the boot, in portions.

@@ -51,6 +51,7 @@ pub(super) struct Directory {
     state: OwnedFd,
     state_owner: u32,
     lock: OwnedFd,
+    lock_stat: Stat,
     rights: Rights,
 }
 
@@ -98,8 +99,8 @@ impl Directory {
         let rights = Rights::of(&stat);
         let state = rights.folder(&dir, STATE).map_err(advised_inside)?;
         let state_owner = fstat(&state)?.st_uid;
-        let lock = rights.file(&state, LOCK).map_err(advised_inside)?;
-        Ok(Self { path: path.to_owned(), is_default, dir, state, state_owner, lock, rights })
+        let (lock, lock_stat, _) = rights.file(&state, LOCK).map_err(advised_inside)?;
+        Ok(Self { path: path.to_owned(), is_default, dir, state, state_owner, lock, lock_stat, rights })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -151,7 +152,7 @@ impl Directory {
     /// one, other processes lock another file.
     pub(super) fn is_in_place(&self) -> io::Result<bool> {
         let named = self.path.join(STATE).join(LOCK);
-        is_name_of(rustix::fs::lstat(named), &fstat(&self.lock)?)
+        is_name_of(rustix::fs::lstat(named), &self.lock_stat)
     }
 
     /// Whether other processes lock another file, or may do so: somebody has put a folder in the
@@ -201,8 +202,9 @@ impl Directory {
         }
     }
 
-    /// Opens the table's file, or makes it with the right permissions.
-    pub(super) fn open_table(&self) -> io::Result<OwnedFd> {
+    /// Opens the table's file, or makes it with the right permissions. Returns also what it is, and
+    /// whether it is new.
+    pub(super) fn open_table(&self) -> io::Result<(OwnedFd, Stat, bool)> {
         self.rights.file(&self.state, TABLE).map_err(advised_inside)
     }
 

@@ -17,6 +17,7 @@
 //! file that differs from its seal is read whole before LMDB may look at it: see
 //! [`super::verify`].
 
+use std::cell::{Cell, OnceCell};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -58,15 +59,15 @@ const DESCRIPTORS: i32 = 1 << 16;
 pub(super) struct TableFile {
     file: OwnedFd,
     env: Env,
+    /// Where the seal is in the lock file, when this process last read it under the lock.
+    seal_at: Cell<usize>,
 }
 
 impl TableFile {
     /// Opens the table, or makes it. `is_old` says that the state is of an earlier boot.
     pub(super) fn open(directory: &Directory, is_old: bool) -> Result<Self, Error> {
-        let is_new = !directory.has_table()?;
-        let file = directory.open_table()?;
-        let found = stat(&file)?;
-        if found.st_size == 0 {
+        let (file, found, is_new) = directory.open_table()?;
+        let seal_at = if found.st_size == 0 {
             // A live session would have a record in the table that was here. Else the content may
             // have been kept holds and the past, of which rlock warns.
             let was_used = || -> io::Result<bool> {
@@ -76,10 +77,10 @@ impl TableFile {
                 return Err(Error::Damaged);
             }
             // The seal of the table that was here says nothing about the new one.
-            lock_file::remove_seal(directory.lock_file())?;
+            lock_file::remove_seal(directory.lock_file())?
         } else {
-            verify_unless_sealed(directory, &file, &found)?;
-        }
+            verify_unless_sealed(directory, &file, &found)?
+        };
         // SAFETY: every transaction on the file runs under the directory's lock. As far as can be
         // told, the content is what LMDB wrote. The file is mapped, and anybody who may write to
         // the directory could change it under the map: see `fault`.
@@ -89,23 +90,21 @@ impl TableFile {
                 let _ = rustix::fs::ftruncate(&file, 0);
             }
         })?;
-        close_on_exec(&file)?;
-        let opened = Self { file, env };
-        opened.check(directory)?;
+        close_on_exec(&file, &found)?;
+        let opened = Self { file, env, seal_at: Cell::new(seal_at) };
         if found.st_size == 0 {
             opened.seal(directory);
         }
         Ok(opened)
     }
 
-    /// The number of pages that the file may have: what the table may have at most, or what the
-    /// file system has room for. If the file system cannot tell, [`reserve`](Self::reserve) finds
-    /// out.
-    fn pages_max(&self) -> usize {
-        let len = stat(&self.file).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
+    /// The number of bytes that a file of so many bytes may get: what a table has at most, or what
+    /// the file system has room for. If the file system cannot tell, [`reserve`](Self::reserve)
+    /// finds out.
+    pub(super) fn bytes_max(&self, len: usize) -> usize {
         let room = rustix::fs::fstatvfs(&self.file).ok();
         let free = room.as_ref().and_then(free_bytes).unwrap_or(u64::MAX);
-        usize::try_from(len.saturating_add(free)).unwrap_or(usize::MAX).min(TABLE_BYTES_MAX) / PAGE_BYTES
+        len.saturating_add(usize::try_from(free).unwrap_or(usize::MAX)).min(TABLE_BYTES_MAX)
     }
 
     /// Makes sure that the file has the pages that a table of so many pages needs, so that later
@@ -122,9 +121,10 @@ impl TableFile {
         }
         let whole = needed.next_multiple_of(GROWTH_PAGES) * PAGE_BYTES;
         for bytes in [whole.min(TABLE_BYTES_MAX), needed * PAGE_BYTES] {
-            match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, bytes as u64) {
+            let reserve = || rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, bytes as u64);
+            match rustix::io::retry_on_intr(reserve) {
                 Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
-                Err(Errno::NOSPC | Errno::DQUOT | Errno::INTR) => {}
+                Err(Errno::NOSPC | Errno::DQUOT) => {}
                 Err(error) => return Err(io::Error::from(error).into()),
             }
         }
@@ -134,17 +134,30 @@ impl TableFile {
     /// Begins a transaction.
     pub(super) fn write(&self, directory: &Directory) -> Result<FileMap<'_>, Error> {
         let found = self.check(directory)?;
-        verify_unless_sealed(directory, &self.file, &found)?;
+        self.seal_at.set(verify_unless_sealed(directory, &self.file, &found)?);
         // This process or another one may have made the file longer since.
         self.env.grow(map_bytes(len(&found)))?;
-        Ok(FileMap { txn: self.env.begin()?, pages_max: self.pages_max(), forgets: false })
+        Ok(FileMap { txn: self.env.begin()?, file: self, len: len(&found), bytes_max: OnceCell::new(), forgets: false })
+    }
+
+    /// Notes that the table is of this boot, and the state in which this process leaves it.
+    pub(super) fn put_boot(&self, directory: &Directory) -> io::Result<()> {
+        self.seal_at.set(lock_file::put_boot(directory.lock_file())?);
+        self.seal(directory);
+        Ok(())
     }
 
     /// Notes the state in which this process leaves the table. If the note is missing, the next
     /// process reads the whole table; there is no other harm.
     pub(super) fn seal(&self, directory: &Directory) {
-        let _ = stat(&self.file)
-            .map(|stat| lock_file::put_seal(directory.lock_file(), self.env.last_transaction(), &attributes(&stat)));
+        let _ = stat(&self.file).map(|stat| {
+            lock_file::put_seal(
+                directory.lock_file(),
+                self.seal_at.get(),
+                self.env.last_transaction(),
+                &attributes(&stat),
+            )
+        });
     }
 
     /// Makes sure that the file is the one that other processes use, and that all pages of the
@@ -160,7 +173,7 @@ impl TableFile {
         if expected <= len {
             return Ok(found);
         }
-        verify_unless_sealed(directory, &self.file, &found)?;
+        self.seal_at.set(verify_unless_sealed(directory, &self.file, &found)?);
         rustix::fs::ftruncate(&self.file, expected as u64).map_err(io::Error::from)?;
         self.seal(directory);
         stat(&self.file)
@@ -203,11 +216,13 @@ pub(super) fn put_aside(locked: &Locked<'_>, table: &mut Option<TableFile>) -> R
 
 /// Reads the whole table unless the table matches its seal. A table that has lost the last
 /// transaction is damaged, because that transaction may have granted something to a live session.
-fn verify_unless_sealed(directory: &Directory, file: &OwnedFd, found: &Stat) -> Result<(), Error> {
+/// Returns where the seal is in the lock file.
+fn verify_unless_sealed(directory: &Directory, file: &OwnedFd, found: &Stat) -> Result<usize, Error> {
     let found_attributes = attributes(found);
-    let sealed = lock_file::Text::read(directory.lock_file())?.seal();
+    let text = lock_file::Text::read(directory.lock_file())?;
+    let (sealed, seal_at) = (text.seal(), text.seal_at());
     if sealed.table.is_some_and(|table| table == found_attributes) {
-        return Ok(());
+        return Ok(seal_at);
     }
     let mut bytes = vec![0; len(found).min(TABLE_BYTES_MAX)];
     let mut read = 0;
@@ -221,8 +236,8 @@ fn verify_unless_sealed(directory: &Directory, file: &OwnedFd, found: &Stat) -> 
     if sealed.transaction.is_some_and(|sealed| transaction < sealed) {
         return Err(Error::Damaged);
     }
-    let _ = lock_file::put_seal(directory.lock_file(), transaction, &found_attributes);
-    Ok(())
+    let _ = lock_file::put_seal(directory.lock_file(), seal_at, transaction, &found_attributes);
+    Ok(seal_at)
 }
 
 /// Prints the warning at once.
@@ -237,8 +252,7 @@ fn say_put_aside(directory: &Directory, path: &str) {
 
 /// LMDB leaves one of its descriptors open across an exec, so the command could write to the table.
 /// LMDB does not tell the numbers of its descriptors.
-fn close_on_exec(file: &OwnedFd) -> Result<(), Error> {
-    let own = stat(file)?;
+fn close_on_exec(file: &OwnedFd, own: &Stat) -> Result<(), Error> {
     let is_table = |other: Stat| (other.st_dev, other.st_ino) == (own.st_dev, own.st_ino);
     let mut missing = LMDB_DESCRIPTORS;
     for number in (0..DESCRIPTORS).filter(|number| *number != file.as_raw_fd()) {
@@ -272,8 +286,13 @@ fn stat(file: &OwnedFd) -> Result<Stat, Error> {
 /// The number of pages that a file with a table of so many pages needs. LMDB never writes over the
 /// pages of the last two states, so a transaction and the one before it need room for what they
 /// rewrite.
-pub(super) fn pages_needed(pages: usize) -> usize {
+fn pages_needed(pages: usize) -> usize {
     pages + 2 * pages.min(REWRITTEN_PAGES) + GROWTH_PAGES / 4
+}
+
+/// Whether a table of so many pages fits into a part of a file of so many bytes.
+pub(super) fn fits(pages: usize, [part, of]: [usize; 2], bytes: usize) -> bool {
+    pages_needed(pages) <= bytes / PAGE_BYTES / of * part
 }
 
 /// The size of LMDB's map of a file of so many bytes. The map takes addresses, which `ulimit -v`

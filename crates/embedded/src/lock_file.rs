@@ -79,17 +79,22 @@ impl Text {
         self.0.starts_with(b"rlock: ") || lines.any(is_of_seal)
     }
 
+    /// Where the seal is.
+    pub(super) fn seal_at(&self) -> usize {
+        heading_len(&self.0)
+    }
+
     pub(super) fn seal(&self) -> Seal {
-        let lines = std::str::from_utf8(&self.0[heading_len(&self.0)..]).unwrap_or_default();
+        let lines = std::str::from_utf8(&self.0[self.seal_at()..]).unwrap_or_default();
         let Some((transaction, table)) = lines.split_once('\n') else { return Seal::default() };
         let transaction = transaction.strip_prefix(TRANSACTION).and_then(|number| number.parse().ok());
         Seal { transaction, table: (!table.is_empty()).then(|| table.to_owned()) }
     }
 }
 
-/// Writes the seal. It always has the same length, so it overwrites the old one.
-pub(super) fn put_seal(lock: BorrowedFd<'_>, transaction: u64, table: &str) -> io::Result<()> {
-    let at = heading_len(&Text::read(lock)?.0);
+/// Writes the seal where [`Text::seal_at`] says. It always has the same length, so it overwrites
+/// the old one.
+pub(super) fn put_seal(lock: BorrowedFd<'_>, at: usize, transaction: u64, table: &str) -> io::Result<()> {
     let seal = format!("{TRANSACTION}{transaction:020}\n{table}");
     rustix::io::pwrite(lock, seal.as_bytes(), at as u64)?;
     Ok(())
@@ -103,16 +108,20 @@ pub(super) fn break_seal(lock: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::fs::ftruncate(lock, len_of_lines(&text[..read], HEADING_LINES + 1) as u64)?)
 }
 
-/// Removes the seal: any sound table is welcome.
-pub(super) fn remove_seal(lock: BorrowedFd<'_>) -> io::Result<()> {
-    Ok(rustix::fs::ftruncate(lock, heading_len(&Text::read(lock)?.0) as u64)?)
+/// Removes the seal: any sound table is welcome. Returns where the next one goes.
+pub(super) fn remove_seal(lock: BorrowedFd<'_>) -> io::Result<usize> {
+    let at = Text::read(lock)?.seal_at();
+    rustix::fs::ftruncate(lock, at as u64)?;
+    Ok(at)
 }
 
-/// Notes that the state has this format and is of this boot, and removes the seal.
-pub(super) fn put_boot(lock: BorrowedFd<'_>) -> io::Result<()> {
+/// Notes that the state has this format and is of this boot, and removes the seal. Returns where
+/// the next one goes.
+pub(super) fn put_boot(lock: BorrowedFd<'_>) -> io::Result<usize> {
     let heading = heading(boot());
     rustix::io::pwrite(lock, heading.as_bytes(), 0)?;
-    Ok(rustix::fs::ftruncate(lock, heading.len() as u64)?)
+    rustix::fs::ftruncate(lock, heading.len() as u64)?;
+    Ok(heading.len())
 }
 
 /// The attributes of the table's file, as a line of constant length.

@@ -4,13 +4,14 @@
 //! The file has one unnamed database, so that an ordinary operation writes one leaf page.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::mem;
 use std::time::Duration;
 
 use super::beacon::{Identity, time_namespace};
 use super::failure::Error;
-use super::file::pages_needed;
+use super::file::{self, TableFile};
 use super::lmdb::Txn;
 use rlock_model::records::Records;
 use rlock_model::remember;
@@ -39,8 +40,11 @@ fn since_boot(boottime: Boottime) -> u64 {
 /// The keys and values of the table's file, in a transaction.
 pub(super) struct FileMap<'t> {
     pub(super) txn: Txn<'t>,
-    /// The number of pages that the file may have.
-    pub(super) pages_max: usize,
+    pub(super) file: &'t TableFile,
+    /// The length of the file in bytes.
+    pub(super) len: usize,
+    /// The length that the file may get. The file system is asked for it when it matters.
+    pub(super) bytes_max: OnceCell<usize>,
     /// Whether the past does not grow, whatever room there is, since a change of the table has
     /// failed.
     pub(super) forgets: bool,
@@ -57,8 +61,10 @@ pub(super) struct Copied {
 
 impl FileMap<'_> {
     /// Whether the file would be large enough if the table could have this part of it.
-    pub(super) fn fits(&self, [part, of]: [usize; 2]) -> Result<bool, Error> {
-        Ok(pages_needed(self.txn.pages()?) <= self.pages_max / of * part)
+    pub(super) fn fits(&self, part: [usize; 2]) -> Result<bool, Error> {
+        let pages = self.txn.pages()?;
+        let bytes_max = || *self.bytes_max.get_or_init(|| self.file.bytes_max(self.len));
+        Ok(file::fits(pages, part, self.len) || file::fits(pages, part, bytes_max()))
     }
 
     /// The namespaces that have sessions.

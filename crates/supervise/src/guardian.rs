@@ -137,8 +137,10 @@ struct Plan {
     ears: Option<Ears>,
     /// rlock, whose own signals are not noted.
     rlock: Pid,
-    /// The descriptors that the guardian keeps open, with the pidfd and the ears.
+    /// The descriptors that the guardian keeps open, with the pidfd and the ears, in their order.
     kept: Vec<RawFd>,
+    /// Whether the kernel closes ranges of descriptors.
+    closes_ranges: bool,
     /// The arguments and the environment of the program, and the texts that they point to.
     argv: Vec<*const c_char>,
     environment: Vec<*const c_char>,
@@ -160,8 +162,12 @@ pub(super) fn start(ward: &Ward, kept: &[BorrowedFd<'_>]) -> io::Result<Guardian
     let mut kept: Vec<RawFd> = kept.iter().map(AsRawFd::as_raw_fd).collect();
     let texts = [program::words(), vec![program::variable(ward, life, ears, &kept)]];
     kept.extend(life.into_iter().chain(ears.into_iter().flat_map(|ears| [ears.signals, ears.notes])));
+    kept.sort_unstable();
     let [argv, environment] = [0, 1].map(|list| pointers(&texts[list]));
-    let plan = Plan { group: ward.group, life, ears, rlock: ward.rlock, kept, argv, environment, _texts: texts };
+    let (group, rlock) = (ward.group, ward.rlock);
+    // No process can have a descriptor of this number. A failure in the guardian would set `errno`.
+    let closes_ranges = close_range(RawFd::MAX, RawFd::MAX);
+    let plan = Plan { group, life, ears, rlock, kept, closes_ranges, argv, environment, _texts: texts };
     let plan: *const Plan = Box::leak(Box::new(plan));
     // SAFETY: the stack and the plan are never freed. The child makes only system calls on
     // them, none of which uses the C library's variables, and ends without a return.
@@ -265,7 +271,7 @@ extern "C" fn in_guardian(plan: *mut c_void) -> c_int {
     // A SIGKILL to the process group of rlock must not end this process.
     let _ = move_to_group(None, plan.group);
     // rlock's peers would otherwise take rlock's end for a pause, and a lock of rlock's for held.
-    close_all_but(&plan.kept);
+    close_all_but(&plan.kept, plan.closes_ranges);
     let _ = rustix::thread::set_name(NAME);
     let Some(life) = plan.life else {
         plan.execute();
@@ -322,11 +328,21 @@ impl Ears {
     }
 }
 
-/// Closes all descriptors of this process but these and the standard ones. It does not allocate.
+/// Closes all descriptors of this process but these, which are in order, and the standard ones. It
+/// does not allocate.
 ///
 /// The guardian keeps the standard ones open until it ends. So a reader of a killed rlock's output
 /// sees the end of the output when the tree is gone and the lock is free.
-fn close_all_but(kept: &[RawFd]) {
+fn close_all_but(kept: &[RawFd], closes_ranges: bool) {
+    let mut first = libc::STDERR_FILENO + 1;
+    let mut close_up_to = |kept: &RawFd| {
+        let is_closed = close_range(first, kept - 1);
+        first = first.max(kept.saturating_add(1));
+        is_closed
+    };
+    if closes_ranges && kept.iter().chain([&RawFd::MAX]).all(&mut close_up_to) {
+        return;
+    }
     let close = |descriptor: RawFd| {
         if descriptor > libc::STDERR_FILENO && !kept.contains(&descriptor) {
             // After an error, too, the descriptor is closed.
@@ -348,6 +364,13 @@ fn close_all_but(kept: &[RawFd]) {
             close(number);
         }
     }
+}
+
+/// Closes the descriptors from `first` to `last` by close_range(2), which Linux has since 5.9.
+/// Returns whether the kernel permits it.
+fn close_range(first: RawFd, last: RawFd) -> bool {
+    // SAFETY: nothing in this process uses the descriptors.
+    first > last || unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == 0
 }
 
 impl Plan {

@@ -15,6 +15,9 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 
 use crate::clock::Boottime;
 
+/// A wait that may end so much late, after the machine resumes, needs no timer.
+const SHORT: Duration = Duration::from_millis(10);
+
 /// A timer for the waits of a loop. The first wait with an end makes it.
 #[derive(Debug, Default)]
 pub struct Alarm(OnceCell<Option<OwnedFd>>);
@@ -38,7 +41,7 @@ impl Alarm {
         mask: Option<&libc::sigset_t>,
     ) -> Result<(), Errno> {
         let left = until.map(|until| until - Boottime::now());
-        let timer = until.filter(|_| left > Some(Duration::ZERO)).and_then(|until| self.set(until));
+        let timer = until.filter(|_| left > Some(SHORT)).and_then(|until| self.set(until));
         // A duration that the kernel cannot express is longer than any wait. Without the timer, the
         // timeout alone ends the wait.
         let timeout = left.and_then(timespec);

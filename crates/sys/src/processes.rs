@@ -9,6 +9,7 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
@@ -151,9 +152,18 @@ pub fn user(pid: Pid) -> Option<u32> {
 
 /// When this process started, in ticks since the boot.
 pub fn own_start() -> Option<u64> {
+    static KNOWN: OnceLock<Process> = OnceLock::new();
+    let pid = getpid();
+    // A forked process has what its parent knows.
+    if let Some(known) = KNOWN.get().filter(|known| known.pid == pid) {
+        return Some(known.started);
+    }
     let mut line = [0; LINE_MAX];
     let read = fs::File::open("/proc/self/stat").and_then(|mut file| file.read(&mut line)).ok()?;
-    parse(getpid(), &line[..read]).map(|own| own.process.started)
+    let own = parse(pid, &line[..read])?.process;
+    // Only a forked process finds a value here.
+    let _ = KNOWN.set(own);
+    Some(own.started)
 }
 
 /// The children of a process that has only one thread with children, zombies included, in the order
@@ -334,6 +344,12 @@ fn names_session_in(environment: &[u8], session: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn own_start_is_that_in_proc_each_time() {
+        let start = Some(stat(getpid()).unwrap().process.started);
+        assert_eq!([own_start(), own_start()], [start; 2]);
+    }
 
     #[test]
     fn stat_line_with_any_process_name_is_parsed() {

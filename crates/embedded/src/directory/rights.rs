@@ -58,14 +58,17 @@ impl Rights {
         }
     }
 
-    /// Opens a file, or makes it.
-    pub(super) fn file(&self, parent: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+    /// Opens a file, or makes it. Returns also what it is, and whether it is new.
+    pub(super) fn file(&self, parent: &OwnedFd, name: &str) -> io::Result<(OwnedFd, Stat, bool)> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let make = flags | OFlags::CREATE | OFlags::EXCL;
         loop {
             match rustix::fs::openat(parent, name, flags, Mode::empty()) {
                 Err(Errno::NOENT) => {}
-                opened => return regular(opened?),
+                opened => {
+                    let (file, stat) = regular(opened?)?;
+                    return Ok((file, stat, false));
+                }
             }
             match regardless_of_umask(|| rustix::fs::openat(parent, name, make, Mode::from_raw_mode(self.file))) {
                 // Another process has just made the file.
@@ -74,7 +77,8 @@ impl Rights {
                     let file = made?;
                     write_in_place(&file);
                     self.hand_over(&file);
-                    return Ok(file);
+                    let stat = fstat(&file)?;
+                    return Ok((file, stat, true));
                 }
             }
         }
@@ -127,9 +131,10 @@ fn write_in_place(empty: &OwnedFd) {
 }
 
 /// Refuses a file that is not regular, such as a named pipe, because rlock did not make it.
-fn regular(file: OwnedFd) -> io::Result<OwnedFd> {
-    let is_regular = FileType::from_raw_mode(fstat(&file)?.st_mode) == FileType::RegularFile;
-    if is_regular { Ok(file) } else { Err(foreign()) }
+fn regular(file: OwnedFd) -> io::Result<(OwnedFd, Stat)> {
+    let stat = fstat(&file)?;
+    let is_regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    if is_regular { Ok((file, stat)) } else { Err(foreign()) }
 }
 
 #[cfg(test)]
