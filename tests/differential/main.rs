@@ -18,5 +18,5 @@ fn agree(kind: Kind) {
     let server = Server::shared(kind);
     // Each kind of server has other seeds. The seeds are fixed, so that the test is reproducible.
     let (first, count) = (1000 * (kind as u64 + 1), rlock_testkit::share::share(8, 30));
-    History::play_all("differential", first, count, 90, |history| history::play(history, &server));
+    History::play_all("--test differential", first, count, 90, |history| history::play(history, &server));
 }

@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 use std::{env, process};
@@ -15,6 +16,7 @@ use super::claims::{self, Claim, Mode};
 use super::log::Log;
 use super::plan::{Level, Plan, Step};
 use rlock_testkit::RLOCK;
+use rlock_testkit::random::Random;
 
 const LOG: &str = "FAULTS_LOG";
 const PLAN: &str = "FAULTS_PLAN";
@@ -34,6 +36,14 @@ const WRAPPERS: [&[&str]; 4] = [
     &["sh", "-c", "\"$@\"; exit $?", "sh"],
     &["sh", "-c", "trap '' TERM; exec \"$@\"", "sh"],
 ];
+
+/// The program under test or, at random, the one that FAULTS_OTHER names: another build that
+/// speaks the same format.
+pub(crate) fn program() -> PathBuf {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    let mut random = Random::seeded(CALLS.fetch_add(1, Ordering::Relaxed) << 32 | u64::from(process::id()));
+    env::var_os("FAULTS_OTHER").filter(|_| random.once_in(2)).map_or(RLOCK.into(), PathBuf::from)
+}
 
 /// Whether a process of this name wraps a command.
 pub(crate) fn is_wrapper(name: &str) -> bool {
@@ -170,14 +180,14 @@ impl RunningCommand {
         self.log.add(&self.id, &format!("kept {}", claims::to_text(&[claim])));
         // The call fails if the store is unreachable or the hold is lost. The command goes on
         // either way.
-        let _ = Command::new(RLOCK).args(words).stdin(Stdio::null()).stdout(Stdio::null()).status();
+        let _ = Command::new(program()).args(words).stdin(Stdio::null()).stdout(Stdio::null()).status();
     }
 
     fn nest(&self) {
         let plan = self.plan.inner().expect("the plan has another level");
         let id = format!("{}.1", self.id);
         log_request(&self.log, &id, &plan.levels[0]);
-        let mut rlock = Command::new(RLOCK);
+        let mut rlock = Command::new(program());
         let mut child = configure(&mut rlock, &plan, &id, &self.log).spawn().expect("rlock starts");
         let messages = read_messages(&self.log, &id, child.stderr.take().expect("rlock has a pipe"));
         log_exit(&self.log, &id, child.wait().expect("rlock is a child"));

@@ -78,6 +78,10 @@ scenarios! {
     crowds_expired_on_a_lossy_network
     keys_deleted
     server_out_of_memory
+    noisy_neighbour
+    scripts_of_a_neighbour_beyond_their_limit
+    postgres_noisy_neighbour
+    postgres_and_rlocks_stopped_and_killed
     failover_to_a_replica_that_lags
     slot_migrated
     clock_stepped

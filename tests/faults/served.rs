@@ -92,7 +92,7 @@ impl Servers {
 /// Starts a server on this port, or on a free one if the port is 0.
 fn start(site: &Site, number: usize, port: u16) -> LockServer {
     let path = site.folder().join(format!("serve-{number}.sock"));
-    let mut rlock = site.rlock();
+    let mut rlock = site.any_rlock();
     rlock.args(["serve", "-v", "--listen", &format!("127.0.0.1:{port}"), "--listen"]);
     rlock.arg(format!("unix:{}", path.display()));
     rlock.args([format!("--ttl={}ms", TTL.as_millis()), format!("--grace={}ms", GRACE.as_millis())]);

@@ -1,7 +1,10 @@
 //! The faults of servers and of the network.
 
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use redis::Value;
+use rustix::process::Signal;
 
 use rlock_redis::keys::Keyspace;
 
@@ -9,7 +12,7 @@ use super::nemesis::{Fault, sleep_between};
 use super::site::NODES;
 use super::stage::Stage;
 use rlock_testkit::random::Random;
-use rlock_testkit::servers::crowd;
+use rlock_testkit::servers::{ask, crowd};
 
 /// The tag of all names in a Cluster. With it all names are in the slot that [`MIGRATE`] moves.
 pub(crate) const TAG: &str = "{faults}";
@@ -125,6 +128,108 @@ pub(crate) const FILL_MEMORY: Fault = Fault {
         sleep_between(random, 50, 3000);
         set("0");
         true
+    },
+};
+
+/// Another user of the server: valid commands on other keys, big values, scripts that run long, and
+/// FLUSHDB of another database.
+pub(crate) const NEIGHBOUR: Fault = Fault {
+    name: "noisy neighbour",
+    covered: true,
+    inject: |stage, random| {
+        let mut client = stage.site.server().client();
+        let until = Instant::now() + Duration::from_millis(200 + random.below(2000));
+        let keys = ["neighbour:0", "neighbour:1", "neighbour:2", "neighbour:3"];
+        while Instant::now() < until {
+            let (key, size) = (*random.pick(&keys), 1 << random.below(23));
+            let (value, number) = ("x".repeat(size), random.below(1000).to_string());
+            let commands: [&[&str]; 9] = [
+                &["SET", key, &value],
+                &["GET", key],
+                &["EVAL", RUNS_LONG, "1", key, &random.below(200).to_string()],
+                &["ZADD", "neighbour:z", &number, &number],
+                &["RPUSH", "neighbour:l", &value],
+                &["DEL", "neighbour:l"],
+                &["KEYS", "*"],
+                &["PUBLISH", "neighbour", &value],
+                &["FLUSHDB"],
+            ];
+            let command = *random.pick(&commands);
+            let database = if command[0] == "FLUSHDB" { "1" } else { "0" };
+            ask::<Value>(&mut client, &["SELECT", database]);
+            ask::<Value>(&mut client, command);
+        }
+        ask::<Value>(&mut client, &["SELECT", "0"]);
+        ask::<Value>(&mut client, &[&["DEL", "neighbour:l", "neighbour:z"], &keys[..]].concat());
+        true
+    },
+};
+
+/// A script of a neighbour, beyond the limit after which the server answers BUSY to others.
+pub(crate) const BUSY_SCRIPT: Fault = Fault {
+    name: "script beyond its limit",
+    covered: true,
+    inject: |stage, random| {
+        let time = (100 + random.below(2000)).to_string();
+        stage.site.server().ask::<Value>(&["EVAL", RUNS_LONG, "1", "neighbour", &time]);
+        true
+    },
+};
+
+/// A script that runs for some milliseconds.
+const RUNS_LONG: &str = "local function now() local t = redis.call('TIME') return t[1] * 1000 + t[2] / 1000 end \
+    local ends = now() + ARGV[1] while now() < ends do end";
+
+/// Another user of a PostgreSQL server: big rows, long transactions and locks in other tables,
+/// checkpoints and many notifications.
+pub(crate) const POSTGRES_NEIGHBOUR: Fault = Fault {
+    name: "noisy neighbour",
+    covered: true,
+    inject: |stage, random| {
+        let server = stage.site.postgres();
+        server.ask("create table if not exists neighbour (number int, body text)");
+        let naps = random.below(1000);
+        let statement = match random.below(5) {
+            0 => {
+                format!("insert into neighbour select n, repeat(md5(n::text), 5000) from generate_series(1, {naps}) n")
+            }
+            1 => format!(
+                "begin; lock table neighbour; update neighbour set number = 0; select pg_sleep({naps} / 500.0); commit"
+            ),
+            2 => format!(
+                "begin isolation level serializable; select count(*) from neighbour; select pg_sleep({naps} / 500.0); rollback"
+            ),
+            3 => "checkpoint".to_owned(),
+            _ => format!(
+                "select count(pg_notify('neighbour', repeat('x', 7000) || n)) from generate_series(1, {naps}) n"
+            ),
+        };
+        server.ask(&statement);
+        if random.once_in(3) {
+            server.ask("truncate neighbour");
+        }
+        true
+    },
+};
+
+/// Stops a PostgreSQL server with its backends for up to nearly two leases.
+pub(crate) const STOP_POSTGRES: Fault = Fault {
+    inject: |stage, random| {
+        stage.site.postgres().signal_all(Signal::STOP);
+        sleep_between(random, 50, 3500);
+        stage.site.postgres().signal_all(Signal::CONT);
+        true
+    },
+    ..STOP_SERVER
+};
+
+/// Ends the connections of all rlocks, some of them between the two round trips of a step.
+pub(crate) const END_BACKENDS: Fault = Fault {
+    name: "backends ended",
+    covered: true,
+    inject: |stage, _| {
+        let ends = "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name like 'rlock%'";
+        stage.site.postgres().ask(ends) != "0"
     },
 };
 

@@ -11,9 +11,10 @@ use super::nemesis::{
 use super::scenario::Scenario;
 use super::served::{CUT_CLIENT, KILL_CLIENT, KILL_SERVE, PAUSE_CLIENT};
 use super::server_faults::{
-    BLACK_HOLE, CUT, DELAY, EXPIRE_MANY, FAIL_OVER, FILL_MEMORY, FLOOD, FLUSH, FLUSH_SCRIPTS, KILL_CLIENTS,
-    KILL_SERVER, KILL_SERVER_FSYNC_EVERYSEC, KILL_SERVER_WITHOUT_PERSISTENCE, LOSE_KEY, LOSE_REPLIES, LOSE_REQUESTS,
-    MIGRATE, PAUSE_CLIENTS, REFUSE, SILENCE, STEP_CLOCK, STOP_SERVER, TAG,
+    BLACK_HOLE, BUSY_SCRIPT, CUT, DELAY, END_BACKENDS, EXPIRE_MANY, FAIL_OVER, FILL_MEMORY, FLOOD, FLUSH,
+    FLUSH_SCRIPTS, KILL_CLIENTS, KILL_SERVER, KILL_SERVER_FSYNC_EVERYSEC, KILL_SERVER_WITHOUT_PERSISTENCE, LOSE_KEY,
+    LOSE_REPLIES, LOSE_REQUESTS, MIGRATE, NEIGHBOUR, PAUSE_CLIENTS, POSTGRES_NEIGHBOUR, REFUSE, SILENCE, STEP_CLOCK,
+    STOP_POSTGRES, STOP_SERVER, TAG,
 };
 use super::site::Site;
 use super::workloads::Workload;
@@ -203,6 +204,40 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         codes: &[69],
         forgets: true,
         fifo: true,
+        ..ON_SERVER
+    },
+    Scenario {
+        name: "noisy_neighbour",
+        site: || Site::on_server(Setup::new(Kind::Redis8)),
+        faults: &[NEIGHBOUR],
+        codes: UNAVAILABLE_OR_LOST,
+        idle: MAX_RECOVERY,
+        ..ON_SERVER
+    },
+    Scenario {
+        name: "scripts_of_a_neighbour_beyond_their_limit",
+        site: || Site::on_server(Setup::new(Kind::Redis7).options(&["--lua-time-limit", "50"])),
+        faults: &[BUSY_SCRIPT],
+        codes: UNAVAILABLE_OR_LOST,
+        idle: MAX_RECOVERY,
+        ..ON_SERVER
+    },
+    Scenario {
+        name: "postgres_noisy_neighbour",
+        site: Site::on_postgres,
+        runs: 8,
+        faults: &[POSTGRES_NEIGHBOUR],
+        codes: UNAVAILABLE_OR_LOST,
+        idle: MAX_RECOVERY,
+        ..ON_SERVER
+    },
+    Scenario {
+        name: "postgres_and_rlocks_stopped_and_killed",
+        site: Site::on_postgres,
+        runs: 8,
+        faults: &[STOP_POSTGRES, END_BACKENDS, PAUSE_RLOCK, KILL_RLOCK],
+        codes: UNAVAILABLE_OR_LOST,
+        idle: MAX_RECOVERY,
         ..ON_SERVER
     },
     Scenario {

@@ -9,12 +9,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::json;
 
 use super::checkers::{Entry, RING};
+use super::command;
 use rlock_testkit::servers::cluster::Cluster;
+use rlock_testkit::servers::postgres::Postgres;
 use rlock_testkit::servers::proxy::Proxy;
 use rlock_testkit::servers::sentinels::Sentinels;
 use rlock_testkit::servers::{Kind, Server, Setup};
 use rlock_testkit::small_disk::SmallDisk;
-use rlock_testkit::{Lab, needs, wait_until};
+use rlock_testkit::{Lab, RLOCK, needs, wait_until};
 
 pub(crate) struct Site {
     /// The first field, because a disk must be unmounted before the lab removes its folder.
@@ -29,6 +31,7 @@ enum Backend {
     Server(Mutex<Server>, Option<Proxy>),
     Sentinels(Mutex<Sentinels>),
     Cluster(Cluster),
+    Postgres(Postgres),
 }
 
 /// The number of nodes of a Cluster.
@@ -89,13 +92,29 @@ impl Site {
         Some(Self { lab: Lab::new(), url: cluster.url(), backend: Backend::Cluster(cluster) })
     }
 
+    pub(crate) fn on_postgres() -> Option<Self> {
+        let server = Postgres::is_present().then(|| Postgres::start(&[]))?;
+        Some(Self { lab: Lab::new(), url: server.url(), backend: Backend::Postgres(server) })
+    }
+
     /// The folder for the log and for the files of the commands.
     pub(crate) fn folder(&self) -> &Path {
         self.lab.folder()
     }
 
+    /// The program under test, for questions about the store.
     pub(crate) fn rlock(&self) -> Command {
-        let mut command = self.lab.rlock([""; 0]);
+        self.with_store(RLOCK.as_ref())
+    }
+
+    /// The program under test or the other one.
+    pub(crate) fn any_rlock(&self) -> Command {
+        self.with_store(&command::program())
+    }
+
+    fn with_store(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        self.lab.settle(&mut command);
         command.env("RLOCK_STORE", &self.url).env("RLOCK_HISTORY", RING.to_string());
         command
     }
@@ -108,6 +127,13 @@ impl Site {
         match &self.backend {
             Backend::Server(server, _) => server.lock().expect("no thread panics with the lock"),
             _ => panic!("the scenario has no single server"),
+        }
+    }
+
+    pub(crate) fn postgres(&self) -> &Postgres {
+        match &self.backend {
+            Backend::Postgres(server) => server,
+            _ => panic!("the scenario has no PostgreSQL"),
         }
     }
 
@@ -162,6 +188,9 @@ impl Site {
                 assert_server_idle(sentinels.lock().expect("no thread panics with the lock").master())
             }
             Backend::Cluster(cluster) => (0..NODES).for_each(|node| assert_server_idle(cluster.node(node))),
+            Backend::Postgres(server) => wait_until("no rlock is connected", || {
+                server.ask("select count(*) from pg_stat_activity where application_name like 'rlock%'") == "0"
+            }),
         }
     }
 

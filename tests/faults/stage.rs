@@ -125,7 +125,7 @@ impl Stage {
     pub(crate) fn execute(&self, plan: &Plan) {
         let id = self.next_run();
         command::log_request(&self.log, &id, &plan.levels[0]);
-        let mut rlock: Command = self.site.rlock();
+        let mut rlock: Command = self.site.any_rlock();
         let mut child = command::configure(&mut rlock, plan, &id, &self.log).spawn().expect("rlock starts");
         self.live_runs().push((id.clone(), Pid::from_child(&child)));
         let messages = command::read_messages(&self.log, &id, child.stderr.take().expect("rlock has a pipe"));

@@ -38,7 +38,7 @@ fn mixed(resources: usize, grid: u32) -> Profile {
 
 /// Plays histories of so many steps, with new seeds in each run.
 fn play(profile: &Profile, length: u32, histories: u64) {
-    History::play_all("properties", Random::seed(), histories, length, |history| {
+    History::play_all("--test properties", Random::seed(), histories, length, |history| {
         let mut world = World::new(profile.resources.clone());
         history.play(profile.clone(), &mut world)?;
         world.release_all(history.seed as usize % 7)

@@ -208,7 +208,8 @@ fn release_after_losing(kind: Kind, lost: &str, count: u32) {
     let mut next = lab.wait_by(["exec", "{k}e"]);
     lab.until_waiting("{k}e", 1);
     let lost = keys(&server, lab.namespace()).into_iter().filter(|key| key.contains(lost));
-    assert_eq!(lost.map(|key| server.ask::<u32>(&["DEL", &key])).sum::<u32>(), count, "{kind:?}");
+    // A waiter that looks for a deadlock after a second leaves more of them.
+    assert!(lost.map(|key| server.ask::<u32>(&["DEL", &key])).sum::<u32>() >= count, "{kind:?}");
     assert!(holder.end().failed(76).starts_with("lost: "), "{kind:?}");
     next.expect_held();
     next.end().silently(0);

@@ -408,10 +408,8 @@ impl Checkers {
     pub(super) fn shrink(&mut self, session: SessionId, resource: &Resource, to: &span::Span, now: Duration) {
         let (name, to) = (resource.as_str(), span(to));
         self.give_up(session, now, |claims| {
-            let shrunk = claims.iter_mut().find(|claim| claim.resource == name && claim.span.covers(&to));
-            if let Some(claim) = shrunk {
-                claim.span = to;
-            }
+            let shrunk = claims.iter_mut().filter(|claim| claim.resource == name && claim.span.covers(&to));
+            shrunk.for_each(|claim| claim.span = to.clone());
         });
     }
 

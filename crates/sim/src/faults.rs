@@ -46,11 +46,13 @@ pub(super) enum Fault {
     ConnectionsCut,
     AllConnectionsCut,
     HalfOpenConnections,
+    ConnectionsClogged,
     NewConnectionsSwallow,
     RepliesLost,
     ConnectionsRefused,
     ClientsRefused,
     ServerStalled,
+    ServerStopped,
     ServerOutOfMemory,
     ServerRestarted,
     ServerRestartedWithOldData,
@@ -74,16 +76,18 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    pub(super) const ALL: [Self; 29] = [
+    pub(super) const ALL: [Self; 31] = [
         Self::SlowNetwork,
         Self::ConnectionsCut,
         Self::AllConnectionsCut,
         Self::HalfOpenConnections,
+        Self::ConnectionsClogged,
         Self::NewConnectionsSwallow,
         Self::RepliesLost,
         Self::ConnectionsRefused,
         Self::ClientsRefused,
         Self::ServerStalled,
+        Self::ServerStopped,
         Self::ServerOutOfMemory,
         Self::ServerRestarted,
         Self::ServerRestartedWithOldData,
@@ -279,6 +283,16 @@ impl Nemesis {
                 }
                 Duration::ZERO
             }
+            Fault::ConnectionsClogged => {
+                let one_in = 1 + world.random.below(4);
+                let World { connections, random, now, checkers, .. } = world;
+                for connection in connections.values_mut() {
+                    if random.once_in(one_in) {
+                        checkers.disturb(connection.clog(*now, random));
+                    }
+                }
+                Duration::ZERO
+            }
             Fault::NewConnectionsSwallow => {
                 world.weather.swallows = 1 + world.random.below(4);
                 MS(3000)
@@ -322,6 +336,12 @@ impl Nemesis {
                 let victim = world.victim();
                 world.nodes[victim].stalled_until = world.now + world.between(Duration::ZERO, MS(4000));
                 MS(4000)
+            }
+            Fault::ServerStopped => {
+                let (victim, until) = (world.victim(), world.now + world.between(MS(4000), MS(20_000)));
+                world.nodes[victim].stalled_until = until;
+                world.checkers.disturb(until);
+                Duration::ZERO
             }
             Fault::ServerRestarted | Fault::ServerRestartedWithOldData | Fault::ServerRestartedEmpty => {
                 let until = world.now + world.between(Duration::ZERO, MS(1500));

@@ -115,6 +115,16 @@ fn random_episodes_keep_the_promise() {
 }
 
 #[test]
+fn server_that_is_stopped_for_longer_than_a_lease_keeps_the_promise() {
+    play(&"--faults ServerStopped".parse().unwrap(), Duration::from_secs(share::share(2, 8)));
+}
+
+#[test]
+fn connections_clogged_one_by_one_and_released_in_another_order_keep_the_promise() {
+    play(&"--faults ConnectionsClogged".parse().unwrap(), Duration::from_secs(share::share(2, 8)));
+}
+
+#[test]
 fn random_episodes_keep_the_promise_with_the_scripts_on_redis_7() {
     Kind::Redis7.run(play_with_scripts);
 }

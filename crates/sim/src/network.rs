@@ -1,6 +1,7 @@
 //! The network: connections between the clients and the server, which delay, lose and reorder.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 
 use redis::{ServerError, Value};
@@ -57,6 +58,8 @@ pub(super) struct Connection {
     is_deaf: bool,
     /// Whether the client hears of its failure next.
     is_broken: bool,
+    /// When nothing arrives, in either direction. It arrives afterwards.
+    clogged: Range<Duration>,
     last_at_server: Duration,
     last_at_client: Duration,
     /// What has arrived at the client.
@@ -69,6 +72,18 @@ impl Connection {
         let direction = random.below(3);
         self.is_mute |= direction != 0;
         self.is_deaf |= direction != 1;
+    }
+
+    /// Holds back everything for some seconds, which begin within some seconds. Returns their end.
+    pub(super) fn clog(&mut self, now: Duration, random: &mut Random) -> Duration {
+        let [begin, length] = [4_000_000, 12_000_000].map(|limit| Duration::from_micros(random.below(limit)));
+        self.clogged = now + begin..now + begin + length;
+        self.clogged.end
+    }
+
+    /// When something arrives that would arrive at an instant if nothing held it back.
+    fn unclogged(&self, at: Duration) -> Duration {
+        if self.clogged.contains(&at) { self.clogged.end } else { at }
     }
 }
 
@@ -89,6 +104,7 @@ impl World {
             is_mute: false,
             is_deaf: false,
             is_broken: false,
+            clogged: self.now..self.now,
             last_at_server: self.now,
             last_at_client: self.now,
             inbox: VecDeque::new(),
@@ -141,7 +157,7 @@ impl World {
         let Some(node) = connection.node else { return connection.outbox.push(frame) };
         let delay = self.weather.delay(&mut self.random);
         let is_cut = self.weather.strikes(self.weather.cuts, &mut self.random);
-        let at = connection.last_at_server.max(self.now + delay);
+        let at = connection.unclogged(connection.last_at_server.max(self.now + delay));
         connection.last_at_server = at;
         self.at(at, Happening::AtNode(node, id, frame));
         if is_cut && self.random.once_in(2) {
@@ -154,7 +170,7 @@ impl World {
     pub(super) fn send_to_client(&mut self, id: usize, frame: ToClient) {
         let delay = self.weather.delay(&mut self.random);
         let Some(connection) = self.connections.get_mut(&id).filter(|connection| !connection.is_deaf) else { return };
-        let at = connection.last_at_client.max(self.now + delay);
+        let at = connection.unclogged(connection.last_at_client.max(self.now + delay));
         connection.last_at_client = at;
         self.at(at, Happening::AtClient(id, frame));
     }

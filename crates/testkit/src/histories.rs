@@ -1,5 +1,6 @@
-//! Random histories of the lock table. tests/properties plays them against the oracle, and
-//! tests/differential against the scripts of a server.
+//! Random histories of the lock table. tests/properties plays them against the oracle,
+//! tests/differential against the scripts of a server, and the unit tests of the store in
+//! PostgreSQL against its transactions.
 //!
 //! A history is a seed and the numbers of its steps. Each step has random numbers of its own, so a
 //! history stays valid when steps are removed. A failing history is shortened before it is
@@ -103,7 +104,7 @@ impl History {
     ///
     /// # Panics
     /// At the first difference. The message has the shortened history, and the command that plays
-    /// it in this suite.
+    /// it in this suite, such as `--test properties`.
     pub fn play_all(suite: &str, first: u64, count: u64, length: u32, play: impl Fn(&Self) -> Result<(), String>) {
         let given = Self::from_environment();
         let histories = (first..first + count).map(|seed| Self::new(seed, length));
@@ -114,7 +115,7 @@ impl History {
                 let steps = shortest.steps.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
                 let name = std::thread::current().name().unwrap_or_default().to_owned();
                 panic!(
-                    "{difference}\nplay it again:\n  RLOCK_SEED={} RLOCK_STEPS={steps} tests/run --test {suite} {name} -- --exact --nocapture",
+                    "{difference}\nplay it again:\n  RLOCK_SEED={} RLOCK_STEPS={steps} tests/run {suite} {name} -- --exact --nocapture",
                     shortest.seed,
                 );
             }

@@ -21,7 +21,7 @@ fn no_script_uses_a_key_that_it_has_emptied(kind: Kind) {
     let owner = cluster.owner(slot);
     let (to, scripts) = (cluster.id(1 - owner), Arc::new(AtomicU64::new(0)));
     let count = share(4, 12);
-    History::play_all("differential", 1000 * (kind as u64 + 1), count, 90, |history| {
+    History::play_all("--test differential", 1000 * (kind as u64 + 1), count, 90, |history| {
         let migrating = Migrating { slot: slot.to_string(), to: to.clone(), scripts: Arc::clone(&scripts) };
         play_migrating(history, cluster.node(owner), "t", migrating)
     });

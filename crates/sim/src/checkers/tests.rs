@@ -88,6 +88,20 @@ fn part_that_was_given_up_excludes_nobody() {
 }
 
 #[test]
+fn every_interval_that_contains_the_new_one_shrinks_whatever_its_mode() {
+    let mut checkers = writers(2);
+    let claims = [("[2,4]", Mode::Prewrite), ("[2,4]", Mode::Read), ("[7,9]", Mode::Read)];
+    checkers.runs[0].claims = claims.map(|(span, mode)| Claim::part("k", mode, span)).to_vec();
+    checkers.start(0, &[1, 1, 1], MS(10));
+    checkers.shrink(session(0), &Resource::new("k").unwrap(), &span::Span::parse("[2,2]").unwrap(), MS(11));
+    let spans = ["[2,2]", "[2,2]", "[7,9]"].map(Span::interval);
+    assert!(checkers.runs[0].claims.iter().map(|claim| &claim.span).eq(&spans));
+    checkers.runs[1].claims[0] = Claim::part("k", Mode::Write, "(2,4)");
+    checkers.start(1, &[2], MS(12));
+    assert!(checkers.violations.is_empty(), "{:?}", checkers.violations);
+}
+
+#[test]
 fn token_that_does_not_rise_is_a_violation() {
     let mut checkers = writers(2);
     checkers.start(0, &[2], MS(10));
