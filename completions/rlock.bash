@@ -5,11 +5,11 @@
 # takes one. `--` stands for the command. Nothing follows a word that is no subcommand.
 _rlock_grammar() {
     case $1 in
-        exec) echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --min-memory --max-load --meanwhile --else --once-per --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c -- ;;
-        range-read) echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per -- ;;
-        range-prewrite) echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per -- ;;
-        range-write) echo 1 --store --namespace --wait -w --max-waiting --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per -- ;;
-        acquire) echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --deadlock-timeout --conflict-exit-code -E --ttl --connect-timeout --replicas --history --owner --reason --job --grace ;;
+        exec) echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --min-memory --max-load --meanwhile --else --once-per --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c -- ;;
+        range-read) echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per -- ;;
+        range-prewrite) echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per -- ;;
+        range-write) echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per -- ;;
+        acquire) echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --connect-timeout --replicas --history --owner --reason --job --grace ;;
         renew) echo 0 --store --namespace --for ;;
         release) echo 0 --store --namespace ;;
         held) echo 1 --store --namespace --path ;;
@@ -304,7 +304,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__acquire)
-            opts="-n -w -E -q -v -h --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-prewrite --range-write --for --pid --lost-signal --export --no-wait --wait --max-waiting --deadlock-timeout --conflict-exit-code --quiet --ttl --connect-timeout --replicas --history --no-default-store --owner --reason --verbose --job --grace --help"
+            opts="-n -w -E -q -v -h --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-prewrite --range-write --for --pid --lost-signal --export --no-wait --wait --max-waiting --place --deadlock-timeout --conflict-exit-code --quiet --ttl --connect-timeout --replicas --history --no-default-store --owner --reason --verbose --job --grace --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -414,6 +414,13 @@ _rlock_static() {
                     return 0
                     ;;
                 --max-waiting)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --place)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -707,7 +714,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__exec)
-            opts="-n -w -E -q -v -c -h --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-prewrite --range-write --no-wait --wait --max-waiting --deadlock-timeout --conflict-exit-code --quiet --ttl --grace --connect-timeout --replicas --job --history --no-default-store --owner --reason --verbose --supersede --min-memory --max-load --meanwhile --else --skip-ok --once-per --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --remember --status-file --nested --shell --help"
+            opts="-n -w -E -q -v -c -h --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-prewrite --range-write --no-wait --wait --max-waiting --place --deadlock-timeout --conflict-exit-code --quiet --ttl --grace --connect-timeout --replicas --job --history --no-default-store --owner --reason --verbose --supersede --min-memory --max-load --meanwhile --else --skip-ok --once-per --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --remember --status-file --nested --shell --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -796,6 +803,13 @@ _rlock_static() {
                     return 0
                     ;;
                 --max-waiting)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --place)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -1486,7 +1500,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__prewrite)
-            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --max-waiting --deadlock-timeout --conflict-exit-code --quiet --ttl --grace --connect-timeout --replicas --job --history --no-default-store --owner --reason --verbose --supersede --min-memory --max-load --meanwhile --else --skip-ok --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --remember --status-file --nested --shell --once-per --help"
+            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --max-waiting --place --deadlock-timeout --conflict-exit-code --quiet --ttl --grace --connect-timeout --replicas --job --history --no-default-store --owner --reason --verbose --supersede --min-memory --max-load --meanwhile --else --skip-ok --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --remember --status-file --nested --shell --once-per --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1518,6 +1532,13 @@ _rlock_static() {
                     return 0
                     ;;
                 --max-waiting)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --place)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -1710,7 +1731,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__read)
-            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --max-waiting --deadlock-timeout --conflict-exit-code --quiet --ttl --grace --connect-timeout --replicas --job --history --no-default-store --owner --reason --verbose --supersede --min-memory --max-load --meanwhile --else --skip-ok --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --remember --status-file --nested --shell --once-per --help"
+            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --max-waiting --place --deadlock-timeout --conflict-exit-code --quiet --ttl --grace --connect-timeout --replicas --job --history --no-default-store --owner --reason --verbose --supersede --min-memory --max-load --meanwhile --else --skip-ok --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --remember --status-file --nested --shell --once-per --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1742,6 +1763,13 @@ _rlock_static() {
                     return 0
                     ;;
                 --max-waiting)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --place)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -1934,7 +1962,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__write)
-            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --max-waiting --deadlock-timeout --conflict-exit-code --quiet --ttl --grace --connect-timeout --replicas --job --history --no-default-store --owner --reason --verbose --supersede --min-memory --max-load --meanwhile --else --skip-ok --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --remember --status-file --nested --shell --once-per --help"
+            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --max-waiting --place --deadlock-timeout --conflict-exit-code --quiet --ttl --grace --connect-timeout --replicas --job --history --no-default-store --owner --reason --verbose --supersede --min-memory --max-load --meanwhile --else --skip-ok --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --remember --status-file --nested --shell --once-per --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1966,6 +1994,13 @@ _rlock_static() {
                     return 0
                     ;;
                 --max-waiting)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --place)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace

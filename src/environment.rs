@@ -22,6 +22,7 @@ pub(crate) mod context;
 pub(crate) mod defaults;
 pub(crate) mod names;
 pub(crate) mod paths;
+pub(crate) mod places;
 pub(crate) mod request;
 pub(crate) mod room;
 pub(crate) mod variables;

@@ -58,6 +58,24 @@ pub fn open(
 /// The directory of the gate's store, in that of the default one.
 const GATE: &str = "gate";
 
+/// The directory of the notes of kept places, in that of the default store.
+const PLACES: &str = "places";
+
+/// The folder of the notes of kept places, in the default directory, which must be usable.
+///
+/// # Errors
+/// The directory cannot be made or used.
+pub(crate) fn places() -> Result<PathBuf, Error> {
+    // Only the default store makes the folders above it.
+    Embedded::open(None, DEFAULT_NAMESPACE)?;
+    Ok(rlock_embedded::default_place().unwrap_or_default().join(PLACES))
+}
+
+/// The folder of the notes of kept places, if this user has made one.
+pub(crate) fn made_places() -> Option<PathBuf> {
+    rlock_embedded::default_place().map(|place| place.join(PLACES)).filter(|folder| folder.exists())
+}
+
 /// Opens the store of the gate before commands that need room.
 ///
 /// # Errors

@@ -16,7 +16,7 @@ use crate::environment::context::Named;
 use crate::environment::request::{self, Prepared};
 use crate::environment::room::{self, Limits};
 use crate::environment::variables::{self, Form, Held};
-use crate::environment::{agent, paths};
+use crate::environment::{agent, paths, places};
 use rlock_arguments::help::notes;
 use rlock_arguments::mistake::Mistake;
 use rlock_arguments::request::RequestOptions;
@@ -25,10 +25,11 @@ use rlock_arguments::{claims, options, values};
 use rlock_model::past::{Ending, Entry, Event, HISTORY_MAX};
 use rlock_model::request::{Owner, Request, resources};
 use rlock_show::failure::Failure;
-use rlock_store::{Grant, Store};
+use rlock_store::{AcquireOptions, Grant, Store};
 use rlock_supervise::keeper::process::{self, Side};
 use rlock_supervise::keeper::{self, Kept, announcement};
 use rlock_supervise::owner::Watched;
+use rlock_supervise::place::KeptPlace;
 use rlock_supervise::run;
 use rlock_sys::exit;
 use rlock_sys::streams::StandardStream;
@@ -183,7 +184,7 @@ fn lock(
     hand_over: impl FnOnce(&str) -> Result<(), Failure>,
 ) -> anyhow::Result<(u8, Request)> {
     let prepared = request::prepare(&acquire.request, words)?;
-    let Prepared { named, store, signals, mut request, options, mut settings, detector, messages } = prepared;
+    let Prepared { named, mut store, signals, mut request, options, mut settings, detector, messages } = prepared;
     request.job.is_acquire = true;
     request.job.keep_for = keep_for;
     request.process.lasts_for = owner;
@@ -199,6 +200,9 @@ fn lock(
     if let Some(complaint) = room::complaint(&[], std::env::vars_os(), &added, Limits::of_this_process()) {
         return Err(Failure::usage(format!("the names do not fit into an environment: {complaint}")).into());
     }
+    let name = acquire.request.place.as_ref();
+    let kept_place = name.map(|name| places::take(store.as_mut(), name, &request)).transpose()?;
+    let options = AcquireOptions { returns: kept_place.as_ref().and_then(KeptPlace::returns), ..options };
     let handle = store.acquire(request.clone(), options).map_err(Failure::from)?;
     // The handle is not dropped, for the reason that `exec` has.
     let mut handle = ManuallyDrop::new(handle);
@@ -216,6 +220,7 @@ fn lock(
         (messages, settings, detector),
         hand_over,
         kept,
+        kept_place,
         signals,
         &mut StandardStream::stderr(),
     )?;

@@ -4,9 +4,11 @@ pub(super) mod calendar;
 mod nested;
 mod status;
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::mem::ManuallyDrop;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -18,7 +20,7 @@ use crate::environment::context::Named;
 use crate::environment::request::{self, Prepared};
 use crate::environment::room::{self, Limits};
 use crate::environment::variables::{self, Form, Held};
-use crate::environment::{acquired, names, paths, say};
+use crate::environment::{acquired, names, paths, places, say};
 use crate::stores;
 use nested::Cover;
 use rlock_arguments::claims::{self, RangeClaim};
@@ -39,6 +41,7 @@ use rlock_supervise::gate::room::{Load, Needs};
 use rlock_supervise::machine::{Settings, Skip};
 use rlock_supervise::notify::NotifySocket;
 use rlock_supervise::owner::Owner;
+use rlock_supervise::place::KeptPlace;
 use rlock_supervise::report::{Outcome, RunReport};
 use rlock_supervise::run::{self, CommandSpec, Task};
 use rlock_sys::clock::Boottime;
@@ -92,7 +95,7 @@ pub(crate) struct Exec {
     #[command(flatten)]
     pub(super) request: RequestOptions,
     /// End the waiting requests of the same job, as busy: the newest one wins.
-    #[arg(long, help_heading = WAITING, hide_short_help = true)]
+    #[arg(long, conflicts_with = "place", help_heading = WAITING, hide_short_help = true)]
     pub(super) supersede: bool,
     /// Start COMMAND only when so much memory is free, such as 4G.
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = WAITING, hide_short_help = true)]
@@ -116,7 +119,7 @@ pub(crate) struct Exec {
     pub(super) skip_ok: Option<values::Optional>,
     /// Exit with 0 if a run succeeded within DUR, or in this hour, day, week or month.
     // The request then has one write claim on a whole resource.
-    #[arg(long, value_name = "PERIOD", value_parser = values::once, help_heading = CRON)]
+    #[arg(long, value_name = "PERIOD", value_parser = values::once, conflicts_with = "place", help_heading = CRON)]
     pub(super) once_per: Option<Period>,
     /// Count these exit codes as a success, too.
     #[arg(long, value_name = "N,N...", value_parser = values::exit_code, value_delimiter = ',')]
@@ -291,8 +294,8 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     if !request.ancestors.is_empty() && !exec.request.quiet && above::is_job_of_at() {
         warn_of_at(store.as_mut(), &request);
     }
-    let (chain, session) = (request.chain(), request.session);
-    let notify = exec.until_ready.then(|| NotifySocket::open(&session.to_string())).transpose()?;
+    let (ancestors, session) = (request.ancestors.clone(), Rc::new(Cell::new(request.session)));
+    let notify = exec.until_ready.then(|| NotifySocket::open(&request.session.to_string())).transpose()?;
     let place = named.exported(store.as_ref(), Form::Environment);
     let (claims, held_above) = (exec.request.claims, request.job.held_above.clone());
     let asked = [
@@ -301,7 +304,9 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     ];
     let of_notify = notify.as_ref().map(NotifySocket::variable);
     // The variables for the command; before the grant, those that are known by then.
+    let own = Rc::clone(&session);
     let variables = move |grant: Option<&Grant>| {
+        let chain = [&[own.get()], &ancestors[..]].concat();
         let (tokens, slots) = grant.map_or((&[][..], &[][..]), |grant| (&grant.tokens, &grant.slots));
         let held = Held { claims: &claims, tokens, slots };
         let variables = variables::of(Form::Environment, &chain, Some(held), &held_above, place.clone());
@@ -319,9 +324,6 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
         values::Load::Pressure(limit) => Load::Pressure(limit),
     });
     let needs = Needs { memory: exec.min_memory, load };
-    let gate = (needs != Needs::default())
-        .then(|| Gate::new(needs, request.process.clone(), stores::open_gate))
-        .transpose()?;
     let cover = exec.nested.then(|| Cover::find(store.as_mut(), &request.ancestors, &request.claims)).transpose()?;
     request.job = Job {
         is_named: exec.request.job.is_some(),
@@ -332,11 +334,24 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
         remember: exec.remember,
         ..request.job
     };
+    let command = CommandSpec { argv: exec.command, session: request.session.to_string() };
+    let gate = (needs != Needs::default()).then(|| {
+        let (again, timeout) = (Request { wait: true, ..request.clone() }, exec.request.connect_timeout);
+        let ask_again = move |id, returns| {
+            session.set(id);
+            let options = AcquireOptions { returns: Some(returns), ..options };
+            Ok(named.open(timeout)?.acquire(Request { session: id, ..again.clone() }, options)?)
+        };
+        Gate::new(needs, request.process.clone(), stores::open_gate, Box::new(ask_again))
+    });
+    let gate = gate.transpose()?;
     let mut asks_at = Boottime::now();
     if let Some(splay) = exec.splay.filter(|splay| !splay.is_zero()) {
         asks_at = asks_at + identity::random_part(splay).context("can't get random numbers")?;
     }
-    let options = AcquireOptions { from: asks_at, ..options };
+    let kept_place = exec.request.place.map(|name| places::take(store.as_mut(), &name, &request)).transpose()?;
+    let returns = kept_place.as_ref().and_then(KeptPlace::returns);
+    let options = AcquireOptions { from: asks_at, returns, ..options };
     let handle = store.acquire(request, options).map_err(Failure::from)?;
     // The handle is not dropped: rlock ends when this function returns, and the kernel frees the
     // table's map and all other memory faster.
@@ -356,10 +371,10 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
         Ok(variables(Some(grant)))
     };
     let conclude = |report: &RunReport, grant: Option<&Grant>| status.and_then(|status| status.write(report, grant));
-    let command = CommandSpec { argv: exec.command, session: session.to_string() };
     let (spare, otherwise) = (exec.meanwhile.unwrap_or_default(), exec.otherwise.unwrap_or_default());
     let report = RunReport::new(asks_at, exec.success_codes);
-    let task = Task { command, messages, settings, spare, otherwise, report, detector, notify, owner, gate };
+    let place = kept_place;
+    let task = Task { command, messages, settings, spare, otherwise, report, detector, notify, owner, gate, place };
     run::run(handle.as_mut(), task, start_with, conclude, signals, &mut StandardStream::stderr())
 }
 

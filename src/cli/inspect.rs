@@ -15,7 +15,7 @@ use clap::{ArgMatches, Args, ValueHint};
 use super::look::look;
 use super::subcommand::Subcommand;
 use super::{Invocation, stdout};
-use crate::environment::{after_all_but, context};
+use crate::environment::{after_all_but, context, places};
 use crate::stores;
 use rlock_arguments::help::notes;
 use rlock_arguments::mistake::Mistake;
@@ -180,14 +180,18 @@ pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
         // A check is silent if there is nothing to report.
         Form::Table | Form::Tree if checked == Some(0) => String::new(),
         form => {
+            let absent = places::absent(store.as_ref(), &inspect.resources);
             let pasts = store.pasts(&inspection).map_err(Failure::from)?;
             match form {
-                Form::Json => json::as_text(&store.url(), &inspection, &pasts) + "\n",
+                Form::Json => json::as_text(&store.url(), &inspection, &pasts, &absent) + "\n",
                 form => {
                     let shown: String =
                         listing(form, &inspection, &look).iter().flat_map(|line| [line, "\n"]).collect();
                     let unknown = unknown(&inspection, &pasts);
-                    shown + &skips(&inspection, &pasts) + &places(store.as_ref(), &unknown, &look)
+                    shown
+                        + &skips(&inspection, &pasts)
+                        + &places::lines(&absent)
+                        + &sources(store.as_ref(), &unknown, &look)
                 }
             }
         }
@@ -229,7 +233,7 @@ pub(super) fn listing(form: Form, inspection: &Inspection, look: &Look) -> Vec<S
 
 /// The lines that tell where the listing comes from, and that nothing is known of these names
 /// there.
-pub(super) fn places(store: &dyn Store, unknown: &[&str], look: &Look) -> String {
+pub(super) fn sources(store: &dyn Store, unknown: &[&str], look: &Look) -> String {
     let (dim, text) = (look.palette.dim, from(&store.url(), store.namespace(), unknown, &store.elsewhere()));
     format!("{dim}{text}{dim:#}\n")
 }

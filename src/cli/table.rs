@@ -27,7 +27,8 @@ const LONG_VERSION: &str = concat!(
     env!("RLOCK_COMMIT"),
     "\ntarget: ",
     env!("RLOCK_TARGET"),
-    "\nstores: file, redis, rediss, redis+unix, redis+sentinel, rediss+sentinel, redis+cluster, rediss+cluster"
+    "\nstores: file, redis, rediss, redis+unix, redis+sentinel, rediss+sentinel, redis+cluster, rediss+cluster, \
+     postgres, postgresql"
 );
 
 /// Every subcommand, in the order of the help.

@@ -155,6 +155,9 @@ fn every_option_of_exec_and_range_is_parsed() {
     assert_eq!((room.min_memory, room.max_load), (Some(3 << 29), Some(Load::Average(8.0))));
     assert_eq!(exec("exec --max-load 25% k -- c").max_load, Some(Load::Pressure(25.0)));
     assert!(exec("exec --supersede --skip-ok k -- c").supersede && !exec("exec k -- c").supersede);
+    assert_eq!(exec("exec --place build k -- c").request.place.as_deref(), Some("build"));
+    assert!(mistake("exec --place a --supersede k -- c").contains("--place"));
+    assert!(mistake("exec --place a --once-per 1h k -- c").contains("--place"));
     let cron = exec(
         "exec --skip-ok=1h --once-per 2h --remember 90d --hold-at-least 3s --max-runtime 4s --max-waiting 5 k -- c",
     );

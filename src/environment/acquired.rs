@@ -1,14 +1,12 @@
 //! Finds the sessions of `rlock acquire` that `renew` and `release` are about.
 
-use rustix::process::geteuid;
-
 use super::{context, names};
 use rlock_arguments::values::Which;
 use rlock_model::records::Session;
 use rlock_model::request::SessionId;
 use rlock_model::resource::Resource;
 use rlock_show::failure::Failure;
-use rlock_store::{Inspection, Store, identity};
+use rlock_store::{Inspection, Store};
 use rlock_supervise::above;
 use rlock_sys::exit;
 
@@ -38,10 +36,9 @@ pub(crate) fn innermost(store: &mut dyn Store) -> Result<SessionId, Failure> {
 /// The live holds of a listing that `acquire --pid` has made for a process above this one, by this
 /// user.
 pub(crate) fn lasting_for_parents(seen: &Inspection) -> Vec<SessionId> {
-    let user = identity::user(geteuid().as_raw());
     let holders = seen.resources.iter().flat_map(|listing| &listing.holders);
     let mut found = Vec::new();
-    for holder in holders.filter(|holder| !holder.is_over(seen.now) && holder.process.user == user) {
+    for holder in holders.filter(|holder| !holder.is_over(seen.now)) {
         if !found.contains(&holder.session) && above::owner(&holder.process).is_some() {
             found.push(holder.session);
         }

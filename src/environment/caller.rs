@@ -86,7 +86,7 @@ pub(crate) fn job(given: Option<String>, user: &str, command: &[OsString]) -> St
 }
 
 /// The 64-bit FNV-1a hash.
-fn fnv_1a<'b>(bytes: impl Iterator<Item = &'b u8>) -> u64 {
+pub(crate) fn fnv_1a<'b>(bytes: impl Iterator<Item = &'b u8>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 

@@ -124,7 +124,12 @@ pub(crate) fn run() -> Option<Run> {
 
 /// Whether this process belongs to a CI run, of whichever system.
 pub(crate) fn is_present() -> bool {
-    run().is_some() || env::var_os("CI").is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    run().is_some() || is_named()
+}
+
+/// Whether this process belongs to a run of a CI system that need not be known.
+pub(crate) fn is_named() -> bool {
+    env::var_os("CI").is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
 /// The CI run that these variables tell of.

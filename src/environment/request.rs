@@ -59,7 +59,7 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
         grace,
         wait,
         conflict_exit_code: options.conflict_exit_code,
-        notice: notice(options.quiet, verbose, agent.is_some()),
+        notice: notice(options.quiet, verbose, agent.is_some(), ci.is_some() || ci::is_named()),
         quiet: options.quiet,
         verbose,
         sums_up: verbose || agent.is_some() && !options.quiet,
@@ -105,11 +105,11 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
 
 /// How a long wait is shown. A line that is drawn again and again is for people at a terminal that
 /// can erase it.
-fn notice(quiet: bool, verbose: bool, has_agent: bool) -> Notice {
+fn notice(quiet: bool, verbose: bool, has_agent: bool, is_in_ci: bool) -> Notice {
     let (is_terminal, is_dumb) = (io::stderr().is_terminal(), env::var_os("TERM").is_some_and(|term| term == "dumb"));
     match () {
         () if quiet => Notice::Never,
-        () if has_agent || ci::is_present() || is_terminal && is_dumb => Notice::Progress,
+        () if has_agent || is_in_ci || is_terminal && is_dumb => Notice::Progress,
         () if is_terminal => Notice::Line,
         () if verbose => Notice::Log,
         () => Notice::Never,

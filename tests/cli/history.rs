@@ -526,6 +526,7 @@ fn jq_finds_what_the_manual_pages_describe() {
     let _holder = lab.hold_by(["exec", "--slot", "k=3"]);
     let _waiter = lab.wait_by(["range-write", "k", "1", "2"]);
     lab.until_waiting("k", 1);
+    run(&lab, &["--place", "p", "-w", "10ms"], "true").busy();
     run(&lab, &["-n", "--skip-ok"], "true").silently(0);
     let json = |words: &[&str]| lab.run(words).stdout;
     let all = [

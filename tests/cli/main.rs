@@ -35,6 +35,7 @@ mod network;
 mod owner;
 mod owner_process;
 mod paths;
+mod place;
 mod printed;
 mod refusals;
 mod room;

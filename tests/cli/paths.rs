@@ -45,6 +45,8 @@ fn path_is_resolved_and_every_listing_shows_it() {
         assert!(held["span"]["lo"].as_str().is_some_and(|lo| lo.starts_with('.')), "{held}");
         let busy = lab.run(["exec", "-n", "--path", &format!("{shown}/x"), "--", "true"]);
         assert!(busy.busy().starts_with(&format!("path '{shown}' is held for write by ")), "{busy:?}");
+        let waits = lab.run(["exec", "-v", "-w", "50ms", "--path", &format!("{shown}/x"), "--", "true"]);
+        assert!(waits.stderr.starts_with(&format!("rlock: waits for '{shown}/x'")), "{waits:?}");
         for words in [&["inspect"][..], &["inspect", "--tree"], &["inspect", "--dot"]] {
             let ran = lab.run(words);
             assert!(ran.stdout.contains(&format!("write {shown}")) || ran.stdout.contains(&format!("write  {shown}")));
@@ -76,8 +78,10 @@ fn nested_path_passes_below_its_folder_and_held_tells_what_is_covered() {
         below(&[rlock, "exec", "-n", "--path", "/w/src/a.rs", "--", "true"]).silently(0);
         below(&[rlock, "exec", "-n", "--nested", "--path", "/w/src/a.rs", "--", "true"]).silently(0);
         let refused = below(&[rlock, "exec", "--path", "/w", "--", "true"]);
-
         assert!(refused.failed(65).contains("holds /w/src of '/', and /w reaches past that"), "{refused:?}");
+        let grows = [rlock, "exec", "--path", "/w/src", "--", "true"];
+        let refused = lab.run([&["exec", "--path-read", "/w/src", "--"], &grows[..]].concat());
+        assert!(refused.failed(65).ends_with(": claim --path there instead"), "{refused:?}");
         below(&[rlock, "held", "--path", "/w/src/a.rs"]).silently(0);
         below(&[rlock, "held", "--read", "--path", "/w/src"]).silently(0);
         below(&[rlock, "held", "--path", "/w/srcs"]).silently(1);

@@ -61,6 +61,13 @@ fn help_and_version_go_to_standard_output() {
     let details = long.strip_prefix(version).expect("the first line is that of -V").lines();
     let labels: Vec<_> = details.filter_map(|line| line.split_once(": ")).map(|(label, _)| label).collect();
     assert_eq!(labels, ["commit", "target", "stores"], "{long}");
+    // Each of them is known: what is missing is the rest of the URL, or a server.
+    let stores = long.lines().find_map(|line| line.strip_prefix("stores: ")).expect("a list");
+    assert!(stores.ends_with(", postgres, postgresql"), "{stores}");
+    for scheme in stores.split(", ") {
+        let ran = lab.run(["--store", &format!("{scheme}://127.0.0.1:1/"), "exec", "k", "--", "true"]);
+        assert!([64, 69].contains(&ran.code().unwrap()) && !ran.stderr.contains("no URL"), "{scheme}: {}", ran.stderr);
+    }
     for words in [&["--help"][..], &["help"], &["exec", "--help"], &["help", "range-read"], &["cleanup", "-h"]] {
         let ran = lab.run(words);
         assert_eq!((ran.code(), ran.stderr.as_str()), (Some(0), ""), "{words:?}");

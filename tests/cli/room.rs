@@ -5,11 +5,13 @@
 
 use std::fs;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::geteuid;
+use rustix::process::{Signal, geteuid};
 
-use rlock_testkit::{Lab, Ran, Running, on_both, wait_until};
+use rlock_testkit::servers::Kind;
+use rlock_testkit::{Lab, Ran, Running, on_both, wait_until, wait_within};
 
 /// The memory of the machine in bytes, which is never free as a whole.
 fn all_memory() -> String {
@@ -37,6 +39,12 @@ fn leave_run_to_others() {
 fn command_starts_only_when_there_is_room_and_one_at_a_time() {
     leave_run_to_others();
     on_both(waits_for_memory);
+    // The grants are given back after 30 s, so all stores are tried at once.
+    thread::scope(|scope| {
+        scope.spawn(|| gives_back(&Lab::new()));
+        scope.spawn(|| Kind::Redis7.is_present().then(|| gives_back(&Lab::on(Kind::Redis7))));
+        scope.spawn(|| Lab::on_postgres().iter().for_each(gives_back));
+    });
     let lab = Lab::new();
     starts_follow_each_other(&lab);
     let text = "--min-memory: 900T is more than the ";
@@ -51,6 +59,10 @@ fn waits_for_memory(lab: &Lab) {
         assert!(ran.busy().starts_with("waiting for "), "{ran:?}");
         assert_eq!(lab.counts("k"), (0, 0), "the grant is given back");
     }
+    let status = lab.folder().join("status").display().to_string();
+    ran(&["-n", "--status-file", &status, "k", "--", "true"]).busy();
+    let status = fs::read_to_string(status).expect("the status is written");
+    assert!(status.contains("\"outcome\":\"busy\"") && status.contains("\"token\":null"), "{status}");
     ran(&["-n", "--skip-ok", "k", "--", "true"]).silently(0);
     let otherwise = ran(&["-n", "--else", "echo \"$RLOCK_BUSY\"", "k", "--", "true"]);
     assert!(otherwise.stdout.starts_with("busy: waiting for "), "{otherwise:?}");
@@ -65,6 +77,47 @@ fn waits_for_memory(lab: &Lab) {
     assert!(waiter.end().failed(76).contains("revoked by 'rlock break'; the command was not started"));
 }
 
+/// "Where somebody behind it could go without room, it gives the grant back after 30 s and returns
+/// to its place." Each request is first behind the one that is granted then, whether it was in the
+/// queue before (`b`) or granted at once (`a`).
+fn gives_back(lab: &Lab) {
+    let all = all_memory();
+    let earlier = lab.hold("b");
+    let waiters = ["a", "b"].map(|key| {
+        let listed = |running: Running| {
+            wait_until("the request is listed", || {
+                let seen = &lab.inspect([key])["resources"][0];
+                let lists = ["holders", "waiters"].map(|list| seen[list].as_array().cloned().unwrap_or_default());
+                lists.concat().iter().any(|it| it["pid"] == running.pid())
+            });
+            running
+        };
+        let words = ["exec", "--min-memory", &all, key, "--", "true"];
+        let at_gate = listed(Running::start(&mut lab.rlock(words)));
+        (key, at_gate, [(), ()].map(|()| listed(lab.wait_by(["exec", key]))))
+    });
+    earlier.end().silently(0);
+    for (key, at_gate, [mut first, second]) in waiters {
+        let own = |it: &serde_json::Value| it["pid"] == at_gate.pid();
+        let seen = || lab.inspect([key])["resources"][0].clone();
+        wait_within(Duration::from_secs(120), "the grant is given back", || {
+            let waiters = seen()["waiters"].as_array().cloned().unwrap_or_default();
+            waiters.len() == 2 && own(&waiters[0]) && waiters[1]["pid"] == second.pid()
+        });
+        first.expect_held();
+        first.end().silently(0);
+        // It is granted before the second one, and passes the gate again.
+        wait_until("it has the lock again", || {
+            let seen = seen();
+            own(&seen["holders"][0]) && seen["holders"][0]["gate"].is_string()
+        });
+        at_gate.signal(Signal::TERM);
+        assert_eq!(at_gate.end().code(), Some(143));
+        second.end().printed("held\n");
+    }
+    lab.assert_idle();
+}
+
 /// "It keeps the gate for 2 s after its start, so three grants at once don't each count the same
 /// memory": of 20 starts at once, only few come within a short wait.
 fn starts_follow_each_other(lab: &Lab) {
@@ -76,7 +129,7 @@ fn starts_follow_each_other(lab: &Lab) {
     let mut started = 0;
     for running in all {
         wait_until("the request has started or is busy", || began.elapsed() > Duration::from_secs(6));
-        running.signal(rustix::process::Signal::TERM);
+        running.signal(Signal::TERM);
         let ran: Ran = running.end();
         started += u32::from(ran.code() == Some(143));
     }

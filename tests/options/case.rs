@@ -34,6 +34,7 @@ pub(crate) struct Case {
     pub(crate) nested: bool,
     pub(crate) until_ready: bool,
     pub(crate) supersede: bool,
+    pub(crate) place: bool,
     /// Options that change nothing that a case can see, as they are written.
     pub(crate) others: Vec<String>,
     /// An option or a value that no subcommand accepts.
@@ -140,6 +141,7 @@ impl Case {
             nested: random.once_in(40),
             until_ready: random.once_in(20),
             supersede: random.chance(12),
+            place: random.chance(12),
             others: others(random, on_server),
             nonsense: random.once_in(30).then(|| (*random.pick(&NONSENSE)).to_owned()),
             options_first: random.chance(30),
@@ -162,12 +164,12 @@ impl Case {
             case.way = Way::HeldFor(300);
         }
         if form == Form::Acquire {
-            let Self { claims, stray, no_wait, wait, max_waiting, code, quiet, verbose, .. } = case.clone();
+            let Self { claims, stray, no_wait, wait, max_waiting, code, quiet, verbose, place, .. } = case.clone();
             let Self { waits_for_ever, default_wait, .. } = case;
             let Self { nonsense, options_first, equals, way, on_server, .. } = case;
             let others = case.others;
             let taken = Self { claims, stray, no_wait, wait, max_waiting, code, quiet, verbose, ..Self::default() };
-            let taken = Self { waits_for_ever, default_wait, ..taken };
+            let taken = Self { waits_for_ever, default_wait, place, ..taken };
             case = Self { form, nonsense, options_first, equals, way, on_server, others, ..taken };
         }
         case
@@ -234,6 +236,7 @@ impl Case {
             }
         };
         let duration = |value: Option<u64>| value.map(|value| format!("{value}ms"));
+        option("--place", self.place.then(|| "mine".to_owned()));
         option("--wait", duration(self.wait));
         option("--wait", self.waits_for_ever.then(|| "ever".to_owned()));
         option("--max-waiting", self.max_waiting.map(|count| count.to_string()));

@@ -66,6 +66,7 @@ fn is_mistake(case: &Case) -> bool {
         || case.otherwise.is_some() && (case.code.is_some() || case.skip_ok.is_some() || !has_limit)
         || case.skip_ok.is_some() && (case.code.is_some() || !has_limit)
         || case.once_per.is_some() && !is_whole_write
+        || case.place && (case.supersede || case.once_per.is_some())
 }
 
 /// Why the case did not come to this end, if it did not.

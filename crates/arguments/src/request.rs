@@ -27,6 +27,9 @@ pub struct RequestOptions {
     /// Exit with 75 at once if N requests already wait; 0 as -n.
     #[arg(long, value_name = "N", value_parser = values::waiters, help_heading = WAITING, hide_short_help = true)]
     pub max_waiting: Option<u32>,
+    /// Keep the place in the queue for 15m, for the next request with NAME.
+    #[arg(long, value_name = "NAME", value_parser = values::job, help_heading = WAITING, hide_short_help = true)]
+    pub place: Option<String>,
     /// Time after which a nested wait looks for a deadlock; 0: never.
     #[arg(long, value_name = "DUR", value_parser = values::duration, default_value = "1s")]
     #[arg(help_heading = WAITING, hide_short_help = true)]

@@ -26,7 +26,7 @@ use rlock_model::past::{End, Remembered};
 use rlock_model::request::{self, Request, SessionId};
 use rlock_model::resource::Resource;
 use rlock_store::error::Error;
-use rlock_store::handle::{Handle, Obstruction, Released, Standing};
+use rlock_store::handle::{AcquireOptions, Handle, Obstruction, Released, Standing};
 use rlock_store::operations::Store;
 use rlock_store::sessions::{Report, Sessions};
 use rlock_sys::clock::Boottime;
@@ -54,8 +54,8 @@ pub(super) struct EmbeddedHandle {
 }
 
 impl EmbeddedHandle {
-    /// Makes a request at the instant `from`, or as soon as the lock is free after it.
-    pub(super) fn ask(store: Embedded, request: Request, from: Boottime) -> Result<Self, Error> {
+    /// Makes a request at the instant of the options, or as soon as the lock is free after it.
+    pub(super) fn ask(store: Embedded, request: Request, options: AcquireOptions) -> Result<Self, Error> {
         let mut hold = Self {
             sessions: EmbeddedSessions::new(store),
             id: request.session,
@@ -65,7 +65,7 @@ impl EmbeddedHandle {
             shown: Vec::new(),
             names: None,
         };
-        hold.sessions.ask(request, from);
+        hold.sessions.ask(request, options);
         hold.take_news()?;
         Ok(hold)
     }
@@ -233,6 +233,10 @@ impl Handle for EmbeddedHandle {
 
     fn history(&mut self, name: &Resource, entries: u32) -> Result<Vec<Remembered>, Error> {
         Ok(self.sessions.past(name, entries, LEAVE_LIMIT)?.into_iter().collect())
+    }
+
+    fn place(&self) -> Option<u64> {
+        self.sessions.place(self.id)
     }
 
     fn kept(&self) -> Vec<BorrowedFd<'_>> {

@@ -161,7 +161,7 @@ impl Store for Embedded {
         if options.replicas != Replicas::default() {
             return Err(Error::Refused(Explained::new("the embedded store has no replicas", "leave out --replicas")));
         }
-        Ok(Box::new(EmbeddedHandle::ask(*self, request, options.from)?))
+        Ok(Box::new(EmbeddedHandle::ask(*self, request, options)?))
     }
 
     fn sessions(mut self: Box<Self>) -> Result<Box<dyn Sessions>, Error> {

@@ -45,9 +45,9 @@ use rlock_model::request::{Place, Request, SessionId};
 use rlock_model::resource::Resource;
 use rlock_store::engine::Engine;
 use rlock_store::error::Error;
-use rlock_store::handle::{Released, Standing};
+use rlock_store::handle::{AcquireOptions, Released, Return, Standing};
 use rlock_store::sessions::{Report, Sessions};
-use rlock_sys::clock::Boottime;
+use rlock_sys::clock::{Boottime, StoreTime};
 use rlock_sys::timers::Timers;
 
 /// Maximum wait of a holder for the lock to release its grant. The end of its process releases the
@@ -101,8 +101,11 @@ impl EmbeddedSessions {
     }
 
     /// Makes a request at the instant `from`, or as soon as the lock is free after it.
-    pub(super) fn ask(&mut self, request: Request, from: Boottime) {
+    pub(super) fn ask(&mut self, request: Request, AcquireOptions { from, returns, .. }: AcquireOptions) {
         let id = self.add(request);
+        if let (Some(Return { place: number, waited }), Some(session)) = (returns, self.sessions.get_mut(&id)) {
+            session.place = Place { number, asked: StoreTime::of_machine() - waited };
+        }
         if Boottime::now() < from {
             return self.timers.set(id, Some(from));
         }
@@ -122,6 +125,12 @@ impl EmbeddedSessions {
     pub(super) fn is_granted(&self, id: SessionId) -> Option<bool> {
         let session = self.sessions.get(&id).filter(|session| !matches!(session.stage, Stage::Asking(_)));
         session.map(|session| matches!(session.stage, Stage::Granted))
+    }
+
+    /// The number of the place of a session in the queue, while it waits.
+    pub(super) fn place(&self, id: SessionId) -> Option<u64> {
+        let session = self.sessions.get(&id).filter(|session| matches!(session.stage, Stage::Waiting(_)));
+        session.map(|session| session.place.number)
     }
 
     /// The beacon's descriptor, which shows other processes that this process lives.

@@ -86,7 +86,7 @@ impl Site {
     /// Makes a request as a separate process does, and returns the standing and the beacon.
     fn ask_for(&mut self, request: Request) -> (Standing, Beacon) {
         let mut beacon = None;
-        let view = self.transact(|work| work.enter(request.clone(), &mut beacon)).unwrap();
+        let view = self.transact(|work| work.enter(request.clone(), None, &mut beacon)).unwrap();
         (view.standing, beacon.unwrap())
     }
 

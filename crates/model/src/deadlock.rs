@@ -121,6 +121,11 @@ impl Detector {
         self.session
     }
 
+    /// Looks for another session from now on, which makes the same request.
+    pub fn rename(&mut self, session: SessionId) {
+        self.session = session;
+    }
+
     /// The resources to read next.
     pub fn names(&self) -> &[Resource] {
         &self.names

@@ -179,7 +179,11 @@ pub enum Refusal {
     #[error(
         "an enclosing rlock holds '{resource}' for {held}, which can't become {asked} without risk of deadlock: \
          claim --{} there instead",
-        if *asked == Mode::Write { "prewrite or --write" } else { asked.as_str() }
+        match asked {
+            Mode::Write if resource.as_str() == Resource::PATHS => "path",
+            Mode::Write => "prewrite or --write",
+            _ => asked.as_str(),
+        }
     )]
     CannotGrow {
         /// The resource that the request or the change names.

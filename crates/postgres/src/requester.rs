@@ -13,7 +13,7 @@ use rlock_model::request::{self, Request};
 use rlock_model::resource::Resource;
 use rlock_store::engine::Engine as _;
 use rlock_store::error::Error;
-use rlock_store::handle::Replicas;
+use rlock_store::handle::{AcquireOptions, Replicas};
 use rlock_store::lease_client::{Command, LeaseClient, LeaseReply};
 use rlock_sys::clock::Boottime;
 use rlock_words::Explained;
@@ -39,10 +39,12 @@ impl Requester {
     ///
     /// # Errors
     /// The request has no terms, and a lease needs them.
-    pub(super) fn new(request: Request, replicas: Replicas, until: Boottime) -> Result<Self, Error> {
+    pub(super) fn new(request: Request, options: AcquireOptions, until: Boottime) -> Result<Self, Error> {
+        let AcquireOptions { replicas, returns, .. } = options;
         let terms = request.terms.ok_or_else(|| Error::Usage("a request to this store needs a ttl".into()))?;
         let resources = request::resources(&request.claims).into_iter().cloned().collect();
         let client = LeaseClient::new(terms, request.claims.len(), replicas != Replicas::default(), until);
+        let client = client.returning(returns);
         Ok(Self { client, request, replicas, resources, commands: VecDeque::new(), listens: false, may_listen: true })
     }
 

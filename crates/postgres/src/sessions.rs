@@ -474,7 +474,7 @@ impl Alone for PostgresSessions {
             self.exchange.hurry();
         }
         // The rest is for taking the request back if the server does not answer.
-        match Requester::new(request, options.replicas, options.from.max(now) + self.connect_timeout / 10 * 9) {
+        match Requester::new(request, options, options.from.max(now) + self.connect_timeout / 10 * 9) {
             Ok(mut session) => {
                 if self.exchange.is_ready() {
                     session.on_connect();
@@ -494,6 +494,10 @@ impl Alone for PostgresSessions {
             Some(member) if member.releasing.is_none() => self.part(session, end, released, Boottime::now()),
             _ => self.reports.push_back((session, Report::Released(Ok(released)))),
         }
+    }
+
+    fn place_of(&self, session: SessionId) -> Option<u64> {
+        self.members.get(&session)?.session.client.place()
     }
 
     fn give_up(&mut self, session: SessionId) {

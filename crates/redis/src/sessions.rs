@@ -125,6 +125,10 @@ impl Alone for RedisSessions {
         self.begun(session).0.release(session, end, Boottime::now());
     }
 
+    fn place_of(&self, session: SessionId) -> Option<u64> {
+        self.conversation(session)?.place(session)
+    }
+
     fn give_up(&mut self, session: SessionId) {
         self.begun(session).0.give_up(session, Boottime::now());
     }

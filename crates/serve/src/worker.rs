@@ -191,7 +191,7 @@ impl Respondent {
                 inspection.resources.retain(|listing| self.rules.serves(&listing.name));
                 store.take_unusable();
                 let pasts = store.pasts(&inspection)?;
-                let text = json::as_text(&store.url(), &inspection, &pasts);
+                let text = json::as_text(&store.url(), &inspection, &pasts, &[]);
                 Answer::Listing(self.unread.listing(text))
             }
             Question::Obstructions(resources) => {

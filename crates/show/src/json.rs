@@ -16,12 +16,23 @@ use rlock_store::Inspection;
 use rlock_sys::clock::StoreTime;
 use rlock_words as words;
 
+/// A place in the queue of these KEYs whose waiter is away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AbsentPlace {
+    /// The name of `--place`.
+    pub name: String,
+    /// The KEYs of the request.
+    pub keys: Vec<String>,
+    /// When the first request was made.
+    pub since: StoreTime,
+}
+
 /// The listing of `rlock inspect --json` for the store at this URL, on one line. `remembered` has
 /// the pasts of the listed resources, as far as there are any.
 ///
 /// Each resource is written before the next one becomes a [`Value`], because many values take ten
 /// times the memory of their text.
-pub fn as_text(store: &str, inspection: &Inspection, remembered: &[Remembered]) -> String {
+pub fn as_text(store: &str, inspection: &Inspection, remembered: &[Remembered], places: &[AbsentPlace]) -> String {
     let pasts: HashMap<_, _> = remembered.iter().map(|past| (&past.name, past)).collect();
     let Inspection { now, resources, .. } = inspection;
     let holder = |holder: &HolderListing| {
@@ -73,7 +84,14 @@ pub fn as_text(store: &str, inspection: &Inspection, remembered: &[Remembered]) 
         }
         text.push_str(&words::json(&resource(listing)));
     }
-    text + r#"],"store":"# + &words::json(&json!(store)) + "}"
+    text.push(']');
+    if !places.is_empty() {
+        let place = |place: &AbsentPlace| json!({ "name": place.name, "keys": place.keys, "since": messages::time(place.since) });
+        let places = places.iter().map(place).collect::<Vec<_>>();
+        text.push_str(r#","places":"#);
+        text.push_str(&words::json(&json!(places)));
+    }
+    text + r#","store":"# + &words::json(&json!(store)) + "}"
 }
 
 /// A change as `rlock inspect --watch --json` tells it, on one line.

@@ -17,7 +17,7 @@ use rlock_model::mode::{Mode, Nesting};
 use rlock_model::op::{HolderListing, WaiterListing};
 use rlock_model::past::Streak;
 use rlock_model::records::Session;
-use rlock_model::request::{self, Claim, Process, SessionId, resources};
+use rlock_model::request::{self, Claim, Process, SessionId};
 use rlock_model::resource::Resource;
 use rlock_model::span::Span;
 use rlock_model::text::shortened;
@@ -218,7 +218,7 @@ impl Messages {
         let more = count - names.len().min(count);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let [run, end, them] = if count == 1 { ["runs", "it ends", "it"] } else { ["run", "they end", "them"] };
-        let is = if resources(&self.claims).len() == 1 { "is" } else { "are" };
+        let is = if named(&self.claims).len() == 1 { "is" } else { "are" };
         format!(
             "'{command}' was ended by {signal}; {count} of its processes still {run} ({}{more}), and {} {is} held \
              until {end}: TERM again, or rlock break, ends {them}",
@@ -259,7 +259,7 @@ impl Messages {
     }
 
     fn they_were(&self) -> String {
-        format!("{} {}", self.names(), if resources(&self.claims).len() == 1 { "was" } else { "were" })
+        format!("{} {}", self.names(), if named(&self.claims).len() == 1 { "was" } else { "were" })
     }
 
     /// The grant counts as lost because its lease was not renewed. `trouble` is that of
@@ -310,13 +310,20 @@ impl Messages {
         first_in_the_way(&self.claims, &self.related, obstructions)
     }
 
-    /// The resources of the request, each once.
+    /// The resources and the paths of the request, each once.
     pub fn names(&self) -> String {
-        let names = resources(&self.claims);
+        let names = named(&self.claims);
         let shown = names.iter().take(NAMES_MAX).map(|name| format!("'{name}'"));
         let others = (names.len() > NAMES_MAX).then(|| format!("{} others", names.len() - NAMES_MAX));
         shown.chain(others).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// The resources and the paths of claims, each once.
+fn named(claims: &[Claim]) -> Vec<&str> {
+    let mut seen = HashSet::new();
+    let names = claims.iter().map(|claim| claim.span.as_path().unwrap_or(claim.resource.as_str()));
+    names.filter(|name| seen.insert(*name)).collect()
 }
 
 /// The command exceeded its maximum run time.
@@ -461,7 +468,10 @@ impl<'o> Blocked<'o> {
                 holders.insert(it.session);
                 holder.get_or_insert((*obstruction, it));
             }
-            let mut waiters = listing.waiters.iter();
+            // Only those ahead of the request are in its way.
+            let own = related.last();
+            let is_granted = listing.holders.iter().any(|it| Some(&it.session) == own);
+            let mut waiters = listing.waiters.iter().take_while(|it| !is_granted && Some(&it.session) != own);
             if let Some(it) = waiters.find(|it| may_block(&it.session, it.mode, &it.span, &it.ancestors)) {
                 waiter.get_or_insert((*obstruction, it));
             }
@@ -537,7 +547,7 @@ fn in_the_way(
     if let Some(own) = without_ancestors(related) {
         return in_the_way(claims, own, obstructions, is_stopped);
     }
-    let names: Vec<_> = resources(claims).iter().map(|name| format!("'{name}'")).collect();
+    let names: Vec<_> = named(claims).iter().map(|name| format!("'{name}'")).collect();
     let verb = if names.len() == 1 { "was" } else { "were" };
     Hindrance { what: names.join(", "), verb, state: "held a moment ago".to_owned() }
 }
@@ -721,6 +731,7 @@ pub fn duration(length: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::listing::tests::{holder, resource, waiter};
 
     #[test]
     fn advice_names_no_claim_twice_and_no_option_that_a_shell_or_rlock_misreads() {
@@ -781,6 +792,23 @@ mod tests {
         assert_eq!(one, "waiting for 'tests', 30s of 110s: held a moment ago");
         let two = messages(&["a", "b"]).progress(&[], waited, None);
         assert_eq!(two, "waiting for 'a', 'b', 30s: held a moment ago");
+    }
+
+    /// A look may come while the grant is on its way.
+    #[test]
+    fn waiters_behind_a_request_are_not_in_its_way() {
+        let messages = messages(&["a"]);
+        let obstruction = |holders: &[u8], waiters: &[u8]| {
+            let waiters = waiters.iter().zip(1..).map(|(number, position)| waiter(*number, position));
+            let holders = holders.iter().map(|number| holder(*number));
+            Obstruction::from(resource("a", holders.collect(), waiters.collect()))
+        };
+        let first = |holders, waiters| messages.first_in_the_way(&[obstruction(holders, waiters)]);
+        assert_eq!(first(&[1], &[2, 7, 3]), Some(SessionId([1; 16])));
+        assert_eq!(first(&[], &[2, 7, 3]), Some(SessionId([2; 16])));
+        assert_eq!(first(&[], &[7, 3]), None);
+        assert_eq!(first(&[7], &[3]), None);
+        assert_eq!(first(&[], &[3]), Some(SessionId([3; 16])), "the request did not wait");
     }
 
     #[test]

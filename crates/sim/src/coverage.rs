@@ -159,7 +159,9 @@ impl Coverage {
             Supervised::Denied(_) => "denied",
             Supervised::Deadlock => "deadlock",
             Supervised::NotNested => unreachable!("only nested requests of the simulation look"),
-            Supervised::NoRoom | Supervised::Room => unreachable!("no simulated command needs room"),
+            Supervised::NoRoom | Supervised::Room | Supervised::Awaited => {
+                unreachable!("no simulated command needs room")
+            }
             Supervised::Lost => "lost",
             Supervised::StoreFailed => "store failed",
             Supervised::Started => "started",

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use rustix::event::PollFlags;
 
@@ -23,6 +24,17 @@ pub struct AcquireOptions {
     /// The instant before which the store hears nothing of the request, so that many machines do
     /// not make theirs at once. The default is long past.
     pub from: Boottime,
+    /// The place in the queue to which the request returns, if it has had one before.
+    pub returns: Option<Return>,
+}
+
+/// A place in the queue that an earlier request has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Return {
+    /// The number of the place.
+    pub place: u64,
+    /// How long ago the first request was made.
+    pub waited: Duration,
 }
 
 /// The copies of a grant at a server.
@@ -180,6 +192,11 @@ pub trait Handle {
     /// rlock is killed.
     fn kept(&self) -> Vec<BorrowedFd<'_>> {
         Vec::new()
+    }
+
+    /// The number of the place in the queue, while the request waits.
+    fn place(&self) -> Option<u64> {
+        None
     }
 
     /// What has become of a waiting request at another server, told once.

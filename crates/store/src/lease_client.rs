@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use super::error::Error;
-use super::handle::{Grant, Standing};
+use super::handle::{Grant, Return, Standing};
 use rlock_model::lease::Lease;
 use rlock_model::request::{SessionId, Terms};
 use rlock_sys::clock::Boottime;
@@ -49,9 +49,6 @@ pub enum Command {
     /// Make the request again as one that does not wait, after it has left the queue.
     AskOnce,
 }
-
-/// Makes a request of which no place is known.
-const FIRST: Command = Command::Acquire { place: 0, waited: Duration::ZERO };
 
 /// The reply of the store to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,6 +160,8 @@ pub struct LeaseClient<F> {
     /// Whether a grant counts only once enough replicas have it.
     needs_copies: bool,
     state: State<F>,
+    /// The place to which the request returns; 0 if there is none.
+    returns: Return,
     /// The grant that the store told and that the client has not claimed yet. The renewal that
     /// claims it need not repeat the slots and the end of the last hold.
     told: Option<Grant>,
@@ -185,11 +184,28 @@ impl<F: Clone + Into<Error>> LeaseClient<F> {
             heartbeat: terms.heartbeat,
             needs_copies,
             state: State::Asking { until, in_doubt: false },
+            returns: Return { place: 0, waited: Duration::ZERO },
             told: None,
             subscribed: false,
             asked_again: false,
             leaves_until: None,
         }
+    }
+
+    /// Lets the request return to a place that it has had before.
+    #[must_use]
+    pub fn returning(self, place: Option<Return>) -> Self {
+        Self { returns: place.unwrap_or(self.returns), ..self }
+    }
+
+    /// The number of the place in the queue, while the request waits.
+    pub fn place(&self) -> Option<u64> {
+        if let State::Waiting { place, .. } = self.state { Some(place) } else { None }
+    }
+
+    /// Makes the request.
+    fn first(&self) -> Command {
+        Command::Acquire { place: self.returns.place, waited: self.returns.waited }
     }
 
     /// How far the request got, after the last reply or failure.
@@ -309,7 +325,7 @@ impl<F: Clone + Into<Error>> LeaseClient<F> {
         self.subscribed = false;
         match self.state {
             State::Asking { .. } | State::Waiting { .. } if self.leaves_until.is_some() => vec![Command::GiveUp],
-            State::Asking { .. } => vec![FIRST],
+            State::Asking { .. } => vec![self.first()],
             State::Waiting { .. } | State::Replicating { .. } | State::Held { .. } => self.subscribe_and_renew(),
             _ => vec![],
         }
@@ -323,8 +339,7 @@ impl<F: Clone + Into<Error>> LeaseClient<F> {
         }
     }
 
-    /// The store has no room for another connection now, so the request is made until a later
-    /// instant.
+    /// The store has no room or no time for the request now, so it is made until a later instant.
     pub fn keep_asking(&mut self, later: Boottime) {
         if let State::Asking { until, .. } = &mut self.state {
             *until = later;
@@ -420,7 +435,7 @@ impl<F: Clone + Into<Error>> LeaseClient<F> {
             (Command::Renew, LeaseReply::Unknown) => match self.state {
                 // The store took the silent session for dead. The session returns to its place.
                 State::Asking { .. } | State::Waiting { .. } if self.leaves_until.is_some() => vec![Command::GiveUp],
-                State::Asking { .. } => vec![FIRST],
+                State::Asking { .. } => vec![self.first()],
                 State::Waiting { place, asked, .. } => {
                     self.asked_again = true;
                     vec![Command::Acquire { place, waited: now - asked }]
@@ -483,7 +498,7 @@ impl<F: Clone + Into<Error>> LeaseClient<F> {
         let stagger = STAGGER.saturating_mul(position.saturating_sub(1)).min(STAGGER_MAX);
         let beat = self.heartbeat / 3;
         let pause = next.map_or(beat, |next| beat.min(next.saturating_add(stagger)));
-        let asked = if let State::Waiting { asked, .. } = self.state { asked } else { sent };
+        let asked = if let State::Waiting { asked, .. } = self.state { asked } else { sent - self.returns.waited };
         self.state = State::Waiting { place, asked, due: now + pause };
         match self.leaves_until {
             Some(_) => vec![Command::GiveUp],

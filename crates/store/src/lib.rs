@@ -40,6 +40,6 @@ pub mod sessions;
 pub mod single;
 
 pub use error::Error;
-pub use handle::{AcquireOptions, Grant, Handle, Obstruction, Released, Replicas, Standing};
+pub use handle::{AcquireOptions, Grant, Handle, Obstruction, Released, Replicas, Return, Standing};
 pub use operations::{Breaking, Changed, Elsewhere, Inspection, Notices, Store, Unusable};
 pub use secrets::{Libpq, Secrets};

@@ -62,6 +62,9 @@ pub trait Alone: Sessions {
         error
     }
 
+    /// The number of the place in the queue, while the session waits.
+    fn place_of(&self, session: SessionId) -> Option<u64>;
+
     /// Why the store has not answered for a while. `None` if the store answers.
     fn trouble(&self, session: SessionId) -> Option<String>;
 
@@ -196,6 +199,10 @@ impl<S: Alone> Handle for Single<S> {
 
     fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
         self.sessions.read(resources, self.look_limit)
+    }
+
+    fn place(&self) -> Option<u64> {
+        self.sessions.place_of(self.id)
     }
 
     fn history(&mut self, name: &Resource, entries: u32) -> Result<Vec<Remembered>, Error> {

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use rustix::process::{Pid, getpid};
+use rustix::process::{Pid, geteuid, getpid};
 
 use super::guardian::is_guardian;
 use rlock_model::request::{AHEAD_MAX, Process};
@@ -59,9 +59,11 @@ pub fn is_above(process: &Process, since: StoreTime) -> bool {
 }
 
 /// The number of the process for which a session with this process holds its lock, if it is above
-/// this one. A number and a start mean one process of a machine only.
+/// this one, and the session is one of this user. A number and a start mean one process of a
+/// machine only.
 pub fn owner(process: &Process) -> Option<u32> {
-    let owner = process.lasts_for.filter(|_| identity::is_of_this_host(process))?;
+    let is_own = identity::is_of_this_host(process) && process.user == identity::user(geteuid().as_raw());
+    let owner = process.lasts_for.filter(|_| is_own)?;
     let is_it = |stat: &Stat| {
         u32::try_from(stat.process.pid.as_raw_nonzero().get()) == Ok(owner.pid) && stat.process.started == owner.started
     };
@@ -104,4 +106,21 @@ fn started(process: &processes::Process) -> StoreTime {
     let ticks = rustix::param::clock_ticks_per_second().max(1);
     let since_boot = Boottime::since_boot(Duration::from_millis(process.started.saturating_mul(1_000) / ticks));
     StoreTime::of_machine() - (Boottime::now() - since_boot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rlock_model::request::Owner;
+
+    #[test]
+    fn hold_for_a_process_above_is_found_by_its_own_user_alone() {
+        let own = parents().remove(0).process;
+        let pid = u32::try_from(own.pid.as_raw_nonzero().get()).unwrap();
+        let mut process = identity::process(geteuid().as_raw(), 1, Vec::new());
+        process.lasts_for = Some(Owner { pid, started: own.started });
+        assert_eq!(owner(&process), Some(pid));
+        process.user.push('x');
+        assert_eq!(owner(&process), None);
+    }
 }

@@ -211,6 +211,8 @@ pub enum Event {
     NoRoom,
     /// The request is at the gate, and its machine has room for the command.
     Room,
+    /// The request is at the gate, and others wait for what it holds.
+    Awaited,
     /// The command runs.
     Started,
     /// The grant was handed over, and outlives this process.
@@ -308,6 +310,12 @@ pub enum Action {
     EnterGate,
     /// Give the wait for room up. The loop answers with [`Event::Busy`].
     LeaveGate,
+    /// Look whether others wait for what the request at the gate holds. The loop answers with
+    /// [`Event::Awaited`] if they do.
+    LookBehind,
+    /// Leave the gate, give the grant back, and return to the place in the queue. The loop answers
+    /// as to a new request.
+    GiveBack,
     /// Send the signal to the command's process alone, as its sender would have.
     Pass(Signal),
     /// Send the signal to the command's process if the command does not catch it. A command that

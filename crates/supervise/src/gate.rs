@@ -12,6 +12,9 @@
 
 pub mod room;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::fs;
 use std::os::fd::BorrowedFd;
@@ -27,13 +30,16 @@ use rlock_model::request::{Claim, Job, Process, Request, SessionId};
 use rlock_model::resource::Resource;
 use rlock_model::span::Span;
 use rlock_show::failure::Failure;
-use rlock_store::{AcquireOptions, Error, Handle, Standing, Store, identity};
+use rlock_store::{AcquireOptions, Error, Handle, Return, Standing, Store, identity};
 use rlock_sys::clock::Boottime;
 use rlock_sys::exit;
 use rlock_words::reason;
 
 /// Opens the store of the gate.
 pub type Open = fn() -> Result<Box<dyn Store>, Error>;
+
+/// Makes the request of the command again, as that of a new session that returns to a place.
+pub type AskAgain = Box<dyn FnMut(SessionId, Return) -> Result<Box<dyn Handle>, Failure>>;
 
 /// The name of the gate.
 const NAME: &str = "start";
@@ -45,16 +51,19 @@ const PACE: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// What a request waits for behind another one at the gate.
-const BEHIND: &str = "waiting for room: another command is about to start, or has just started";
+const BEHIND: &str = "waiting for room: another command waits for it, is about to start, or has just started";
 
 /// The gate, as one request sees it.
 pub struct Gate {
     needs: Needs,
     request: Request,
     open: Open,
-    /// The store, until the request for the gate is made.
+    /// The store, until the first request for the gate is made.
     store: Option<Box<dyn Store>>,
+    ask_again: AskAgain,
     handle: Option<Box<dyn Handle>>,
+    /// The kept hold below the handle, until it is granted.
+    kept: Option<Box<dyn Handle>>,
     stage: Stage,
     /// What the request waits for, in words.
     why: Option<String>,
@@ -70,16 +79,18 @@ enum Stage {
     Looks(Boottime),
     /// There is room, and the command is about to start.
     Open,
+    /// The command has started, and the kept hold is asked for.
+    Closes,
 }
 
 impl Gate {
     /// The gate for a command with these needs, in the store that `open` opens. `process` is that
-    /// of the request.
+    /// of the request, and `ask_again` makes the request again when its grant was given back.
     ///
     /// # Errors
     /// The machine never has so much memory, or does not tell how much it has, or its embedded
     /// store cannot be used.
-    pub fn new(needs: Needs, process: Process, open: Open) -> Result<Self, Failure> {
+    pub fn new(needs: Needs, process: Process, open: Open, ask_again: AskAgain) -> Result<Self, Failure> {
         if let Some(needed) = needs.memory {
             let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
             let Some((_, total)) = room::of_machine(&meminfo) else {
@@ -100,7 +111,8 @@ impl Gate {
             job: Job { history: 0, ..Job::default() },
             process: Process { reason: Some(needs.to_string()), ..process },
         };
-        Ok(Self { needs, request, open, store, handle: None, stage: Stage::Away, why: None })
+        let (handle, kept, why) = (None, None, None);
+        Ok(Self { needs, request, open, store, ask_again, handle, kept, stage: Stage::Away, why })
     }
 
     /// What the request waits for, in words.
@@ -110,11 +122,13 @@ impl Gate {
 
     /// The descriptors to poll, and when to look without them.
     pub fn awaited(&self) -> (Vec<(BorrowedFd<'_>, PollFlags)>, Option<Boottime>) {
-        match (self.stage, &self.handle) {
-            (Stage::Behind, Some(handle)) => (handle.descriptors(), handle.timeout()),
-            (Stage::Looks(at), _) => (Vec::new(), Some(at)),
-            _ => (Vec::new(), None),
-        }
+        let asked = match self.stage {
+            Stage::Behind => &self.handle,
+            Stage::Closes => &self.kept,
+            Stage::Looks(at) => return (Vec::new(), Some(at)),
+            Stage::Away | Stage::Open => &None,
+        };
+        asked.as_ref().map(|handle| (handle.descriptors(), handle.timeout())).unwrap_or_default()
     }
 
     /// Joins the queue of the gate.
@@ -122,10 +136,15 @@ impl Gate {
     /// # Errors
     /// The store cannot be used.
     pub fn enter(&mut self) -> Result<(), Failure> {
-        if let Some(store) = self.store.take() {
-            self.handle = Some(store.acquire(self.request.clone(), AcquireOptions::default())?);
-            self.stage = Stage::Behind;
-        }
+        let store = match self.store.take() {
+            Some(store) => store,
+            None => {
+                self.request.session = new_session()?;
+                (self.open)()?
+            }
+        };
+        self.handle = Some(store.acquire(self.request.clone(), AcquireOptions::default())?);
+        self.stage = Stage::Behind;
         Ok(())
     }
 
@@ -157,6 +176,10 @@ impl Gate {
                 self.stage = if is_open { Stage::Open } else { Stage::Looks(now + LOOK_EVERY) };
                 Ok(Some(if is_open { Event::Room } else { Event::NoRoom }))
             }
+            Stage::Closes => {
+                self.close();
+                Ok(None)
+            }
             _ => Ok(None),
         }
     }
@@ -167,24 +190,44 @@ impl Gate {
         let _ = self.handle.take().map(|mut handle| handle.release(None));
     }
 
+    /// Leaves the queue of the gate until the request is granted again.
+    pub(crate) fn step_back(&mut self) {
+        self.leave();
+        (self.stage, self.why) = (Stage::Away, None);
+    }
+
+    /// Makes the request of the command again, as that of a new session.
+    pub(crate) fn ask_again(&mut self, session: SessionId, returns: Return) -> Result<Box<dyn Handle>, Failure> {
+        (self.ask_again)(session, returns)
+    }
+
     /// Gives the gate up behind the start of the command, and keeps it closed for others until the
     /// command has had time to take its memory. If that fails, the next command may look too early.
     pub(crate) fn note_start(&mut self) {
-        let Some(mut handle) = self.handle.take() else { return };
-        let _ = self.keep_closed();
-        let _ = handle.release(None);
-        self.stage = Stage::Away;
+        if self.handle.is_some() {
+            self.kept = self.ask_for_kept().ok();
+            self.stage = Stage::Closes;
+            self.close();
+        }
     }
 
-    fn keep_closed(&self) -> Result<(), Failure> {
+    fn ask_for_kept(&self) -> Result<Box<dyn Handle>, Failure> {
         let job = Job { keep_for: Some(PACE), ..self.request.job.clone() };
         let above = vec![self.request.session];
         let request = Request { session: new_session()?, ancestors: above, job, ..self.request.clone() };
-        let mut kept = (self.open)()?.acquire(request, AcquireOptions::default())?;
-        kept.check()?;
+        Ok((self.open)()?.acquire(request, AcquireOptions::default())?)
+    }
+
+    /// Gives the gate up as soon as the store has answered for the kept hold.
+    fn close(&mut self) {
+        if let Some(kept) = &mut self.kept
+            && matches!(kept.check(), Ok(Standing::Asking))
+        {
+            return;
+        }
         // Its end is that of its time.
-        std::mem::forget(kept);
-        Ok(())
+        std::mem::forget(self.kept.take());
+        self.step_back();
     }
 }
 
@@ -202,7 +245,7 @@ fn name() -> Resource {
     Resource::new(NAME).expect("the name is valid")
 }
 
-fn new_session() -> Result<SessionId, Failure> {
+pub(crate) fn new_session() -> Result<SessionId, Failure> {
     let failed = |error| Failure::new(exit::FAILURE, format!("can't get random numbers: {}", reason(&error)));
     identity::new_session().map_err(failed)
 }

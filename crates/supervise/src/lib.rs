@@ -11,7 +11,7 @@
 //! ready;
 //! [`report`] sums up how all of it went. [`above`] finds the rlocks around this process. [`gate`]
 //! stands before a command that needs room on its machine. [`keeper`] holds the lock for another
-//! process, and [`owner`] watches such a process.
+//! process, and [`owner`] watches such a process. [`place`] keeps places in queues.
 //!
 //! This crate accesses the store only through [`rlock_store::Handle`], and takes all text from
 //! [`rlock_show::messages`].
@@ -31,6 +31,7 @@ pub mod machine;
 pub mod notify;
 mod outbox;
 pub mod owner;
+pub mod place;
 pub mod report;
 pub mod run;
 pub mod signals;

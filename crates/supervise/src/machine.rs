@@ -96,6 +96,9 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// of a server is no news.
 pub const TROUBLE_AFTER: Duration = Duration::from_secs(30);
 
+/// How long a request at the gate keeps its grant from those behind it.
+pub(crate) const STEP_BACK_AFTER: Duration = Duration::from_secs(30);
+
 /// How long the start of a command may take at most. Signals wait meanwhile.
 pub(crate) const START_LIMIT: Duration = Duration::from_secs(30);
 
@@ -164,13 +167,13 @@ impl Next {
     }
 
     /// Lets a request that is granted pass the gate before its start, if there is one. `wait` is
-    /// the rest of its wait.
-    fn through_gate(self, wait: Wait, settings: &Settings) -> Self {
+    /// its wait so far.
+    fn through_gate(self, wait: Wait, now: Boottime, settings: &Settings) -> Self {
         match self {
             Self::Enter(State::Starting(starting), mut actions) if settings.has_gate => {
                 actions.retain(|action| *action != Action::Start);
                 actions.push(Action::EnterGate);
-                Self::Enter(State::AtGate(AtGate { starting, wait }), actions)
+                Self::Enter(State::AtGate(AtGate::new(starting, wait, now)), actions)
             }
             other => other,
         }
@@ -203,7 +206,8 @@ impl Next {
 /// can be renewed after it.
 ///
 /// **AtGate**, between the grant and Starting, if the command needs room on its machine: the grant
-/// is held and renewed, and the wait goes on, with its limit and its lines.
+/// is held and renewed, and the wait goes on, with its limit and its lines. Every 30 s, if others
+/// wait for what it holds, it gives the grant back and is Waiting again.
 ///
 /// **Keeping**, from Starting to Done: the grant is kept for the process of `acquire --pid`. The
 /// machine tells the process of a loss, and releases the grant at the end of the process, see
@@ -315,12 +319,12 @@ impl Machine {
     fn step(&mut self, event: Event, now: Boottime) -> Vec<Action> {
         let settings = &self.settings;
         let next = match &mut self.state {
-            State::Requesting => requesting(event, now, settings).through_gate(Wait::new(now, settings), settings),
+            State::Requesting => requesting(event, now, settings).through_gate(Wait::new(now, settings), now, settings),
             State::Waiting(wait) => {
                 let next = wait.on(event, now, settings);
-                next.through_gate(wait.at_gate(now), settings)
+                next.through_gate(*wait, now, settings)
             }
-            State::GivingUp => giving_up(event, settings).through_gate(Wait::until(now), settings),
+            State::GivingUp => giving_up(event, settings).through_gate(Wait::until(now), now, settings),
             State::AtGate(at_gate) => at_gate.on(event, now, settings),
             State::Starting(starting) => starting.on(event, now, settings),
             State::Keeping(keeping) => keeping.on(event, now, settings),

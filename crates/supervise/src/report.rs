@@ -144,6 +144,7 @@ impl RunReport {
                 Cause::Lost | Cause::Overdue if self.is_granted => self.outcome = Outcome::Lost,
                 Cause::Lost | Cause::Overdue => {}
             },
+            Action::GiveBack => (self.answered, self.is_granted, self.is_at_gate) = (None, false, false),
             Action::Exit(exit::UNAVAILABLE) if self.is_open() => self.answer(Outcome::Unavailable, now),
             _ => {}
         }
@@ -220,6 +221,15 @@ mod tests {
         assert_eq!(waited(&[GRANTED, GRANTED]), SECOND);
         assert_eq!(waited(&[GRANTED, Event::NoRoom, GRANTED, Event::NoRoom, Event::Room, GRANTED]), SECOND * 5);
         assert_eq!(waited(&[GRANTED, Event::NoRoom, GRANTED]), SECOND * 100);
+    }
+
+    #[test]
+    fn request_that_gave_its_grant_back_waits_again_and_loses_none() {
+        let mut report = after(&[GRANTED, Event::NoRoom], &[Action::GiveBack]);
+        assert_eq!(report.waited(START + SECOND * 100), SECOND * 100);
+        report.act(Action::Say(Line::Ends(Cause::Lost, Consequence::NotStarted)), START);
+        report.act(Action::Exit(69), START);
+        assert_eq!(report.outcome(), Outcome::Unavailable);
     }
 
     /// Events and actions, and what the report then says.

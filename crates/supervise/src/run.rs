@@ -25,12 +25,13 @@ use super::child::Child;
 pub use super::child::CommandSpec;
 use super::child::reap::reap_inherited;
 use super::event::{Action, Event, Group, Sender, Signal};
-use super::gate::Gate;
+use super::gate::{self, Gate};
 use super::guardian::Notes;
 use super::keeper::Kept;
 use super::machine::{Machine, Settings};
 use super::notify::NotifySocket;
 use super::owner::Owner;
+use super::place::KeptPlace;
 use super::report::RunReport;
 use super::signals::{Arrival, Signals};
 use super::spare::SHELL;
@@ -40,7 +41,7 @@ use rlock_model::deadlock::Detector;
 use rlock_model::past::End;
 use rlock_show::failure::Failure;
 use rlock_show::messages::Messages;
-use rlock_store::{Grant, Handle};
+use rlock_store::{Grant, Handle, Return};
 use rlock_sys::alarm::Alarm;
 use rlock_sys::clock::Boottime;
 use rlock_words::{one_line, reason};
@@ -70,6 +71,8 @@ pub struct Task {
     pub owner: Option<Owner>,
     /// The gate before the start, if the settings have one.
     pub gate: Option<Gate>,
+    /// The kept place of the request, if it has one.
+    pub place: Option<KeptPlace>,
 }
 
 /// Waits for the grant, runs the command under the grant, releases it, and returns the exit code.
@@ -106,6 +109,7 @@ pub fn acquire(
     (messages, settings, detector): (Messages, Settings, Option<Detector>),
     hand_over: impl FnOnce(&Grant) -> Result<(), Failure>,
     kept: Option<Kept<'_>>,
+    place: Option<KeptPlace>,
     signals: Signals,
     output: &mut dyn Write,
 ) -> anyhow::Result<u8> {
@@ -113,7 +117,7 @@ pub fn acquire(
     let report = RunReport::new(Boottime::now(), Vec::new());
     let (spare, otherwise) = (OsString::new(), OsString::new());
     let (notify, owner, gate) = (None, None, None);
-    let task = Task { command, messages, settings, spare, otherwise, report, detector, notify, owner, gate };
+    let task = Task { command, messages, settings, spare, otherwise, report, detector, notify, owner, gate, place };
     let begin = |grant: &Grant| hand_over(grant).map(|()| kept.map_or(Begun::HandedOver, Begun::Kept));
     supervise(handle, task, begin, |_, _| None, signals, output)
 }
@@ -130,7 +134,7 @@ enum Begun<'a> {
 
 fn supervise<'a, E, C>(
     handle: &'a mut dyn Handle,
-    Task { command, messages, settings, spare, otherwise, report, detector, notify, owner, gate }: Task,
+    Task { command, messages, settings, spare, otherwise, report, detector, notify, owner, gate, place }: Task,
     begin: E,
     conclude: C,
     signals: Signals,
@@ -150,6 +154,7 @@ where
         owner,
         kept: None,
         gate,
+        place,
         begin: Some(begin),
         conclude,
         report,
@@ -182,6 +187,7 @@ struct Supervision<'a, E, C> {
     /// Whom the grant is kept for, from the hand-over on.
     kept: Option<Kept<'a>>,
     gate: Option<Gate>,
+    place: Option<KeptPlace>,
     begin: Option<E>,
     conclude: C,
     report: RunReport,
@@ -308,6 +314,9 @@ where
     /// Asks the store for the state of the request and reports it to the machine.
     fn ask(&mut self) -> anyhow::Result<()> {
         let event = self.request.ask(&mut self.voice);
+        if let (Some(place), Some(number)) = (&mut self.place, self.request.place()) {
+            place.note(number);
+        }
         if let (Some(Event::Lost), Some(kept), Some(grant)) = (event, &mut self.kept, self.request.grant())
             && (kept.was_released)(grant)
         {
@@ -331,6 +340,36 @@ where
         }
     }
 
+    /// Gives the grant back and asks again. The session is a new one, because a release that
+    /// arrives late must not free what it gets.
+    fn give_back(&mut self) -> anyhow::Result<()> {
+        let Some(gate) = &mut self.gate else { return Ok(()) };
+        gate.step_back();
+        self.voice.note_gate(None);
+        // Nothing has run under the grant, so it does not matter whether it was lost.
+        self.request.release(None, &mut self.voice);
+        let first_asked = self.place.as_ref().and_then(KeptPlace::returns);
+        let waited = first_asked.map_or_else(|| self.report.waited(Boottime::now()), |kept| kept.waited);
+        let returns = Return { place: self.request.place().unwrap_or(0), waited };
+        let again = gate::new_session().and_then(|session| {
+            // A kill from here on leaves nothing that the next request with the place cannot find.
+            self.place.iter_mut().for_each(|place| place.rename(session));
+            Ok((session, gate.ask_again(session, returns)?))
+        });
+        match again {
+            Ok((session, handle)) => {
+                self.request.go_on_as(session, handle);
+                self.processes.rename(session);
+                self.voice.messages.related.last_mut().into_iter().for_each(|own| *own = session);
+                self.ask()
+            }
+            Err(failure) => {
+                self.voice.note_failure(&failure);
+                self.on(Event::Denied(failure.code))
+            }
+        }
+    }
+
     fn look_at_child(&mut self) -> anyhow::Result<()> {
         let event = self.processes.look_at_child(&self.signals)?;
         self.on_any(event)
@@ -350,6 +389,9 @@ where
                     self.voice.say(&format!("warning: {warning}"));
                 }
                 self.voice.sum_up(&self.report);
+                if let Some(place) = &self.place {
+                    place.leave(self.report.outcome());
+                }
             }
             self.perform(action)?;
         }
@@ -382,6 +424,12 @@ where
                 self.gate.iter_mut().for_each(Gate::leave);
                 self.on(Event::Busy { skipped_for: None })?;
             }
+            Action::LookBehind => {
+                if self.request.is_awaited(&self.voice.messages.claims) {
+                    self.on(Event::Awaited)?;
+                }
+            }
+            Action::GiveBack => self.give_back()?,
             Action::Look => {
                 let event = self.request.look(&mut self.voice);
                 self.on_any(event)?;
@@ -433,6 +481,9 @@ where
     }
 
     fn start(&mut self) -> anyhow::Result<()> {
+        if self.place.take().is_some_and(|place| !place.use_up()) {
+            return self.on(Event::Signal { signal: Signal::Term, sender: Sender::Other });
+        }
         self.voice.report_grant(self.report.waited(Boottime::now()));
         self.take_signals()?;
         self.on(Event::Tick)?;
@@ -529,4 +580,4 @@ where
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -9,7 +9,7 @@ use rlock_model::request::{self, Claim};
 use rlock_show::failure::Failure;
 use rlock_store::Grant;
 use rlock_supervise::event::Ended;
-use rlock_supervise::report::RunReport;
+use rlock_supervise::report::{Outcome, RunReport};
 use rlock_sys::clock::Boottime;
 use rlock_words::{self as words, reason};
 
@@ -38,6 +38,8 @@ impl StatusFile {
             Some(Ended::Signal(number)) => (None, Some(number)),
             None => (None, None),
         };
+        // At the gate, a request has its grant already.
+        let has_given_up = report.ran(now).is_none() && matches!(report.outcome(), Outcome::Busy | Outcome::Cancelled);
         let millis = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let status = json!({
             "outcome": report.outcome().as_str(),
@@ -45,7 +47,7 @@ impl StatusFile {
             "signal": signal,
             "waited_ms": millis(report.waited(now)),
             "ran_ms": report.ran(now).map(millis),
-            "token": grant.and_then(|grant| grant.tokens.iter().max()),
+            "token": grant.and_then(|grant| grant.tokens.iter().max()).filter(|_| !has_given_up),
             "resources": self.resources,
         });
         let error = self.file.write(&(words::json(&status) + "\n")).err()?;

@@ -14,7 +14,7 @@ use rustix::termios::{
 };
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
 
-use super::{Form, Inspect, listing, places};
+use super::{Form, Inspect, listing, sources};
 use crate::cli::look::look;
 use crate::environment::{after_all_but, say};
 use rlock_show::Look;
@@ -211,7 +211,7 @@ impl Shown {
         let mut lines = vec![cut(&heading, width, false)];
         lines.extend(trouble);
         lines.extend(listing(watch.inspect.form(), &inspection, &look));
-        let places = places(watch.store.as_ref(), &[], &Look { palette: rlock_show::Palette::plain(), ..look });
+        let places = sources(watch.store.as_ref(), &[], &Look { palette: rlock_show::Palette::plain(), ..look });
         lines.extend(places.lines().map(|line| cut(line, width, false)));
         lines
     }

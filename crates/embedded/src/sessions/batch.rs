@@ -84,8 +84,9 @@ fn serve(
     beacon: &mut Option<Beacon>,
     sessions: &HashMap<SessionId, LocalSession>,
 ) -> Result<Outcome, Error> {
+    let place = sessions.get(&id).map(|session| session.place).filter(|place| place.number > 0);
     match sessions.get(&id).map(|session| &session.stage) {
-        Some(Stage::Asking(request)) => work.enter(Request::clone(request), beacon).map(Outcome::Stands),
+        Some(Stage::Asking(request)) => work.enter(Request::clone(request), place, beacon).map(Outcome::Stands),
         Some(Stage::LeavingQueue) => leave(work, id, None, sessions).map(Outcome::Left),
         Some(Stage::Releasing(_)) => leave(work, id, Some(End::KEPT), sessions).map(Outcome::Left),
         _ => look(work, id, beacon, sessions).map(Outcome::Stands),

@@ -61,7 +61,7 @@ impl Crowd {
 
     fn ask(&mut self, request: Request) {
         let Self { site, beacon, .. } = self;
-        site.transact(|work| work.enter(request.clone(), beacon)).unwrap();
+        site.transact(|work| work.enter(request.clone(), None, beacon)).unwrap();
     }
 
     /// Times a step by the processor's clock of this thread, and checks the time.

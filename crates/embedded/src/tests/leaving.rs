@@ -75,7 +75,7 @@ fn waiters_hear_once_of_a_process_that_is_passed_over_many_times() {
     let (_, _holder) = site.ask(1);
     let mut stopped = None;
     for number in 2..20 {
-        site.transact(|work| work.enter(request(number, Mode::Write, None), &mut stopped)).unwrap();
+        site.transact(|work| work.enter(request(number, Mode::Write, None), None, &mut stopped)).unwrap();
     }
     let (_, next) = site.ask(20);
     let (_, last) = site.ask(21);

@@ -13,9 +13,14 @@ use rlock_store::handle::{Obstruction, Standing};
 use rlock_sys::clock::{Boottime, StoreTime};
 
 impl Work<'_> {
-    /// Makes the request of a new session. `beacon` is the beacon of this process, which the first
-    /// session makes.
-    pub(crate) fn enter(&mut self, request: Request, beacon: &mut Option<Beacon>) -> Result<View, Error> {
+    /// Makes the request of a new session, which may return to a place. `beacon` is the beacon of
+    /// this process, which the first session makes.
+    pub(crate) fn enter(
+        &mut self,
+        request: Request,
+        place: Option<Place>,
+        beacon: &mut Option<Beacon>,
+    ) -> Result<View, Error> {
         let session = request.session;
         let is_first = beacon.is_none();
         let identity = match beacon {
@@ -25,7 +30,7 @@ impl Work<'_> {
             }
             None => *beacon.insert(Beacon::light(self.directory, session)?).identity(),
         };
-        let view = self.ask(request, None, &identity);
+        let view = self.ask(request, place, &identity);
         if view.is_err() {
             // The session is not in the table, so its beacon must not count as that of a user.
             beacon::remove(self.directory, session);

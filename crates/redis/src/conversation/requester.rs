@@ -16,7 +16,7 @@ use rlock_model::past::End;
 use rlock_model::request::{self, Job, Request, SessionId};
 use rlock_model::resource::Resource;
 use rlock_store::error::Error;
-use rlock_store::handle::Replicas;
+use rlock_store::handle::{AcquireOptions, Replicas};
 use rlock_store::lease_client::{Command, LeaseClient};
 use rlock_store::network::{NetworkError, Stage};
 use rlock_sys::clock::Boottime;
@@ -42,7 +42,7 @@ impl Requester {
     /// Cluster.
     pub(super) fn new(
         request: &Request,
-        replicas: Replicas,
+        AcquireOptions { replicas, returns, .. }: AcquireOptions,
         exchange: &Exchange,
         connect_timeout: Duration,
         until: Boottime,
@@ -53,7 +53,7 @@ impl Requester {
             check_slots(&resources)?;
         }
         let needs_copies = replicas != Replicas::default();
-        let client = LeaseClient::new(terms, request.claims.len(), needs_copies, until);
+        let client = LeaseClient::new(terms, request.claims.len(), needs_copies, until).returning(returns);
         Ok(Self { id: request.session, client, resources, replicas, connect_timeout })
     }
 

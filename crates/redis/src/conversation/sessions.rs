@@ -91,7 +91,7 @@ impl SessionsConversation {
         let from = options.from.max(now);
         // The rest is for taking the request back if the server does not answer.
         let until = from + self.connect_timeout / 10 * 9;
-        let session = match Requester::new(&request, options.replicas, &self.exchange, self.connect_timeout, until) {
+        let session = match Requester::new(&request, options, &self.exchange, self.connect_timeout, until) {
             Ok(session) => session,
             Err(error) => return self.reports.push_back((id, sessions::Report::Standing(Err(error)))),
         };
@@ -109,6 +109,11 @@ impl SessionsConversation {
         } else {
             self.begin(id, now);
         }
+    }
+
+    /// The number of the place of a session in the queue, while it waits.
+    pub fn place(&self, id: SessionId) -> Option<u64> {
+        self.sessions.get(&id)?.session.client.place()
     }
 
     /// Begins to give up the place of a session in the queue, which counts the request as busy. The

@@ -3,6 +3,8 @@
 use super::*;
 use rlock_model::past::Ending;
 
+/// Makes a request of which no place is known.
+const FIRST: Command = Command::Acquire { place: 0, waited: Duration::ZERO };
 const TTL: Duration = Duration::from_secs(30);
 const HEARTRENEW: Duration = Duration::from_secs(15);
 const START: Boottime = Boottime::since_boot(Duration::from_secs(1_000));

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::super::event::{Action, Cause, Event, Line, Signal, Stop};
 use super::{
-    LOOK_EVERY, NOTICE_AFTER, Next, Notice, Settings, Skip, Starting, State, TROUBLE_AFTER, cancel, failed, is_over,
-    not_started, terminate_at,
+    LOOK_EVERY, NOTICE_AFTER, Next, Notice, STEP_BACK_AFTER, Settings, Skip, Starting, State, TROUBLE_AFTER, cancel,
+    failed, is_over, not_started, terminate_at,
 };
 use rlock_sys::clock::Boottime;
 use rlock_sys::exit;
@@ -113,9 +113,14 @@ impl Wait {
 
     /// The rest of the wait behind a grant, which no deadlock can keep. The line on the terminal
     /// was hidden at the grant.
-    pub(super) fn at_gate(&self, now: Boottime) -> Self {
+    fn at_gate(&self, now: Boottime) -> Self {
         let shown = if self.shown == Shown::Line { Shown::LineFrom(now) } else { self.shown };
         Self { shown, reach: Reach::Answers, look_at: None, ..*self }
+    }
+
+    /// The rest of the wait behind a grant that was given back.
+    fn resumed(&self, now: Boottime, settings: &Settings) -> Self {
+        Self { look_at: settings.deadlock_timeout.map(|timeout| now + timeout), ..self.at_gate(now) }
     }
 
     pub(super) fn is_on_terminal(&self) -> bool {
@@ -208,14 +213,21 @@ pub(super) fn giving_up(event: Event, settings: &Settings) -> Next {
 /// [`Starting`], and the wait goes on as before the grant.
 #[derive(Debug)]
 pub(super) struct AtGate {
-    pub(super) starting: Starting,
+    starting: Starting,
     /// The rest of the wait.
-    pub(super) wait: Wait,
+    wait: Wait,
+    /// When to look whether others wait for what the request holds.
+    look_behind_at: Boottime,
 }
 
 impl AtGate {
+    pub(super) fn new(starting: Starting, wait: Wait, now: Boottime) -> Self {
+        Self { starting, wait: wait.at_gate(now), look_behind_at: now + STEP_BACK_AFTER }
+    }
+
     pub(super) fn next_timeout(&self, settings: &Settings) -> Option<Boottime> {
-        self.wait.next_timeout().into_iter().chain(terminate_at(self.starting.deadline, settings)).min()
+        let terminate_at = terminate_at(self.starting.deadline, settings);
+        self.wait.next_timeout().into_iter().chain(terminate_at).chain([self.look_behind_at]).min()
     }
 
     pub(super) fn on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
@@ -227,12 +239,20 @@ impl AtGate {
                 let deadline = self.starting.deadline;
                 Next::Enter(State::Starting(Starting { deadline }), vec![Action::Start])
             }
+            Event::Awaited => {
+                let wait = self.wait.resumed(now, settings);
+                Next::Enter(State::Waiting(wait), vec![Action::GiveBack])
+            }
             Event::Busy { skipped_for } => busy(skipped_for, settings).after(Some(Action::Release)),
             // A lease that was not renewed goes first.
             Event::Tick if is_over(terminate_at(self.starting.deadline, settings), now) => {
                 self.starting.on(event, now, settings)
             }
             Event::Tick if self.wait.is_over(now) => Next::Stay(vec![Action::LeaveGate]),
+            Event::Tick if self.look_behind_at <= now => {
+                self.look_behind_at = now + STEP_BACK_AFTER;
+                return Next::Stay(vec![Action::LookBehind]);
+            }
             Event::Tick => return Next::Stay(self.wait.tick(now, settings)),
             _ => self.starting.on(event, now, settings),
         };

@@ -14,6 +14,7 @@ use super::super::event::{Event, Group};
 use super::super::guardian::Notes;
 use super::super::signals::Signals;
 use super::super::spare::SpareWork;
+use rlock_model::request::SessionId;
 use rlock_show::failure::Failure;
 
 pub(super) struct Processes {
@@ -27,6 +28,11 @@ pub(super) struct Processes {
 impl Processes {
     pub(super) fn new(command: CommandSpec, group: Group, spare: OsString) -> Self {
         Self { command, group, child: None, spare, spare_work: None }
+    }
+
+    /// Runs the command as that of another session.
+    pub(super) fn rename(&mut self, session: SessionId) {
+        self.command.session = session.to_string();
     }
 
     /// The words of the command.

@@ -1,6 +1,7 @@
 //! Speaks to the store about the request, from the first question to the release, and makes events
 //! of the answers.
 
+use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
 
 use rustix::event::PollFlags;
@@ -8,10 +9,11 @@ use rustix::event::PollFlags;
 use super::super::above::Above;
 use super::super::event::Event;
 use super::voice::Voice;
+use rlock_model::conflict::may_block;
 use rlock_model::deadlock::Detector;
 use rlock_model::past::{End, Streak};
 use rlock_model::records::{Phase, Session};
-use rlock_model::request::Claim;
+use rlock_model::request::{Claim, SessionId, resources};
 use rlock_model::resource::Resource;
 use rlock_show::failure::Failure;
 use rlock_show::messages::Messages;
@@ -20,14 +22,42 @@ use rlock_store::{self as store, Grant, Handle, Obstruction, Released, Standing}
 use rlock_sys::clock::{Boottime, StoreTime};
 
 pub(super) struct Request<'a> {
-    handle: &'a mut dyn Handle,
+    handle: Current<'a>,
     /// Whether the store may still report something.
     asks: bool,
     /// What the request was granted, if it was.
     grant: Option<Grant>,
     detector: Option<Detector>,
+    /// The number of the place in the queue that the request had last.
+    place: Option<u64>,
     /// The release of a command that goes on, until the store has taken it.
     leaving: Option<Leaving>,
+}
+
+/// The handle of the request as it was made last.
+enum Current<'a> {
+    First(&'a mut dyn Handle),
+    Again(Box<dyn Handle>),
+}
+
+impl<'a> Deref for Current<'a> {
+    type Target = dyn Handle + 'a;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::First(handle) => *handle,
+            Self::Again(handle) => handle.as_ref(),
+        }
+    }
+}
+
+impl DerefMut for Current<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match self {
+            Self::First(handle) => *handle,
+            Self::Again(handle) => handle.as_mut(),
+        }
+    }
 }
 
 /// A release that the store has not taken yet.
@@ -38,7 +68,13 @@ struct Leaving {
 
 impl<'a> Request<'a> {
     pub(super) fn new(handle: &'a mut dyn Handle, detector: Option<Detector>) -> Self {
-        Self { handle, asks: true, grant: None, detector, leaving: None }
+        Self { handle: Current::First(handle), asks: true, grant: None, detector, place: None, leaving: None }
+    }
+
+    /// Goes on with a request that another session has made instead.
+    pub(super) fn go_on_as(&mut self, session: SessionId, handle: Box<dyn Handle>) {
+        (self.handle, self.asks, self.grant) = (Current::Again(handle), true, None);
+        self.detector.iter_mut().for_each(|detector| detector.rename(session));
     }
 
     pub(super) fn grant(&self) -> Option<&Grant> {
@@ -57,6 +93,26 @@ impl<'a> Request<'a> {
         } else {
             (Vec::new(), None)
         }
+    }
+
+    /// The number of the place in the queue, if the request had one.
+    pub(super) fn place(&self) -> Option<u64> {
+        self.place
+    }
+
+    /// Whether others wait for what the request holds. If it was granted at once, its place is then
+    /// that of the first of them, who leaves it when the grant is given back.
+    pub(super) fn is_awaited(&mut self, claims: &[Claim]) -> bool {
+        let names: Vec<_> = resources(claims).into_iter().cloned().collect();
+        let Ok(Some(reading)) = self.handle.read(&names) else { return false };
+        let is_blocked = |other: &Claim| {
+            claims.iter().any(|own| own.resource == other.resource && may_block(other, own.mode, &own.span))
+        };
+        let behind = reading.values().filter(|session| !session.is_holder());
+        let behind = behind.filter(|session| session.claims.iter().any(|record| is_blocked(&record.claim)));
+        let first = behind.map(Session::place).min();
+        self.place = self.place.or(first);
+        first.is_some()
     }
 
     /// The descriptors that a guardian is to keep open.
@@ -92,6 +148,7 @@ impl<'a> Request<'a> {
             return None;
         }
         let standing = self.handle.check();
+        self.place = self.handle.place().or(self.place);
         self.follow(standing, voice)
     }
 

@@ -22,9 +22,9 @@ use rlock_model::resource::Resource;
 use rlock_model::span::Span;
 use rlock_store::{self as store, Obstruction, Released, Standing};
 
-/// A fake store. It reports `first`, and then the states that a test writes to a pipe: `w`aiting,
-/// `g`ranted or `l`ost. At the end of the pipe, the store fails.
-struct Fake {
+/// A fake store. It reports `first`, and then the states that a test writes to a pipe: `a`sking,
+/// `w`aiting, `g`ranted or `l`ost. At the end of the pipe, the store fails.
+pub(crate) struct Fake {
     first: Option<Standing>,
     news: PipeReader,
     releases: usize,
@@ -45,7 +45,7 @@ struct Lease {
 }
 
 impl Fake {
-    fn new(first: Standing) -> (Self, PipeWriter) {
+    pub(crate) fn new(first: Standing) -> (Self, PipeWriter) {
         let (news, writer) = pipe().unwrap();
         let fake = Self {
             first: Some(first),
@@ -106,6 +106,7 @@ impl Handle for Fake {
             return Err(store::Error::Unavailable("the table is\nunreadable".into()));
         }
         Ok(match &byte {
+            b"a" => Standing::Asking,
             b"w" => Standing::Waiting,
             b"g" => granted(),
             _ => Standing::Lost,
@@ -198,6 +199,7 @@ fn task(argv: &[&str], settings: Settings) -> Task {
         notify: None,
         owner: None,
         gate: None,
+        place: None,
     }
 }
 
@@ -238,11 +240,11 @@ fn waiter_runs_its_command_when_granted() {
 #[test]
 fn released_request_is_not_renewed_while_spare_work_runs() {
     let _one = one_test_at_a_time();
-    let (mut hold, _news) = Fake::leased(Duration::from_millis(300), 9);
+    let (mut hold, _news) = Fake::leased(Duration::from_millis(1500), 9);
     (hold.first, hold.trouble) = (Some(Standing::Waiting), None);
     let wait = Some(Duration::from_millis(10));
     let settings = Settings { wait, quiet: true, has_spare: true, ..SETTINGS };
-    let task = Task { spare: "sleep 0.3".into(), ..task(&["true"], settings) };
+    let task = Task { spare: "sleep 1".into(), ..task(&["true"], settings) };
     let code =
         run(&mut hold, task, |_| Ok(Vec::new()), |_, _| None, Signals::install(Group::Own).unwrap(), &mut Vec::new());
     assert_eq!((code.unwrap(), hold.releases), (75, 1));
