@@ -30,6 +30,30 @@ fn role_that_may_make_no_tables_is_told_the_statements_and_uses_them_later() {
     holder.end().silently(0);
 }
 
+/// An administrator may make the schema, and leave the tables to the role.
+#[test]
+fn role_that_owns_the_schema_makes_the_tables() {
+    skip_unless!(Postgres::is_present());
+    let server = Postgres::start(&[]);
+    server.ask("create role locks login");
+    server.ask("create schema rlock authorization locks");
+    Lab::at(server.url().replace("tester", "locks")).run(["exec", "k", "--", "true"]).silently(0);
+}
+
+/// The server, the role and the database may each limit the connections.
+#[test]
+fn limit_of_connections_is_told_in_the_words_of_the_server() {
+    skip_unless!(Postgres::is_present());
+    let server = Postgres::start(&[]);
+    Lab::at(server.url()).run(["exec", "k", "--", "true"]).silently(0);
+    server.ask("create role locks login connection limit 0");
+    let said = Lab::at(server.url().replace("tester", "locks")).run(["inspect"]);
+    assert!(
+        said.failed(69).contains(r#"takes no more clients: too many connections for role "locks"; raise"#),
+        "{said:?}"
+    );
+}
+
 /// The records of a later version are not touched.
 #[test]
 fn namespace_of_another_format_is_refused() {

@@ -1,5 +1,7 @@
 //! Standbys: what `--replicas` asks of them, and what they know when they are promoted.
 
+use std::net::TcpListener;
+
 use rustix::process::Signal;
 
 use rlock_testkit::needs::skip_unless;
@@ -52,6 +54,23 @@ fn standby_among_the_hosts_is_passed_over() {
     }
     let line = Lab::at(standby.url()).run(["exec", "k", "--", "true"]);
     assert!(line.failed(69).contains("takes no writes"), "{line:?}");
+}
+
+/// As a machine whose power is off, or a port that another program has.
+#[test]
+fn host_that_does_not_answer_is_passed_over() {
+    skip_unless!(Postgres::is_present());
+    let server = Postgres::start_on_tcp(&[]);
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let silent = silent.local_addr().expect("it has an address");
+    let url = server.tcp_url().replace("127.0.0.1:", &format!("{silent},127.0.0.1:"));
+    for url in [url.clone(), format!("{url}?connect_timeout=2")] {
+        let lab = Lab::at(url);
+        for words in [&["exec", "k", "--", "true"][..], &["held", "k"], &["doctor"]] {
+            let said = lab.run(words);
+            assert!([0, 1].contains(&said.code().unwrap()), "{words:?}: {said:?}");
+        }
+    }
 }
 
 /// Or where writes are off by default, as some services have it when the disk is full.

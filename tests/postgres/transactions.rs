@@ -2,8 +2,9 @@
 
 use std::io::Write as _;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::Signal;
 
 use rlock_testkit::needs::skip_unless;
@@ -228,13 +229,66 @@ fn request_without_a_connection_asks_again_until_there_is_one() {
     lab.run(["exec", "k", "--", "true"]).silently(0);
     server.ask("alter role locks connection limit 0");
     let waits = Running::start(&mut lab.rlock(["exec", "-w", "100s", "--connect-timeout", "1s", "k", "--", "true"]));
-    // In one second it would ask five times.
-    wait_until("it asks for longer", || server.log().matches("too many connections for role").count() > 7);
+    // The connect timeout is over before it asks for the second time.
+    wait_until("it asks for longer", || server.log().matches("too many connections for role").count() > 2);
     server.ask("alter role locks connection limit -1");
     waits.end().silently(0);
     server.ask("alter role locks connection limit 0");
     let refused = lab.run(["exec", "-n", "--connect-timeout", "1s", "k", "--", "true"]);
     assert!(refused.failed(69).contains("takes no more clients"), "{refused:?}");
+    let waited = lab.run(["exec", "-w", "2s", "k", "--", "true"]);
+    assert!(waited.failed(69).contains("takes no more clients"), "{waited:?}");
+}
+
+/// The same where the queue of the server's socket is full, as in a crowd.
+#[test]
+fn request_at_a_full_socket_asks_again_until_it_is_let_in() {
+    skip_unless!(Postgres::is_present());
+    let server = Postgres::start(&["max_connections=10"]);
+    let lab = Lab::at(server.url());
+    lab.run(["exec", "k", "--", "true"]).silently(0);
+    server.signal(Signal::STOP);
+    let address = SocketAddrUnix::new(server.socket()).expect("the path is short");
+    let connect = || {
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None);
+        let socket = socket.expect("there are descriptors");
+        rustix::net::connect(&socket, &address).map(|()| socket)
+    };
+    let crowd: Vec<_> = std::iter::from_fn(|| connect().ok()).collect();
+    assert!(crowd.len() > 10, "{}", crowd.len());
+    let mut rlock = lab.rlock(["exec", "-w", "100s", "--connect-timeout", "100ms", "k", "--", "true"]);
+    let (begun, mut waits) = (Instant::now(), Running::start(&mut rlock));
+    wait_until("the connect timeout is long over", || begun.elapsed() > Duration::from_secs(1));
+    assert!(waits.runs());
+    drop(crowd);
+    server.signal(Signal::CONT);
+    waits.end().silently(0);
+}
+
+/// A look at the holders may finish the transaction that claims the grant, and the command starts
+/// at once.
+#[test]
+fn grant_that_a_look_at_the_holders_finds_starts_the_command() {
+    let Some(lab) = Lab::on_postgres() else { return };
+    let holder = lab.hold("k");
+    let waiters: Vec<_> = (1..=4)
+        .map(|count| {
+            let said = lab.folder().join(format!("said-{count}"));
+            let file = std::fs::File::create(&said).expect("the folder can be written");
+            let mut rlock = lab.rlock(["exec", "-v", "-w", "60s", "k", "--", "true"]);
+            let waiter = rlock.stdin(Stdio::null()).stderr(file).spawn().expect("rlock runs");
+            // It looks at each change from then on.
+            let text = || std::fs::read_to_string(&said).unwrap_or_default();
+            wait_until("the wait is reported", || text().contains("waiting:"));
+            waiter
+        })
+        .collect();
+    holder.end().silently(0);
+    let all = || lab.counts("k") == (0, 0);
+    // The next timer of each of them would be 5 s later.
+    wait_within(Duration::from_secs(15), "all were granted", all);
+    waiters.into_iter().for_each(|mut waiter| assert!(waiter.wait().expect("a child").success()));
 }
 
 /// "The command must be gone by the deadline": a holder that the server does not answer ends before

@@ -47,7 +47,7 @@ pub struct StoreOptions {
 
 /// The options that select the store, accepted before and after the subcommand.
 pub fn store_options() -> [Arg; 2] {
-    let store = "The store: redis://HOST, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]";
+    let store = "The store: redis://HOST, postgres://HOST/DB, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]";
     let namespace = "Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]";
     [
         Arg::new("store").long("store").value_name("URL").value_hint(ValueHint::Url).help(store).display_order(100),

@@ -159,6 +159,23 @@ impl<R: Records> LockTable<R> {
         Ok(sessions.into_iter().collect())
     }
 
+    /// The sessions that hold a part of a resource, at most so many.
+    ///
+    /// # Errors
+    /// Returns an error of the records.
+    pub fn first_holders(&self, resource: &Resource, limit: usize) -> Result<Vec<SessionId>, R::Error> {
+        let Some(state) = self.records.resource(resource)? else { return Ok(Vec::new()) };
+        let mut holders = Vec::new();
+        let query = Query { waiting: Modes::EMPTY, ..Query::ALL };
+        state.tree.visit(&self.records, resource, query, |entry| {
+            if !holders.contains(&entry.session) {
+                holders.push(entry.session);
+            }
+            if holders.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(holders)
+    }
+
     /// The first waiters of a resource, at most so many, in the order of the queue.
     ///
     /// # Errors

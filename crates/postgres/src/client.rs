@@ -14,6 +14,7 @@ use rlock_model::past::Remembered;
 use rlock_model::records::Session;
 use rlock_model::resource::Resource;
 use rlock_store::engine::Engine as _;
+use rlock_store::handle::Obstruction;
 use rlock_store::lease_client::Retry;
 use rlock_store::operations::Inspection;
 use rlock_sys::clock::Boottime;
@@ -96,6 +97,12 @@ impl Client {
         })
     }
 
+    /// The first holders and waiters of these resources.
+    pub(super) fn obstructions(&mut self, resources: &[Resource]) -> Result<Vec<Obstruction>, Failure> {
+        let names = resources.to_vec();
+        self.look(ranges(resources, []), move |work| work.obstructions(&names))
+    }
+
     /// What these resources remember, or all if none is named.
     pub(super) fn history(&mut self, resources: &[Resource], entries: u32) -> Result<Vec<Remembered>, Failure> {
         let names = resources.to_vec();
@@ -118,9 +125,10 @@ impl Client {
 }
 
 /// A transaction that no session asks for.
-fn task<T>(ranges: Vec<Range>, run: impl Fn(&mut Work) -> Result<T, Stop> + 'static) -> Task<T> {
+pub(super) fn task<T>(ranges: Vec<Range>, run: impl Fn(&mut Work) -> Result<T, Stop> + 'static) -> Task<T> {
     Task {
         caller: None,
+        own: Vec::new(),
         ranges,
         frees: Vec::new(),
         claims: 0,

@@ -82,6 +82,13 @@ impl Connection {
         &self.target.servers[self.server]
     }
 
+    /// How long a server may take until the login is done, so that the next one has its turn before
+    /// the request gives up.
+    pub(super) fn turn(&self) -> Duration {
+        let share = self.limit * 9 / 10 / self.target.servers.len() as u32;
+        self.target.connect_timeout.map_or(share, |limit| limit.min(share))
+    }
+
     /// Begins to connect, to the next server if `turns`.
     ///
     /// # Errors
@@ -91,7 +98,7 @@ impl Connection {
             self.server = (self.server + 1) % self.target.servers.len();
             self.encrypts = None;
         }
-        let deadline = Boottime::now() + self.target.connect_timeout.map_or(self.limit, |limit| limit.min(self.limit));
+        let deadline = Boottime::now() + self.turn();
         let Server { node, credentials } = self.server().clone();
         let socket = match &node {
             // A password that was refused is read again, which may block.

@@ -4,15 +4,18 @@ use std::time::Duration;
 
 use super::client::Client;
 use super::failure::Failure;
+use super::step;
 use super::target::{SslMode, Target};
 use rlock_model::text::shortened;
 use rlock_store::check::{Check, Pace, audience, certificate};
 use rlock_sys::clock::StoreTime;
 
 const ABOUT: &str = "SELECT current_setting('server_version_num'), current_setting('max_connections'), \
-    (SELECT count(*)::text FROM pg_stat_activity WHERE backend_type = 'client backend'), \
+    (SELECT sum(numbackends)::text FROM pg_stat_database), \
     (current_setting('fsync') = 'on' AND current_setting('synchronous_commit') <> 'off')::text, \
-    current_setting('synchronous_standby_names')";
+    current_setting('synchronous_standby_names'), current_setting('synchronous_commit'), \
+    (SELECT CASE WHEN bool_and(state IS NOT NULL) IS FALSE THEN '' \
+    ELSE count(*) FILTER (WHERE sync_state IN ('sync', 'quorum'))::text END FROM pg_stat_replication)";
 
 /// Checks the server, and makes the tables if there are none. `ttl` is the ttl of leases.
 ///
@@ -38,7 +41,7 @@ pub(super) fn examine(
         notices(is_pooled),
         connections(number(2).zip(number(1))),
         durability(told(3) == "true"),
-        standbys(told(4)),
+        standbys(told(4), told(5), number(6)),
     ];
     Ok(checks.into_iter().chain(pace.checks(ttl, "")).chain(audience(Some(target.user()), namespace)).collect())
 }
@@ -88,7 +91,7 @@ fn connections(told: Option<(u64, u64)>) -> Check {
         return Check::unknown(name, "the server does not tell their number", "see pg_stat_activity");
     };
     let found = format!("{count} of at most {max}");
-    if count >= max / 10 * 9 {
+    if count * 10 >= max * 9 {
         return Check::warn(name, found, "raise max_connections, or put a pooler before the server");
     }
     Check::ok(name, found)
@@ -102,11 +105,25 @@ fn durability(is_durable: bool) -> Check {
     Check::warn("durability", "a grant may count before it is on the disk", remedy)
 }
 
-/// The check of the setting `synchronous_standby_names`.
-fn standbys(names: &str) -> Check {
-    match names {
-        "" => Check::ok("standbys", "no synchronous one: a failover may forget the last grants"),
-        names => Check::ok("standbys", format!("synchronous: {}", shortened(names))),
+/// The check of the settings `synchronous_standby_names` and `synchronous_commit`. `present` is the
+/// number of synchronous standbys that are connected, if the role may know.
+fn standbys(names: &str, commit: &str, present: Option<u64>) -> Check {
+    let (name, needed) = ("standbys", u64::from(step::standbys(names)));
+    if needed == 0 {
+        return Check::ok(name, "no synchronous one: a failover may forget the last grants");
+    }
+    let found = format!("synchronous: {}", shortened(names));
+    if matches!(commit, "local" | "off") {
+        let found = format!("{found}; but no commit waits for them, so a failover may forget the last grants");
+        return Check::warn(name, found, "set synchronous_commit to on, or give --replicas");
+    }
+    match present {
+        Some(present) if present < needed => Check::warn(
+            name,
+            format!("{found}; {present} of {needed} are connected, and commits wait for the others"),
+            "bring the standbys back, or take them out of synchronous_standby_names",
+        ),
+        _ => Check::ok(name, format!("{found}; a failover to one that has confirmed forgets no grant")),
     }
 }
 
@@ -127,13 +144,17 @@ mod tests {
             (Verdict::Warn, version(140_020)),
             (Verdict::Ok, notices(false)),
             (Verdict::Warn, notices(true)),
+            (Verdict::Ok, connections(Some((17, 19)))),
             (Verdict::Ok, connections(Some((89, 100)))),
             (Verdict::Warn, connections(Some((90, 100)))),
             (Verdict::Unknown, connections(None)),
             (Verdict::Ok, durability(true)),
             (Verdict::Warn, durability(false)),
-            (Verdict::Ok, standbys("")),
-            (Verdict::Ok, standbys("a, b")),
+            (Verdict::Ok, standbys("", "on", Some(0))),
+            (Verdict::Ok, standbys("a, b", "on", Some(1))),
+            (Verdict::Ok, standbys("a, b", "remote_apply", None)),
+            (Verdict::Warn, standbys("ANY 2 (a, b)", "on", Some(1))),
+            (Verdict::Warn, standbys("a", "local", Some(1))),
         ] {
             assert_eq!(check.verdict, expected, "{check:?}");
             assert_eq!(check.remedy.is_none(), expected == Verdict::Ok, "{check:?}");

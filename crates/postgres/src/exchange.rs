@@ -13,6 +13,8 @@ use rlock_sys::clock::Boottime;
 
 /// The pause before a server is asked again after a failure.
 const RETRY_AFTER: Duration = Duration::from_millis(50);
+/// The pause if the server has no room, since each refusal takes its time from others.
+const RETRY_WITHOUT_ROOM_AFTER: Duration = Duration::from_millis(400);
 
 /// A connection with what is known of it.
 pub(super) struct Exchange {
@@ -85,9 +87,13 @@ impl Exchange {
         matches!(self.state, State::Ready(_))
     }
 
-    /// When a connection has to be opened, if there is none.
-    pub(super) fn opens_at(&self) -> Option<Boottime> {
-        if let State::Closed(at) = self.state { Some(at) } else { None }
+    /// When a connection has to be opened, if there is none, or when opening it has taken too long.
+    pub(super) fn acts_at(&self) -> Option<Boottime> {
+        match self.state {
+            State::Closed(at) => Some(at),
+            State::Opening(since) => Some(since + self.connection.turn()),
+            State::Ready(_) => None,
+        }
     }
 
     /// Since when a connection is being opened, if one is.
@@ -100,7 +106,7 @@ impl Exchange {
     /// # Errors
     /// The connection fails at once.
     pub(super) fn open(&mut self, now: Boottime) -> Result<(), Failure> {
-        if self.opens_at().is_some_and(|at| at <= now) {
+        if matches!(self.state, State::Closed(at) if at <= now) {
             self.state = State::Opening(now);
             self.connection.open(self.failures > 0)?;
         }
@@ -123,6 +129,9 @@ impl Exchange {
     pub(super) fn advance<T>(&mut self, step: &mut Option<Step<T>>) -> Result<Option<Happened<T>>, Failure> {
         loop {
             match (self.connection.advance()?, step.as_mut()) {
+                (None, _) if !self.is_closed() && self.acts_at().is_some_and(|at| at <= Boottime::now()) => {
+                    return Err(self.connection.timeout_failure());
+                }
                 (None, _) => return Ok(None),
                 (Some(Event::Ready(pid)), _) => {
                     self.state = State::Ready(pid);
@@ -224,7 +233,7 @@ impl<T> Question<T> {
             match self.advance(exchange, now) {
                 Ok(Some(result)) => return Ok(result),
                 Ok(None) => {
-                    let until = exchange.opens_at().into_iter().chain([self.until]).min();
+                    let until = exchange.acts_at().into_iter().chain([self.until]).min();
                     exchange.connection.wait(until);
                 }
                 Err(failure) => {
@@ -232,7 +241,9 @@ impl<T> Question<T> {
                     if self.until <= now || !self.retry.covers(exchange.class(&failure)) {
                         return Err(exchange.give_up(failure));
                     }
-                    exchange.reconnect(failure, now, RETRY_AFTER);
+                    let has_no_room = matches!(failure.kind(), ErrorKind::TooManyClients(_));
+                    let pause = if has_no_room { RETRY_WITHOUT_ROOM_AFTER } else { RETRY_AFTER };
+                    exchange.reconnect(failure, now, pause);
                 }
             }
         }

@@ -4,11 +4,20 @@ use super::wire::ServerError;
 use rlock_model::tables::FORMAT;
 use rlock_store::network::Spelling;
 
-/// The statements that make the tables, which rlock runs where its role may.
-pub(super) const SCHEMA: &str = "create schema if not exists rlock; \
-    create table if not exists rlock.namespaces (name text collate \"C\" primary key, format int not null); \
+/// The statements that make the tables in a schema that is there.
+macro_rules! tables {
+    () => {
+        "create table if not exists rlock.namespaces (name text collate \"C\" primary key, format int not null); \
     create table if not exists rlock.records (namespace text collate \"C\", key bytea, value bytea not null, pid int, \
-    started bigint, primary key (namespace, key))";
+    started bigint, primary key (namespace, key))"
+    };
+}
+
+/// The statements that make the schema and the tables, which rlock runs where its role may.
+pub(super) const SCHEMA: &str = concat!("create schema if not exists rlock; ", tables!());
+
+/// How rlock tries to make the tables. The first may be refused to a role that owns the schema.
+pub(super) const MAKES: &[&str] = &[SCHEMA, tables!()];
 
 /// How a URL names what the network may be about.
 pub(super) const SPELLING: Spelling = Spelling {
@@ -32,6 +41,8 @@ rlock_store::server_errors! {
         "asks for a password", "set RLOCK_PASSWORD or RLOCK_PASSWORD_FILE, or write it into ~/.pgpass";
     OpenPassFile(path: String) [] Permanent:
         "asks for a password, and '{path}' does not count since others may read it", "take their rights by chmod 600";
+    UnreadPassFile(text: String) [] Permanent:
+        "asks for a password, and rlock cannot read {text}", "let this user read the file, or set RLOCK_PASSWORD";
     WrongPassword ["28P01"] Permanent:
         "refused the password, or the user", "correct the password, or the user name";
     /// The password may have been right before, or may have changed since.
@@ -59,13 +70,14 @@ rlock_store::server_errors! {
         "has a record in the table 'rlock.records' that rlock did not write",
         "remove the rows of the namespace, or use another --namespace";
     ReadOnly ["25006"] WrongServer:
-        "takes no writes, as a standby does", "name the primary, or all servers as in postgres://one,other";
+        "takes no writes, as a standby does, or as default_transaction_read_only demands",
+        "name the primary, or all servers as in postgres://one,other, or turn the setting off";
     // The first four mean that the server is told to end this connection or all, or recovers.
     // pgbouncer has no code of its own, and sends the last, for a server that does not answer it.
     NotReady(text: String) ["57P01", "57P02", "57P03", "57P05", "08P01"] Transient:
         "is not ready: {text}", "try again soon";
-    TooManyClients ["53300"] Transient:
-        "takes no more clients", "raise max_connections, or put a pooler before it";
+    TooManyClients(text: String) ["53300"] Transient:
+        "takes no more clients: {text}", "raise the limit of the server, the role or the database, or put a pooler before it";
     Full(text: String) ["53"] WrongServer:
         "has no room: {text}", "free disk or memory of the server";
     /// The transaction kept others waiting, or was kept waiting by them.
@@ -108,7 +120,7 @@ mod tests {
             ("42501", NoRight(text()), Permanent),
             ("25006", ReadOnly, WrongServer),
             ("57P03", NotReady(text()), Transient),
-            ("53300", TooManyClients, Transient),
+            ("53300", TooManyClients(text()), Transient),
             ("53100", Full(text()), WrongServer),
             ("40P01", TooSlow, Transient),
             ("XX000", Other("XX000: a?b".to_owned()), Permanent),

@@ -27,6 +27,8 @@ mod rows;
 mod sessions;
 mod step;
 mod target;
+#[cfg(test)]
+mod tests;
 mod wire;
 mod work;
 
@@ -65,6 +67,7 @@ impl Postgres {
     /// The store at `target`, without a connection yet.
     pub fn new(target: Target, namespace: &str, connect_timeout: Duration) -> Self {
         let target = target.named(&rustix::system::uname().nodename().to_string_lossy(), std::process::id());
+        let connect_timeout = target.limit(connect_timeout);
         let (target, namespace): (_, Arc<str>) = (Arc::new(target), namespace.into());
         let client = Client::new(Arc::clone(&target), Arc::clone(&namespace), connect_timeout);
         Self { target, namespace, connect_timeout, client }

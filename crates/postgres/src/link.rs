@@ -12,9 +12,11 @@ use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, SCR
 use postgres_protocol::message::backend::{Header, Message};
 use postgres_protocol::message::frontend;
 use rustix::event::PollFlags;
+use rustix::io::fcntl_dupfd_cloexec;
 
 use super::binding;
 use super::failure::{ErrorKind, Failure, SPELLING};
+use super::passfile::Ignored;
 use super::target::{Server, SslMode, Target};
 use super::wire::{self, ServerError};
 use rlock_store::credentials::Credentials;
@@ -109,8 +111,12 @@ impl Link {
         self.stream.outgoing().extend_from_slice(bytes);
     }
 
-    /// Says goodbye, so that the server need not find out.
+    /// Says goodbye, so that the server need not find out. Bytes that could not be sent are not
+    /// sent now: the caller takes their transaction for one that never was.
     pub(super) fn goodbye(&mut self) {
+        if self.stream.has_unsent() {
+            return;
+        }
         let mut out = BytesMut::new();
         frontend::terminate(&mut out);
         self.send(&out);
@@ -228,7 +234,7 @@ impl Link {
                 self.start();
                 Ok(())
             }
-            b'E' => Err(ErrorKind::TooManyClients),
+            b'E' => Err(ErrorKind::TooManyClients("it refuses to speak TLS".to_owned())),
             _ => Err(ErrorKind::NotPostgres),
         }
     }
@@ -274,6 +280,9 @@ impl Link {
                     Some(_) => (SCRAM_SHA_256, ChannelBinding::unrequested()),
                     None => (SCRAM_SHA_256, ChannelBinding::unsupported()),
                 };
+                // The generator of the nonce may open a file, and panics if it cannot.
+                fcntl_dupfd_cloexec(self.stream.descriptor().0, 0)
+                    .map_err(|error| NetworkError::from_kernel(error, self.stage()))?;
                 let scram = ScramSha256::new(password.reveal(), binding);
                 frontend::sasl_initial_response(mechanism, scram.message(), &mut out)
                     .map_err(|_| ErrorKind::UnexpectedReply)?;
@@ -321,9 +330,10 @@ impl Link {
     }
 
     fn no_password(&self) -> ErrorKind {
-        match &self.target.open_passfile {
-            Some(path) => ErrorKind::OpenPassFile(path.display().to_string()),
-            None => ErrorKind::NoPassword,
+        match &self.target.ignored_passfile {
+            Some((path, Ignored::Open)) => ErrorKind::OpenPassFile(path.display().to_string()),
+            Some((path, Ignored::Unreadable(why))) => ErrorKind::UnreadPassFile(format!("'{}': {why}", path.display())),
+            Some((_, Ignored::Absent)) | None => ErrorKind::NoPassword,
         }
     }
 

@@ -1,11 +1,12 @@
 //! Finds a password in a file as libpq does: `host:port:database:user:password` in each line.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rlock_store::secrets::Password;
 use rlock_sys::files;
+use rlock_words::reason;
 
 /// The largest file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -16,10 +17,12 @@ const OTHERS: u32 = 0o077;
 pub(super) struct PassFile(Vec<u8>);
 
 /// Why a file does not count.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ignored {
-    /// It cannot be read, most often because there is none.
-    Unread,
+    /// There is none.
+    Absent,
+    /// It cannot be read, for this reason.
+    Unreadable(String),
     /// Other users may read it.
     Open,
 }
@@ -38,7 +41,10 @@ impl PassFile {
         match read() {
             Ok((mode, _)) if mode & OTHERS != 0 => Err(Ignored::Open),
             Ok((_, content)) => Ok(Self(content)),
-            Err(_) => Err(Ignored::Unread),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                Err(Ignored::Absent)
+            }
+            Err(error) => Err(Ignored::Unreadable(reason(&error))),
         }
     }
 
@@ -107,6 +113,14 @@ mod tests {
             fs::set_permissions(file.path(), Permissions::from_mode(mode)).unwrap();
             assert_eq!(PassFile::read(file.path()).is_ok(), is_read, "{mode:o}");
         }
-        assert_eq!(PassFile::read(Path::new("/nonexistent")).err(), Some(Ignored::Unread));
+        assert_eq!(PassFile::read(Path::new("/nonexistent/file")).err(), Some(Ignored::Absent));
+    }
+
+    /// The reader is told, if the server then asks for a password.
+    #[test]
+    fn file_that_cannot_be_read_is_not_taken_for_absent() {
+        let folder = tempfile::tempdir().unwrap();
+        let reason = PassFile::read(folder.path()).err();
+        assert_eq!(reason, Some(Ignored::Unreadable("it is a directory".to_owned())));
     }
 }

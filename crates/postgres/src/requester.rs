@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::failure::Failure;
 use super::step::{Channel, Copies, Run, Task};
-use super::work::{Work, ranges};
+use super::work::{Work, nodes_of_request, ranges};
 use rlock_model::op::Op;
 use rlock_model::past::End;
 use rlock_model::request::{self, Request};
@@ -99,7 +99,11 @@ impl Requester {
             }
             let request = self.request.clone();
             let run = move |work: &mut Work| work.command(command, &request);
-            return Some((command, self.task(command == Command::GiveUp, Box::new(run))));
+            let mut task = self.task(command == Command::GiveUp, Box::new(run));
+            if command != Command::Renew {
+                task.ranges.extend(nodes_of_request(&self.resources));
+            }
+            return Some((command, task));
         }
         None
     }
@@ -113,6 +117,7 @@ impl Requester {
         let sessions = [self.request.session].into_iter().chain(self.request.ancestors.iter().copied());
         Task {
             caller: Some(self.request.session),
+            own: Vec::new(),
             ranges: ranges(&self.resources, sessions),
             frees: if frees { self.resources.clone() } else { Vec::new() },
             claims: u32::try_from(self.request.claims.len()).unwrap_or(u32::MAX),

@@ -17,15 +17,17 @@ use super::client::Client;
 use super::exchange::{Exchange, Happened};
 use super::failure::{ErrorKind, Failure};
 use super::requester::Requester;
-use super::step::{Committed, Step, channel};
+use super::step::{Committed, Step, Task, channel};
 use super::target::Target;
 use rlock_model::deadlock::Reading;
+use rlock_model::kept::EVER;
 use rlock_model::past::{End, Remembered};
 use rlock_model::request::{Request, SessionId};
 use rlock_model::resource::Resource;
 use rlock_store::error::Error;
 use rlock_store::handle::{AcquireOptions, Obstruction, Released, Standing};
 use rlock_store::lease_client::{Command, LeaseReply, Retry, State, ToRelease, old_limit, take_back};
+use rlock_store::network::NetworkError;
 use rlock_store::sessions::{Report, Sessions};
 use rlock_store::single::Alone;
 use rlock_sys::clock::Boottime;
@@ -39,8 +41,15 @@ const LOOK_AFTER: Duration = Duration::from_secs(1);
 /// How many of a queue keep their connections. The others look now and then, so that a long queue
 /// leaves the server room for the release.
 const KEPT_MAX: u32 = 20;
+/// How many times as long as its look a waiter rests at least, so that a slow server is asked less.
+const RESTS: u32 = 8;
 /// How long a holder keeps its connection. It then opens one for each renewal.
 const KEEPS_FOR: Duration = Duration::from_secs(5);
+/// How many failures a refusal counts as beside itself where a server has no room for a waiter, so
+/// that the first pause is 1.5 s at least.
+const NO_ROOM: u32 = 8;
+/// The longest pause of a holder then, since its lease ends.
+const HOLDER_PAUSE: Duration = Duration::from_millis(200);
 /// How long a transaction under way may take before this process does something else for a while.
 const SETTLE_LIMIT: Duration = Duration::from_secs(1);
 
@@ -66,6 +75,9 @@ struct Speech {
     /// `None` for a release.
     command: Option<Command>,
     sent: Boottime,
+    /// When the server answered last that a crowd waits for the lock, and how often it did.
+    heard: Boottime,
+    retries: u32,
 }
 
 struct Member {
@@ -83,6 +95,20 @@ impl Member {
     /// Whether nothing is left to say before the release.
     fn is_done(&self) -> bool {
         self.is_over && self.releasing.is_none()
+    }
+
+    /// The server is there and has no time or room for this request now, so its wait decides when
+    /// to give up.
+    fn keep_asking(&mut self, id: SessionId, now: Boottime, reports: &mut VecDeque<(SessionId, Report)>) {
+        let client = &mut self.session.client;
+        if self.releasing.is_some() || !self.session.request.wait || !matches!(client.state(), State::Asking { .. }) {
+            return;
+        }
+        client.keep_asking(now + EVER);
+        if self.reported == Standing::Asking {
+            self.reported = Standing::Waiting;
+            reports.push_back((id, Report::Standing(Ok(Standing::Waiting))));
+        }
     }
 
     fn is_waiting(&self) -> bool {
@@ -122,6 +148,14 @@ impl PostgresSessions {
 
     /// Takes one event in. Tells whether there may be more to do.
     fn go_on(&mut self, now: Boottime) -> Result<bool, Failure> {
+        if let (Some(step), Some(speech)) = (&self.step, &mut self.speaks)
+            && step.retries() > speech.retries
+        {
+            (speech.heard, speech.retries) = (now, step.retries());
+            if let Some(member) = self.members.get_mut(&speech.id) {
+                member.keep_asking(speech.id, now, &mut self.reports);
+            }
+        }
         if self.limit().is_some_and(|limit| limit <= now) {
             return Err(self.exchange.connection.timeout_failure());
         }
@@ -151,7 +185,7 @@ impl PostgresSessions {
                 }
             }
             Some(Happened::Done(reply, Committed { backend, copies })) => {
-                let Some(Speech { id, command, sent }) = self.speaks.take() else { return Ok(true) };
+                let Some(Speech { id, command, sent, .. }) = self.speaks.take() else { return Ok(true) };
                 self.heard = now;
                 self.look_at = backend.is_none().then(|| self.look_at.unwrap_or(now + LOOK_AFTER));
                 let position = if let LeaseReply::Waiting { position, .. } = reply { position } else { 0 };
@@ -160,7 +194,7 @@ impl PostgresSessions {
                     member.session.on_committed(copies, &self.exchange.connection.shown());
                 }
                 if backend.is_some() {
-                    self.rest_if_far(id, position, now);
+                    self.rest_if_far(id, position, now, now - sent);
                 }
             }
         }
@@ -168,11 +202,11 @@ impl PostgresSessions {
     }
 
     /// Closes the connection for a while if its only session is a waiter far behind.
-    fn rest_if_far(&mut self, id: SessionId, position: u32, now: Boottime) {
+    fn rest_if_far(&mut self, id: SessionId, position: u32, now: Boottime, took: Duration) {
         let is_alone = self.members.len() == 1;
         let Some(Member { session, releasing: None, .. }) = self.members.get_mut(&id) else { return };
         if !session.keeps_connection(!is_alone || position <= KEPT_MAX) {
-            self.exchange.rest_until(now + rest(position, session.client.ttl()));
+            self.exchange.rest_until(now + rest(position, session.client.ttl(), took));
         }
     }
 
@@ -209,8 +243,9 @@ impl PostgresSessions {
                     None => continue,
                 },
             };
+            let task = Task { own: self.members.keys().copied().collect(), ..task };
             self.step = Some(self.exchange.begin(task));
-            self.speaks = Some(Speech { id, command, sent: now });
+            self.speaks = Some(Speech { id, command, sent: now, heard: now, retries: 0 });
             return;
         }
         if let Some((rests_at, due)) = self.rests()
@@ -263,13 +298,21 @@ impl PostgresSessions {
         let (class, failures) = (self.exchange.class(&failure), self.exchange.failures().saturating_add(1));
         let earlier = self.exchange.outage().cloned();
         let mut pause = Duration::MAX;
-        let has_no_room = *failure.kind() == ErrorKind::TooManyClients;
+        let has_no_room = matches!(failure.kind(), ErrorKind::TooManyClients(_));
+        // A crowd at the socket has to wait, too, but takes no time of the server.
+        let is_crowded = has_no_room || *failure.kind() == ErrorKind::Network(NetworkError::QueueFull);
         for (id, member) in self.members.iter_mut().filter(|(_, member)| !member.is_done()) {
             let is_sent = spoke == Some(*id);
-            let own_pause = member.session.retry_after(failures);
-            if has_no_room && member.session.request.wait {
-                // The wait of the request decides when to give up.
-                member.session.client.keep_asking(now + own_pause + self.connect_timeout);
+            let mut own_pause = member.session.retry_after(failures);
+            if has_no_room {
+                // Each login that is refused takes time of the server from those that it lets in.
+                own_pause = match member.session.client.held() {
+                    Some(_) => own_pause.min(HOLDER_PAUSE),
+                    None => member.session.retry_after(failures.saturating_add(NO_ROOM)),
+                };
+            }
+            if is_crowded {
+                member.keep_asking(*id, now, &mut self.reports);
             }
             let (retry, until) = match &mut member.releasing {
                 Some(releasing) => {
@@ -384,16 +427,18 @@ impl PostgresSessions {
             None => member.session.client.reply_timeout(self.connect_timeout),
         };
         if let Some(speech) = &self.speaks {
-            return Some(speech.sent + self.members.get(&speech.id).map_or(self.connect_timeout, timeout));
+            return Some(speech.heard + self.members.get(&speech.id).map_or(self.connect_timeout, timeout));
         }
         Some(self.exchange.opening_since()? + self.members.values().map(timeout).min()?)
     }
 }
 
 /// How long a waiter at this position has no connection: until it may be among the first, if those
-/// are served as fast as the others look.
-fn rest(position: u32, ttl: Duration) -> Duration {
-    (LOOK_AFTER * position / KEPT_MAX).min(ttl / 6).max(LOOK_AFTER)
+/// are served as fast as the others look. `took` is the time of its last look, and grows with a
+/// crowd.
+fn rest(position: u32, ttl: Duration, took: Duration) -> Duration {
+    let pause = LOOK_AFTER * position / KEPT_MAX;
+    pause.max(took.saturating_mul(RESTS)).min(ttl / 4).max(LOOK_AFTER)
 }
 
 impl Releasing {
@@ -421,6 +466,10 @@ impl Sessions for PostgresSessions {
     }
 
     fn timeout(&self) -> Option<Boottime> {
+        if !self.reports.is_empty() {
+            // A look at the holders has finished the transaction that granted something.
+            return Some(Boottime::default());
+        }
         if !self.needs_server() {
             return None;
         }
@@ -435,7 +484,7 @@ impl Sessions for PostgresSessions {
         let looks = self.look_at.filter(|_| self.members.values().any(Member::is_waiting));
         let rests = self.rests().map(|(at, _)| at);
         let idle = [looks, rests].into_iter().flatten().filter(|_| is_idle);
-        due.chain(speaks).chain(idle).chain(self.exchange.opens_at()).chain(self.limit()).min()
+        due.chain(speaks).chain(idle).chain(self.exchange.acts_at()).chain(self.limit()).min()
     }
 
     fn advance(&mut self) {
@@ -516,7 +565,7 @@ impl Alone for PostgresSessions {
     }
 
     fn inspect(&mut self, resources: &[Resource], limit: Duration) -> Result<Vec<Obstruction>, Error> {
-        Ok(self.client(limit).inspect(resources)?.resources.into_iter().map(Obstruction::from).collect())
+        Ok(self.client(limit).obstructions(resources)?)
     }
 
     fn read(&mut self, resources: &[Resource], limit: Duration) -> Result<Option<Reading>, Error> {

@@ -24,10 +24,10 @@ use std::time::Duration;
 use bytes::BytesMut;
 use postgres_protocol::message::backend::Message;
 
-use super::failure::{ErrorKind, SCHEMA};
+use super::failure::{ErrorKind, MAKES};
 use super::rows::{Range, Row, Rows, Stop};
 use super::wire::{self, Param, ServerError};
-use super::work::{Work, session_key};
+use super::work::{Work, session_key, widened};
 use rlock_model::request::SessionId;
 use rlock_model::resource::Resource;
 use rlock_model::tables::FORMAT;
@@ -66,6 +66,9 @@ const PUT: &str = "INSERT INTO rlock.records AS known (namespace, key, value, pi
     ON CONFLICT (namespace, key) DO UPDATE SET value = excluded.value, \
     pid = coalesce(excluded.pid, known.pid), started = coalesce(excluded.started, known.started)";
 const DELETE: &str = "DELETE FROM rlock.records WHERE namespace = $1 AND key = ANY ($2::bytea[])";
+/// A commit that nobody relies on does not wait for the disk. The commit of a grant waits for all
+/// that is before it in the log.
+const UNFLUSHED: &str = "SET LOCAL synchronous_commit TO off";
 const NOTIFY: &str = "SELECT pg_notify(channel, '') FROM unnest($1::text[]) AS channel";
 
 /// How long a client may keep the lock while it says nothing, at first: below a sixth of the
@@ -87,6 +90,8 @@ pub(super) type Run<T> = Box<dyn Fn(&mut Work) -> Result<T, Stop>>;
 pub(super) struct Task<T> {
     /// The session of this process that asks.
     pub(super) caller: Option<SessionId>,
+    /// All sessions of this process, in order.
+    pub(super) own: Vec<SessionId>,
     /// The rows that it will read, as far as is known.
     pub(super) ranges: Vec<Range>,
     /// The resources whose waiters may be granted something.
@@ -145,6 +150,8 @@ pub(super) struct Step<T> {
     login_pid: i32,
     patience: Duration,
     rows: Rows,
+    /// How often the operation has named rows that are missing.
+    reads: u32,
     /// The ranges that are asked for, and their rows so far.
     asked: Vec<(Range, Vec<Row>)>,
     /// The statements that are not carried out yet, and what they answer.
@@ -159,8 +166,10 @@ pub(super) struct Step<T> {
     is_known: bool,
     /// Whether the waiters are told. A full queue of notices lets no transaction be committed.
     notifies: bool,
-    /// Whether this client has made the tables, or has tried to.
-    has_created: bool,
+    /// The ways to make the tables that this client has not tried yet.
+    makes: &'static [&'static str],
+    /// How often the wait for the lock was too long, and began again.
+    retries: u32,
 }
 
 /// What a statement answers.
@@ -216,6 +225,7 @@ impl<T> Step<T> {
                 + PER_CLAIM.saturating_mul(task.claims),
             task,
             rows: Rows::default(),
+            reads: 0,
             asked: Vec::new(),
             awaited: VecDeque::new(),
             clock: StoreTime::default(),
@@ -226,13 +236,19 @@ impl<T> Step<T> {
             error: None,
             is_known: false,
             notifies: true,
-            has_created: false,
+            makes: MAKES,
+            retries: 0,
         }
     }
 
     /// The task, for another attempt.
     pub(super) fn into_task(self) -> Task<T> {
         self.task
+    }
+
+    /// How often the server has answered that a crowd waits for the lock.
+    pub(super) fn retries(&self) -> u32 {
+        self.retries
     }
 
     /// Whether the server may have committed the transaction.
@@ -243,7 +259,7 @@ impl<T> Step<T> {
     /// Begins the transaction.
     pub(super) fn begin(&mut self) -> BytesMut {
         let mut out = BytesMut::new();
-        (self.rows, self.phase) = (Rows::default(), Phase::Reading);
+        (self.rows, self.reads, self.phase) = (Rows::default(), 0, Phase::Reading);
         let (idle, begin) =
             (format!("{}ms", self.patience.as_millis()), if self.task.only_reads { BEGIN_READ } else { BEGIN });
         self.add(begin, &[], Part::Nothing, &mut out);
@@ -374,22 +390,29 @@ impl<T> Step<T> {
     fn on_failed(&mut self, error: &ServerError) -> Progress<T> {
         let code = error.code.as_str();
         match ErrorKind::from_server(error) {
-            ErrorKind::NoTables if !std::mem::replace(&mut self.has_created, true) => {
-                self.phase = Phase::Creating;
-                let mut out = BytesMut::new();
-                wire::query(SCHEMA, &mut out);
-                Progress::Send(out)
-            }
+            ErrorKind::NoTables if self.makes.len() == MAKES.len() => self.make(),
             // Another client makes the tables.
-            _ if self.has_created && IS_MADE.contains(&code) => Progress::Send(self.begin()),
-            // The role may use the tables, if there were any, but not make them.
-            ErrorKind::NoRight(_) if self.has_created => Progress::Failed(ErrorKind::NoTables),
+            _ if self.makes.len() < MAKES.len() && IS_MADE.contains(&code) => Progress::Send(self.begin()),
+            ErrorKind::NoRight(_) if self.makes.len() < MAKES.len() => self.make(),
             // The waiters find out at their heartbeats.
             _ if code == TOO_MANY_NOTICES && std::mem::take(&mut self.notifies) => Progress::Send(self.begin()),
             // A crowd waits for the lock, and this client asks again.
-            _ if RETRIED.contains(&code) => Progress::Send(self.begin()),
+            _ if RETRIED.contains(&code) => {
+                self.retries += 1;
+                Progress::Send(self.begin())
+            }
             kind => Progress::Failed(kind),
         }
+    }
+
+    /// Makes the tables in the next of the ways. After the last one, the role may use the tables, if
+    /// there were any, but not make them.
+    fn make(&mut self) -> Progress<T> {
+        let Some((statements, left)) = self.makes.split_first() else { return Progress::Failed(ErrorKind::NoTables) };
+        (self.phase, self.makes) = (Phase::Creating, left);
+        let mut out = BytesMut::new();
+        wire::query(statements, &mut out);
+        Progress::Send(out)
     }
 
     /// Runs the operation over the rows.
@@ -409,28 +432,35 @@ impl<T> Step<T> {
         self.rows.reset();
         let ran = Work::new(self.rows.clone(), self.clock, self.task.caller).and_then(|mut work| {
             (work.told, work.is_pooled) = (self.told.clone(), self.backend.is_none());
+            work.own = self.task.own.clone();
             work.prepare(&self.task.frees)?;
             Ok(((self.task.run)(&mut work)?, work))
         });
         match ran {
             Err(Stop::Damaged) => Progress::Failed(ErrorKind::Damaged),
             Err(Stop::Missing(ranges)) => {
-                self.read(ranges, &mut out);
+                self.reads += 1;
+                self.read(widened(ranges, self.reads), &mut out);
                 Progress::Send(out)
             }
             Ok((result, work)) => {
+                let is_relied_on = work.is_relied_on;
                 let (rows, woken) = work.into_parts();
-                self.commit(&rows, woken.into_iter().map(channel).collect(), &mut out);
+                self.commit(&rows, woken.into_iter().map(channel).collect(), is_relied_on, &mut out);
                 self.phase = Phase::Committing(result);
                 Progress::Send(out)
             }
         }
     }
 
-    fn commit(&mut self, rows: &Rows, channels: Vec<String>, out: &mut BytesMut) {
+    fn commit(&mut self, rows: &Rows, channels: Vec<String>, is_relied_on: bool, out: &mut BytesMut) {
         let namespace = Arc::clone(&self.namespace);
         if !self.task.only_reads {
             let (put, removed): (Vec<_>, Vec<_>) = rows.changes().into_iter().partition(|(_, value)| value.is_some());
+            let changes = !put.is_empty() || !removed.is_empty();
+            if changes && !is_relied_on {
+                self.add(UNFLUSHED, &[], Part::Nothing, out);
+            }
             let own = self.task.caller.filter(|_| self.task.channel == Channel::Begins).map(session_key);
             let backend = |key: &[u8]| self.backend.filter(|_| own.as_deref() == Some(key));
             if !put.is_empty() {
@@ -467,7 +497,7 @@ impl<T> Step<T> {
 }
 
 /// The number of standbys for which a commit waits, by the setting `synchronous_standby_names`.
-fn standbys(names: &str) -> u32 {
+pub(super) fn standbys(names: &str) -> u32 {
     let number = names.trim().trim_start_matches(|c: char| c.is_ascii_alphabetic()).trim_start();
     match (names.trim(), number.split_once('(')) {
         ("", _) => 0,

@@ -105,8 +105,8 @@ pub struct Target {
     application: Option<String>,
     /// The name otherwise.
     own_name: String,
-    /// The password file that does not count because others may read it.
-    pub open_passfile: Option<PathBuf>,
+    /// The password file that does not count, and why.
+    pub(super) ignored_passfile: Option<(PathBuf, Ignored)>,
     /// The order in which the addresses of a name are tried.
     pub order: Arc<Order>,
 }
@@ -182,7 +182,7 @@ impl Target {
             connect_timeout: connect_timeout.map(|seconds| Duration::from_secs(seconds.into())),
             application: parts.take_text("application_name")?,
             own_name: "rlock".to_owned(),
-            open_passfile: None,
+            ignored_passfile: None,
             order: Arc::default(),
         })
     }
@@ -220,12 +220,20 @@ impl Target {
         } else if let Some(path) = secrets.libpq.passfile.clone().or_else(|| Some(home?.join(".pgpass"))) {
             match PassFile::read(&path) {
                 Ok(file) => self.take_passwords(&file, limit),
-                Err(Ignored::Open) => self.open_passfile = Some(path),
-                Err(Ignored::Unread) => {}
+                Err(why) => self.ignored_passfile = Some((path, why)),
             }
         }
         if !self.trusts_system && self.files.ca.is_none() && self.ssl_mode >= SslMode::Require {
             self.files.ca = home.map(|home| home.join(ROOTS)).filter(|roots| roots.exists());
+        }
+        if self.ssl_mode < SslMode::Require {
+            // Nothing is checked by it.
+            self.files.ca = None;
+        }
+        if self.ssl_mode == SslMode::VerifyCa && self.files.ca.is_none() {
+            // Anybody gets a certificate of the system's authorities for another host.
+            let remedy = "add sslrootcert=FILE, or write sslmode=verify-full";
+            return Err(usage("has sslmode=verify-ca, but names no file of an authority", remedy));
         }
         let checks = match self.ssl_mode {
             SslMode::Require if self.files.ca.is_some() => Checks::Authority,
@@ -281,6 +289,11 @@ impl Target {
     /// Whether the URL contains a password, for everybody who sees the URL.
     pub fn password_in_url(&self) -> bool {
         self.password.is_some()
+    }
+
+    /// How long to wait for an answer of any of the servers, where `limit` is the longest.
+    pub(crate) fn limit(&self, limit: Duration) -> Duration {
+        self.connect_timeout.map_or(limit, |each| limit.min(each * self.servers.len() as u32))
     }
 
     /// Whether both are reached by the same hosts and ports, and as the same user.
@@ -360,27 +373,36 @@ fn parts_of(socket: &Path) -> (String, String) {
     (directory, socket.extension().unwrap_or_default().to_string_lossy().into_owned())
 }
 
-/// The hosts before the path, or those of the options in their place.
+/// The hosts and ports before the path, or those of the options in the place of either.
 fn read_nodes(parts: &mut Parts<'_>) -> Result<Vec<Node>, Error> {
-    let port = |text: &str| port_number(text, "write it as in ?port=5433");
-    let ports: Vec<u16> = match parts.take_text("port")? {
-        None => Vec::new(),
-        Some(text) => text.split(',').map(port).collect::<Result<_, _>>()?,
+    let option = |text: &str| port_number(text, "write it as in ?port=5433");
+    let own = |(host, port): &(String, Option<&str>)| match port {
+        Some(text) if host.is_empty() => option(text).map(Some),
+        port => {
+            port.map(|text| port_number(text, &format!("write it as in {}://host:{PORT}", FORM.scheme))).transpose()
+        }
     };
+    let named = parts.hosts.split(',').map(|text| FORM.host_and_port(text)).collect::<Result<Vec<_>, _>>()?;
+    let ports: Vec<Option<u16>> = match parts.take_text("port")? {
+        Some(text) => text.split(',').map(|text| option(text).map(Some)).collect::<Result<_, _>>()?,
+        None => named.iter().map(own).collect::<Result<_, _>>()?,
+    };
+    // An address of IPv6 has no brackets in the option.
     let option = parts.take_text("host")?;
-    let hosts: Vec<_> = option.as_deref().unwrap_or(parts.hosts).split(',').collect();
+    let is_option = option.is_some();
+    let hosts: Vec<String> = match option {
+        Some(text) => text.split(',').map(str::to_owned).collect(),
+        None => named.into_iter().map(|(host, _)| host).collect(),
+    };
     if ports.len() > 1 && ports.len() != hosts.len() {
         return Err(usage("has another number of ports than of hosts", "give one port, or one for each host"));
     }
-    let node = |(index, text): (usize, &str)| {
-        let default = ports.get(index).or(ports.first()).copied().unwrap_or(PORT);
-        // An address of IPv6 has no brackets in the option.
-        let (host, own) = if option.is_some() { (text.to_owned(), None) } else { FORM.host_and_port(text)? };
+    let node = |(index, host): (usize, String)| {
+        let port = ports.get(index).or(ports.first()).copied().flatten().unwrap_or(PORT);
         if host.is_empty() || host.starts_with('/') {
-            let directory = if host.is_empty() { SOCKETS } else { &host };
-            return socket(directory, own.map_or(Ok(default), port)?);
+            return socket(if host.is_empty() { SOCKETS } else { &host }, port);
         }
-        if option.is_some() { Ok(Node::Tcp { host, port: default }) } else { FORM.node((host, own), default) }
+        if is_option { Ok(Node::Tcp { host, port }) } else { FORM.node((host, None), port) }
     };
     hosts.into_iter().enumerate().map(node).collect()
 }

@@ -1,6 +1,6 @@
 //! Runs operations on the table of a namespace, over the rows that a transaction has fetched.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::rows::{Range, Rows, Stop};
@@ -20,10 +20,17 @@ use rlock_sys::clock::StoreTime;
 const EXPIRED_MAX: usize = 200;
 /// How many of the first sessions to end every transaction looks at.
 const FIRST_TO_END: usize = 8;
-/// How many nodes of a resource's tree are fetched before the first is asked for.
-const NODES: usize = 64;
+/// How many nodes of a resource's tree are fetched before the first is asked for: those of the
+/// first waiters, since a queue grows at the end and takes new numbers there.
+const NODES: usize = 16;
+/// How many are fetched for a request, which looks at all whom it may conflict with.
+const NODES_OF_REQUEST: usize = 64;
 /// How many sessions of a queue are fetched before a release asks for the first.
 const WAITERS: usize = 8;
+/// How many positions of a queue are counted. A waiter further behind only has to know that it is.
+const COUNTED: usize = 150;
+/// How many holders, and how many waiters, of a resource explain why a request is busy.
+const LISTED: usize = 256;
 
 /// The records of a namespace, whose name is a column of their rows.
 type Records = MapRecords<'static, Rows>;
@@ -36,6 +43,10 @@ pub(super) struct Work {
     pub(super) clock: StoreTime,
     /// The session of this process that has asked.
     caller: Option<SessionId>,
+    /// All sessions of this process, in order. They live, whatever backends their records name.
+    pub(super) own: Vec<SessionId>,
+    /// Whether somebody relies on this transaction, so that a crash of the server must not undo it.
+    pub(super) is_relied_on: bool,
     /// The sessions that have to look at the table.
     woken: BTreeSet<SessionId>,
     /// What the server has told beside the rows.
@@ -74,6 +85,12 @@ pub(super) fn ranges<'a>(
     ranges
 }
 
+/// The nodes that a request for these resources reads beside them.
+pub(super) fn nodes_of_request(resources: &[Resource]) -> impl Iterator<Item = Range> {
+    let prefix = |name| Range::prefix(&records(Rows::default()).part_key(b"n", name, &[]), NODES_OF_REQUEST);
+    resources.iter().map(prefix)
+}
+
 /// What a listing of these resources reads, or of all if none is named.
 pub(super) fn ranges_of_listing(resources: &[Resource]) -> Vec<Range> {
     let records = records(Rows::default());
@@ -98,6 +115,26 @@ pub(super) fn ranges_of_past(resources: &[Resource]) -> Vec<Range> {
     ranges
 }
 
+/// What is read after an operation has named these rows, for the `reads`th time. An operation on a
+/// long queue would need a round trip for each of its sessions, so twice as many are read each
+/// time.
+pub(super) fn widened(mut ranges: Vec<Range>, reads: u32) -> Vec<Range> {
+    /// How often an operation gets just the rows that it names.
+    const EXACT_READS: u32 = 2;
+    if reads > EXACT_READS {
+        let records = records(Rows::default());
+        let count = WAITERS << reads.min(20);
+        let all = |kind| Range::prefix(&records.key(kind, &[]), count);
+        let first =
+            |all: &Range| ranges.iter().map(|range| &range.low).find(|low| all.low <= **low && **low < all.high);
+        // The ids of sessions have no order. The nodes of a tree follow each other.
+        let sessions = Some(all(b"s")).filter(|all| first(all).is_some());
+        let nodes = first(&all(b"n")).map(|low| Range { low: low.clone(), ..all(b"n") });
+        ranges.extend(sessions.into_iter().chain(nodes));
+    }
+    ranges
+}
+
 impl Work {
     /// Begins a transaction at an instant of the server's clock.
     ///
@@ -109,7 +146,17 @@ impl Work {
         let now = clock.max(records.clock()?.now + Duration::from_micros(1));
         let mut table = LockTable::with_claim_lease(records, CLAIM);
         table.expire_at_most(EXPIRED_MAX);
-        Ok(Self { table, now, clock, caller, woken: BTreeSet::new(), told: Vec::new(), is_pooled: false })
+        Ok(Self {
+            table,
+            now,
+            clock,
+            caller,
+            own: Vec::new(),
+            is_relied_on: false,
+            woken: BTreeSet::new(),
+            told: Vec::new(),
+            is_pooled: false,
+        })
     }
 
     /// The rows as the operations have left them, and the sessions to wake.
@@ -187,7 +234,10 @@ impl Work {
             Reply::Unknown => LeaseReply::Unknown,
             reply => {
                 let obstructions = match reply {
-                    Reply::Busy { .. } => self.obstructions(&request.claims)?,
+                    Reply::Busy { .. } => {
+                        let names: Vec<_> = request::resources(&request.claims).into_iter().cloned().collect();
+                        self.obstructions(&names)?
+                    }
                     _ => Vec::new(),
                 };
                 engine::standing(reply, obstructions).map_or(LeaseReply::Other, LeaseReply::Over)
@@ -198,12 +248,10 @@ impl Work {
     /// The place of a waiter, and when the first lease in its way ends.
     fn place(&self, request: &Request) -> Result<LeaseReply, Stop> {
         let Some(session) = self.records().session(request.session)? else { return Ok(LeaseReply::Unknown) };
-        let first = &session.claims[0];
-        let ahead = |rank: rlock_model::index::Rank| !rank.is_held() && rank < first.rank;
-        let ahead = self.table.sessions_of(&first.claim.resource, ahead)?.len();
+        let ahead = self.waiters_ahead(request.session)?;
         let mut in_the_way = Vec::new();
         for name in session.resources() {
-            in_the_way.extend(self.table.sessions_of(name, |rank| rank.is_held())?.into_iter().take(WAITERS));
+            in_the_way.extend(self.table.first_holders(name, WAITERS)?);
             in_the_way.extend(self.table.first_waiters(name, 1)?);
         }
         self.fetch(in_the_way.iter().copied())?;
@@ -218,9 +266,36 @@ impl Work {
         })
     }
 
-    fn obstructions(&mut self, claims: &[request::Claim]) -> Result<Vec<Obstruction>, Stop> {
-        let names: Vec<_> = request::resources(claims).into_iter().cloned().collect();
-        Ok(self.list(names)?.into_iter().map(Obstruction::from).collect())
+    /// How many sessions wait before this one, as far as that is counted.
+    fn waiters_ahead(&self, id: SessionId) -> Result<usize, Stop> {
+        let Some(session) = self.records().session(id)? else { return Ok(0) };
+        let waiters = self.table.first_waiters(&session.claims[0].claim.resource, COUNTED)?;
+        Ok(waiters.iter().position(|waiter| *waiter == id).unwrap_or(COUNTED))
+    }
+
+    /// The first holders and waiters of these resources.
+    pub(super) fn obstructions(&self, names: &[Resource]) -> Result<Vec<Obstruction>, Stop> {
+        let mut found = Vec::new();
+        for name in names {
+            let waiters = self.table.first_waiters(name, LISTED)?;
+            found.push((name, self.table.first_holders(name, LISTED)?, waiters));
+        }
+        self.fetch(found.iter().flat_map(|(_, holders, waiters)| holders.iter().chain(waiters).copied()))?;
+        let obstruction = |(name, holders, waiters): (&Resource, Vec<_>, Vec<_>)| {
+            let mut sessions = BTreeMap::new();
+            for id in holders.iter().chain(&waiters) {
+                sessions.extend(self.records().session(*id)?.map(|session| (*id, session)));
+            }
+            let claims = sessions.iter().flat_map(|(id, session)| {
+                let of_name = session.claims.iter().filter(|record| record.claim.resource == *name);
+                of_name.map(move |record| (*id, session, record))
+            });
+            let listing = ResourceListing::of(name.clone(), claims.collect());
+            let all = self.records().resource(name)?.map_or(0, |state| u64::from(state.waiting));
+            let waiting = if waiters.len() < LISTED { waiters.len() as u64 } else { all };
+            Ok(Obstruction { listing, waiting })
+        };
+        found.into_iter().map(obstruction).collect()
     }
 
     /// Lists the holders and waiters of these resources, or of all if none is named.
@@ -254,7 +329,7 @@ impl Work {
     /// connection is gone. A holder lives by its lease.
     fn is_gone(&self, id: SessionId) -> Result<bool, Stop> {
         let phase = self.records().session(id)?.map(|session| session.phase);
-        let may_be = matches!(phase, Some(Phase::Waiting | Phase::Granted)) && self.caller != Some(id);
+        let may_be = matches!(phase, Some(Phase::Waiting | Phase::Granted)) && self.own.binary_search(&id).is_err();
         Ok(may_be && self.records().map.is_gone(&session_key(id)))
     }
 }
@@ -268,7 +343,21 @@ impl Engine for Work {
     }
 
     fn step(&mut self, op: Op) -> Result<Outcome, Stop> {
-        self.table.apply(self.now, op)
+        let asks = matches!(op, Op::Acquire { .. } | Op::Renew(_));
+        let tidies = matches!(op, Op::Expire | Op::Reap { .. } | Op::GiveUp(_) | Op::Inspect(_));
+        let leaves = if let Op::Release { session, .. } = op { self.records().session(session)? } else { None };
+        let outcome = self.table.apply(self.now, op)?;
+        self.is_relied_on |= match leaves {
+            // The claim of the next holder is later in the log, and waits until the disk has both.
+            Some(session) => session.is_holder() && (session.job.is_named || outcome.granted.is_empty()),
+            None if asks => matches!(outcome.reply, Reply::Granted { .. }),
+            None => !tidies,
+        };
+        Ok(outcome)
+    }
+
+    fn heeds_blockers(&self, session: SessionId) -> Result<bool, Stop> {
+        Ok(self.waiters_ahead(session)? < COUNTED)
     }
 
     fn tell(&mut self, session: SessionId) -> Result<Option<Op>, Stop> {

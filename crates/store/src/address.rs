@@ -194,7 +194,7 @@ fn unknown_option(name: &str, rest: &str, form: &Form) -> Error {
         );
     }
     // After an '@', or with odd characters, this may be the end of a password that contains a '?'.
-    let is_a_word = name.len() <= 30 && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
+    let is_a_word = name.len() <= 30 && name.bytes().all(|byte| byte.is_ascii_lowercase() || b"-_".contains(&byte));
     let shown = if is_a_word && !rest.contains('@') { format!(" '{name}'") } else { String::new() };
     usage(&format!("has an unknown option{shown}"), &format!("the options are {}", form.options.join(", ")))
 }

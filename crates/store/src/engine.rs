@@ -37,6 +37,12 @@ pub trait Engine {
     /// Removes those of these sessions that are gone. Returns whether there were any.
     fn remove_gone(&mut self, suspects: &[SessionId]) -> Result<bool, Self::Error>;
 
+    /// Whether a waiter looks for sessions in its way that are gone. One far behind may leave that
+    /// to those ahead of it.
+    fn heeds_blockers(&self, _session: SessionId) -> Result<bool, Self::Error> {
+        Ok(true)
+    }
+
     /// Applies an operation, and tells the sessions that it grants something.
     fn apply(&mut self, op: Op) -> Result<Reply, Self::Error> {
         let Outcome { reply, granted, .. } = self.step(op)?;
@@ -77,6 +83,9 @@ pub trait Engine {
         loop {
             let reply = self.apply(op.clone())?;
             if reply != Reply::Waiting {
+                return Ok(reply);
+            }
+            if !self.heeds_blockers(session)? {
                 return Ok(reply);
             }
             let blockers = self.table().blockers(session)?;

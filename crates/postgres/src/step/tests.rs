@@ -2,8 +2,12 @@
 
 use super::super::work::ranges;
 use super::*;
+use rlock_model::lease::Lease;
+use rlock_model::mode::Mode;
 use rlock_model::op::{Op, Reply};
 use rlock_model::records::Records as _;
+use rlock_model::request::{Claim, Job, Process, Request};
+use rlock_model::span::Span;
 use rlock_store::engine::Engine as _;
 
 const PID: i32 = 7;
@@ -13,6 +17,7 @@ fn step(only_reads: bool, run: Run<Reply>) -> Step<Reply> {
     let resource = Resource::new("k").unwrap();
     let task = Task {
         caller: Some(ID),
+        own: vec![ID],
         ranges: ranges([&resource], [ID]),
         frees: Vec::new(),
         claims: 1,
@@ -113,6 +118,48 @@ fn lock_precedes_the_time_and_the_reads_in_the_first_message() {
     assert_eq!((reply, committed.backend), (Reply::Unknown, Some(Backend { pid: PID, started: 5 })));
 }
 
+/// "Only what must not be lost waits for the disk": grants, and what frees the lock for nobody.
+#[test]
+fn commit_waits_for_the_disk_if_somebody_relies_on_it() {
+    let request = |id: u8, waits| {
+        let claim = Claim { resource: Resource::new("k").unwrap(), mode: Mode::Write, span: Span::Whole, slots: None };
+        let terms = Some(Lease::new(Duration::from_secs(30)).terms());
+        let process = Process::default();
+        let (session, job) = (SessionId([id; 16]), Job::default());
+        Request { session, ancestors: Vec::new(), claims: vec![claim], terms, job, process, wait: waits }
+    };
+    let flushes = |asks: &[u8], releases: bool| {
+        let asks: Vec<_> = asks.iter().map(|id| request(*id, true)).collect();
+        let run = move |work: &mut Work| {
+            let mut reply = Reply::Done;
+            for request in &asks {
+                work.is_relied_on = false;
+                reply = work.apply(Op::Acquire { request: request.clone(), place: None })?;
+            }
+            if releases {
+                work.is_relied_on = false;
+                reply = work.apply(Op::Release { session: asks[0].session, end: None })?;
+            }
+            Ok(reply)
+        };
+        let mut step = step(false, Box::new(run));
+        step.begin();
+        let mut progress = answer(&mut step, PID, true);
+        loop {
+            let sent = sent(progress);
+            if sent.last().is_some_and(|last| last == "COMMIT") {
+                return !sent.iter().any(|statement| statement == UNFLUSHED);
+            }
+            let _ = step.on(done());
+            progress = step.on(ready(b'T'));
+        }
+    };
+    assert!(flushes(&[1], false), "a grant");
+    assert!(!flushes(&[1, 2], false), "a request that is queued");
+    assert!(flushes(&[1], true), "a release");
+    assert!(!flushes(&[1, 2], true), "a release that grants, since the claim follows");
+}
+
 /// "A pooler is found before LISTEN."
 #[test]
 fn client_of_a_pooler_does_not_listen() {
@@ -179,7 +226,7 @@ fn full_queue_of_notices_leaves_them_out() {
 
 #[test]
 fn failed_transaction_is_rolled_back_before_anything_else() {
-    for (code, follows) in [("55P03", Some(BEGIN)), ("42P01", Some(SCHEMA)), ("25006", None)] {
+    for (code, follows) in [("55P03", Some(BEGIN)), ("42P01", Some(MAKES[0])), ("25006", None)] {
         let mut step = step(false, waking());
         step.begin();
         step.on_error(error(code));
@@ -197,8 +244,11 @@ fn role_that_may_not_make_the_tables_is_told() {
     step.begin();
     step.on_error(error("42P01"));
     step.on(ready(b'E'));
-    assert_eq!(sent(step.on(ready(b'I'))), [SCHEMA]);
-    step.on_error(error("42501"));
+    // The role may own the schema, and not be allowed to make one.
+    for statements in MAKES {
+        assert_eq!(sent(step.on(ready(b'I'))), [*statements]);
+        step.on_error(error("42501"));
+    }
     assert!(matches!(step.on(ready(b'I')), Progress::Failed(ErrorKind::NoTables)));
 }
 

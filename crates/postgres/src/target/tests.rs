@@ -29,6 +29,9 @@ fn url_is_read_as_libpq_reads_it() {
         ("postgres://a:1,b,[::1]:2/d", &["a:1", "b:5432", "[::1]:2"], "me", "d"),
         ("postgres://a,b/d?port=7", &["a:7", "b:7"], "me", "d"),
         ("postgres://a,b/d?port=7,8", &["a:7", "b:8"], "me", "d"),
+        ("postgres://a:1/d?port=7", &["a:7"], "me", "d"),
+        ("postgres://a:1,b/d?port=7,8", &["a:7", "b:8"], "me", "d"),
+        ("postgres://:7/d?host=/run/pg,h", &["/run/pg/.s.PGSQL.7", "h:7"], "me", "d"),
         ("postgres:///d?host=/run/pg&port=5433", &["/run/pg/.s.PGSQL.5433"], "me", "d"),
         ("postgres://u@%2Frun%2Fpg:5433/d", &["/run/pg/.s.PGSQL.5433"], "u", "d"),
         ("postgres://?host=::1,h&dbname=x%20y&user=w", &["[::1]:5432", "h:5432"], "w", "x y"),
@@ -113,6 +116,31 @@ fn invalid_url_is_a_usage_error_that_shows_no_password() {
         let text = read(url).expect_err(url);
         assert!(text.contains(expected) && !text.contains("secret") && !text.contains('\n'), "{url}: {text}");
     }
+}
+
+/// In the modes that check nothing, the file of the authority does not matter. Anybody gets a
+/// certificate of the system's authorities, so one that is checked alone has to be named.
+#[test]
+fn file_of_the_authority_is_needed_where_it_alone_decides() {
+    let complete = |query: &str| {
+        let target = Target::parse(&format!("postgres://h/d?{query}")).unwrap().unwrap();
+        target.complete(&Secrets::default(), "me".to_owned(), Duration::from_secs(1)).map(drop)
+    };
+    for mode in ["disable", "allow", "prefer"] {
+        complete(&format!("sslrootcert=/no/such/file&sslmode={mode}")).expect(mode);
+    }
+    let refused = |query: &str| complete(query).unwrap_err().to_string();
+    assert!(refused("sslmode=verify-ca").contains("names no file of an authority"));
+    assert!(refused("sslmode=require&sslrootcert=/no/such/file").contains("/no/such/file"));
+}
+
+/// Each of the hosts gets its part of the time.
+#[test]
+fn timeout_counts_for_each_host() {
+    let limit = |url: &str| read(url).unwrap().limit(Duration::from_secs(10)).as_secs();
+    assert_eq!(limit("postgres://a,b"), 10);
+    assert_eq!(limit("postgres://a,b?connect_timeout=3"), 6);
+    assert_eq!(limit("postgres://a,b?connect_timeout=30"), 10);
 }
 
 #[test]

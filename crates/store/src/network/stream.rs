@@ -82,8 +82,12 @@ impl Stream {
 
     /// The descriptor and the events to poll for.
     pub fn descriptor(&self) -> (BorrowedFd<'_>, PollFlags) {
-        let writes = !self.outgoing.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.wants_write());
-        (self.socket.as_fd(), if writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN })
+        (self.socket.as_fd(), if self.has_unsent() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN })
+    }
+
+    /// Whether bytes are still to be sent.
+    pub fn has_unsent(&self) -> bool {
+        !self.outgoing.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
     /// The buffer that [`write`](Self::write) sends.

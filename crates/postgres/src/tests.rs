@@ -1,0 +1,4 @@
+//! Tests of transactions on a real server.
+
+mod bounds;
+mod differential;
