@@ -149,6 +149,21 @@ fn hold_of_another_process_is_not_found_by_its_key() {
     });
 }
 
+/// "Such a hold does not wait", but its owner does, from one call to the next.
+#[test]
+fn call_below_a_hold_with_an_end_overtakes_those_who_wait_for_the_hold() {
+    on_both(|lab| {
+        let own = std::process::id().to_string();
+        assert_eq!(lab.run(["acquire", "k", "--pid", &own, "--for", "1h"]).code(), Some(0));
+        let mut other = lab.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 1);
+        lab.run(["exec", "--nested", "-n", "k", "--", "echo", "ran"]).printed("ran\n");
+        lab.run(["release", "k"]).silently(0);
+        other.expect_held();
+        other.end().silently(0);
+    });
+}
+
 /// "If the process that has started it ends while it waits, the lock is released": with its output
 /// in a file, nobody would know of the hold.
 #[test]

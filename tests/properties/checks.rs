@@ -22,8 +22,6 @@ pub(crate) struct Line {
     /// The fencing token of a holder.
     token: Option<u64>,
     pub(crate) expiry: Option<StoreTime>,
-    /// Whether the hold has no process.
-    is_kept: bool,
 }
 
 /// All lines of a listing in order: for each resource its holders, then its waiters.
@@ -39,7 +37,6 @@ pub(crate) fn lines(listing: &[ResourceListing]) -> Vec<Line> {
                 slots: holder.slots,
                 token: Some(holder.token),
                 expiry: holder.expiry,
-                is_kept: holder.kept,
             };
             lines.extend(repeat_n(line, holder.count));
         }
@@ -52,7 +49,6 @@ pub(crate) fn lines(listing: &[ResourceListing]) -> Vec<Line> {
                 slots: waiter.slots,
                 token: None,
                 expiry: None,
-                is_kept: false,
             };
             lines.extend(repeat_n(line, waiter.count));
         }
@@ -203,8 +199,7 @@ pub(crate) fn no_waiter_is_overtaken(sessions: &Sessions, before: &[Line], after
     }
 }
 
-/// The waiters that wait for an ancestor of a session, or are behind one of these. A kept hold does
-/// not wait for those below it, so nobody passes who waits for one.
+/// The waiters that wait for an ancestor of a session, or are behind one of these.
 fn held_up(sessions: &Sessions, lines: &[Line], session: SessionId) -> BTreeSet<SessionId> {
     let mut found = BTreeSet::new();
     let ancestors = &sessions[&session].ancestors;
@@ -218,7 +213,7 @@ fn held_up(sessions: &Sessions, lines: &[Line], session: SessionId) -> BTreeSet<
     loop {
         let before = found.len();
         for (at, line) in lines.iter().enumerate().filter(|(_, line)| !line.is_held() && !ancestors.is_empty()) {
-            let is_above = |other: &&Line| other.is_held() && !other.is_kept && ancestors.contains(&other.session);
+            let is_above = |other: &&Line| other.is_held() && ancestors.contains(&other.session);
             let is_ahead = |other: &&Line| !other.is_held() && found.contains(&other.session);
             if line.session != session
                 && !found.contains(&line.session)

@@ -486,15 +486,14 @@ impl Oracle {
         claims.iter().filter(|claim| claim.resource == *name).map(|claim| (claim.clone(), taken)).collect()
     }
 
-    /// The first ancestor of `below` whose hold a waiter waits for, or a waiter that this one
-    /// heeds. A kept hold does not wait for those below it.
+    /// The first ancestor of `below` whose hold a waiter waits for, or a waiter that it heeds.
     fn awaited(&self, waiter: &Member, below: &Member) -> Option<SessionId> {
         let excludes = |holder: &Member, name: &Resource| {
             let asked = self.parts(waiter, name);
             self.parts(holder, name).iter().any(|held| asked.iter().any(|part| exclude(held, part)))
         };
         let strange = below.request.ancestors.iter().filter(|id| !waiter.request.ancestors.contains(id));
-        let mut holders = strange.filter_map(|id| self.member(*id)).filter(|above| above.holds() && !above.is_kept);
+        let mut holders = strange.filter_map(|id| self.member(*id)).filter(|above| above.holds());
         let is_awaited = |holder: &&Member| {
             let names = Self::resources(&waiter.request);
             names.iter().any(|name| excludes(holder, name) || self.is_held_up(waiter, name, holder))

@@ -888,7 +888,7 @@ done
 gpu: B 2 slots of 3 waits 1st; C 2 slots of 3 waits 2nd
 x: A write t1; B write waits 1st
 
-== Kept holds wait for nobody, so whoever waits for one is not overtaken
+== Whoever waits for a kept hold is overtaken as well
 store only: a kept hold takes several operations
 
 A write x for 2s
@@ -904,22 +904,35 @@ x: A write kept t1; B write waits 1st
 
 N write d below A
 ----
-waiting
-d: B write waits 1st; N write waits 2nd
+granted
+d: N write t1; B write waits 1st
 x: A write kept t1; B write waits 1st
+
+O write x below A
+----
+granted
+d: N write t1; B write waits 1st
+x: A write kept t1; O write t1; B write waits 1st
 
 2s pass
 ----
 done
-d: B write t1; N write waits 1st
-x: B write t2
+d: N write t1; B write waits 1st
+x: O write t1; B write waits 1st
 
-B releases
+N releases
 ----
 done
-d: N write t2
+d: B write waits 1st
+x: O write t1; B write waits 1st
 
-== A hold that its command has left behind waits for nobody
+O releases
+----
+done
+d: B write t2
+x: B write t2
+
+== A hold that its command has left behind is overtaken for until it ends
 store only: a kept hold takes several operations
 
 A write x at-least 2s
@@ -933,18 +946,6 @@ waiting
 d: B write waits 1st
 x: A write t1; B write waits 1st
 
-N write d below A
-----
-granted
-d: N write t1; B write waits 1st
-x: A write t1; B write waits 1st
-
-N releases
-----
-done
-d: B write waits 1st
-x: A write t1; B write waits 1st
-
 A exits 0
 ----
 done
@@ -953,12 +954,18 @@ x: A write kept t1; B write waits 1st
 
 O write d below A
 ----
-waiting
-d: B write waits 1st; O write waits 2nd
+granted
+d: O write t1; B write waits 1st
+x: A write kept t1; B write waits 1st
+
+O releases
+----
+done
+d: B write waits 1st
 x: A write kept t1; B write waits 1st
 
 2s pass
 ----
 done
-d: B write t2; O write waits 1st
+d: B write t2
 x: B write t2

@@ -1,7 +1,7 @@
 //! The exception to the one rule: a nested request overtakes an earlier waiter that itself waits
 //! for one of the request's ancestors. The waiter can't be granted before the ancestor ends, and
-//! the ancestor waits for its descendant, unless the ancestor is a kept hold. Neither can a waiter
-//! be granted that heeds such a waiter ahead of it, in this queue or in that of a resource that the
+//! the ancestor waits for its descendant, as does the owner of a kept hold. Neither can a waiter be
+//! granted that heeds such a waiter ahead of it, in this queue or in that of a resource that the
 //! ancestor holds. So the request overtakes it, too, unless the ancestor is around it.
 //!
 //! A walk along a queue skips the waiters whose modes a waiter ahead has ruled out. So the table
@@ -141,15 +141,14 @@ pub(super) fn touched<R: Records>(records: &R, id: SessionId, session: &Session)
 }
 
 /// The first of these sessions that holds what a waiter waits for, or what a waiter waits for that
-/// this one heeds in the queue of the same resource. A hold around a waiter itself does not count,
-/// nor does one that does not wait for the sessions below it.
+/// this one heeds in the queue of the same resource. A hold around a waiter itself does not count.
 pub(super) fn awaited<R: Records>(
     records: &R,
     (id, waiter): (SessionId, &Session),
     holders: &[SessionId],
 ) -> Result<Option<SessionId>, R::Error> {
     for above in holders.iter().filter(|holder| !waiter.ancestors.contains(holder)) {
-        let Some(holder) = records.session(*above)?.filter(Session::awaits_those_below) else { continue };
+        let Some(holder) = records.session(*above)?.filter(Session::is_holder) else { continue };
         let is_held = |name: &&Resource| holder.claims.iter().any(|held| held.claim.resource == **name);
         let names: Vec<_> = waiter.resources().into_iter().filter(is_held).collect();
         let is_excluded = |name: &&Resource| {
@@ -240,7 +239,7 @@ pub(super) fn overtakers<R: Records>(
 /// Whether any session waits for a resource that one of these sessions holds.
 fn is_awaited<R: Records>(records: &R, holders: &[SessionId]) -> Result<bool, R::Error> {
     for holder in holders {
-        let Some(holder) = records.session(*holder)?.filter(Session::awaits_those_below) else { continue };
+        let Some(holder) = records.session(*holder)?.filter(Session::is_holder) else { continue };
         for record in &holder.claims {
             if records.resource(&record.claim.resource)?.is_some_and(|state| state.waiting > 0) {
                 return Ok(true);

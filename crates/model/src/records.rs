@@ -98,12 +98,6 @@ impl Session {
         self.phase != Phase::Waiting
     }
 
-    /// Whether the session holds its claims at least until the waiters below it are done, because
-    /// its command waits for them. A kept hold has no command, and ends at its instant.
-    pub(super) fn awaits_those_below(&self) -> bool {
-        matches!(self.phase, Phase::Granted | Phase::Held)
-    }
-
     /// Whether the session holds its claims without a process.
     pub fn is_kept(&self) -> bool {
         self.phase == Phase::Kept

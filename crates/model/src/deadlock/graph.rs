@@ -72,7 +72,7 @@ impl Graph {
         above: impl IntoIterator<Item = &'s SessionId>,
         stays: impl Fn(SessionId, &Session) -> bool,
     ) {
-        let waits = |id, above: &Session| above.awaits_those_below() || above.is_kept() && stays(id, above);
+        let waits = |id, above: &Session| above.is_holder() && (!above.is_kept() || stays(id, above));
         for ancestor in above {
             if reading.get(ancestor).is_some_and(|above| waits(*ancestor, above)) {
                 self.waits.entry(*ancestor).or_default().below.insert(waiter);

@@ -35,10 +35,9 @@ local function slots_of(r, id)
   return r.slots
 end
 
--- Whether a session holds its claims at least until the waiters below it are done, because its command
--- waits for them. A kept hold ends at its instant.
-local function awaits_those_below(known)
-  return known and known[HELD] > WAITS and known[HELD] ~= KEPT
+-- Whether the record is that of a session that holds its claims.
+local function is_holder(known)
+  return known and known[HELD] > WAITS
 end
 
 -- The claims of a session on a resource, with one for all of its slots, and how many slots the
@@ -117,7 +116,7 @@ local function awaited_above(r, id, kin)
   for i = 2, #kin do
     for j = 1, own[kin[i]] and 0 or #at do
       local above = record(at[j], kin[i])
-      if awaits_those_below(above) then
+      if is_holder(above) then
         local held, taken = parts_of(above[CLAIMS])
         local asked, needs = parts_of(at[j].records[id][CLAIMS])
         for k = 1, #asked do
@@ -128,7 +127,7 @@ local function awaited_above(r, id, kin)
       end
     end
     for j = 1, own[kin[i]] and 0 or #at do
-      if awaits_those_below(record(at[j], kin[i])) and is_held_up(at[j], id, kin[i]) then
+      if is_holder(record(at[j], kin[i])) and is_held_up(at[j], id, kin[i]) then
         return kin[i]
       end
     end

@@ -38,7 +38,7 @@ local function is_awaited(kin)
   for i = 1, n do
     for j = 2, resources[i].count.waiters and #kin or 0 do
       local above = record(resources[i], kin[j])
-      if awaits_those_below(above) then
+      if is_holder(above) then
         return true
       end
     end
