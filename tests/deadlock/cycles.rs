@@ -216,12 +216,18 @@ fn restart_without_data_ends_the_waits_of_a_cycle() {
 #[test]
 fn cycle_through_the_kept_hold_around_a_request_is_found() {
     on_each(|lab| {
-        for (length, wait) in [("ever", ""), ("7d", ""), ("7d", "-w 1h")] {
+        let cases = [
+            ("ever", "", "release"),
+            ("7d", "", "release"),
+            ("7d", "-w 1h", "release"),
+            ("7d --pid $$", "", "release a"),
+        ];
+        for (length, wait, release) in cases {
             let mut other = holder(&lab, "b", &asks("a"));
             let script = format!(
                 "lock=$({RLOCK} acquire a --for {length} --export) && eval \"$lock\" && echo held && read go
                 {RLOCK} exec {wait} b -- true; code=$?
-                {RLOCK} release; exit $code"
+                {RLOCK} {release}; exit $code"
             );
             let mut shell = std::process::Command::new("sh");
             lab.settle(&mut shell);
@@ -236,9 +242,8 @@ fn cycle_through_the_kept_hold_around_a_request_is_found() {
             let [cycle, instead] = lines.as_slice() else { panic!("{ran:?}") };
             assert!(cycle.starts_with("rlock: refused: deadlock: 'a' is kept for write by "), "{cycle}");
             assert!(cycle.contains(", and a request below waits for 'b'; 'b' is held for write by "), "{cycle}");
-            let request =
-                "run 'rlock release', then ask for both in one request: rlock exec --write a --write b -- COMMAND";
-            assert_eq!(*instead, format!("rlock: {request}"));
+            let request = "ask for both in one request: rlock exec --write a --write b -- COMMAND";
+            assert_eq!(*instead, format!("rlock: run 'rlock {release}', then {request}"));
             other.end().silently(0);
             lab.assert_idle();
         }

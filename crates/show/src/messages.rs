@@ -300,8 +300,12 @@ impl Messages {
         let held = above.map(|session| session.claims.iter().map(|record| &record.claim).collect::<Vec<_>>());
         let options = as_options(&held.chain([self.claims.iter().collect()]).collect::<Vec<_>>());
         let count = ["it", "both"].get(options.len() - 1).unwrap_or(&"all");
-        let is_own = |link: &Link| self.related.contains(&link.session) && is_kept(reading, link.session);
-        let first = if deadlock.links.iter().any(is_own) { "run 'rlock release', then " } else { "" };
+        let is_own = |link: &&Link| self.related.contains(&link.session) && is_kept(reading, link.session);
+        let own = deadlock.links.iter().find(is_own).map(|link| &reading[&link.session]);
+        // The variables name the session of a kept hold; that of a process is found by its KEY.
+        let key = own.filter(|own| own.process.lasts_for.is_some()).and_then(|own| own.resources().first().copied());
+        let key = key.map(|key| format!(" {}", shell_quoted(key.as_str()))).unwrap_or_default();
+        let first = if own.is_some() { format!("run 'rlock release{key}', then ") } else { String::new() };
         [refused, format!("{first}ask for {count} in one request: rlock exec {} -- COMMAND", options.join(" "))]
     }
 
