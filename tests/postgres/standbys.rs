@@ -27,6 +27,21 @@ fn grant_without_its_copies_is_given_back() {
     lacks("1+disk", "the disk of the server need not have the lock, so it was given back");
 }
 
+/// The server holds the commit back without a word until the standby is there again.
+#[test]
+fn request_whose_standby_is_away_says_where_to_look() {
+    skip_unless!(Postgres::is_present());
+    let server = Postgres::start(&[]);
+    let standby = server.synchronous_standby();
+    let lab = Lab::at(server.url());
+    lab.run(["exec", "--replicas", "1", "k", "--", "true"]).silently(0);
+    standby.signal_all(Signal::STOP);
+    let ran = lab.run(["exec", "--connect-timeout", "1s", "--replicas", "1", "k", "--", "true"]);
+    standby.signal_all(Signal::CONT);
+    assert!(ran.failed(69).ends_with(", or waits for a synchronous standby"), "{ran:?}");
+    lab.run(["exec", "--replicas", "1", "other", "--", "true"]).silently(0);
+}
+
 /// A waiter is granted by the transaction of another client, and claims with its copies.
 #[test]
 fn waiter_asks_for_copies_once_it_is_granted() {

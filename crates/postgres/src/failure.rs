@@ -29,6 +29,7 @@ pub(super) const SPELLING: Spelling = Spelling {
     if_plain: "write ?sslmode=disable, or let the server speak TLS",
     if_tls: "correct the port, since a proxy answers there",
     if_forbidden: "see the server's unix_socket_permissions, or use another user",
+    if_silent: "see whether the server is stopped or overloaded, or waits for a synchronous standby",
 };
 
 // A reply is the start of a SQLSTATE.

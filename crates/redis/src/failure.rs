@@ -20,6 +20,7 @@ pub(crate) const SPELLING: Spelling = Spelling {
     if_plain: "write redis:// or valkey:// without the s",
     if_tls: "write rediss:// or valkeys://",
     if_forbidden: "see the server's unixsocketperm, or use another user",
+    if_silent: "see whether the server is stopped or overloaded",
 };
 
 // The texts of replies differ between versions, and between a command and the same command in a

@@ -81,6 +81,8 @@ pub struct Spelling {
     pub if_tls: &'static str,
     /// What to do about a socket that this user may not use.
     pub if_forbidden: &'static str,
+    /// What to do about a server that does not answer.
+    pub if_silent: &'static str,
 }
 
 /// What to do about a server that accepts and closes, as haproxy, stunnel and socat do.
@@ -136,10 +138,9 @@ impl NetworkError {
                 remedy = format!("for a server without TLS write {}", url.without_tls);
                 ("did not answer in time to the TLS handshake", &*remedy)
             }
-            Self::TimedOut(Stage::Silent | Stage::Encrypted | Stage::Used) => (
-                "accepted the connection but did not answer in time",
-                "see whether the server is stopped or overloaded",
-            ),
+            Self::TimedOut(Stage::Silent | Stage::Encrypted | Stage::Used) => {
+                ("accepted the connection but did not answer in time", url.if_silent)
+            }
             Self::Closed(Stage::Connecting) => ("closed the connection at once", LOG_OR_PROXY),
             Self::Closed(Stage::Handshake) => {
                 remedy = format!(
