@@ -41,6 +41,7 @@ fn command_starts_only_when_there_is_room_and_one_at_a_time() {
     on_both(waits_for_memory);
     // The grants are given back after 30 s, so all stores are tried at once.
     thread::scope(|scope| {
+        scope.spawn(|| passes_one_that_needs_more(&Lab::new()));
         scope.spawn(|| gives_back(&Lab::new()));
         scope.spawn(|| Kind::Redis7.is_present().then(|| gives_back(&Lab::on(Kind::Redis7))));
         scope.spawn(|| Lab::on_postgres().iter().for_each(gives_back));
@@ -75,6 +76,17 @@ fn waits_for_memory(lab: &Lab) {
     lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
     assert_eq!(lab.run(["break", "k"]).code(), Some(0));
     assert!(waiter.end().failed(76).contains("revoked by 'rlock break'; the command was not started"));
+}
+
+/// "From then on each of them has a turn of half a second, so those that need less room pass."
+fn passes_one_that_needs_more(lab: &Lab) {
+    let big = Running::start(&mut lab.rlock(["exec", "--min-memory", &all_memory(), "a", "--", "true"]));
+    wait_until("the request is at the gate", || lab.inspect(["a"])["resources"][0]["holders"][0]["gate"].is_string());
+    let mut small = Running::start(&mut lab.rlock(["exec", "--min-memory", "1M", "b", "--", "echo", "ran"]));
+    wait_within(Duration::from_secs(120), "the command that needs less has run", || !small.runs());
+    small.end().printed("ran\n");
+    big.signal(Signal::TERM);
+    assert_eq!(big.end().code(), Some(143));
 }
 
 /// "Where somebody behind it could go without room, it gives the grant back after 30 s and returns

@@ -50,6 +50,10 @@ const PACE: Duration = Duration::from_secs(2);
 /// How often the request at the gate looks for room.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
+/// How long a request waits at the gate before it lets those behind it look, which may need less
+/// room. Then each has its turn for [`LOOK_EVERY`].
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// What a request waits for behind another one at the gate.
 const BEHIND: &str = "waiting for room: another command waits for it, is about to start, or has just started";
 
@@ -65,6 +69,8 @@ pub struct Gate {
     /// The kept hold below the handle, until it is granted.
     kept: Option<Box<dyn Handle>>,
     stage: Stage,
+    /// When the request lets those behind it look, if it has still found no room.
+    patient_until: Boottime,
     /// What the request waits for, in words.
     why: Option<String>,
 }
@@ -111,8 +117,8 @@ impl Gate {
             job: Job { history: 0, ..Job::default() },
             process: Process { reason: Some(needs.to_string()), ..process },
         };
-        let (handle, kept, why) = (None, None, None);
-        Ok(Self { needs, request, open, store, ask_again, handle, kept, stage: Stage::Away, why })
+        let (handle, kept, stage, patient_until, why) = (None, None, Stage::Away, Boottime::default(), None);
+        Ok(Self { needs, request, open, store, ask_again, handle, kept, stage, patient_until, why })
     }
 
     /// What the request waits for, in words.
@@ -135,7 +141,12 @@ impl Gate {
     ///
     /// # Errors
     /// The store cannot be used.
-    pub fn enter(&mut self) -> Result<(), Failure> {
+    pub fn enter(&mut self, now: Boottime) -> Result<(), Failure> {
+        self.patient_until = now + PATIENCE;
+        self.join()
+    }
+
+    fn join(&mut self) -> Result<(), Failure> {
         let store = match self.store.take() {
             Some(store) => store,
             None => {
@@ -156,7 +167,10 @@ impl Gate {
         let Some(handle) = &mut self.handle else { return Ok(None) };
         if self.stage == Stage::Behind {
             match handle.check()? {
-                Standing::Granted(_) => self.stage = Stage::Looks(now),
+                Standing::Granted(_) => {
+                    self.stage = Stage::Looks(now);
+                    self.patient_until = self.patient_until.max(now + LOOK_EVERY);
+                }
                 standing if standing.is_over() => {
                     return Err(Failure::new(
                         exit::UNAVAILABLE,
@@ -172,9 +186,17 @@ impl Gate {
         match self.stage {
             Stage::Looks(at) if at <= now => {
                 self.why = self.needs.missing_in(&seen());
-                let is_open = self.why.is_none();
-                self.stage = if is_open { Stage::Open } else { Stage::Looks(now + LOOK_EVERY) };
-                Ok(Some(if is_open { Event::Room } else { Event::NoRoom }))
+                if self.why.is_none() {
+                    self.stage = Stage::Open;
+                    return Ok(Some(Event::Room));
+                }
+                if self.patient_until <= now && handle.inspect()?.iter().any(|seen| seen.waiting > 0) {
+                    self.leave();
+                    self.join()?;
+                    return self.look(now);
+                }
+                self.stage = Stage::Looks(now + LOOK_EVERY);
+                Ok(Some(Event::NoRoom))
             }
             Stage::Closes => {
                 self.close();

@@ -415,7 +415,7 @@ where
             Action::ShowWaiting => self.voice.show_waiting(&mut self.request, self.report.waited(Boottime::now())),
             Action::HideWaiting => self.voice.hide_waiting(),
             Action::EnterGate => {
-                if let Some(Err(failure)) = self.gate.as_mut().map(Gate::enter) {
+                if let Some(Err(failure)) = self.gate.as_mut().map(|gate| gate.enter(Boottime::now())) {
                     return self.start_failed(&failure);
                 }
                 self.look_at_gate()?;

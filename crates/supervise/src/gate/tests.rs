@@ -27,6 +27,7 @@ fn gate_is_given_up_only_when_the_store_has_answered_for_the_kept_hold() {
             handle: Some(Box::new(Fake::new(Standing::Asking).0)),
             kept: Some(Box::new(kept)),
             stage: Stage::Closes,
+            patient_until: Boottime::default(),
             why: None,
         };
         let now = Boottime::default();
