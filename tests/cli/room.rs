@@ -76,6 +76,14 @@ fn waits_for_memory(lab: &Lab) {
     lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
     assert_eq!(lab.run(["break", "k"]).code(), Some(0));
     assert!(waiter.end().failed(76).contains("revoked by 'rlock break'; the command was not started"));
+    // Who has spare work left is not at the gate any more.
+    let spare = ["exec", "--meanwhile", "exec sleep 600", "--min-memory", &all, "k", "--", "true"];
+    let spare = Running::start(&mut lab.rlock(spare));
+    wait_until("the listing shows the gate", || gate().is_string());
+    assert_eq!(lab.run(["break", "k"]).code(), Some(0));
+    lab.run(["exec", "--min-memory", "1M", "other", "--", "true"]).silently(0);
+    spare.signal(Signal::TERM);
+    spare.end();
 }
 
 /// "From then on each of them has a turn of half a second, so those that need less room pass."

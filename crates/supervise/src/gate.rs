@@ -69,8 +69,8 @@ pub struct Gate {
     /// The kept hold below the handle, until it is granted.
     kept: Option<Box<dyn Handle>>,
     stage: Stage,
-    /// When the request lets those behind it look, if it has still found no room.
-    patient_until: Boottime,
+    /// When the request lets those behind it look, once it has come to the gate.
+    patient_until: Option<Boottime>,
     /// What the request waits for, in words.
     why: Option<String>,
 }
@@ -117,7 +117,7 @@ impl Gate {
             job: Job { history: 0, ..Job::default() },
             process: Process { reason: Some(needs.to_string()), ..process },
         };
-        let (handle, kept, stage, patient_until, why) = (None, None, Stage::Away, Boottime::default(), None);
+        let (handle, kept, stage, patient_until, why) = (None, None, Stage::Away, None, None);
         Ok(Self { needs, request, open, store, ask_again, handle, kept, stage, patient_until, why })
     }
 
@@ -130,7 +130,8 @@ impl Gate {
     pub fn awaited(&self) -> (Vec<(BorrowedFd<'_>, PollFlags)>, Option<Boottime>) {
         let asked = match self.stage {
             Stage::Behind => &self.handle,
-            Stage::Closes => &self.kept,
+            Stage::Closes if self.kept.is_some() => &self.kept,
+            Stage::Closes => &self.handle,
             Stage::Looks(at) => return (Vec::new(), Some(at)),
             Stage::Away | Stage::Open => &None,
         };
@@ -142,7 +143,7 @@ impl Gate {
     /// # Errors
     /// The store cannot be used.
     pub fn enter(&mut self, now: Boottime) -> Result<(), Failure> {
-        self.patient_until = now + PATIENCE;
+        self.patient_until.get_or_insert(now + PATIENCE);
         self.join()
     }
 
@@ -169,8 +170,10 @@ impl Gate {
             match handle.check()? {
                 Standing::Granted(_) => {
                     self.stage = Stage::Looks(now);
-                    self.patient_until = self.patient_until.max(now + LOOK_EVERY);
+                    self.patient_until = self.patient_until.max(Some(now + LOOK_EVERY));
                 }
+                // The store is in use just now.
+                Standing::Asking => return Ok(None),
                 standing if standing.is_over() => {
                     return Err(Failure::new(
                         exit::UNAVAILABLE,
@@ -190,7 +193,9 @@ impl Gate {
                     self.stage = Stage::Open;
                     return Ok(Some(Event::Room));
                 }
-                if self.patient_until <= now && handle.inspect()?.iter().any(|seen| seen.waiting > 0) {
+                if self.patient_until <= Some(now)
+                    && handle.inspect().is_ok_and(|seen| seen.iter().any(|seen| seen.waiting > 0))
+                {
                     self.leave();
                     self.join()?;
                     return self.look(now);
@@ -210,12 +215,20 @@ impl Gate {
     pub fn leave(&mut self) {
         // If that fails, the end of rlock does so.
         let _ = self.handle.take().map(|mut handle| handle.release(None));
+        (self.kept, self.stage) = (None, Stage::Away);
+    }
+
+    /// Leaves the gate if the request has not started its command, and will not.
+    pub(crate) fn give_up(&mut self) {
+        if self.stage != Stage::Closes {
+            self.leave();
+        }
     }
 
     /// Leaves the queue of the gate until the request is granted again.
     pub(crate) fn step_back(&mut self) {
         self.leave();
-        (self.stage, self.why) = (Stage::Away, None);
+        self.why = None;
     }
 
     /// Makes the request of the command again, as that of a new session.
@@ -240,16 +253,18 @@ impl Gate {
         Ok((self.open)()?.acquire(request, AcquireOptions::default())?)
     }
 
-    /// Gives the gate up as soon as the store has answered for the kept hold.
+    /// Gives the gate up as soon as the store has answered for the kept hold. It never blocks,
+    /// because the command runs.
     fn close(&mut self) {
         if let Some(kept) = &mut self.kept
-            && matches!(kept.check(), Ok(Standing::Asking))
+            && matches!(kept.check(), Ok(Standing::Asking | Standing::Waiting))
         {
             return;
         }
-        // Its end is that of its time.
-        std::mem::forget(self.kept.take());
-        self.step_back();
+        self.kept = None;
+        if self.handle.as_mut().is_none_or(|handle| !matches!(handle.release_early(None), Ok(None))) {
+            (self.handle, self.stage) = (None, Stage::Away);
+        }
     }
 }
 

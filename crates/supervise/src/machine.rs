@@ -374,6 +374,11 @@ impl Machine {
         of_request.into_iter().chain(self.spare.kill_at()).min()
     }
 
+    /// Whether the request has its grant, and the command has not started yet.
+    pub fn awaits_start(&self) -> bool {
+        matches!(self.state, State::AtGate(_) | State::Starting(_))
+    }
+
     /// Whether a requested start is still wanted.
     pub fn may_start(&self) -> bool {
         matches!(self.state, State::Starting(_))

@@ -19,7 +19,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
-use rustix::io::retry_on_intr;
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
 
 use crate::report::Outcome;
@@ -69,8 +69,8 @@ impl Head {
         })
     }
 
-    /// Whether there is a place that a request may return to. A clock that was set back does not
-    /// prolong its time.
+    /// Whether there is a place that a request may return to. A clock that was set back prolongs
+    /// its time by as much, and by no more than the time itself.
     fn is_kept(&self, now: StoreTime) -> bool {
         self.number > 0 && now - self.asked < KEPT_FOR && self.asked - now < KEPT_FOR
     }
@@ -115,14 +115,12 @@ impl KeptPlace {
             file => Some(file?),
         };
         let mut found = earlier.and_then(|mut file| Some((read(&mut file)?.0, file)));
-        if found.is_some() {
-            fs::remove_file(&path)?;
-        }
-        let note = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+        // Until it is complete, the note of the earlier request stays.
+        let new = folder.join(format!("{hash:016x}.new"));
+        let note = File::options().read(true).write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         flock(&note, FlockOperation::NonBlockingLockExclusive)?;
         let (pid, started) = (getpid().as_raw_nonzero().get(), processes::own_start().unwrap_or(0));
         let mut head = Head { session, pid, started, number: 0, asked: now };
-        // From here on, this note has the place even if this process is killed.
         let inherit = |head: &mut Head, earlier: &Head| {
             if earlier.is_kept(now) {
                 (head.number, head.asked) = (earlier.number, earlier.asked);
@@ -130,7 +128,9 @@ impl KeptPlace {
         };
         found.iter().for_each(|(earlier, _)| inherit(&mut head, earlier));
         let text = head.line() + &words.join("\n") + "\n";
-        note.write_all_at(text.as_bytes(), 0)?;
+        let complete = note.write_all_at(text.as_bytes(), 0).and_then(|()| fs::rename(&new, &path));
+        // From here on, this note has the place even if this process is killed.
+        complete.inspect_err(|_| drop(fs::remove_file(&new)))?;
         if let Some((earlier, file)) = &found
             && !is_free(file)
         {
@@ -236,8 +236,15 @@ pub fn absent(folder: &Path, now: StoreTime) -> Vec<Absent> {
 struct Locked(File);
 
 impl Locked {
+    /// Who has the lock keeps it for an instant, unless it is stopped.
     fn new(folder: File) -> io::Result<Self> {
-        retry_on_intr(|| flock(&folder, FlockOperation::LockExclusive))?;
+        let until = Boottime::now() + GHOST_LIMIT;
+        while let Err(error) = flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            if error != Errno::WOULDBLOCK || Boottime::now() >= until {
+                return Err(error.into());
+            }
+            thread::sleep(GHOST_LOOK);
+        }
         Ok(Self(folder))
     }
 
@@ -251,7 +258,7 @@ impl Locked {
 /// tells of a session to release.
 fn remove_old(folder: &Path, own: &Path, now: StoreTime) -> io::Result<()> {
     for path in notes(folder)?.into_iter().filter(|path| path != own) {
-        // A note that cannot be read stays, and is in nobody's way.
+        // A note that cannot be opened stays, and is in nobody's way.
         let Ok(mut file) = File::open(&path) else { continue };
         if is_free(&file) && !read(&mut file).is_some_and(|(head, _)| head.is_kept(now)) {
             fs::remove_file(path)?;
@@ -347,6 +354,21 @@ mod tests {
         place.leave(Outcome::Cancelled);
         drop(place);
         assert_eq!(take(&folder, 2, minutes(1)).head.number, 5);
+    }
+
+    /// As after a crash of the machine, or on a full disk.
+    #[test]
+    fn note_that_is_not_complete_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("places");
+        drop(take(&folder, 1, minutes(0)));
+        let path = folder.join("0000000000000007");
+        for lost in [path.clone(), path.with_extension("new")] {
+            fs::write(&lost, "").unwrap();
+            take(&folder, 2, minutes(1)).note(42);
+            assert_eq!(take(&folder, 3, minutes(2)).head.number, 42, "{lost:?}");
+            assert!(notes(&folder).unwrap().iter().eq([&path]));
+        }
     }
 
     #[test]

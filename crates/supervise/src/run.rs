@@ -328,6 +328,9 @@ where
     /// Looks whether there is room for the command, if the request is at the gate.
     fn look_at_gate(&mut self) -> anyhow::Result<()> {
         let Some(gate) = &mut self.gate else { return Ok(()) };
+        if !self.machine.awaits_start() {
+            gate.give_up();
+        }
         match gate.look(Boottime::now()) {
             Ok(event) => {
                 self.voice.note_gate(gate.why());
@@ -482,6 +485,7 @@ where
 
     fn start(&mut self) -> anyhow::Result<()> {
         if self.place.take().is_some_and(|place| !place.use_up()) {
+            self.voice.say("another request has taken the place of --place over; the command was not started");
             return self.on(Event::Signal { signal: Signal::Term, sender: Sender::Other });
         }
         self.voice.report_grant(self.report.waited(Boottime::now()));

@@ -8,7 +8,7 @@ use crate::run::tests::Fake;
 /// The store may be in use by others just when the kept hold is asked for.
 #[test]
 fn gate_is_given_up_only_when_the_store_has_answered_for_the_kept_hold() {
-    for (answer, is_closed) in [("a", false), ("g", true), ("l", true), ("", true)] {
+    for (answer, is_closed) in [("a", false), ("w", false), ("g", true), ("l", true), ("", true)] {
         let (kept, mut news) = Fake::new(Standing::Asking);
         let mut gate = Gate {
             needs: Needs::default(),
@@ -27,7 +27,7 @@ fn gate_is_given_up_only_when_the_store_has_answered_for_the_kept_hold() {
             handle: Some(Box::new(Fake::new(Standing::Asking).0)),
             kept: Some(Box::new(kept)),
             stage: Stage::Closes,
-            patient_until: Boottime::default(),
+            patient_until: None,
             why: None,
         };
         let now = Boottime::default();
