@@ -4,6 +4,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
+use std::time::Duration;
 
 use anyhow::Context;
 
@@ -49,6 +50,8 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
     let session = identity::new_session().context("can't get random numbers")?;
     let held_above = context::held_above()?;
     let wait = named.defaults.wait(options.waiting.wait, !ancestors.is_empty())?;
+    // "`--max-waiting 0` is the same as `-n`", also at the gate.
+    let wait = if options.max_waiting == Some(0) { Some(Duration::ZERO) } else { wait };
     let has_leases = store.leases();
     let Chosen { terms, grace, history } =
         named.defaults.choose(options.ttl, options.grace, options.history, has_leases)?;
@@ -87,7 +90,7 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
         session,
         ancestors,
         claims: options.claims.clone(),
-        wait: !wait.is_some_and(|wait| wait.is_zero()) && options.max_waiting != Some(0),
+        wait: !wait.is_some_and(|wait| wait.is_zero()),
         terms,
         job: Job {
             name: caller::job(options.job.clone(), &process.user, command),

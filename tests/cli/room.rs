@@ -55,7 +55,8 @@ fn command_starts_only_when_there_is_room_and_one_at_a_time() {
 fn waits_for_memory(lab: &Lab) {
     let all = all_memory();
     let ran = |words: &[&str]| lab.run([&["exec", "--min-memory", &all], words].concat());
-    for words in [&["-n", "k", "--", "true"][..], &["-w", "1s", "k", "--", "true"]] {
+    for words in [&["-n"][..], &["-w", "1s"], &["--max-waiting", "0"]] {
+        let words = &[words, &["k", "--", "true"]].concat();
         let ran = ran(words);
         assert!(ran.busy().starts_with("waiting for "), "{ran:?}");
         assert_eq!(lab.counts("k"), (0, 0), "the grant is given back");
