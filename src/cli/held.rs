@@ -47,7 +47,7 @@ pub(crate) struct HeldBy {
     pub(super) key: Option<Resource>,
     /// The file or folder that has to be held.
     #[arg(long, value_name = "P", conflicts_with_all = [KEY, "slot"])]
-    pub(super) path: Option<PathBuf>,
+    pub(super) path: Vec<PathBuf>,
     /// For reading, or in any stronger mode.
     #[arg(long, group = "mode")]
     pub(super) read: bool,
@@ -72,9 +72,10 @@ fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     let held: HeldBy = options::read(&mut matches);
     let modes = [(held.read, Mode::Read), (held.prewrite, Mode::Prewrite), (held.slot, Mode::Slot)];
     let mode = modes.into_iter().find(|(is_asked, _)| *is_asked).map_or(Mode::Write, |(_, mode)| mode);
-    let claim = match (&held.path, &held.key) {
-        (Some(path), _) => claims::path_claim("path", path, mode, paths::resolved)?,
-        (None, key) => {
+    let claim = match (&held.path[..], &held.key) {
+        ([path], _) => claims::path_claim("path", path, mode, paths::resolved)?,
+        ([_, ..], _) => return Err(Mistake::plain("name one --path, since held looks at one claim")),
+        ([], key) => {
             let resource = key.clone().expect("clap requires KEY or a path");
             Claim { resource, mode, span: Span::Whole, slots: None }
         }

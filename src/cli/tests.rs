@@ -366,6 +366,8 @@ fn held_means_writing_unless_it_names_another_mode() {
     }
     assert_eq!(mistake("held --read --write k"), "--read and --write exclude each other: give one of them");
     assert_eq!(mistake("held"), "KEY is missing; see 'rlock held --help'");
+    let text = "name one --path, since held looks at one claim";
+    assert_eq!(mistake("held --path a --path b"), text);
 }
 
 #[test]
