@@ -77,12 +77,13 @@ fn waits_for_memory(lab: &Lab) {
     lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
     assert_eq!(lab.run(["break", "k"]).code(), Some(0));
     assert!(waiter.end().failed(76).contains("revoked by 'rlock break'; the command was not started"));
-    // Who has spare work left is not at the gate any more.
+    // A revoked request that has spare work left is not at the gate any more.
     let spare = ["exec", "--meanwhile", "exec sleep 600", "--min-memory", &all, "k", "--", "true"];
     let spare = Running::start(&mut lab.rlock(spare));
     wait_until("the listing shows the gate", || gate().is_string());
     assert_eq!(lab.run(["break", "k"]).code(), Some(0));
-    lab.run(["exec", "--min-memory", "1M", "other", "--", "true"]).silently(0);
+    // Its patience at the gate would end only after 30 s.
+    lab.run(["exec", "-w", "20s", "--min-memory", "1M", "other", "--", "true"]).silently(0);
     spare.signal(Signal::TERM);
     spare.end();
 }

@@ -1,8 +1,8 @@
 //! The exception to the one rule: a nested request overtakes an earlier waiter that itself waits
 //! for one of the request's ancestors. The waiter can't be granted before the ancestor ends, and
-//! the ancestor waits for its descendant, or its owner does if it is a kept hold. Neither can a waiter be
-//! granted that heeds such a waiter ahead of it, in this queue or in that of a resource that the
-//! ancestor holds. So the request overtakes it, too, unless the ancestor is around it.
+//! the ancestor waits for its descendant, or its owner does if it is a kept hold. Neither can a
+//! waiter be granted that heeds such a waiter ahead of it, in this queue or in that of a resource
+//! that the ancestor holds. So the request overtakes it, too, unless the ancestor is around it.
 //!
 //! A walk along a queue skips the waiters whose modes a waiter ahead has ruled out. So the table
 //! notes the waiters that may overtake, and the walk tries these all the same. The others overtake

@@ -405,7 +405,7 @@ impl<T> Step<T> {
         }
     }
 
-    /// Makes the tables in the next of the ways. After the last one, the role may use the tables, if
+    /// Makes the tables in the next of the ways. After the last one, the role may use the tables if
     /// there were any, but not make them.
     fn make(&mut self) -> Progress<T> {
         let Some((statements, left)) = self.makes.split_first() else { return Progress::Failed(ErrorKind::NoTables) };
