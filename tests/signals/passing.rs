@@ -5,6 +5,7 @@ use std::process::Command;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::session::{FOREGROUND, Session, command_line, until_in_foreground};
+use rlock_testkit::needs::{self, skip_unless};
 use rlock_testkit::{Lab, RLOCK, Ran, Running, wait_until};
 
 const PASSED: [(Signal, &str); 8] = [
@@ -218,4 +219,31 @@ fn signal_to_every_process_reaches_the_command_once() {
         assert_eq!(session.output.all(), format!("ready\n{expected}"));
         assert_eq!(session.code(), 9);
     }
+}
+
+/// "A signal that pairs with a note of the same sender": what a command sends to its own group does
+/// not swallow the next signal of that number to rlock.
+#[test]
+fn signal_after_one_of_the_command_to_its_own_group_reaches_the_command() {
+    skip_unless!(needs::programs(&["python3"]));
+    let lab = Lab::new();
+    let job = "\
+import os, signal, sys
+def got(*_):
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    os.killpg(0, signal.SIGHUP)
+    signal.signal(signal.SIGHUP, got)
+    print('heard', flush=True)
+signal.signal(signal.SIGHUP, got)
+print('ready', flush=True)
+for _ in sys.stdin: pass
+";
+    let mut session = Session::rlock(&lab, ["exec", "k", "--", "python3", "-c", job]);
+    session.output.expect("ready\n");
+    for _ in 0..3 {
+        session.signal(Signal::HUP);
+        session.output.expect("heard\n");
+    }
+    session.close();
+    assert_eq!(session.code(), 0);
 }

@@ -42,6 +42,7 @@ use rustix::process::{
     set_parent_process_death_signal, setpgid, waitpid,
 };
 
+use super::canary::Sent;
 use super::event::Signal;
 use super::signals::Signals;
 use super::spawn::{clone_sharing, pointers, stack};
@@ -100,18 +101,22 @@ pub(super) struct Guardian {
     pub(super) notes: Option<Notes>,
 }
 
-/// The end of the pipe from which rlock reads the notes, one byte for each signal.
+/// The size of a note: the number of the signal, and the four bytes of the sender's process id.
+/// The kernel writes a note as a whole or not at all.
+const NOTE_BYTES: usize = 5;
+
+/// The end of the pipe from which rlock reads the notes.
 #[derive(Debug)]
 pub(super) struct Notes(OwnedFd);
 
 impl Notes {
     /// The next note, if there is one.
-    pub(super) fn next(&self) -> Option<Signal> {
-        let mut number = [0];
-        match rustix::io::read(&self.0, &mut number) {
-            Ok(1) => Signal::from_number(number[0].into()),
-            _ => None,
-        }
+    pub(super) fn next(&self) -> Option<Sent> {
+        let mut note = [0; NOTE_BYTES];
+        let read = rustix::io::read(&self.0, &mut note).ok()?;
+        let [number, by @ ..] = note;
+        let signal = Signal::from_number(number.into()).filter(|_| read == NOTE_BYTES)?;
+        Some(Sent { signal, by: u32::from_ne_bytes(by) })
     }
 }
 
@@ -323,7 +328,9 @@ impl Ears {
         let [signals, notes] = [self.signals, self.notes].map(|number| unsafe { BorrowedFd::borrow_raw(number) });
         let Some(taken) = take(signals) else { return };
         if taken.sender != rlock.as_raw_nonzero().get().unsigned_abs() {
-            let _ = rustix::io::write(notes, &[taken.number as u8]);
+            let [a, b, c, d] = taken.sender.to_ne_bytes();
+            let note: [u8; NOTE_BYTES] = [taken.number as u8, a, b, c, d];
+            let _ = rustix::io::write(notes, &note);
         }
     }
 }

@@ -20,7 +20,7 @@ use rustix::process::Signal as Kernel;
 use self::processes::Processes;
 use self::request::Request;
 use self::voice::Voice;
-use super::canary::Canary;
+use super::canary::{Canary, Sent};
 use super::child::Child;
 pub use super::child::CommandSpec;
 use super::child::reap::reap_inherited;
@@ -276,7 +276,7 @@ where
                 Arrival::Signal(signal, source) => {
                     let sender = source.sender(signal, self.processes.command());
                     match self.may_be_for_everyone(signal, sender) {
-                        true => self.canary.signal(signal, sender, now),
+                        true => self.canary.signal(Sent { signal, by: source.number() }, sender, now),
                         false => self.on(Event::Signal { signal, sender })?,
                     }
                 }

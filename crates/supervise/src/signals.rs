@@ -88,6 +88,11 @@ impl Source {
         Self { kernel: origin.cause == Cause::Kernel, process }
     }
 
+    /// The process id of the sender; 0 for the kernel, and for a process in another pid namespace.
+    pub(crate) fn number(self) -> u32 {
+        self.process.map_or(0, |process| process.as_raw_nonzero().get().unsigned_abs())
+    }
+
     /// Classifies the sender, which tells whether the command has received `signal` too.
     ///
     /// Other processes in a shared group may have sent the signal to the group or to rlock alone;
