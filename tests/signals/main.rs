@@ -11,6 +11,7 @@ mod break_grant;
 mod death;
 mod descendants;
 mod job_control;
+mod killed;
 mod output;
 mod passing;
 mod ready;

@@ -4,6 +4,7 @@
 //! waits. A line `overlap` in the log is a failure.
 
 use std::fs;
+use std::process::Command;
 
 use rustix::process::{Signal, kill_process};
 
@@ -151,7 +152,7 @@ fn kill_of_a_script_leaves_the_lock_held_until_what_it_ran_has_ended() {
         kill_process(shell, Signal::KILL).expect("it runs");
         holder.errors().expect(
             "rlock: 'sh' was ended by KILL; 1 of its processes still runs ('sh'), and 'k' is held until it ends: TERM \
-             again, or rlock break, ends it\n",
+             to rlock, or 'rlock break', ends it\n",
         );
         assert_eq!(lab.counts("k"), (1, 1));
         fs::write(lab.folder().join("go"), "\n").expect("it reads");
@@ -171,11 +172,74 @@ fn rest_that_ignores_term_keeps_the_lock_until_rlock_is_killed() {
     let mut holder = Session::rlock(&lab, ["exec", "k", "--", "sh", "-c", job]);
     holder.output.expect("ready");
     holder.signal(Signal::TERM);
-    holder.errors().expect("still run");
+    holder.errors().expect(": 'rlock break' ends ");
     assert_eq!(lab.counts("k"), (1, 0));
     holder.signal(Signal::KILL);
     wait_until("the lock is free", || lab.counts("k") == (0, 0));
     holder.until_gone();
+}
+
+/// The signals besides TERM, INT, HUP and QUIT that end a command by default and that rlock passes,
+/// by their names for sh(1).
+const OTHERS: [&str; 6] = ["USR1", "USR2", "ALRM", "ABRT", "PWR", "RTMIN+3"];
+
+/// "rlock looks at the tree before it passes on a signal that may end the command": a process in a
+/// session of its own is no daemon then.
+#[test]
+fn each_signal_that_ends_the_command_leaves_the_lock_held_for_a_session_below_it() {
+    skip_unless!(needs::programs(&["bash", "setsid", "flock"]));
+    let lab = Lab::new();
+    for signal in OTHERS {
+        prepare(&lab);
+        let work = WORK.replace("TERM INT", signal);
+        let job = format!("setsid bash -c '{}' & wait", work.replace('\'', "'\\''"));
+        let mut holder = Session::rlock(&lab, ["exec", "k", "--", "bash", "-c", &job]);
+        holder.output.expect("working");
+        let next = next(&lab);
+        let rlock = holder.pid().as_raw_nonzero().to_string();
+        assert!(Command::new("bash").args(["-c", &format!("kill -{signal} {rlock}")]).status().unwrap().success());
+        expect_turns(&lab, &[signal], holder, next);
+    }
+    lab.assert_idle();
+}
+
+/// "SIGCONT follows", so a stopped process hears the signal that asks it to end.
+#[test]
+fn stopped_process_of_an_ended_command_hears_term_and_ends() {
+    let lab = Lab::new();
+    let job = "sleep 600 & kill -STOP $!; echo ready; wait";
+    let mut holder = Session::rlock(&lab, ["exec", "k", "--", "sh", "-c", job]);
+    holder.output.expect("ready");
+    holder.signal(Signal::TERM);
+    assert_eq!(holder.code(), 143);
+    lab.assert_idle();
+    let mut broken =
+        Session::rlock(&lab, ["exec", "--grace", "10m", "k", "--", "sh", "-c", "echo ready; kill -STOP $$"]);
+    broken.output.expect("ready");
+    assert_eq!(lab.run(["break", "k"]).code(), Some(0));
+    assert_eq!(broken.code(), 76);
+}
+
+/// "A process that is left and ends by itself, with an exit code, leaves daemons as a command
+/// does": a build client ends, and its server lives on.
+#[test]
+fn daemon_of_a_process_that_outlives_a_killed_command_holds_nothing() {
+    skip_unless!(needs::programs(&["setsid"]));
+    on_both(|lab| {
+        let client = "mkfifo go; setsid sh -c 'echo server $$; exec sleep 600' & read -r _ <go";
+        script(lab, "client", client);
+        let mut holder = Session::rlock(lab, ["exec", "k", "--", "sh", "-c", "echo shell $$; sh client; true"]);
+        holder.output.expect("shell ");
+        let shell = pid(&holder.output.line());
+        holder.output.expect("server ");
+        let server = pid(&holder.output.line());
+        kill_process(shell, Signal::KILL).expect("it runs");
+        holder.errors().expect("2 of its processes still run");
+        fs::write(lab.folder().join("go"), "\n").expect("it reads");
+        assert_eq!(holder.code(), 137);
+        lab.assert_idle();
+        kill_process(server, Signal::KILL).expect("it lives");
+    });
 }
 
 /// "Daemons (a session of their own, parent gone) are spared and hold nothing."

@@ -31,6 +31,19 @@ const OTHERS_MAX: usize = 10;
 /// Maximum number of resources that a message names.
 const NAMES_MAX: usize = 8;
 
+/// A process that an ended command has left.
+#[derive(Clone, Debug)]
+pub struct RestProcess {
+    /// The process id.
+    pub pid: i32,
+    /// The name for ps(1).
+    pub name: String,
+    /// The state as ps(1) shows it, such as `D`.
+    pub state: String,
+    /// The name of the user.
+    pub user: String,
+}
+
 /// The messages about one request.
 #[derive(Clone, Debug)]
 pub struct Messages {
@@ -211,20 +224,36 @@ impl Messages {
         })
     }
 
-    /// Says that `command` was ended by this signal, and that the lock stays held until
-    /// the `count` processes that it has left have ended. `names` are those of the first of them.
-    pub fn rest(&self, command: &str, signal: &str, count: usize, names: &[String]) -> String {
-        let names: Vec<_> = names.iter().map(|name| format!("'{name}'")).collect();
-        let more = count - names.len().min(count);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    /// Says that `command` was ended by this signal, and that the lock stays held until the `count`
+    /// processes of the command that are left have ended. `rest` are the first of them, which may
+    /// have received SIGTERM.
+    pub fn rest(&self, command: &str, signal: &str, count: usize, rest: &[RestProcess], had_term: bool) -> String {
+        let names: Vec<_> = rest.iter().map(|process| format!("'{}'", process.name)).collect();
+        let more = more(count, rest);
         let [run, end, them] = if count == 1 { ["runs", "it ends", "it"] } else { ["run", "they end", "them"] };
-        let is = if named(&self.claims).len() == 1 { "is" } else { "are" };
+        let remedy = if had_term { "'rlock break' ends" } else { "TERM to rlock, or 'rlock break', ends" };
         format!(
-            "'{command}' was ended by {signal}; {count} of its processes still {run} ({}{more}), and {} {is} held \
-             until {end}: TERM again, or rlock break, ends {them}",
+            "'{command}' was ended by {signal}; {count} of its processes still {run} ({}{more}), and {} held until \
+             {end}: {remedy} {them}",
             names.join(", "),
-            self.names()
+            self.they_are()
         )
+    }
+
+    /// Says that `count` processes of the command, of which `rest` are the first, have not ended
+    /// since SIGKILL, and whether they hold the lock until they end.
+    pub fn unkilled(&self, count: usize, rest: &[RestProcess], holds: bool) -> String {
+        let details = |RestProcess { pid, name, state, user }: &RestProcess| {
+            format!("'{name}', pid {pid}, state {state}, user {user}")
+        };
+        let details: Vec<_> = rest.iter().map(details).collect();
+        let what = if count == 1 { "1 process has".to_owned() } else { format!("{count} processes have") };
+        let ends = if count == 1 { "it ends" } else { "they end" };
+        let then = match holds {
+            true => format!("{} held until {ends}, or 'rlock break --now' breaks the hold", self.they_are()),
+            false => format!("rlock waits until {ends}"),
+        };
+        format!("{what} not ended after KILL ({}{}): {then}", details.join("; "), more(count, rest))
     }
 
     /// The request has failed, for this reason.
@@ -260,6 +289,10 @@ impl Messages {
 
     fn they_were(&self) -> String {
         format!("{} {}", self.names(), if named(&self.claims).len() == 1 { "was" } else { "were" })
+    }
+
+    fn they_are(&self) -> String {
+        format!("{} {}", self.names(), if named(&self.claims).len() == 1 { "is" } else { "are" })
     }
 
     /// The grant counts as lost because its lease was not renewed. `trouble` is that of
@@ -321,6 +354,12 @@ impl Messages {
         let others = (names.len() > NAMES_MAX).then(|| format!("{} others", names.len() - NAMES_MAX));
         shown.chain(others).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// The number of the processes that `rest` leaves out of `count`, as words, if there are any.
+fn more(count: usize, rest: &[RestProcess]) -> String {
+    let left_out = count.saturating_sub(rest.len());
+    if left_out > 0 { format!(" and {left_out} more") } else { String::new() }
 }
 
 /// The resources and the paths of claims, each once.

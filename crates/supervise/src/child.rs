@@ -9,6 +9,7 @@ mod kill;
 pub(crate) mod reap;
 mod send;
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -26,7 +27,8 @@ use super::spawn::{NAMING_A_PROCESS, spawn};
 use super::start_failure::start_failure;
 use super::tree::Family;
 use rlock_show::failure::Failure;
-use rlock_show::messages;
+use rlock_show::messages::{self, RestProcess};
+use rlock_store::identity;
 use rlock_sys::processes::{self, Process, own_session};
 
 /// Number of guardians that may die before rlock goes on without a guardian.
@@ -135,21 +137,26 @@ impl Child {
     /// Looks at the tree, so that a process of it in a session of its own does not count as a
     /// daemon when its parent has ended.
     pub(crate) fn survey(&mut self) {
-        self.members();
+        self.remember();
     }
 
-    /// The number of the living processes of the tree without their guardians, and the names of the
-    /// first of them.
-    pub(crate) fn rest(&mut self) -> (usize, Vec<String>) {
-        let mut rest = self.members();
+    /// The living processes of the tree, see [`Family::remember`].
+    fn remember(&mut self) -> Vec<Process> {
+        self.family.remember(&processes::all())
+    }
+
+    /// The number of the living processes of the tree without their guardians, and the first of
+    /// them.
+    pub(crate) fn rest(&self) -> (usize, Vec<RestProcess>) {
+        let mut rest = self.family.members(&processes::all());
         rest.retain(|process| !guardian::is_guardian(process.pid));
-        let name = |process: &Process| String::from_utf8_lossy(&processes::names(process.pid).0).into_owned();
-        (rest.len(), rest.iter().take(REST_NAMES_MAX).map(name).collect())
-    }
-
-    /// The living processes of the tree.
-    fn members(&mut self) -> Vec<Process> {
-        self.family.members(&processes::all())
+        let describe = |Process { pid, .. }: &Process| RestProcess {
+            pid: pid.as_raw_nonzero().get(),
+            name: String::from_utf8_lossy(&processes::name(*pid)).into_owned(),
+            state: processes::state(*pid).unwrap_or_default(),
+            user: processes::user(*pid).map(identity::user).unwrap_or_default(),
+        };
+        (rest.len(), rest.iter().take(REST_NAMES_MAX).map(describe).collect())
     }
 }
 
@@ -170,6 +177,7 @@ fn expect_orphans(warn: impl FnOnce(&str)) -> Family {
         strangers: Vec::new(),
         foreign_group: None,
         sessions: [own_session()].into(),
+        below: HashMap::new(),
     };
     let any = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     // Mostly rlock has no child yet, and waitid(2) is cheaper than reading /proc.

@@ -259,6 +259,13 @@ pub enum Cause {
     TimeoutReleased,
 }
 
+impl Cause {
+    /// Whether the grant is not held any more.
+    pub(crate) const fn is_loss(self) -> bool {
+        matches!(self, Self::Lost | Self::Overdue)
+    }
+}
+
 /// What happens to the command for a [`Cause`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consequence {
@@ -292,9 +299,18 @@ pub enum Line {
     WaitGoesOn,
     /// Why the command is ended or not started, and what happens to it.
     Ends(Cause, Consequence),
-    /// Which processes the command has left that the signal of this number has ended. They hold the
-    /// lock until they end.
-    Rest(i32),
+    /// Which processes an ended command has left. They hold the lock until they end.
+    Rest {
+        /// The number of the signal that has ended the command.
+        by: i32,
+        /// Whether the processes have received SIGTERM.
+        had_term: bool,
+    },
+    /// Which processes have not ended since SIGKILL.
+    Unkilled {
+        /// Whether the processes hold the lock until they end.
+        holds: bool,
+    },
     /// How the spare work ended.
     Spare(Ended),
 }
@@ -337,7 +353,7 @@ pub enum Action {
     },
     /// Tell the process that the grant is kept for that the grant is lost.
     TellLoss,
-    /// Send SIGTERM to the command's whole process tree.
+    /// Send SIGTERM to the command's whole process tree, and continue what is stopped.
     Terminate,
     /// Send SIGKILL to the command's whole process tree, until none of its processes is left.
     Kill,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use self::draining::Draining;
 use self::keeping::Keeping;
-use self::running::{LastTime, Running, Starting, Stopping, leaving};
+use self::running::{Killed, LastTime, Running, Starting, leaving};
 use self::spare::Spare;
 use self::waiting::{AtGate, Wait, giving_up, requesting};
 use super::event::{Action, Cause, Consequence, Event, Group, Line, Sender, Signal, Stop};
@@ -120,11 +120,11 @@ enum State {
     /// The command was ended, and the grant is held until the command's tree is gone.
     Draining(Draining),
     /// The command's tree was sent SIGTERM: the grant is lost or revoked, or the time is over.
-    Stopping(Stopping),
+    Stopping(LastTime),
     /// The stopped command has ended; the processes that it started have the rest of its time.
     Clearing(LastTime),
-    /// The command was sent SIGKILL.
-    Killed(LastTime),
+    /// The command's tree was sent SIGKILL.
+    Killed(Killed),
     /// The command has ended, with the tree if it was ended. The release finds out whether the
     /// grant was held to the end; the action is the exit if it was.
     Leaving(Action),
@@ -238,6 +238,9 @@ impl Next {
 /// grant is lost. But the grant is held, and renewed, until the tree is gone, and may be lost
 /// meanwhile.
 ///
+/// **Killed**: SIGKILL may take long, as for a process that waits for a file server. A grant that is
+/// not lost is held until nothing of the tree is left.
+///
 /// **Timeout**: the command has exceeded its maximum run time. The machine ends the command as it
 /// ends one whose grant is lost. But the grant is held, and renewed, until the tree is gone, and
 /// may be lost meanwhile.
@@ -330,9 +333,9 @@ impl Machine {
             State::Keeping(keeping) => keeping.on(event, now, settings),
             State::Running(running) => running.on(event, now, settings),
             State::Draining(draining) => draining.on(event, now, settings),
-            State::Stopping(stopping) => stopping.on(event, now, settings),
-            State::Clearing(last_time) => last_time.on(event, now, settings),
-            State::Killed(last_time) => last_time.killed_on(event, now, settings),
+            State::Stopping(last_time) => last_time.stopping_on(event, now, settings),
+            State::Clearing(last_time) => last_time.clearing_on(event, now, settings),
+            State::Killed(killed) => killed.on(event, now, settings),
             State::Leaving(exit) => leaving(event, *exit),
             State::Sparing(exit) => {
                 *exit = spare::delayed(*exit, event);
@@ -367,8 +370,9 @@ impl Machine {
             State::Keeping(keeping) => keeping.next_timeout(&self.settings),
             State::Running(running) => running.next_timeout(&self.settings),
             State::Draining(draining) => draining.next_timeout(&self.settings),
-            State::Stopping(Stopping { last_time, .. }) | State::Clearing(last_time) => Some(last_time.kill_at()),
-            State::Requesting | State::GivingUp | State::Killed(_) | State::Leaving(_) => None,
+            State::Stopping(last_time) | State::Clearing(last_time) => Some(last_time.kill_at()),
+            State::Killed(killed) => Some(killed.next_timeout(&self.settings)),
+            State::Requesting | State::GivingUp | State::Leaving(_) => None,
             State::Sparing(_) | State::Done => None,
         };
         of_request.into_iter().chain(self.spare.kill_at()).min()

@@ -27,34 +27,67 @@ pub(super) struct Family {
     pub(super) strangers: Vec<Process>,
     /// The process group of the spare work, whose orphans become children of rlock too.
     pub(super) foreign_group: Option<i32>,
-    /// The sessions in which members of the tree were seen. An orphan in any other session is a
-    /// daemon.
+    /// The sessions of the tree before the last signal that may have ended a member. An orphan in
+    /// any other session is a daemon.
     pub(super) sessions: BTreeSet<i32>,
+    /// The topmost members at the last [`watch`](Self::watch), each with the sessions of the
+    /// members below it.
+    pub(super) below: HashMap<Pid, BTreeSet<i32>>,
 }
 
 impl Family {
-    /// The living processes of the tree, parents before their children. The function remembers
-    /// their sessions, so that a known member does not become a daemon when its parent ends.
-    pub(super) fn members(&mut self, all: &[Stat]) -> Vec<Process> {
+    /// The living processes of the tree, parents before their children.
+    pub(super) fn members(&self, all: &[Stat]) -> Vec<Process> {
+        living(&self.reach(all))
+    }
+
+    /// Returns the [`members`](Self::members), and remembers their sessions, so that no member
+    /// becomes a daemon when a signal ends its parent.
+    pub(super) fn remember(&mut self, all: &[Stat]) -> Vec<Process> {
+        let reached = self.reach(all);
+        self.sessions.extend(reached.iter().flat_map(|(_, members)| sessions(members)));
+        living(&reached)
+    }
+
+    /// Returns whether the tree has no living process, and notes the topmost members for
+    /// [`topmost_ended`](Self::topmost_ended).
+    pub(super) fn watch(&mut self, all: &[Stat]) -> bool {
+        let reached = self.reach(all);
+        // A zombie has lost its children, and its note still has them.
+        let living_roots = reached.iter().filter(|(root, _)| !root.ended);
+        self.below.extend(living_roots.map(|(root, members)| (root.process.pid, sessions(members).collect())));
+        living(&reached).is_empty()
+    }
+
+    /// Notes the end of a child of rlock. A topmost member that exits leaves daemons, as a command
+    /// does. What a member leaves that dies of a signal stays in the tree.
+    pub(super) fn topmost_ended(&mut self, child: Pid, by_signal: bool) {
+        let sessions = self.below.remove(&child).filter(|_| by_signal);
+        self.sessions.extend(sessions.into_iter().flatten());
+    }
+
+    /// The topmost processes of the tree, each with itself and its descendants.
+    fn reach<'a>(&self, all: &'a [Stat]) -> Vec<(&'a Stat, Vec<&'a Stat>)> {
         let children = children(all);
         let of_rlock = children.get(&self.rlock).map_or(&[][..], Vec::as_slice);
         let mut roots: Vec<&Stat> = of_rlock.iter().copied().filter(|stat| self.may_be_root(stat)).collect();
-        let mut members = Vec::new();
+        let mut known = self.sessions.clone();
+        let mut reached = Vec::new();
         // An orphan's subtree can show further sessions, and those sessions further orphans.
         loop {
             let (found, left): (Vec<_>, Vec<_>) = roots
                 .into_iter()
-                .partition(|stat| Some(stat.process.pid) == self.command || self.sessions.contains(&stat.session));
+                .partition(|stat| Some(stat.process.pid) == self.command || known.contains(&stat.session));
             if found.is_empty() {
-                break;
+                return reached;
             }
-            for member in descend(found, &children) {
-                self.sessions.insert(member.session);
-                members.extend((!member.ended).then_some(member.process));
+            for root in found {
+                let members = descend(vec![root], &children);
+                known.extend(sessions(&members));
+                reached.push((root, members));
             }
             roots = left;
         }
-        members
     }
 
     /// Whether a child of rlock belongs to the tree, as far as the child alone shows.
@@ -120,6 +153,15 @@ pub(super) fn innermost_first(
     parts.into_values().collect()
 }
 
+fn living(reached: &[(&Stat, Vec<&Stat>)]) -> Vec<Process> {
+    let members = reached.iter().flat_map(|(_, members)| members);
+    members.filter(|stat| !stat.ended).map(|stat| stat.process).collect()
+}
+
+fn sessions(members: &[&Stat]) -> impl Iterator<Item = i32> {
+    members.iter().map(|stat| stat.session)
+}
+
 fn children(all: &[Stat]) -> HashMap<Pid, Vec<&Stat>> {
     let mut children: HashMap<Pid, Vec<&Stat>> = HashMap::new();
     for stat in all {
@@ -182,6 +224,7 @@ mod tests {
             strangers: vec![process(13, RLOCK, SESSION).process],
             foreign_group: Some(15),
             sessions: BTreeSet::from([SESSION]),
+            below: HashMap::new(),
         }
     }
 
@@ -220,13 +263,35 @@ mod tests {
     }
 
     #[test]
-    fn member_in_its_own_session_stays_one_when_its_parent_ends() {
+    fn remembered_member_in_its_own_session_stays_one_when_its_parent_ends() {
         let mut family = family();
         let job = process(70, COMMAND, 70);
-        assert_eq!(numbers(&family.members(&[process(COMMAND, RLOCK, SESSION), job])), [COMMAND, 70]);
+        assert_eq!(numbers(&family.remember(&[process(COMMAND, RLOCK, SESSION), job])), [COMMAND, 70]);
         family.command = None;
         let orphan = Stat { parent: Some(pid(RLOCK)), ..job };
         assert_eq!(numbers(&family.members(&[orphan])), [70]);
+    }
+
+    /// "A topmost member that ends *by itself with an exit code* leaves daemons as a command does."
+    #[test]
+    fn topmost_member_that_exits_leaves_daemons_and_one_that_is_killed_does_not() {
+        let client = process(50, RLOCK, SESSION);
+        let server = process(70, 50, 70);
+        let orphan = Stat { parent: Some(pid(RLOCK)), ..server };
+        for by_signal in [false, true] {
+            let mut family = Family { command: None, ..family() };
+            assert!(!family.watch(&[client, server]));
+            // The snapshot may show the zombie with its orphan.
+            family.watch(&[Stat { ended: true, ..client }, orphan]);
+            family.topmost_ended(client.process.pid, by_signal);
+            assert_eq!(family.watch(&[orphan]), !by_signal);
+            assert_eq!(family.has_child(&orphan), by_signal);
+        }
+        let mut signalled = Family { command: None, ..family() };
+        signalled.remember(&[client, server]);
+        signalled.watch(&[client, server]);
+        signalled.topmost_ended(client.process.pid, false);
+        assert!(!signalled.watch(&[orphan]), "the server was in the family when the signal came");
     }
 
     #[test]
@@ -239,7 +304,7 @@ mod tests {
 
     #[test]
     fn zombies_are_no_members_but_show_their_session() {
-        let mut family = family();
+        let family = family();
         let zombie = Stat { ended: true, ..process(COMMAND, RLOCK, COMMAND) };
         let orphan = process(90, RLOCK, COMMAND);
         assert_eq!(numbers(&family.members(&[zombie, orphan])), [90]);

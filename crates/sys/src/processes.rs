@@ -145,9 +145,20 @@ pub fn stat(pid: Pid) -> io::Result<Stat> {
 
 /// The real user of a process, if there is such a process.
 pub fn user(pid: Pid) -> Option<u32> {
+    status(pid, "Uid:")?.parse().ok()
+}
+
+/// The state of a process as ps(1) shows it, such as `D`, if there is such a process.
+pub fn state(pid: Pid) -> Option<String> {
+    status(pid, "State:")
+}
+
+/// The first word of a line in /proc/PID/status, see proc(5).
+fn status(pid: Pid, name: &str) -> Option<String> {
+    // The name of a program may be no UTF-8.
     let text = fs::read(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
-    let line = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Uid:"))?;
-    str::from_utf8(line).ok()?.split_ascii_whitespace().next()?.parse().ok()
+    let line = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name.as_bytes()))?;
+    Some(str::from_utf8(line).ok()?.split_ascii_whitespace().next()?.to_owned())
 }
 
 /// When this process started, in ticks since the boot.
@@ -201,9 +212,7 @@ pub fn name(pid: Pid) -> Vec<u8> {
 /// Whether a process has a handler for the signal of this number; `None` if there is no such
 /// process.
 pub fn catches(pid: Pid, signal: i32) -> Option<bool> {
-    let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
-    let caught = u64::from_str_radix(caught.trim(), 16).ok()?;
+    let caught = u64::from_str_radix(&status(pid, "SigCgt:")?, 16).ok()?;
     Some(caught & 1 << (signal - 1) != 0)
 }
 

@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use super::needs::left_out;
 pub struct HungDisk {
     place: PathBuf,
     /// The kernel ends the file system when this descriptor is closed.
-    _fuse: File,
+    fuse: File,
 }
 
 impl HungDisk {
@@ -32,7 +33,27 @@ impl HungDisk {
         // SAFETY: all arguments are texts that end in NUL and live as long as the call.
         let mounted =
             unsafe { libc::mount(kind.as_ptr(), target.as_ptr(), kind.as_ptr(), 0, options.as_ptr().cast()) } == 0;
-        (mounted || left_out("no fuse file system can be mounted")).then_some(Self { place, _fuse: fuse })
+        (mounted || left_out("no fuse file system can be mounted")).then_some(Self { place, fuse })
+    }
+
+    /// Waits until a process looks up a file. The process is then in state D, since the request has
+    /// reached its server: not even SIGKILL ends the process before the file system is dropped.
+    pub fn until_looked_up(&mut self) {
+        let mut request = [0; 1 << 17];
+        // The first request is FUSE_INIT of include/uapi/linux/fuse.h, and the second the lookup.
+        let length = self.fuse.read(&mut request).expect("the kernel begins");
+        let id = &request[..length][8..16];
+        // The protocol is 7.31, and a write may have 4096 bytes.
+        let (major, minor, write_max) = (7_u32, 31_u32, 4096_u32);
+        let mut body = [0; 64];
+        for (at, number) in [(0, major), (4, minor), (20, write_max)] {
+            body[at..at + 4].copy_from_slice(&number.to_ne_bytes());
+        }
+        let size = 16 + u32::try_from(body.len()).expect("the answer is short");
+        let answer = [&size.to_ne_bytes()[..], &[0; 4], id, &body].concat();
+        self.fuse.write_all(&answer).expect("the kernel takes the answer");
+        let length = self.fuse.read(&mut request).expect("a file is looked up");
+        assert!(length > 0, "the file system has ended");
     }
 
     /// The path of a file in the mount.

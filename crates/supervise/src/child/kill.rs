@@ -12,14 +12,17 @@ use rlock_sys::processes::{self, Process, Stat};
 
 /// Maximum number of searches for processes that were started while the others were stopped.
 const ROUNDS: usize = 100;
-/// Maximum wait for the end of killed processes. A process that hangs in the kernel may never end.
+/// Maximum wait for the end of killed processes before the next ones are killed. A process that
+/// hangs in the kernel may never end.
 const KILLED_LIMIT: Duration = Duration::from_millis(100);
 /// Maximum time for a tree that starts processes as fast as rlock kills them.
 const CHASE_LIMIT: Duration = Duration::from_secs(5);
 
 impl Child {
     /// Kills the whole tree, including processes that are started meanwhile, and waits briefly
-    /// until they have ended.
+    /// until they have ended. From here on, [`look`](Self::look) kills what has escaped.
+    ///
+    /// The guardians of inner rlocks go on: each keeps its lock until its tree is gone, and ends.
     pub(crate) fn kill(&mut self) {
         let limit = Instant::now() + KILLED_LIMIT;
         let (all, stopped) = self.stop_all();
@@ -28,6 +31,7 @@ impl Child {
         }
         killing::kill_in_order(&all, &stopped, Some(limit));
         self.kill_chain();
+        self.go_on_killing();
     }
 
     /// Kills what has escaped [`stop_all`](Self::stop_all): a process that starts another one and
@@ -51,7 +55,7 @@ impl Child {
                     continue;
                 }
                 match processes::stat(pid) {
-                    Ok(child) if !self.family.has_child(&child) => {
+                    Ok(child) if !self.family.has_child(&child) || guardian::is_guardian(pid) => {
                         known.insert(pid);
                     }
                     Ok(child) if !child.ended => {
@@ -78,21 +82,18 @@ impl Child {
         }
     }
 
-    /// Stops the tree, so that none of its processes starts another process. Returns the last
-    /// snapshot and the processes of the tree, parents before their children.
+    /// Stops the tree without guardians, so that none of its processes starts another process.
+    /// Returns the last snapshot and the stopped processes, parents before their children.
     fn stop_all(&mut self) -> (Vec<Stat>, Vec<Process>) {
         let (mut all, mut stopped): (_, Vec<Process>) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             all = processes::all();
-            let mut new = self.family.members(&all);
-            new.retain(|process| !stopped.contains(process));
+            let mut new = self.family.remember(&all);
+            new.retain(|process| !stopped.contains(process) && !guardian::is_guardian(process.pid));
             if new.is_empty() {
                 break;
             }
-            // A guardian starts no process of the tree, and would stay stopped if rlock were
-            // killed.
-            let others: Vec<_> = new.iter().copied().filter(|it| !guardian::is_guardian(it.pid)).collect();
-            send(&others, Kernel::STOP);
+            send(&new, Kernel::STOP);
             stopped.append(&mut new);
         }
         (all, stopped)

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, getpid, waitid, waitpid};
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, getpid, getsid, waitid, waitpid};
 
 use super::super::event::{Ended, Event, Stop};
 use super::super::signals::Signals;
@@ -34,7 +34,13 @@ impl Child {
                         return Ok(Some(Event::CommandStopped(Stop::from_number(number))));
                     }
                 }
-                Some(status) => return Ok(Some(Event::Ended(ended(&status)))),
+                Some(status) => {
+                    // What is left in the session of a command that was ended is its rest.
+                    if status.terminating_signal().is_some() {
+                        self.family.sessions.extend(getsid(Some(pid)).map(|session| session.as_raw_nonzero().get()));
+                    }
+                    return Ok(Some(Event::Ended(ended(&status))));
+                }
                 None => {}
             }
         }
@@ -42,8 +48,7 @@ impl Child {
         if !self.awaits_rest {
             return Ok(None);
         }
-        // The sessions of the members are known before a signal ends one of them.
-        let is_empty = self.members().is_empty();
+        let is_empty = self.family.watch(&processes::all());
         self.tell_topmost();
         let is_over = is_empty && self.has_no_child();
         Ok(is_over.then_some(Event::RestEnded))
@@ -56,7 +61,7 @@ impl Child {
 
     /// Whether no child of rlock is of the tree. While a process of the tree lives, one is a child
     /// of rlock, even if it starts another one and ends before any snapshot shows it.
-    fn has_no_child(&self) -> bool {
+    fn has_no_child(&mut self) -> bool {
         loop {
             let mut has_reaped = false;
             for pid in processes::children(self.family.rlock).into_iter().rev() {
@@ -81,7 +86,7 @@ impl Child {
                 // work, brings another look.
                 return Ok(());
             }
-            waitpid(Some(ended), WaitOptions::empty())?;
+            self.reap_topmost(ended, WaitOptions::empty())?;
             if Some(ended) == self.family.guardian {
                 self.replace_guardian(signals)?;
             }
@@ -90,9 +95,16 @@ impl Child {
     }
 
     /// Reaps an ended child that nothing else reaps. Returns whether it is reaped.
-    pub(super) fn reap_orphan(&self, child: Pid) -> bool {
+    pub(super) fn reap_orphan(&mut self, child: Pid) -> bool {
         let is_other = ![self.pid(), self.spare, self.family.guardian].contains(&Some(child));
-        is_other && waitpid(Some(child), WaitOptions::NOHANG).is_ok_and(|reaped| reaped.is_some())
+        is_other && self.reap_topmost(child, WaitOptions::NOHANG).unwrap_or(false)
+    }
+
+    /// Reaps a child, which may be a topmost process of the tree. Returns whether it is reaped.
+    fn reap_topmost(&mut self, child: Pid, options: WaitOptions) -> io::Result<bool> {
+        let reaped = waitpid(Some(child), options)?;
+        reaped.iter().for_each(|(_, status)| self.family.topmost_ended(child, status.signaled()));
+        Ok(reaped.is_some())
     }
 
     /// Reaps the ended command.

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use rustix::process::{Pid, Signal as Kernel, WaitIdOptions, kill_process, kill_process_group};
 
 use super::super::event::{Group, Signal, Stop};
+use super::super::guardian::is_guardian;
 use super::Child;
 use super::reap::seen;
 use rlock_sys::processes::{self, Process, Stat, own_group};
@@ -13,6 +14,8 @@ use rlock_sys::processes::{self, Process, Stat, own_group};
 #[derive(Debug)]
 pub(super) struct Telling {
     signal: Kernel,
+    /// Whether SIGCONT follows the signal.
+    continues: bool,
     told: HashSet<Process>,
 }
 
@@ -20,31 +23,39 @@ impl Child {
     /// Sends the signal once to the topmost processes of the tree, which are children of rlock, and
     /// at each [`look`](Self::look) to those that these have left. Mostly a process passes a signal
     /// on to what runs below it. With `spares_group`, rlock's own group has received the signal.
+    ///
+    /// A stopped process hears a signal that asks for the end when it goes on, so it is continued.
     pub(crate) fn tell_rest(&mut self, signal: Signal, spares_group: bool) {
         self.survey();
-        let mut told = HashSet::new();
-        if spares_group {
-            let own = own_group();
-            told.extend(self.topmost().filter(|stat| stat.group == own).map(|stat| stat.process));
-        }
-        self.telling = Some(Telling { signal: signal.kernel(), told });
+        let own = spares_group.then(own_group);
+        let told = self.topmost().filter(|stat| Some(stat.group) == own).map(|stat| stat.process).collect();
+        self.telling = Some(Telling { signal: signal.kernel(), continues: signal.asks_to_end(), told });
         self.tell_topmost();
+    }
+
+    /// Kills at each [`look`](Self::look) what has escaped [`kill`](Self::kill).
+    pub(super) fn go_on_killing(&mut self) {
+        self.telling = Some(Telling { signal: Kernel::KILL, continues: false, told: HashSet::new() });
     }
 
     /// Sends the signal of [`tell_rest`](Self::tell_rest) to the topmost processes that have not
     /// received it.
     pub(super) fn tell_topmost(&mut self) {
-        let Some(Telling { signal, mut told }) = self.telling.take() else { return };
+        let Some(mut telling) = self.telling.take() else { return };
         let new: Vec<Process> =
-            self.topmost().map(|stat| stat.process).filter(|process| told.insert(*process)).collect();
-        send(&new, signal);
-        self.telling = Some(Telling { signal, told });
+            self.topmost().map(|stat| stat.process).filter(|process| telling.told.insert(*process)).collect();
+        send(&new, telling.signal);
+        if telling.continues {
+            send(&new, Kernel::CONT);
+        }
+        self.telling = Some(telling);
     }
 
-    /// The living processes of the tree that are children of rlock.
+    /// The living processes of the tree that are children of rlock, without guardians: the guardian
+    /// of an inner rlock keeps the inner lock until the inner tree is gone.
     fn topmost(&self) -> impl Iterator<Item = Stat> {
         let children = processes::children(self.family.rlock).into_iter().filter_map(|pid| processes::stat(pid).ok());
-        children.filter(|child| !child.ended && self.family.has_child(child))
+        children.filter(|child| !child.ended && self.family.has_child(child) && !is_guardian(child.process.pid))
     }
 
     /// Sends the signal to the command's process alone. In a shared group, a SIGCONT is sent only
@@ -94,7 +105,7 @@ impl Child {
     /// rlock's, only its members that the command has started receive the signal.
     pub(crate) fn pass_group(&mut self, signal: Signal) {
         let all = processes::all();
-        let members = self.family.members(&all);
+        let members = self.family.remember(&all);
         let group = match self.group {
             Group::Own => self.ward.group.map(|group| group.as_raw_nonzero().get()),
             Group::Shared => Some(own_group()),
@@ -104,9 +115,10 @@ impl Child {
         send(&found, signal.kernel());
     }
 
-    /// Sends SIGTERM to the whole tree.
+    /// Sends SIGTERM to the whole tree, and continues what is stopped.
     pub(crate) fn terminate(&mut self) {
         self.send_tree(Kernel::TERM);
+        self.thaw();
     }
 
     /// Stops the whole tree.
@@ -119,7 +131,7 @@ impl Child {
     }
 
     pub(super) fn send_tree(&mut self, signal: Kernel) {
-        let members = self.members();
+        let members = self.remember();
         if members.is_empty() {
             // Either /proc shows nothing, or the command is a zombie.
             match (self.pid(), self.group) {

@@ -195,7 +195,7 @@ fn guardian_ends_the_tree_in_all_groups_and_sessions_when_rlock_is_gone() {
         while has_own_memory && !fs::read(&line).unwrap().starts_with(b"lock-guardian") {
             std::thread::yield_now();
         }
-        let mut tree = child.members();
+        let mut tree = child.remember();
         tree.retain(|process| process.pid != child.ward.rlock);
         assert!(tree.len() >= 4, "{tree:?}");
         rlock.kill().unwrap();

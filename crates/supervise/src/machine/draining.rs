@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::super::event::{Action, Cause, Consequence, Ended, Event, Line, Sender, Signal, Stop};
-use super::running::{LastTime, killed};
+use super::running::LastTime;
 use super::{Next, Settings, State, is_over, terminate_at};
 use rlock_sys::clock::Boottime;
 
@@ -16,7 +16,7 @@ use rlock_sys::clock::Boottime;
 const EFFECT_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long rlock waits for the rest before it says so.
-const REPORT_AFTER: Duration = Duration::from_secs(1);
+pub(super) const REPORT_AFTER: Duration = Duration::from_secs(1);
 
 /// A signal that rlock got while the command ran.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +51,12 @@ impl Told {
         self.reach == Reach::Command
     }
 
+    /// Tells the rest of the tree of the signal, unless the rest has received it.
+    pub(super) fn tell_rest(self) -> Option<Action> {
+        let spares_group = self.reach == Reach::Group;
+        (self.reach != Reach::Everyone).then_some(Action::TellRest { signal: self.signal, spares_group })
+    }
+
     /// Whether the signal has ended a command that ended so at `now`.
     fn has_ended(self, ended: Ended, now: Boottime) -> bool {
         let is_death = ended == Ended::Signal(self.signal.kernel().as_raw());
@@ -63,20 +69,18 @@ impl Told {
     }
 }
 
-/// The number of the signal that has ended a command which ended so at `now`, and what the rest of
-/// its tree is to be told. `told` are the signals that rlock got, the last one last. Returns `None`
-/// for a command that has ended by itself.
+/// The number of the signal that has ended a command which ended so at `now`, and the signal of
+/// `told` that has done so, if rlock got it. `told` are the signals that rlock got, the last one
+/// last. Returns `None` for a command that has ended by itself.
 ///
 /// The command was ended if it died of a signal, or if rlock got a signal that asks for the end.
-pub(super) fn ended_by(ended: Ended, told: &[Told], now: Boottime) -> Option<(i32, Option<Action>)> {
-    let last = told.iter().rev().find(|told| told.has_ended(ended, now));
+pub(super) fn ended_by(ended: Ended, told: &[Told], now: Boottime) -> Option<(i32, Option<Told>)> {
+    let last = told.iter().rev().find(|told| told.has_ended(ended, now)).copied();
     let by = match ended {
         Ended::Signal(number) => number,
         Ended::Code(_) => last?.signal.kernel().as_raw(),
     };
-    let tell = last.filter(|last| last.reach != Reach::Everyone);
-    let tell = tell.map(|last| Action::TellRest { signal: last.signal, spares_group: last.reach == Reach::Group });
-    Some((by, tell))
+    Some((by, last))
 }
 
 /// The command was ended, and its tree is not known to be gone.
@@ -91,21 +95,22 @@ pub(super) struct Draining {
     report_at: Option<Boottime>,
     /// The number of the signal that ended the command.
     by: i32,
-    /// The rest was stopped together with rlock.
-    is_frozen: bool,
+    /// Whether the rest has received SIGTERM.
+    had_term: bool,
 }
 
 impl Draining {
-    /// The state after the end of a command that the signal with the number `by` has ended. `exit`
-    /// follows when the tree is gone. The maximum run time is over at `over_at`.
+    /// The state after a command that has ended as [`ended_by`] says. `exit` follows when the tree
+    /// is gone. The maximum run time is over at `over_at`.
     pub(super) fn new(
         exit: Action,
-        by: i32,
+        (by, told): (i32, Option<Told>),
         now: Boottime,
         deadline: Option<Boottime>,
         over_at: Option<Boottime>,
     ) -> Self {
-        Self { exit, deadline, over_at, report_at: Some(now + REPORT_AFTER), by, is_frozen: false }
+        let had_term = told.is_some_and(|told| told.signal == Signal::Term);
+        Self { exit, deadline, over_at, report_at: Some(now + REPORT_AFTER), by, had_term }
     }
 
     pub(super) fn next_timeout(&self, settings: &Settings) -> Option<Boottime> {
@@ -131,7 +136,7 @@ impl Draining {
             Event::Signal { .. } | Event::Tick if is_over(self.over_at, now) => self.end(Cause::Timeout, now, settings),
             Event::Tick if is_over(self.report_at, now) => {
                 self.report_at = None;
-                Next::Stay(vec![Action::Say(Line::Rest(self.by))])
+                Next::Stay(vec![Action::Say(Line::Rest { by: self.by, had_term: self.had_term })])
             }
             Event::Signal { signal, sender } => Next::Stay(self.signal(signal, sender)),
             _ => Next::nothing(),
@@ -141,15 +146,10 @@ impl Draining {
     /// What a further signal leads to.
     fn signal(&mut self, signal: Signal, sender: Sender) -> Vec<Action> {
         let tell = |signal, spares_group| vec![Action::TellRest { signal, spares_group }];
+        self.had_term |= matches!(signal, Signal::Term | Signal::Int | Signal::Quit);
         match signal {
-            Signal::Tstp => {
-                self.is_frozen = true;
-                vec![Action::Freeze, Action::StopSelf(Stop::Tstp)]
-            }
-            Signal::Cont => {
-                self.is_frozen = false;
-                vec![Action::Thaw]
-            }
+            Signal::Tstp => vec![Action::Freeze, Action::StopSelf(Stop::Tstp)],
+            Signal::Cont => vec![Action::Thaw],
             _ if sender == Sender::Everyone => vec![],
             // Shells let background jobs ignore SIGINT and SIGQUIT.
             Signal::Term | Signal::Int | Signal::Quit => tell(Signal::Term, false),
@@ -162,11 +162,10 @@ impl Draining {
     /// Ends the rest, as gently as the time allows.
     fn end(&self, cause: Cause, now: Boottime, settings: &Settings) -> Next {
         let report = Action::Say(Line::Ends(cause, Consequence::Stopped));
-        if is_over(self.deadline, now) {
-            return killed(cause).after(Some(report));
-        }
         let last_time = LastTime { cause, grace_over: now + settings.grace, deadline: self.deadline };
-        let thaw = self.is_frozen.then_some(Action::Thaw);
-        Next::Enter(State::Clearing(last_time), [report, Action::Terminate].into_iter().chain(thaw).collect())
+        if is_over(self.deadline, now) {
+            return last_time.kill_rest(now).after(Some(report));
+        }
+        Next::Enter(State::Clearing(last_time), vec![report, Action::Terminate])
     }
 }

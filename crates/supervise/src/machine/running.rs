@@ -1,11 +1,16 @@
 //! Answers events from the grant to the exit: the command starts, runs, and ends or is ended.
 
+use std::time::Duration;
+
 use super::super::event::{Action, Cause, Consequence, Ended, Event, Group, Line, Sender, Signal, Stop};
-use super::draining::{Draining, Told, ended_by};
+use super::draining::{Draining, REPORT_AFTER, Told, ended_by};
 use super::keeping::Keeping;
 use super::{Next, Settings, State, cancel, exit_after, failed, is_over, not_started, terminate_at};
 use rlock_sys::clock::Boottime;
 use rlock_sys::exit;
+
+/// How often rlock says which processes have not ended since SIGKILL.
+const REPORT_EVERY: Duration = Duration::from_secs(30);
 
 /// The request is granted, and the command is about to run.
 #[derive(Debug)]
@@ -103,8 +108,9 @@ impl Running {
                 let exit = self.exit_as(ended);
                 match ended_by(ended, &self.told, now) {
                     None => Next::Enter(State::Leaving(exit), vec![Action::Reap, Action::Release]),
-                    Some((by, tell)) => {
-                        let draining = Draining::new(exit, by, now, self.deadline, self.over_at);
+                    Some(ended_by @ (_, told)) => {
+                        let draining = Draining::new(exit, ended_by, now, self.deadline, self.over_at);
+                        let tell = told.and_then(Told::tell_rest);
                         let actions = [Action::Reap].into_iter().chain(tell).chain([Action::AwaitRest]);
                         Next::Enter(State::Draining(draining), actions.collect())
                     }
@@ -154,19 +160,19 @@ impl Running {
         let report = Action::Say(Line::Ends(cause, Consequence::Stopped));
         let last_time = LastTime { cause, grace_over: now + settings.grace, deadline: self.deadline };
         if is_over(self.deadline, now) {
-            return Next::Enter(State::Killed(last_time), vec![report, Action::Kill]);
+            return last_time.kill(now).after(Some(report));
         }
-        let stopping = Stopping { last_time, is_frozen: self.is_frozen };
-        Next::Enter(State::Stopping(stopping), vec![report, Action::Terminate])
+        Next::Enter(State::Stopping(last_time), vec![report, Action::Terminate])
     }
 
     fn signal(&mut self, signal: Signal, sender: Sender, now: Boottime, group: Group) -> Vec<Action> {
         self.is_interrupted |= signal == Signal::Int && sender == Sender::Terminal;
-        let pass = pass(signal, sender, group, &mut self.is_frozen);
+        let thaws = signal == Signal::Cont && std::mem::take(&mut self.is_frozen);
+        let pass = if thaws { Some(Action::Thaw) } else { pass(signal, sender, group) };
         self.told.retain(|told| told.signal != signal);
         let is_passed = pass.is_some_and(|pass| !matches!(pass, Action::PassUncaught(_)));
         self.told.push(Told::new(signal, sender, is_passed, now));
-        let survey = (signal.asks_to_end() && !self.is_released).then_some(Action::Survey);
+        let survey = (signal.ends_by_default() && !self.is_released).then_some(Action::Survey);
         // In a shared group rlock stops when the command has, not before: a shell that took the
         // terminal back earlier would stop an editor while it restores the screen.
         let stops = signal == Signal::Tstp && group == Group::Own;
@@ -208,12 +214,60 @@ impl LastTime {
     pub(super) fn kill_at(self) -> Boottime {
         self.deadline.map_or(self.grace_over, |deadline| deadline.min(self.grace_over))
     }
+}
 
-    /// Notes that the grant is lost while the command is ended for another reason. Returns the
-    /// report about the loss.
-    fn note_loss(&mut self, event: Event, now: Boottime, settings: &Settings) -> Option<Action> {
+impl LastTime {
+    /// The command was sent SIGTERM.
+    pub(super) fn stopping_on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
+        let report = self.take_in(event, now, settings);
+        let next = match event {
+            Event::Signal { .. } | Event::Tick if self.kill_at() <= now => self.kill(now),
+            // Only rlock kills the command when its time is over, so rlock must not stop now.
+            Event::Signal { signal: Signal::Tstp, .. } => Next::nothing(),
+            Event::Signal { signal, sender } => Next::Stay(pass(signal, sender, settings.group).into_iter().collect()),
+            Event::Ended(_) => Next::Enter(State::Clearing(*self), vec![Action::Reap, Action::AwaitRest]),
+            _ => Next::nothing(),
+        };
+        next.after(report)
+    }
+
+    /// The processes that the stopped command started have the rest of its time. Signals are not
+    /// passed any more.
+    pub(super) fn clearing_on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
+        let report = self.take_in(event, now, settings);
+        let next = match event {
+            Event::RestEnded => gone(self.cause, vec![]),
+            Event::Signal { .. } | Event::Tick if self.kill_at() <= now => self.kill_rest(now),
+            _ => Next::nothing(),
+        };
+        next.after(report)
+    }
+
+    /// Kills the command and its tree.
+    fn kill(self, now: Boottime) -> Next {
+        let killed = Killed { last_time: self, has_command: true, report_at: now + REPORT_AFTER };
+        Next::Enter(State::Killed(killed), vec![Action::Kill])
+    }
+
+    /// Kills the tree of a command that was reaped.
+    pub(super) fn kill_rest(self, now: Boottime) -> Next {
+        if self.cause.is_loss() {
+            return gone(self.cause, vec![Action::Kill]);
+        }
+        let killed = Killed { last_time: self, has_command: false, report_at: now + REPORT_AFTER };
+        Next::Enter(State::Killed(killed), vec![Action::Kill, Action::AwaitRest])
+    }
+
+    /// Takes in what concerns the grant, which stays lost, since the command was told to end. But
+    /// the command gets its whole grace if the old deadline cut it short. Returns the report about
+    /// a loss while the command is ended for another reason.
+    fn take_in(&mut self, event: Event, now: Boottime, settings: &Settings) -> Option<Action> {
         let is_overdue = is_over(terminate_at(self.deadline, settings), now);
         self.cause = match event {
+            Event::Granted { deadline } | Event::Revoked { deadline } => {
+                self.deadline = deadline;
+                return None;
+            }
             _ if !matches!(self.cause, Cause::Revoked | Cause::Timeout) => return None,
             Event::Lost => Cause::Lost,
             Event::Signal { .. } | Event::Tick if is_overdue => Cause::Overdue,
@@ -223,82 +277,49 @@ impl LastTime {
     }
 }
 
+/// The tree was sent SIGKILL, which its processes may survive for as long as the kernel is busy
+/// with them. A grant that is not lost is held until they have ended.
 #[derive(Debug)]
-pub(super) struct Stopping {
-    pub(super) last_time: LastTime,
-    /// See [`Running::is_frozen`].
-    is_frozen: bool,
+pub(super) struct Killed {
+    last_time: LastTime,
+    /// Whether the command is not reaped.
+    has_command: bool,
+    /// When the user is to learn of the processes that have not ended.
+    report_at: Boottime,
 }
 
-impl Stopping {
+impl Killed {
+    pub(super) fn next_timeout(&self, settings: &Settings) -> Boottime {
+        let LastTime { cause, deadline, .. } = self.last_time;
+        let overdue_at = terminate_at(deadline, settings).filter(|_| !cause.is_loss());
+        overdue_at.map_or(self.report_at, |at| at.min(self.report_at))
+    }
+
     pub(super) fn on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
-        let report = self.last_time.note_loss(event, now, settings);
-        self.take_in(event, now, settings).after(report)
-    }
-
-    fn take_in(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
-        match event {
-            // The grant stays lost, since the command was told to end. But the command gets its
-            // whole grace if the old deadline cut it short.
-            Event::Granted { deadline } | Event::Revoked { deadline } => {
-                self.last_time.deadline = deadline;
-                Next::nothing()
-            }
-            Event::Signal { .. } | Event::Tick if self.last_time.kill_at() <= now => {
-                Next::Enter(State::Killed(self.last_time), vec![Action::Kill])
-            }
-            // Only rlock kills the command when its time is over, so rlock must not stop now.
-            Event::Signal { signal: Signal::Tstp, .. } => Next::nothing(),
-            Event::Signal { signal, sender } => {
-                Next::Stay(pass(signal, sender, settings.group, &mut self.is_frozen).into_iter().collect())
-            }
-            Event::Ended(_) => Next::Enter(State::Clearing(self.last_time), vec![Action::Reap, Action::AwaitRest]),
-            _ => Next::nothing(),
-        }
-    }
-}
-
-impl LastTime {
-    /// The processes that the stopped command started have the rest of its time. Signals are not
-    /// passed any more.
-    pub(super) fn on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
-        let report = self.note_loss(event, now, settings);
+        let report = self.last_time.take_in(event, now, settings);
+        let cause = self.last_time.cause;
         let next = match event {
-            Event::Granted { deadline } | Event::Revoked { deadline } => {
-                self.deadline = deadline;
-                Next::nothing()
+            // Kills once more, because the processes that the command left behind would go on.
+            Event::Ended(_) if cause.is_loss() => gone(cause, vec![Action::Kill, Action::Reap]),
+            Event::Ended(_) => {
+                self.has_command = false;
+                Next::Stay(vec![Action::Kill, Action::Reap, Action::AwaitRest])
             }
-            Event::RestEnded => gone(self.cause, vec![]),
-            Event::Signal { .. } | Event::Tick if self.kill_at() <= now => killed(self.cause),
-            _ => Next::nothing(),
-        };
-        next.after(report)
-    }
-
-    /// The command was sent SIGKILL, which it may survive for as long as the kernel is busy with
-    /// it.
-    pub(super) fn killed_on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
-        let report = self.note_loss(event, now, settings);
-        let next = match event {
-            Event::Granted { deadline } | Event::Revoked { deadline } => {
-                self.deadline = deadline;
-                Next::nothing()
+            Event::RestEnded if !self.has_command => gone(cause, vec![]),
+            _ if cause.is_loss() && !self.has_command => gone(cause, vec![]),
+            Event::Tick if self.report_at <= now => {
+                self.report_at = now + REPORT_EVERY;
+                let holds = !cause.is_loss() && cause != Cause::TimeoutReleased;
+                Next::Stay(vec![Action::Say(Line::Unkilled { holds })])
             }
-            Event::Ended(_) => killed(self.cause),
             _ => Next::nothing(),
         };
         next.after(report)
     }
 }
 
-/// Kills once more, because the processes that the command left behind would go on without the
-/// lock.
-pub(super) fn killed(cause: Cause) -> Next {
-    gone(cause, vec![Action::Kill, Action::Reap])
-}
-
-/// The tree of a stopped command is gone. For a lost grant, the release frees what else the
-/// store keeps. Otherwise the release, if it is still due, tells whether the grant was held to the
+/// The tree of a stopped command is gone, or was killed under a lost grant. For a lost grant, the
+/// release frees what else the store keeps. Otherwise the release, if it is still due, tells whether the grant was held to the
 /// end.
 fn gone(cause: Cause, mut actions: Vec<Action>) -> Next {
     actions.push(if cause == Cause::TimeoutReleased { Action::Dismiss } else { Action::Release });
@@ -324,10 +345,7 @@ pub(super) fn leaving(event: Event, exit: Action) -> Next {
 }
 
 /// Passes a signal on unless its sender has sent it to the command too.
-fn pass(signal: Signal, sender: Sender, group: Group, is_frozen: &mut bool) -> Option<Action> {
-    if signal == Signal::Cont && std::mem::take(is_frozen) {
-        return Some(Action::Thaw);
-    }
+fn pass(signal: Signal, sender: Sender, group: Group) -> Option<Action> {
     match sender {
         // A sender that chooses processes by rlock's program or command line signals rlock and the
         // guardian, and not the command.

@@ -16,6 +16,7 @@ use super::super::signals::Signals;
 use super::super::spare::SpareWork;
 use rlock_model::request::SessionId;
 use rlock_show::failure::Failure;
+use rlock_show::messages::RestProcess;
 
 pub(super) struct Processes {
     command: CommandSpec,
@@ -109,8 +110,8 @@ impl Processes {
     }
 
     /// The processes that the command has left, see [`Child::rest`].
-    pub(super) fn rest(&mut self) -> (usize, Vec<String>) {
-        self.child.as_mut().map(Child::rest).unwrap_or_default()
+    pub(super) fn rest(&self) -> (usize, Vec<RestProcess>) {
+        self.child.as_ref().map(Child::rest).unwrap_or_default()
     }
 
     pub(super) fn on_spare(&self, signal: Kernel) {

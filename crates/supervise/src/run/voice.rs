@@ -174,14 +174,19 @@ impl<'a> Voice<'a> {
             Line::Warning => return self.say_failure("warning: ", ""),
             Line::WaitGoesOn => return self.say_failure("warning: ", messages::WAIT_GOES_ON),
             Line::Ends(cause, consequence) => self.ends(cause, consequence, request),
-            Line::Rest(by) => {
-                let (count, names) = processes.rest();
+            Line::Rest { .. } | Line::Unkilled { .. } => {
+                let (count, rest) = processes.rest();
                 if count == 0 {
                     return;
                 }
-                // The command has ended, so nothing is kept any more.
+                // The command has ended or is about to, so nothing is kept any more.
                 self.unsaid.take().into_iter().flatten().for_each(|line| self.outbox.put(&(line + "\n")));
-                self.messages.rest(&self.command, &name_of(by), count, &names)
+                match line {
+                    Line::Rest { by, had_term } => {
+                        self.messages.rest(&self.command, &name_of(by), count, &rest, had_term)
+                    }
+                    _ => self.messages.unkilled(count, &rest, line == Line::Unkilled { holds: true }),
+                }
             }
             Line::Spare(Ended::Code(code)) => messages::spare_exited(code),
             Line::Spare(Ended::Signal(number)) => messages::spare_killed(number),

@@ -14,6 +14,10 @@ fn text(actions: &[Action]) -> String {
     actions.iter().map(|action| format!("{action:?}")).collect::<Vec<_>>().join(", ")
 }
 
+fn rest(by: i32, had_term: bool) -> Action {
+    Action::Say(Line::Rest { by, had_term })
+}
+
 /// What the signals, so long before the end, and the end of the command lead to.
 fn end(group: Group, signals: &[Event], before: Duration, end: Event) -> String {
     let mut machine = machine(if group == Group::Own { Column::RunningOwn } else { Column::RunningShared }, None);
@@ -74,12 +78,15 @@ fn lock_stays_held_for_the_rest_of_a_command_that_was_ended() {
 }
 
 #[test]
-fn tree_is_looked_at_before_a_signal_that_asks_for_the_end_is_passed() {
+fn tree_is_looked_at_before_a_signal_that_may_end_the_command_is_passed() {
     let mut machine = machine(Column::RunningOwn, None);
-    assert_eq!(machine.on(TERM, START), [Action::Survey, Action::Pass(Signal::Term)]);
+    for ends in [Signal::Term, Signal::Usr1, Signal::Usr2, Signal::Foreign(14)] {
+        assert_eq!(machine.on(signal(ends, Sender::Other), START), [Action::Survey, Action::Pass(ends)]);
+    }
     let everyone = signal(Signal::Term, Sender::Everyone);
     let uncaught = [Action::Survey, Action::PassUncaught(Signal::Term)];
     assert_eq!(machine.on(everyone, START), uncaught, "everyone has had it");
+    assert_eq!(machine.on(signal(Signal::Winch, Sender::Other), START), [Action::Pass(Signal::Winch)]);
 }
 
 #[test]
@@ -87,7 +94,7 @@ fn release_follows_the_end_of_the_rest_and_the_exit_code_is_that_of_the_command(
     let mut machine = machine(Column::RunningOwn, None);
     machine.on(TERM, START);
     machine.on(EXITED, START);
-    assert_eq!(pass_time(&mut machine, START + TEN), [(Duration::from_secs(1), Action::Say(Line::Rest(15)))]);
+    assert_eq!(pass_time(&mut machine, START + TEN), [(Duration::from_secs(1), rest(15, true))]);
     assert_eq!(machine.on(Event::RestEnded, LATE), [Action::Release]);
     assert_eq!(machine.on(Event::Released, LATE), [Action::Exit(3)]);
 }
@@ -107,14 +114,36 @@ fn lost_lock_and_maximum_run_time_end_the_rest() {
     };
     let mut patient = draining();
     let actions = pass_time(&mut patient, START + TEN);
-    let (report, timeout) = ((Duration::from_secs(1), Action::Say(Line::Rest(15))), TEN);
+    let (report, timeout) = ((Duration::from_secs(1), rest(15, true)), TEN);
     assert_eq!(actions, [report, (timeout, stopped(Cause::Timeout)), (timeout, Action::Terminate)]);
     assert_eq!(text(&patient.on(Event::RestEnded, START + TEN)), "Release");
     assert_eq!(text(&patient.on(Event::Released, START + TEN)), "Exit(124)");
     let mut stubborn = draining();
     pass_time(&mut stubborn, START + TEN);
-    let killed = pass_time(&mut stubborn, LATE);
-    assert_eq!(killed, [Action::Kill, Action::Reap, Action::Release].map(|action| (TEN + GRACE, action)));
+    let killed = pass_time(&mut stubborn, START + TEN + GRACE);
+    assert_eq!(killed, [Action::Kill, Action::AwaitRest].map(|action| (TEN + GRACE, action)));
+    assert_eq!(text(&stubborn.on(Event::RestEnded, LATE)), "Release");
+}
+
+/// "The line says `rlock break`, and TERM only where the rest has not had it."
+#[test]
+fn line_about_the_rest_knows_whether_the_rest_has_had_term() {
+    let int = |sender| signal(Signal::Int, sender);
+    let hup = signal(Signal::Hup, Sender::Other);
+    let rows: [(&[Event], Event, &[Event], Action); 7] = [
+        (&[], Event::Ended(Ended::Signal(9)), &[], rest(9, false)),
+        (&[], DIED, &[], rest(15, false)),
+        (&[TERM], EXITED, &[], rest(15, true)),
+        (&[signal(Signal::Term, Sender::Everyone)], EXITED, &[], rest(15, true)),
+        (&[hup], EXITED, &[], rest(1, false)),
+        (&[hup], EXITED, &[int(Sender::Other)], rest(1, true)),
+        (&[int(Sender::Other)], EXITED, &[hup], rest(2, false)),
+    ];
+    for (before, end, after, expected) in rows {
+        let mut machine = machine(Column::RunningOwn, None);
+        before.iter().chain([&end]).chain(after).for_each(|event| drop(machine.on(*event, START)));
+        assert_eq!(machine.on(Event::Tick, START + TEN), [expected], "{before:?}, {end:?}, {after:?}");
+    }
 }
 
 /// "TSTP stops rest and rlock at once." A rest that is stopped would not hear SIGTERM.
@@ -126,5 +155,5 @@ fn rest_stops_with_rlock_and_is_continued_to_be_ended() {
     assert_eq!(machine.on(signal(Signal::Cont, Sender::Other), START), [Action::Thaw]);
     machine.on(stop, START);
     let ended = machine.on(signal(Signal::Cont, Sender::Other), DEADLINE - GRACE);
-    assert_eq!(text(&ended), "Say(Ends(Overdue, Stopped)), Terminate, Thaw");
+    assert_eq!(text(&ended), "Say(Ends(Overdue, Stopped)), Terminate", "a termination continues the rest");
 }

@@ -75,6 +75,9 @@ impl Life {
                     assert!(!self.killed && self.terminated.is_none(), "rlock stopped itself although a kill was due")
                 }
                 Action::Say(Line::Ends(Cause::Overdue | Cause::Lost | Cause::Timeout, _) | Line::Warning) => {}
+                Action::Say(Line::Unkilled { .. }) => {
+                    assert!(self.killed, "a line about a command that was not killed")
+                }
                 Action::Survey => {}
                 other => panic!("unexpected {other:?} while the command runs"),
             }

@@ -5,7 +5,9 @@ use super::*;
 const RUNTIME: Duration = Duration::from_secs(20);
 const LOST: Action = stopped(Cause::Lost);
 const TIMEOUT: Action = stopped(Cause::Timeout);
-const GONE: [Action; 3] = [Action::Kill, Action::Reap, Action::Release];
+/// The grant is held until what was killed has ended.
+const AWAITED: [Action; 3] = [Action::Kill, Action::Reap, Action::AwaitRest];
+const UNKILLED: Action = Action::Say(Line::Unkilled { holds: true });
 
 fn busy(seconds: Option<u64>) -> Event {
     Event::Busy { skipped_for: seconds.map(Duration::from_secs) }
@@ -83,8 +85,9 @@ fn command_that_runs_too_long_is_stopped_and_exits_124_after_the_release() {
 fn command_that_ignores_the_end_of_its_time_is_killed_after_the_grace() {
     let mut machine = limited(Group::Shared, None);
     let expected = [(RUNTIME, TIMEOUT), (RUNTIME, Action::Terminate), (RUNTIME + GRACE, Action::Kill)];
-    assert_eq!(pass_time(&mut machine, LATE), expected);
-    assert_eq!(machine.on(Event::Ended(Ended::Signal(9)), LATE), GONE);
+    assert_eq!(pass_time(&mut machine, START + RUNTIME + GRACE), expected);
+    assert_eq!(machine.on(Event::Ended(Ended::Signal(9)), START + RUNTIME + GRACE), AWAITED);
+    assert_eq!(machine.on(Event::RestEnded, LATE), [Action::Release]);
     assert_eq!(machine.on(Event::Released, LATE), [Action::Exit(124)]);
 }
 
@@ -93,8 +96,52 @@ fn rest_of_a_tree_that_runs_too_long_is_killed_after_the_grace() {
     let mut machine = limited(Group::Own, None);
     pass_time(&mut machine, START + RUNTIME);
     machine.on(Event::Ended(Ended::Signal(15)), START + RUNTIME);
-    assert_eq!(pass_time(&mut machine, LATE), GONE.map(|action| (RUNTIME + GRACE, action)));
+    let killed = [Action::Kill, Action::AwaitRest].map(|action| (RUNTIME + GRACE, action));
+    assert_eq!(pass_time(&mut machine, START + RUNTIME + GRACE), killed);
+    assert_eq!(machine.on(Event::RestEnded, LATE), [Action::Release]);
     assert_eq!(machine.on(Event::Released, LATE), [Action::Exit(124)]);
+}
+
+/// "A line after a second and each 30 s"; "`break` is 75; `break --now` frees"; "124 and 76 come
+/// when the tree is gone".
+#[test]
+fn killed_tree_holds_the_lock_until_it_ends_or_the_lock_is_lost() {
+    let killed_at = RUNTIME + GRACE;
+    let (second, half_minute) = (Duration::from_secs(1), Duration::from_secs(30));
+    let reports = [0, 1, 2].map(|count| (killed_at + second + half_minute * count, UNKILLED));
+    for command_ends in [false, true] {
+        let killed = || {
+            let mut machine = limited(Group::Own, None);
+            pass_time(&mut machine, START + RUNTIME);
+            if !command_ends {
+                machine.on(Event::Ended(Ended::Signal(15)), START + RUNTIME);
+            }
+            pass_time(&mut machine, START + killed_at);
+            if command_ends {
+                assert_eq!(machine.on(Event::Ended(Ended::Signal(9)), START + killed_at), AWAITED);
+            }
+            machine
+        };
+        let mut patient = killed();
+        assert_eq!(pass_time(&mut patient, START + killed_at + second + half_minute * 2), reports);
+        assert_eq!(patient.on(Event::RestEnded, LATE), [Action::Release]);
+        assert_eq!(patient.on(Event::Released, LATE), [Action::Exit(124)]);
+        let mut lost = killed();
+        assert_eq!(lost.on(Event::Lost, LATE), [LOST, Action::Release, Action::Exit(76)]);
+        let mut silent = killed();
+        silent.on(granted(Some(LATE)), START + killed_at);
+        let actions = pass_time(&mut silent, LATE);
+        let overdue = [stopped(Cause::Overdue), Action::Release, Action::Exit(76)];
+        let overdue = overdue.map(|action| (LATE - GRACE - START, action));
+        assert_eq!(actions[actions.len() - 3..], overdue, "there the lease ends");
+    }
+}
+
+#[test]
+fn line_about_a_killed_command_that_holds_nothing_promises_nothing() {
+    let mut machine = machine(Column::Killed, None);
+    let report = (GRACE + Duration::from_secs(1), Action::Say(Line::Unkilled { holds: false }));
+    assert_eq!(pass_time(&mut machine, START + GRACE + Duration::from_secs(1)), [report]);
 }
 
 #[test]
@@ -135,7 +182,7 @@ fn timeout_keeps_the_lease_and_becomes_a_loss_if_the_lease_is_lost() {
     let mut silent = stopping();
     assert_eq!(silent.on(Event::Tick, deadline - GRACE), [overdue, Action::Kill], "the grace is over as well");
     let mut killed = stopping();
-    killed.on(granted(Some(LATE)), now);
+    killed.on(granted(Some(LATE + GRACE)), now);
     assert_eq!(killed.on(Event::Tick, now + GRACE), [Action::Kill]);
     assert_eq!(killed.on(Event::Lost, now + GRACE), [LOST]);
     assert_eq!(killed.on(Event::Ended(Ended::Signal(9)), now + GRACE).last(), Some(&Action::Exit(76)));

@@ -39,7 +39,7 @@ fn spare_work_runs_once_beside_the_wait_or_after_the_release() {
         (&[granted, Started, END, Lost, OK], "Start, Reap, Release, Say(Ends(Lost, EndedLate)), StartSpare, Exit(76)"),
         (&[granted, StartFailed(127), OK], "Start, Say(Failure), Release, StartSpare, Exit(127)"),
         (&[granted, Lost, OK], "Start, Say(Ends(Lost, NotStarted)), Release, StartSpare, Exit(76)"),
-        (&[granted, Started, USR1, END, Released, OK], "Start, Pass(Usr1), Reap, Release, StartSpare, Exit(4)"),
+        (&[granted, Started, USR1, END, Released, OK], "Start, Survey, Pass(Usr1), Reap, Release, StartSpare, Exit(4)"),
         (&[granted, TERM], "Start, Release, Exit(143)"),
         (&[granted, Started, END, Released, TERM, OK], "Start, Reap, Release, StartSpare, PassSpare(Term), Exit(4)"),
         (&[granted, Started, END, Released, SpareFailed], "Start, Reap, Release, StartSpare, Say(Failure), Exit(4)"),
@@ -52,7 +52,7 @@ fn spare_work_runs_once_beside_the_wait_or_after_the_release() {
         ),
         (
             &[Queued, granted, Started, USR1, OK, DUMP, RestEnded, Released],
-            "StartSpare, Start, Pass(Usr1), Reap, AwaitRest, Release, Exit(131)",
+            "StartSpare, Start, Survey, Pass(Usr1), Reap, AwaitRest, Release, Exit(131)",
         ),
         // Queued and not granted.
         (&[Queued, TERM, OK], "StartSpare, PassSpare(Term), Release, Exit(143)"),

@@ -125,8 +125,7 @@ fn expected(event: Event, leased: bool) -> [String; 14] {
             let cancel = cancel(signal, sender);
             let hide = format!("HideWaiting, {cancel}");
             let (own, shared) = passed(signal, sender);
-            let survey = if signal.asks_to_end() { "Survey" } else { "" };
-            let [run_own, run_shared] = [&own, &shared].map(|pass| joined(&[survey, pass]));
+            let [run_own, run_shared] = [&own, &shared].map(|pass| joined(&["Survey", pass]));
             row([&cancel, &cancel, &hide, &cancel, "", &cancel, &run_own, &run_shared, &own, &shared, "", "", "", ""])
         }
         Event::Signal { signal: signal @ Signal::Winch, sender } => {
@@ -213,7 +212,7 @@ fn pressed() -> [(&'static str, Machine, Boottime); 9] {
 fn expected_late(event: Event) -> [String; 7] {
     let row = |cells: [&str; 7]| cells.map(str::to_owned);
     let (stop, kill) = ("Say(Ends(Overdue, Stopped)), Terminate", "Say(Ends(Overdue, Stopped)), Kill");
-    let lost = "Kill, Reap, Release, Exit(76)";
+    let lost = "Kill, Release, Exit(76)";
     match event {
         //                                                         starting  overdue own  overdue shared  past own  past shared  stopping  clearing
         // A renewal may have come in time, and a failing store ends nothing.
@@ -246,7 +245,7 @@ fn expected_late(event: Event) -> [String; 7] {
         }
         Event::Ended(ended) => {
             let end = if let Ended::Signal(_) = ended { "Reap, AwaitRest" } else { "Reap, Release" };
-            let late = &format!("Say(Ends(Overdue, EndedLate)), {lost}");
+            let late = "Say(Ends(Overdue, EndedLate)), Kill, Reap, Release, Exit(76)";
             row(["", end, end, late, late, "Reap, AwaitRest", ""])
         }
         Event::Signal { signal: Signal::Tstp, .. } => row(["StopSelf(Tstp)", stop, stop, kill, kill, "Kill", lost]),
@@ -261,13 +260,13 @@ fn expected_late(event: Event) -> [String; 7] {
 
 /// The actions of a draining machine that is overdue, and past its deadline.
 fn expected_late_draining(event: Event) -> [String; 2] {
-    let lost = "Kill, Reap, Release, Exit(76)";
+    let lost = "Kill, Release, Exit(76)";
     let ended = |report: &str| [format!("{report}, Terminate"), format!("{report}, {lost}")];
     match event {
         Event::Lost => ended("Say(Ends(Lost, Stopped))"),
         Event::Tick | Event::Signal { .. } => ended("Say(Ends(Overdue, Stopped))"),
         Event::Revoked { .. } => {
-            [draining(event).to_owned(), "Say(Ends(Revoked, Stopped)), Kill, Reap, Release".to_owned()]
+            [draining(event).to_owned(), "Say(Ends(Revoked, Stopped)), Kill, AwaitRest".to_owned()]
         }
         _ => [draining(event), draining(event)].map(str::to_owned),
     }
