@@ -107,17 +107,19 @@ impl KeptPlace {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        let lock = Locked::new(File::open(folder)?)?;
+        let lock = Locked::new(open(folder)?)?;
         let path = folder.join(format!("{hash:016x}"));
         remove_old(folder, &path, now)?;
-        let earlier = match File::open(&path) {
+        let earlier = match open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             file => Some(file?),
         };
         let mut found = earlier.and_then(|mut file| Some((read(&mut file)?.0, file)));
         // Until it is complete, the note of the earlier request stays.
         let new = folder.join(format!("{hash:016x}.new"));
-        let note = File::options().read(true).write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        // Whatever is there was left by a request that was killed, or is no file.
+        let _ = fs::remove_file(&new);
+        let note = File::options().read(true).write(true).create_new(true).mode(0o600).open(&new)?;
         flock(&note, FlockOperation::NonBlockingLockExclusive)?;
         let (pid, started) = (getpid().as_raw_nonzero().get(), processes::own_start().unwrap_or(0));
         let mut head = Head { session, pid, started, number: 0, asked: now };
@@ -222,8 +224,8 @@ pub struct Absent {
 
 /// The places whose waiters are away. Nothing is known of a folder that cannot be read.
 pub fn absent(folder: &Path, now: StoreTime) -> Vec<Absent> {
-    let Ok(lock) = File::open(folder).and_then(Locked::new) else { return Vec::new() };
-    let files = notes(folder).unwrap_or_default().into_iter().filter_map(|path| File::open(path).ok());
+    let Ok(lock) = open(folder).and_then(Locked::new) else { return Vec::new() };
+    let files = notes(folder).unwrap_or_default().into_iter().filter_map(|path| open(&path).ok());
     let away = files.filter(is_free).filter_map(|mut file| read(&mut file));
     let kept = away.filter(|(head, _)| head.is_kept(now));
     let mut found: Vec<_> = kept.map(|(head, words)| Absent { asked: head.asked, words }).collect();
@@ -259,12 +261,17 @@ impl Locked {
 fn remove_old(folder: &Path, own: &Path, now: StoreTime) -> io::Result<()> {
     for path in notes(folder)?.into_iter().filter(|path| path != own) {
         // A note that cannot be opened stays, and is in nobody's way.
-        let Ok(mut file) = File::open(&path) else { continue };
+        let Ok(mut file) = open(&path) else { continue };
         if is_free(&file) && !read(&mut file).is_some_and(|(head, _)| head.is_kept(now)) {
             fs::remove_file(path)?;
         }
     }
     Ok(())
+}
+
+/// Opens the folder or a note. A named pipe in its place blocks nobody, and is no note.
+fn open(path: &Path) -> io::Result<File> {
+    File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
 /// The files of the folder; whatever else somebody has put there is no note.
@@ -379,6 +386,20 @@ mod tests {
         take(&folder, 1, minutes(0)).note(42);
         assert_eq!(take(&folder, 2, minutes(1)).head.number, 42);
         assert!(folder.join("backup").exists());
+    }
+
+    #[test]
+    fn named_pipe_in_the_place_of_a_note_is_replaced_without_a_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("places");
+        let path = folder.join("0000000000000007");
+        fs::create_dir(&folder).unwrap();
+        for pipe in [path.clone(), path.with_extension("new")] {
+            rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        }
+        take(&folder, 1, minutes(0)).note(42);
+        assert_eq!(take(&folder, 2, minutes(1)).head.number, 42);
+        assert!(notes(&folder).unwrap().iter().eq([&path]));
     }
 
     /// The process of this test has no start that is known, so that it gets no SIGTERM.
