@@ -255,6 +255,12 @@ pub fn own_session() -> i32 {
     unsafe { libc::getsid(0) }
 }
 
+/// The session of another process, with the same meaning of 0, if there is such a process.
+pub fn session(pid: Pid) -> Option<i32> {
+    // SAFETY: getsid touches no memory.
+    Some(unsafe { libc::getsid(pid.as_raw_nonzero().get()) }).filter(|session| *session >= 0)
+}
+
 /// Whether the initial environment of a process says that the process belongs to the command or
 /// to the spare work of the session.
 /// Only root can read the environment of another user's process; an unreadable environment counts

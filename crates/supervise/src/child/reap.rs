@@ -3,7 +3,7 @@
 
 use std::io;
 
-use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, getpid, getsid, waitid, waitpid};
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, getpid, waitid, waitpid};
 
 use super::super::event::{Ended, Event, Stop};
 use super::super::signals::Signals;
@@ -37,7 +37,7 @@ impl Child {
                 Some(status) => {
                     // What is left in the session of a command that was ended is its rest.
                     if status.terminating_signal().is_some() {
-                        self.family.sessions.extend(getsid(Some(pid)).map(|session| session.as_raw_nonzero().get()));
+                        self.family.sessions.extend(processes::session(pid));
                     }
                     return Ok(Some(Event::Ended(ended(&status))));
                 }
