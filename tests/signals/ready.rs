@@ -345,8 +345,7 @@ fn message_of_an_ended_process_counts_if_its_user_has_a_process_below_rlock() {
     let path = lab.folder().join("outer").display().to_string();
     let lab = lab.with("NOTIFY_SOCKET", path);
     let daemon = r#"
-        setpriv --reuid=65533 --clear-groups sleep 1000 &
-        echo began
+        setpriv --reuid=65533 --clear-groups sh -c 'echo began; exec sleep 1000' &
         while read user text; do
             setpriv --reuid=$user --clear-groups perl -MSocket -e '
                 my $address = $ENV{NOTIFY_SOCKET} =~ s/^@/\0/r;
@@ -369,6 +368,24 @@ fn message_of_an_ended_process_counts_if_its_user_has_a_process_below_rlock() {
     assert_eq!(&received[..length], b"STATUS=seen", "the first message did not count");
     session.signal(Signal::TERM);
     session.code();
+}
+
+/// As root, systemd-notify(1) sends in the name of its parent, which is rlock for
+/// `exec systemd-notify` and for an orphan.
+#[test]
+fn message_in_the_name_of_rlock_counts() {
+    needs::skip_unless!(needs::root("send in the name of another process") && needs::programs(&["python3"]));
+    let send = "import os, socket, struct, time\n\
+        notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n\
+        notify.connect('\\0' + os.environ['NOTIFY_SOCKET'][1:])\n\
+        credentials = struct.pack('iII', os.getppid(), os.getuid(), os.getgid())\n\
+        notify.sendmsg([b'READY=1'], [(socket.SOL_SOCKET, socket.SCM_CREDENTIALS, credentials)])\n\
+        time.sleep(1000)";
+    let lab = Lab::new();
+    let mut session = Session::rlock(&lab, ["exec", "k", "--until-ready", "--", "python3", "-c", send]);
+    wait_until("the lock is free", || lab.counts("k") == (0, 0));
+    session.signal(Signal::TERM);
+    assert_eq!(session.code(), 128 + 15);
 }
 
 #[test]

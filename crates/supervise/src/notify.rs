@@ -289,6 +289,11 @@ fn address_of(text: &OsStr) -> Result<SocketAddrUnix, Failure> {
 fn counts(sender: libc::ucred, users: &mut Option<HashSet<u32>>) -> bool {
     // A process of a pid namespace around this one has no id here.
     let Some(pid) = Pid::from_raw(sender.pid) else { return false };
+    // Only a privileged process may write another id than its own. systemd-notify(1) writes that of
+    // its parent, which is rlock for an orphan and for `exec systemd-notify`.
+    if pid == getpid() {
+        return true;
+    }
     let parent = |pid| processes::stat(pid).ok().map(|stat| stat.parent);
     let is_below = processes::are_visible().then(|| descends(pid, getpid(), parent)).flatten();
     is_below.unwrap_or_else(|| {
