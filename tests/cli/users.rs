@@ -423,8 +423,16 @@ fn holder_whose_store_was_renamed_exits_76() {
     let holder = lab.hold("k");
     fs::rename(lab.directory(), lab.folder().join("aside")).expect("a new name");
     lab.run(["exec", "-n", "k", "--", "true"]).silently(0);
-    let ended = holder.end();
-    assert_eq!(ended.code(), Some(76), "{ended:?}");
+    holder.end().said(76, &replaced(&lab));
+}
+
+/// The line of a holder whose command has ended after the store was replaced.
+fn replaced(lab: &Lab) -> String {
+    let path = lab.directory().display();
+    format!(
+        "lost: 'k' was taken away: the files of '{path}' were removed, replaced or mounted over; the command has \
+         ended, but maybe too late"
+    )
 }
 
 #[test]
@@ -438,5 +446,5 @@ fn holder_whose_store_was_mounted_over_exits_76() {
         \"$0\" exec -n k -- true || exit 2
         echo > go; wait $holder";
     let ran = Ran::of(unshare.args(["sh", "-c", script, RLOCK]).arg(lab.directory()).current_dir(lab.folder()));
-    assert_eq!(ran.code(), Some(76), "{ran:?}");
+    ran.said(76, &replaced(&lab));
 }

@@ -172,6 +172,12 @@ impl Handle for EmbeddedHandle {
         Ok(if is_stuck { Standing::Waiting } else { self.standing.clone() })
     }
 
+    fn change_of_store(&self) -> Option<String> {
+        let directory = &self.sessions.store.directory;
+        let path = directory.path().display();
+        directory.is_cut_off().then(|| format!("the files of '{path}' were removed, replaced or mounted over"))
+    }
+
     fn release(&mut self, end: Option<End>) -> Result<Released, Error> {
         let released = self.give_back(end);
         self.leave();

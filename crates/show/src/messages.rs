@@ -266,11 +266,14 @@ impl Messages {
         format!("the request for {} was made again: {news}", self.names())
     }
 
-    /// `change` says which other server answers now, and `outcome` what happens to the command,
-    /// such as [`NOT_STARTED`].
+    /// `change` says what has changed about the store, and `outcome` what happens to the command,
+    /// such as [`NOT_STARTED`]. Without leases, the change is the cause of the loss.
     pub fn lost(&self, change: Option<&str>, outcome: &str) -> String {
-        let change = change.map(|change| format!(": {change}")).unwrap_or_default();
-        format!("lost: {}{change}{outcome}", self.taken_away())
+        match change {
+            Some(change) if !self.has_leases => format!("lost: {} taken away: {change}{outcome}", self.they_were()),
+            Some(change) => format!("lost: {}: {change}{outcome}", self.taken_away()),
+            None => format!("lost: {}{outcome}", self.taken_away()),
+        }
     }
 
     /// The reason of a loss of which the store tells no cause: all that may have ended the grant.

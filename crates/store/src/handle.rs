@@ -204,8 +204,9 @@ pub trait Handle {
         None
     }
 
-    /// Which server has granted the request, and which other one answers now, if it is another.
-    fn change_of_server(&self) -> Option<String> {
+    /// What explains a loss: another server answers than the one that has granted the request, or
+    /// other files are in the place of the store. `None` if nothing of the kind is seen.
+    fn change_of_store(&self) -> Option<String> {
         None
     }
 

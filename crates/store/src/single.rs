@@ -218,7 +218,7 @@ impl<S: Alone> Handle for Single<S> {
         Some(format!("'{answers}' answers now in place of '{queued}', and did not know the request"))
     }
 
-    fn change_of_server(&self) -> Option<String> {
+    fn change_of_store(&self) -> Option<String> {
         let (granted, answers) = (self.granted_by.as_ref()?, self.sessions.server()?);
         (*granted != answers).then(|| format!("'{granted}' has granted it, and '{answers}' answers now"))
     }

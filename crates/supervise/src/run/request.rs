@@ -120,8 +120,8 @@ impl<'a> Request<'a> {
         self.handle.kept()
     }
 
-    pub(super) fn change_of_server(&self) -> Option<String> {
-        self.handle.change_of_server()
+    pub(super) fn change_of_store(&self) -> Option<String> {
+        self.handle.change_of_store()
     }
 
     pub(super) fn trouble(&self) -> Option<String> {

@@ -224,7 +224,7 @@ impl<'a> Voice<'a> {
             Consequence::EndedLate => messages::ENDED_LATE,
         };
         match cause {
-            Cause::Lost => self.messages.lost(request.change_of_server().as_deref(), outcome),
+            Cause::Lost => self.messages.lost(request.change_of_store().as_deref(), outcome),
             Cause::Overdue => self.messages.overdue(request.trouble().as_deref(), outcome),
             Cause::Revoked => format!("revoked: {}{outcome}", self.messages.revoked()),
             Cause::Timeout | Cause::TimeoutReleased => messages::timeout(self.settings.max_runtime),
