@@ -42,6 +42,7 @@ fn command_starts_only_when_there_is_room_and_one_at_a_time() {
     // The grants are given back after 30 s, so all stores are tried at once.
     thread::scope(|scope| {
         scope.spawn(|| passes_one_that_needs_more(&Lab::new()));
+        scope.spawn(|| takes_over_from_a_stopped_one(&Lab::new()));
         scope.spawn(|| gives_back(&Lab::new()));
         scope.spawn(|| Kind::Redis7.is_present().then(|| gives_back(&Lab::on(Kind::Redis7))));
         scope.spawn(|| Lab::on_postgres().iter().for_each(gives_back));
@@ -97,6 +98,22 @@ fn passes_one_that_needs_more(lab: &Lab) {
     small.end().printed("ran\n");
     big.signal(Signal::TERM);
     assert_eq!(big.end().code(), Some(143));
+}
+
+/// "A request that is stopped at the gate loses its turn after 30 seconds": the next one passes, and
+/// the one that wakes waits behind others.
+fn takes_over_from_a_stopped_one(lab: &Lab) {
+    let stopped = Running::start(&mut lab.rlock(["exec", "--min-memory", &all_memory(), "c", "--", "true"]));
+    let gate = || lab.inspect(["c"])["resources"][0]["holders"][0]["gate"].clone();
+    wait_until("the request is at the gate", || gate().is_string());
+    stopped.signal(Signal::STOP);
+    let mut next = Running::start(&mut lab.rlock(["exec", "--min-memory", "1M", "d", "--", "echo", "ran"]));
+    wait_within(Duration::from_secs(180), "the next request has passed the gate", || !next.runs());
+    next.end().printed("ran\n");
+    stopped.signal(Signal::CONT);
+    wait_until("the request is at the gate again", || gate().is_string());
+    stopped.signal(Signal::TERM);
+    assert_eq!(stopped.end().code(), Some(143));
 }
 
 /// "Where somebody behind it could go without room, it gives the grant back after 30 s and returns

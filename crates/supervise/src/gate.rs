@@ -30,7 +30,7 @@ use rlock_model::request::{Claim, Job, Process, Request, SessionId};
 use rlock_model::resource::Resource;
 use rlock_model::span::Span;
 use rlock_show::failure::Failure;
-use rlock_store::{AcquireOptions, Error, Handle, Return, Standing, Store, identity};
+use rlock_store::{AcquireOptions, Breaking, Error, Handle, Return, Standing, Store, identity};
 use rlock_sys::clock::Boottime;
 use rlock_sys::exit;
 use rlock_words::reason;
@@ -54,6 +54,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// room. Then each has its turn for [`LOOK_EVERY`].
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long the next request sees one and the same request at the gate before it takes the turn
+/// over. A request that is stopped there may never go on. No other one keeps its turn so long.
+const TURN: Duration = Duration::from_secs(30);
+
 /// What a request waits for behind another one at the gate.
 const BEHIND: &str = "waiting for room: another command waits for it, is about to start, or has just started";
 
@@ -71,6 +75,8 @@ pub struct Gate {
     stage: Stage,
     /// When the request lets those behind it look, once it has come to the gate.
     patient_until: Option<Boottime>,
+    /// The session whose turn it is, as this request has last seen it, and when that turn ends.
+    ahead: Option<(SessionId, Boottime)>,
     /// What the request waits for, in words.
     why: Option<String>,
 }
@@ -117,8 +123,8 @@ impl Gate {
             job: Job { history: 0, ..Job::default() },
             process: Process { reason: Some(needs.to_string()), ..process },
         };
-        let (handle, kept, stage, patient_until, why) = (None, None, Stage::Away, None, None);
-        Ok(Self { needs, request, open, store, ask_again, handle, kept, stage, patient_until, why })
+        let (handle, kept, stage, patient_until, ahead, why) = (None, None, Stage::Away, None, None, None);
+        Ok(Self { needs, request, open, store, ask_again, handle, kept, stage, patient_until, ahead, why })
     }
 
     /// What the request waits for, in words.
@@ -135,7 +141,9 @@ impl Gate {
             Stage::Looks(at) => return (Vec::new(), Some(at)),
             Stage::Away | Stage::Open => &None,
         };
-        asked.as_ref().map(|handle| (handle.descriptors(), handle.timeout())).unwrap_or_default()
+        let (descriptors, at) = asked.as_ref().map(|it| (it.descriptors(), it.timeout())).unwrap_or_default();
+        let turn_ends = self.ahead.filter(|_| self.stage == Stage::Behind).map(|(_, at)| at);
+        (descriptors, at.into_iter().chain(turn_ends).min())
     }
 
     /// Joins the queue of the gate.
@@ -169,11 +177,16 @@ impl Gate {
         if self.stage == Stage::Behind {
             match handle.check()? {
                 Standing::Granted(_) => {
-                    self.stage = Stage::Looks(now);
+                    (self.stage, self.ahead) = (Stage::Looks(now), None);
                     self.patient_until = self.patient_until.max(Some(now + LOOK_EVERY));
                 }
-                // The store is in use just now.
-                Standing::Asking => return Ok(None),
+                // The store is in use just now, or has no news.
+                Standing::Asking => {
+                    if self.ahead.is_some() {
+                        self.take_turn_over(now);
+                    }
+                    return Ok(None);
+                }
                 standing if standing.is_over() => {
                     return Err(Failure::new(
                         exit::UNAVAILABLE,
@@ -181,6 +194,7 @@ impl Gate {
                     ));
                 }
                 _ => {
+                    self.take_turn_over(now);
                     let is_new = self.why.replace(BEHIND.to_owned()).is_none();
                     return Ok(is_new.then_some(Event::NoRoom));
                 }
@@ -188,6 +202,12 @@ impl Gate {
         }
         match self.stage {
             Stage::Looks(at) if at <= now => {
+                // This request was stopped, and another one has taken its turn over.
+                if handle.check()?.is_over() {
+                    self.leave();
+                    self.join()?;
+                    return self.look(now);
+                }
                 self.why = self.needs.missing_in(&seen());
                 if self.why.is_none() {
                     self.stage = Stage::Open;
@@ -211,11 +231,26 @@ impl Gate {
         }
     }
 
+    /// Ends the turn of the request that this one has seen at the gate for [`TURN`].
+    fn take_turn_over(&mut self, now: Boottime) {
+        if self.ahead.is_some_and(|(_, until)| now < until) {
+            return;
+        }
+        let seen = self.handle.as_mut().and_then(|handle| handle.inspect().ok()).unwrap_or_default();
+        let mut holders = seen.iter().flat_map(|seen| &seen.listing.holders).filter(|holder| !holder.kept);
+        let found = holders.next().map(|holder| holder.session);
+        if let Some((session, _)) = self.ahead.filter(|(session, _)| found == Some(*session)) {
+            // If that fails, the next look tries again.
+            let _ = (self.open)().and_then(|mut store| store.break_grants(&name(), Some(session), Breaking::Now));
+        }
+        self.ahead = found.map(|session| (session, now + TURN));
+    }
+
     /// Leaves the queue of the gate, because the wait is over.
     pub fn leave(&mut self) {
         // If that fails, the end of rlock does so.
         let _ = self.handle.take().map(|mut handle| handle.release(None));
-        (self.kept, self.stage) = (None, Stage::Away);
+        (self.kept, self.stage, self.ahead) = (None, Stage::Away, None);
     }
 
     /// Leaves the gate if the request has not started its command, and will not.
