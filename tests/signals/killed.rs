@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, getpgid, kill_process};
 
-use crate::session::Session;
+use crate::session::{Session, children, until_dead, until_state};
 use rlock_testkit::hung_disk::HungDisk;
-use rlock_testkit::{Lab, on_both};
+use rlock_testkit::{Lab, on_both, wait_until, wait_within};
 
 /// Starts a holder whose command, or a child of it, looks up a file that never comes.
 fn holder(lab: &Lab, disk: &mut HungDisk, options: &[&str], job: &str) -> Session {
@@ -79,5 +79,47 @@ fn killed_rlock_leaves_the_lock_held_by_a_process_in_state_d() {
     let next = lab.run(["exec", "-w", "300ms", "k", "--", "true"]);
     next.busy();
     drop(disk);
-    rlock_testkit::wait_within(Duration::from_secs(60), "the lock is free", || lab.counts("k") == (0, 0));
+    wait_within(Duration::from_secs(60), "the lock is free", || lab.counts("k") == (0, 0));
+}
+
+/// Waits for the copy to which the guardian leaves the end of the tree.
+fn copy_of(guardian: Pid, but: Option<Pid>) -> Pid {
+    let mut copy = None;
+    wait_until("the guardian has a copy in a group of its own", || {
+        copy = children(guardian).into_iter().find(|child| Some(*child) != but && getpgid(Some(*child)) == Ok(*child));
+        copy.is_some()
+    });
+    copy.expect("it was found")
+}
+
+/// "The one that stops leaves the group first": neither the guardian nor its copy is in the group
+/// that the copy stops, so the death of one leaves the other at work.
+#[test]
+fn guardian_and_copy_stay_out_of_the_group_that_they_stop_and_replace_each_other() {
+    let lab = Lab::new();
+    for dies in ["the copy", "the guardian"] {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let Some(mut disk) = HungDisk::mount(folder.path()) else { return };
+        let mut holder = holder(&lab, &mut disk, &[], CHILD);
+        let [guardian, command] = children(holder.pid())[..] else { panic!("rlock has two children") };
+        let group = getpgid(Some(command)).expect("it runs");
+        holder.signal(Signal::KILL);
+        holder.code();
+        let copy = copy_of(guardian, None);
+        wait_until("the guardian has left the group", || getpgid(Some(guardian)) == Ok(copy));
+        assert_ne!(group, copy);
+        if dies == "the copy" {
+            kill_process(copy, Signal::KILL).expect("it runs");
+            let next = copy_of(guardian, Some(copy));
+            wait_until("the guardian has left the group", || getpgid(Some(guardian)) == Ok(next));
+            until_state(guardian, "S");
+        } else {
+            kill_process(guardian, Signal::KILL).expect("it runs");
+            until_dead(guardian);
+        }
+        lab.run(["exec", "-nq", "k", "--", "true"]).silently(75);
+        drop(disk);
+        wait_until("the lock is free", || lab.counts("k") == (0, 0));
+        holder.until_gone();
+    }
 }

@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
     Pid, Signal as Kernel, WaitOptions, getpid, getppid, kill_process, kill_process_group,
     set_parent_process_death_signal, setpgid, waitpid,
@@ -139,21 +140,30 @@ fn group(ward: &Ward) -> Option<Pid> {
 /// stopped would otherwise stay stopped. Returns only in a copy, or here if there can be no copy.
 ///
 /// From outside of the group one call can stop all of the group, so that no process of it starts
-/// another one. This process keeps the group's number from another use meanwhile.
+/// another one. Both processes leave the group before that, so no death leaves one of them stopped.
 fn leave_to_copy(group: Option<Pid>) {
+    // An ended child keeps the number of the group from another use until it is reaped.
+    // SAFETY: this process has one thread.
+    if unsafe { libc::fork() } == 0 {
+        signal_hook::low_level::exit(0);
+    }
     for _ in 0..COPIES_MAX {
+        let Ok((left, leaving)) = pipe_with(PipeFlags::CLOEXEC) else { return };
         // SAFETY: this process has one thread.
         let copy = match unsafe { libc::fork() } {
             0 => {
+                drop(leaving);
                 let _ = setpgid(None, None);
+                // The pipe ends when the original has left the group, or has ended.
+                let _ = rustix::io::read(&left, &mut [0]);
                 return;
             }
             copy => copy,
         };
-        if copy < 0 {
-            return;
-        }
-        let ended = waitpid(Pid::from_raw(copy), WaitOptions::empty()).ok().flatten();
+        let Some(copy) = Pid::from_raw(copy).filter(|_| copy > 0) else { return };
+        let _ = setpgid(Some(copy), Some(copy)).and_then(|()| setpgid(None, Some(copy)));
+        drop(leaving);
+        let ended = waitpid(Some(copy), WaitOptions::empty()).ok().flatten();
         if ended.is_none_or(|(_, status)| !status.signaled()) {
             break;
         }
@@ -369,7 +379,7 @@ impl Tree<'_> {
         kill_process(stat.process.pid, Kernel::STOP) != Err(Errno::PERM)
     }
 
-    /// Sends a signal to the groups of the tree. The guardian goes on, unless the signal is KILL.
+    /// Sends a signal to the groups of the tree.
     fn signal_groups(&self, signal: Kernel) {
         for group in &self.groups {
             // Without a copy, this process may be in the group itself, and must not stop.
@@ -377,7 +387,6 @@ impl Tree<'_> {
                 let _ = kill_process_group(*group, signal);
             }
         }
-        let _ = kill_process(self.guardian, Kernel::CONT);
     }
 }
 
