@@ -64,6 +64,9 @@ fn lost_lock_ends_processes_in_other_groups_and_sessions() {
     break_grant(&lab);
     assert_eq!(session.code(), 76);
     tree.into_iter().for_each(until_dead);
+    // On a busy machine the inner rlock does not end within the grace, and a killed holder leaves
+    // its file to a later request.
+    assert_eq!(lab.run(["cleanup"]).code(), Some(0));
     lab.assert_idle();
 }
 
