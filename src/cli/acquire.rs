@@ -1,6 +1,7 @@
 //! `rlock acquire`: acquires a lock that outlives this process, and prints the variables by which
 //! other rlocks find the lock.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::io;
 use std::mem::ManuallyDrop;
@@ -30,7 +31,7 @@ use rlock_supervise::keeper::process::{self, Side};
 use rlock_supervise::keeper::{self, Kept, announcement};
 use rlock_supervise::owner::Watched;
 use rlock_supervise::place::KeptPlace;
-use rlock_supervise::run;
+use rlock_supervise::run::{self, Granted};
 use rlock_sys::exit;
 use rlock_sys::streams::StandardStream;
 use rlock_words::reason;
@@ -96,12 +97,13 @@ fn define(command: Command) -> Command {
 /// Reads the matched words.
 fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     let claims = claims::of_acquire(&matches, paths::resolved)?;
+    let words = claims::has_paths(&matches).then(|| Box::new(matches.clone()));
     let acquire: Acquire = options::read(&mut matches);
     if acquire.length.is_none() && acquire.pid.is_none() {
         let text = "no end: write --for DUR for a lock that ends by itself, or --pid PID for one with a process";
         return Err(Mistake::plain(text));
     }
-    let request = acquire.request.with(claims)?;
+    let request = RequestOptions { paths: words, ..acquire.request.with(claims)? };
     Ok(Invocation::Acquire(Acquire { request, ..acquire }))
 }
 
@@ -206,25 +208,31 @@ fn lock(
     let handle = store.acquire(request.clone(), options).map_err(Failure::from)?;
     // The handle is not dropped, for the reason that `exec` has.
     let mut handle = ManuallyDrop::new(handle);
-    let hand_over = |grant: &Grant| {
-        let held = Held { claims: &request.claims, tokens: &grant.tokens, slots: &grant.slots };
-        let lines = variables::of(form, &request.chain(), Some(held), &request.job.held_above, place);
+    settings.has_gate = acquire.request.paths.is_some();
+    let anew = request::anew(named, &acquire.request, &request, options);
+    let session = Cell::new(request.session);
+    let hand_over = |Granted { session: own, claims, grant }: Granted<'_>| {
+        session.set(own);
+        let held = Held { claims, tokens: &grant.tokens, slots: &grant.slots };
+        let chain = [&[own], &request.ancestors[..]].concat();
+        let lines = variables::of(form, &chain, Some(held), &request.job.held_above, place);
         hand_over(&variables::text(form, &lines))
     };
     let kept = keeper.map(|(process, store)| {
-        let ended = |grant: &Grant| announcement::is_there(request.session) || was_released(store, &request, grant);
+        let ended = |grant: &Grant| announcement::is_there(session.get()) || was_released(store, &request, grant);
         Kept { process, was_released: Box::new(ended) }
     });
     let code = run::acquire(
         handle.as_mut(),
-        (messages, settings, detector),
+        (messages, settings, detector, anew),
         hand_over,
         kept,
         kept_place,
         signals,
         &mut StandardStream::stderr(),
     )?;
-    Ok((code, request))
+    let session = session.get();
+    Ok((code, Request { session, ..request }))
 }
 
 fn print(text: &str) -> Result<(), Failure> {

@@ -4,11 +4,9 @@ pub(super) mod calendar;
 mod nested;
 mod status;
 
-use std::cell::Cell;
 use std::ffi::OsString;
 use std::mem::ManuallyDrop;
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -43,7 +41,7 @@ use rlock_supervise::notify::NotifySocket;
 use rlock_supervise::owner::Owner;
 use rlock_supervise::place::KeptPlace;
 use rlock_supervise::report::{Outcome, RunReport};
-use rlock_supervise::run::{self, CommandSpec, Task};
+use rlock_supervise::run::{self, CommandSpec, Granted, Task};
 use rlock_sys::clock::Boottime;
 use rlock_sys::exit;
 use rlock_sys::streams::StandardStream;
@@ -211,7 +209,12 @@ pub(super) fn has_option(option: &str) -> bool {
 /// Reads the matched words.
 fn read(matches: ArgMatches) -> Result<Invocation, Mistake> {
     no_blank_before_value(&matches, "skip-ok")?;
-    read_with(claims::of_exec(&matches, paths::resolved)?, matches)
+    let words = claims::has_paths(&matches).then(|| Box::new(matches.clone()));
+    let mut read = read_with(claims::of_exec(&matches, paths::resolved)?, matches)?;
+    if let Invocation::Exec(exec) = &mut read {
+        exec.request.paths = words;
+    }
+    Ok(read)
 }
 
 /// Reads the matched words.
@@ -294,28 +297,27 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     if !request.ancestors.is_empty() && !exec.request.quiet && above::is_job_of_at() {
         warn_of_at(store.as_mut(), &request);
     }
-    let (ancestors, session) = (request.ancestors.clone(), Rc::new(Cell::new(request.session)));
+    let ancestors = request.ancestors.clone();
     let notify = exec.until_ready.then(|| NotifySocket::open(&request.session.to_string())).transpose()?;
     let place = named.exported(store.as_ref(), Form::Environment);
-    let (claims, held_above) = (exec.request.claims, request.job.held_above.clone());
+    let held_above = request.job.held_above.clone();
     let asked = [
         (names::TTL, exec.request.ttl.map(words::duration)),
         (names::VERBOSE, exec.request.verbose.then(|| "1".to_owned())),
     ];
     let of_notify = notify.as_ref().map(NotifySocket::variable);
     // The variables for the command; before the grant, those that are known by then.
-    let own = Rc::clone(&session);
-    let variables = move |grant: Option<&Grant>| {
-        let chain = [&[own.get()], &ancestors[..]].concat();
+    let variables = move |session, claims: &[Claim], grant: Option<&Grant>| {
+        let chain = [&[session], &ancestors[..]].concat();
         let (tokens, slots) = grant.map_or((&[][..], &[][..]), |grant| (&grant.tokens, &grant.slots));
-        let held = Held { claims: &claims, tokens, slots };
+        let held = Held { claims, tokens, slots };
         let variables = variables::of(Form::Environment, &chain, Some(held), &held_above, place.clone());
-        let last = (names::LAST, grant.and_then(|grant| last(grant, &claims)));
+        let last = (names::LAST, grant.and_then(|grant| last(grant, claims)));
         let options = asked.clone().into_iter().filter(|(_, value)| value.is_some());
         let variables = variables.into_iter().chain(options).chain(Some(last).filter(variables::is_due));
         [variables::environment(variables), of_notify.clone().into_iter().collect()].concat()
     };
-    let added = variables(None);
+    let added = variables(request.session, &request.claims, None);
     if let Some(complaint) = room::complaint(&exec.command, std::env::vars_os(), &added, Limits::of_this_process()) {
         return Err(Failure::usage(format!("the names do not fit into the command's environment: {complaint}")).into());
     }
@@ -335,16 +337,14 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
         ..request.job
     };
     let command = CommandSpec { argv: exec.command, session: request.session.to_string() };
-    let gate = (needs != Needs::default()).then(|| {
-        let (again, timeout) = (Request { wait: true, ..request.clone() }, exec.request.connect_timeout);
-        let ask_again = move |id, returns| {
-            session.set(id);
-            let options = AcquireOptions { returns: Some(returns), ..options };
-            Ok(named.open(timeout)?.acquire(Request { session: id, ..again.clone() }, options)?)
-        };
-        Gate::new(needs, request.process.clone(), stores::open_gate, Box::new(ask_again))
-    });
-    let gate = gate.transpose()?;
+    let gate = (needs != Needs::default())
+        .then(|| Gate::new(needs, request.process.clone(), stores::open_gate))
+        .transpose()?;
+    let mut anew = request::anew(named, &exec.request, &request, options);
+    if exec.nested {
+        // The holds above were found for these claims and no others.
+        anew.moves_left = 0;
+    }
     let mut asks_at = Boottime::now();
     if let Some(splay) = exec.splay.filter(|splay| !splay.is_zero()) {
         asks_at = asks_at + identity::random_part(splay).context("can't get random numbers")?;
@@ -361,20 +361,22 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
         skip: exec.skip_ok.map_or(Skip::Never, |limit| limit.map_or(Skip::Always, Skip::For)),
         has_spare: exec.meanwhile.is_some(),
         has_else: exec.otherwise.is_some(),
-        has_gate: gate.is_some(),
+        has_gate: gate.is_some() || exec.request.paths.is_some(),
         ..settings
     };
     let store_options = exec.request.store;
-    let start_with = move |grant: &Grant| {
+    let start_with = move |Granted { session, claims, grant }: Granted<'_>| {
         let open = || Named::find(&store_options)?.open(Some(LOOK_TIMEOUT));
         cover.map_or(Ok(()), |cover| cover.check(grant, open))?;
-        Ok(variables(Some(grant)))
+        Ok(variables(session, claims, Some(grant)))
     };
     let conclude = |report: &RunReport, grant: Option<&Grant>| status.and_then(|status| status.write(report, grant));
     let (spare, otherwise) = (exec.meanwhile.unwrap_or_default(), exec.otherwise.unwrap_or_default());
     let report = RunReport::new(asks_at, exec.success_codes);
     let place = kept_place;
-    let task = Task { command, messages, settings, spare, otherwise, report, detector, notify, owner, gate, place };
+    let anew = Some(anew);
+    let task =
+        Task { command, messages, settings, spare, otherwise, report, detector, notify, owner, gate, anew, place };
     run::run(handle.as_mut(), task, start_with, conclude, signals, &mut StandardStream::stderr())
 }
 

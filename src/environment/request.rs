@@ -10,16 +10,20 @@ use anyhow::Context;
 
 use super::context::{self, Named};
 use super::defaults::Chosen;
-use super::{agent, caller, ci};
+use super::{agent, caller, ci, paths};
+use rlock_arguments::claims;
 use rlock_arguments::request::RequestOptions;
 use rlock_model::deadlock::Detector;
-use rlock_model::request::{Job, Request};
+use rlock_model::request::{Claim, Job, Request};
+use rlock_show::failure::Failure;
 use rlock_show::messages::Messages;
 use rlock_store::{AcquireOptions, Store, identity};
 use rlock_supervise::above;
 use rlock_supervise::machine::{Notice, Settings, Skip};
+use rlock_supervise::run::{Anew, MOVES_MAX, Resolve};
 use rlock_supervise::signals::Signals;
 use rlock_supervise::terminal::group_for_command;
+use rlock_sys::exit;
 
 /// A request that nobody has made yet, and what its supervision needs.
 pub(crate) struct Prepared {
@@ -104,6 +108,22 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
     let replicas = named.defaults.replicas(options.replicas, has_leases);
     let options = AcquireOptions { replicas, ..AcquireOptions::default() };
     Ok(Prepared { named, store, signals, request, options, settings, detector, messages })
+}
+
+/// Makes a request again that was granted and given back.
+pub(crate) fn anew(named: Named, options: &RequestOptions, request: &Request, acquire: AcquireOptions) -> Anew {
+    let (again, timeout) = (Request { wait: true, ..request.clone() }, options.connect_timeout);
+    let ask = move |session, claims: &[Claim], returns| {
+        let request = Request { session, claims: claims.to_vec(), ..again.clone() };
+        Ok(named.open(timeout)?.acquire(request, AcquireOptions { returns, ..acquire })?)
+    };
+    let resolve = options.paths.clone().map(|words| {
+        let claims = move || {
+            claims::again(&words, paths::resolved).map_err(|mistake| Failure::new(exit::REFUSED, mistake.on_line()))
+        };
+        Box::new(claims) as Resolve
+    });
+    Anew { ask: Box::new(ask), resolve, moves_left: MOVES_MAX }
 }
 
 /// How a long wait is shown. A line that is drawn again and again is for people at a terminal that

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::process::Command;
 
-use rlock_testkit::{Lab, Ran, on_both};
+use rlock_testkit::{Lab, RLOCK, Ran, Running, on_both};
 
 /// "A lock on a folder conflicts with locks on what is in it, and on the folders around it, and not
 /// with one on a folder whose name begins like it."
@@ -96,4 +97,64 @@ fn path_that_is_too_long_exits_64() {
     lab.run(["exec", "--path", &long, "--", "true"]).said(64, text);
     let text = "--path and KEY exclude each other: give one of them";
     lab.run(["held", "--path", "/w", "k"]).said(64, text);
+}
+
+/// "`--path` holds for the folder that the name leads to at the grant": the request gives back what
+/// it was granted, without an entry in the history, and asks anew at the end of the queue.
+#[test]
+fn link_that_turns_during_the_wait_is_followed_at_the_grant() {
+    on_both(|lab| {
+        let path = |name: &str| lab.folder().join(name).display().to_string();
+        let turn = |target: &str| {
+            let _ = fs::remove_file(path("link"));
+            symlink(path(target), path("link")).expect("a link can be made");
+        };
+        for name in ["a", "b"] {
+            fs::create_dir_all(path(name)).expect("a folder can be made");
+        }
+        turn("a");
+        let [of_a, of_b] = ["a", "b"].map(|name| lab.hold_by(["exec", "--path", &path(name)]));
+        let mut turned = lab.wait_by(["exec", "--path", &path("link")]);
+        lab.until_waiting("/", 1);
+        turn("b");
+        let mut behind = lab.wait_by(["exec", "--path", &path("a")]);
+        lab.until_waiting("/", 2);
+        of_a.end().silently(0);
+        // The request has left the queue of `a`, and waits for `b`.
+        behind.expect_held();
+        lab.until_waiting("/", 1);
+        of_b.end().silently(0);
+        turned.expect_held();
+        lab.run(["exec", "-nq", "--path", &path("b"), "--", "true"]).silently(75);
+        assert_eq!(turned.end().code(), Some(0));
+        behind.end().silently(0);
+        let history = lab.run(["history", "--json", "/"]).stdout;
+        assert_eq!(history.matches("\"outcome\":\"exit\"").count(), 4, "{history}");
+        for folder in [path("a"), path("b")] {
+            fs::remove_dir(folder).expect("nothing is in it");
+        }
+    });
+}
+
+#[test]
+fn lock_of_acquire_is_on_the_folder_that_the_link_leads_to_at_the_grant() {
+    let lab = Lab::new();
+    let path = |name: &str| lab.folder().join(name).display().to_string();
+    symlink(path("a"), path("link")).expect("a link can be made");
+    let of_a = lab.hold_by(["exec", "--path", &path("a")]);
+    let words = ["acquire", "--path", &path("link"), "--for", "1h", "--export"];
+    let turned = Running::start(&mut lab.rlock(words));
+    lab.until_waiting("/", 1);
+    fs::remove_file(path("link")).expect("it is there");
+    symlink(path("b"), path("link")).expect("a link can be made");
+    of_a.end().silently(0);
+    let exported = turned.end();
+    assert_eq!(exported.code(), Some(0), "{exported:?}");
+    lab.run(["exec", "-nq", "--path", &path("b"), "--", "true"]).silently(75);
+    lab.run(["exec", "-nq", "--path", &path("a"), "--", "true"]).silently(0);
+    let release = format!("{}\n{RLOCK} release", exported.stdout);
+    let mut shell = Command::new("sh");
+    lab.settle(&mut shell);
+    assert_eq!(Ran::of(shell.args(["-c", &release])).code(), Some(0));
+    lab.run(["exec", "-nq", "--path", &path("b"), "--", "true"]).silently(0);
 }

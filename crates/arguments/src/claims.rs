@@ -106,6 +106,16 @@ pub fn of_acquire(matches: &ArgMatches, resolve: Resolve) -> Result<Vec<Claim>, 
     all(matches, resolve)
 }
 
+/// The claims of the same words again, whose paths may lead elsewhere by now.
+pub fn again(matches: &ArgMatches, resolve: Resolve) -> Result<Vec<Claim>, Mistake> {
+    all(matches, resolve)
+}
+
+/// Whether a claim of `exec` or `acquire` is on a path.
+pub fn has_paths(matches: &ArgMatches) -> bool {
+    [PATH, PATH_READ].into_iter().any(|id| matches.contains_id(id))
+}
+
 fn all(matches: &ArgMatches, resolve: Resolve) -> Result<Vec<Claim>, Mistake> {
     let mut claims = Vec::new();
     for (id, mode) in [(KEY, Mode::Write), (READ, Mode::Read), (PREWRITE, Mode::Prewrite), (WRITE, Mode::Write)] {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgMatches, Args};
 
 use super::mistake::Mistake;
 use super::options::StoreOptions;
@@ -21,6 +21,10 @@ pub struct RequestOptions {
     /// twice. They have a reader of their own.
     #[arg(skip)]
     pub claims: Vec<Claim>,
+    /// The words of the command line, if they name paths: the links in these may turn while the
+    /// request waits.
+    #[arg(skip)]
+    pub paths: Option<Box<ArgMatches>>,
     /// The limit of the wait.
     #[command(flatten)]
     pub waiting: WaitOptions,

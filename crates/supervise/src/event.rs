@@ -211,7 +211,8 @@ pub enum Event {
     NoRoom,
     /// The request is at the gate, and its machine has room for the command.
     Room,
-    /// The request is at the gate, and others wait for what it holds.
+    /// The request is at the gate, and others wait for what it holds, or its paths lead elsewhere
+    /// since it was made.
     Awaited,
     /// The command runs.
     Started,

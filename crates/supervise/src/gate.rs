@@ -30,16 +30,13 @@ use rlock_model::request::{Claim, Job, Process, Request, SessionId};
 use rlock_model::resource::Resource;
 use rlock_model::span::Span;
 use rlock_show::failure::Failure;
-use rlock_store::{AcquireOptions, Breaking, Error, Handle, Return, Standing, Store, identity};
+use rlock_store::{AcquireOptions, Breaking, Error, Handle, Standing, Store, identity};
 use rlock_sys::clock::Boottime;
 use rlock_sys::exit;
 use rlock_words::reason;
 
 /// Opens the store of the gate.
 pub type Open = fn() -> Result<Box<dyn Store>, Error>;
-
-/// Makes the request of the command again, as that of a new session that returns to a place.
-pub type AskAgain = Box<dyn FnMut(SessionId, Return) -> Result<Box<dyn Handle>, Failure>>;
 
 /// The name of the gate.
 const NAME: &str = "start";
@@ -68,7 +65,6 @@ pub struct Gate {
     open: Open,
     /// The store, until the first request for the gate is made.
     store: Option<Box<dyn Store>>,
-    ask_again: AskAgain,
     handle: Option<Box<dyn Handle>>,
     /// The kept hold below the handle, until it is granted.
     kept: Option<Box<dyn Handle>>,
@@ -97,12 +93,12 @@ enum Stage {
 
 impl Gate {
     /// The gate for a command with these needs, in the store that `open` opens. `process` is that
-    /// of the request, and `ask_again` makes the request again when its grant was given back.
+    /// of the request.
     ///
     /// # Errors
     /// The machine never has so much memory, or does not tell how much it has, or its embedded
     /// store cannot be used.
-    pub fn new(needs: Needs, process: Process, open: Open, ask_again: AskAgain) -> Result<Self, Failure> {
+    pub fn new(needs: Needs, process: Process, open: Open) -> Result<Self, Failure> {
         if let Some(needed) = needs.memory {
             let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
             let Some((_, total)) = room::of_machine(&meminfo) else {
@@ -124,7 +120,7 @@ impl Gate {
             process: Process { reason: Some(needs.to_string()), ..process },
         };
         let (handle, kept, stage, patient_until, ahead, why) = (None, None, Stage::Away, None, None, None);
-        Ok(Self { needs, request, open, store, ask_again, handle, kept, stage, patient_until, ahead, why })
+        Ok(Self { needs, request, open, store, handle, kept, stage, patient_until, ahead, why })
     }
 
     /// What the request waits for, in words.
@@ -264,11 +260,6 @@ impl Gate {
     pub(crate) fn step_back(&mut self) {
         self.leave();
         self.why = None;
-    }
-
-    /// Makes the request of the command again, as that of a new session.
-    pub(crate) fn ask_again(&mut self, session: SessionId, returns: Return) -> Result<Box<dyn Handle>, Failure> {
-        (self.ask_again)(session, returns)
     }
 
     /// Gives the gate up behind the start of the command, and keeps it closed for others until the

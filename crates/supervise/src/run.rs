@@ -5,6 +5,7 @@
 //! request at the store, and for the machine's next timer. `request` speaks to the store, `voice`
 //! to the user, and `processes` has the command and the spare work.
 
+mod anew;
 mod processes;
 mod request;
 mod voice;
@@ -17,6 +18,7 @@ use anyhow::Context;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal as Kernel;
 
+pub use self::anew::{Anew, Granted, MOVES_MAX, Resolve};
 use self::processes::Processes;
 use self::request::Request;
 use self::voice::Voice;
@@ -39,6 +41,7 @@ use super::spawn;
 use super::start_failure::start_failure;
 use rlock_model::deadlock::Detector;
 use rlock_model::past::End;
+use rlock_model::request::Claim;
 use rlock_show::failure::Failure;
 use rlock_show::messages::Messages;
 use rlock_store::{Grant, Handle, Return};
@@ -71,6 +74,8 @@ pub struct Task {
     pub owner: Option<Owner>,
     /// The gate before the start, if the settings have one.
     pub gate: Option<Gate>,
+    /// What makes the request again if it has to pass a gate or has paths.
+    pub anew: Option<Anew>,
     /// The kept place of the request, if it has one.
     pub place: Option<KeptPlace>,
 }
@@ -88,12 +93,12 @@ pub struct Task {
 pub fn run(
     handle: &mut dyn Handle,
     task: Task,
-    environment: impl FnOnce(&Grant) -> Result<Vec<(OsString, OsString)>, Failure>,
+    environment: impl FnOnce(Granted<'_>) -> Result<Vec<(OsString, OsString)>, Failure>,
     conclude: impl FnMut(&RunReport, Option<&Grant>) -> Option<String>,
     signals: Signals,
     output: &mut dyn Write,
 ) -> anyhow::Result<u8> {
-    supervise(handle, task, |grant| environment(grant).map(Begun::Command), conclude, signals, output)
+    supervise(handle, task, |granted| environment(granted).map(Begun::Command), conclude, signals, output)
 }
 
 /// Waits for the grant, and hands it over instead of running a command. Returns 0 after that, or
@@ -106,8 +111,8 @@ pub fn run(
 /// A failure of the kernel that makes a wait impossible.
 pub fn acquire(
     handle: &mut dyn Handle,
-    (messages, settings, detector): (Messages, Settings, Option<Detector>),
-    hand_over: impl FnOnce(&Grant) -> Result<(), Failure>,
+    (messages, settings, detector, anew): (Messages, Settings, Option<Detector>, Anew),
+    hand_over: impl FnOnce(Granted<'_>) -> Result<(), Failure>,
     kept: Option<Kept<'_>>,
     place: Option<KeptPlace>,
     signals: Signals,
@@ -116,9 +121,10 @@ pub fn acquire(
     let command = CommandSpec { argv: Vec::new(), session: String::new() };
     let report = RunReport::new(Boottime::now(), Vec::new());
     let (spare, otherwise) = (OsString::new(), OsString::new());
-    let (notify, owner, gate) = (None, None, None);
-    let task = Task { command, messages, settings, spare, otherwise, report, detector, notify, owner, gate, place };
-    let begin = |grant: &Grant| hand_over(grant).map(|()| kept.map_or(Begun::HandedOver, Begun::Kept));
+    let (notify, owner, gate, anew) = (None, None, None, Some(anew));
+    let task =
+        Task { command, messages, settings, spare, otherwise, report, detector, notify, owner, gate, anew, place };
+    let begin = |granted: Granted<'_>| hand_over(granted).map(|()| kept.map_or(Begun::HandedOver, Begun::Kept));
     supervise(handle, task, begin, |_, _| None, signals, output)
 }
 
@@ -134,14 +140,14 @@ enum Begun<'a> {
 
 fn supervise<'a, E, C>(
     handle: &'a mut dyn Handle,
-    Task { command, messages, settings, spare, otherwise, report, detector, notify, owner, gate, place }: Task,
+    Task { command, messages, settings, spare, otherwise, report, detector, notify, owner, gate, anew, place }: Task,
     begin: E,
     conclude: C,
     signals: Signals,
     output: &'a mut dyn Write,
 ) -> anyhow::Result<u8>
 where
-    E: FnOnce(&Grant) -> Result<Begun<'a>, Failure>,
+    E: FnOnce(Granted<'_>) -> Result<Begun<'a>, Failure>,
     C: FnMut(&RunReport, Option<&Grant>) -> Option<String>,
 {
     let mut supervision = Supervision {
@@ -154,6 +160,8 @@ where
         owner,
         kept: None,
         gate,
+        anew,
+        moved: None,
         place,
         begin: Some(begin),
         conclude,
@@ -187,6 +195,9 @@ struct Supervision<'a, E, C> {
     /// Whom the grant is kept for, from the hand-over on.
     kept: Option<Kept<'a>>,
     gate: Option<Gate>,
+    anew: Option<Anew>,
+    /// The claims with which the request is to be made again, if its paths lead elsewhere.
+    moved: Option<Vec<Claim>>,
     place: Option<KeptPlace>,
     begin: Option<E>,
     conclude: C,
@@ -200,7 +211,7 @@ struct Supervision<'a, E, C> {
 
 impl<'a, E, C> Supervision<'a, E, C>
 where
-    E: FnOnce(&Grant) -> Result<Begun<'a>, Failure>,
+    E: FnOnce(Granted<'_>) -> Result<Begun<'a>, Failure>,
     C: FnMut(&RunReport, Option<&Grant>) -> Option<String>,
 {
     /// Waits for events and reports them to the machine.
@@ -334,7 +345,7 @@ where
         match gate.look(Boottime::now()) {
             Ok(event) => {
                 self.voice.note_gate(gate.why());
-                self.on_any(event)
+                if event == Some(Event::Room) { self.look_at_paths() } else { self.on_any(event) }
             }
             Err(failure) => {
                 self.gate = None;
@@ -343,21 +354,43 @@ where
         }
     }
 
+    /// Looks whether the paths of the request lead where they led when it was made. If so, the
+    /// command may start.
+    fn look_at_paths(&mut self) -> anyhow::Result<()> {
+        let claims = &self.voice.messages.claims;
+        match self.anew.as_mut().map_or(Ok(None), |anew| anew.moved(claims)) {
+            Ok(None) => self.on(Event::Room),
+            Ok(moved) => {
+                self.moved = moved;
+                self.on(Event::Awaited)
+            }
+            Err(failure) => self.start_failed(&failure),
+        }
+    }
+
     /// Gives the grant back and asks again. The session is a new one, because a release that
     /// arrives late must not free what it gets.
     fn give_back(&mut self) -> anyhow::Result<()> {
-        let Some(gate) = &mut self.gate else { return Ok(()) };
-        gate.step_back();
+        let Some(anew) = &mut self.anew else { return Ok(()) };
+        self.gate.iter_mut().for_each(Gate::step_back);
         self.voice.note_gate(None);
         // Nothing has run under the grant, so it does not matter whether it was lost.
         self.request.release(None, &mut self.voice);
         let first_asked = self.place.as_ref().and_then(KeptPlace::returns);
         let waited = first_asked.map_or_else(|| self.report.waited(Boottime::now()), |kept| kept.waited);
-        let returns = Return { place: self.request.place().unwrap_or(0), waited };
+        let mut returns = Some(Return { place: self.request.place().unwrap_or(0), waited });
+        if let Some(claims) = self.moved.take() {
+            // The place is in a queue for something else.
+            returns = None;
+            self.request.leave_place();
+            self.voice.tell_news("a link in --path leads elsewhere now");
+            self.voice.messages.claims = claims;
+        }
+        let claims = &self.voice.messages.claims;
         let again = gate::new_session().and_then(|session| {
             // A kill from here on leaves nothing that the next request with the place cannot find.
             self.place.iter_mut().for_each(|place| place.rename(session));
-            Ok((session, gate.ask_again(session, returns)?))
+            Ok((session, (anew.ask)(session, claims, returns)?))
         });
         match again {
             Ok((session, handle)) => {
@@ -417,12 +450,11 @@ where
             }
             Action::ShowWaiting => self.voice.show_waiting(&mut self.request, self.report.waited(Boottime::now())),
             Action::HideWaiting => self.voice.hide_waiting(),
-            Action::EnterGate => {
-                if let Some(Err(failure)) = self.gate.as_mut().map(|gate| gate.enter(Boottime::now())) {
-                    return self.start_failed(&failure);
-                }
-                self.look_at_gate()?;
-            }
+            Action::EnterGate => match self.gate.as_mut().map(|gate| gate.enter(Boottime::now())) {
+                None => self.look_at_paths()?,
+                Some(Ok(())) => self.look_at_gate()?,
+                Some(Err(failure)) => self.start_failed(&failure)?,
+            },
             Action::LeaveGate => {
                 self.gate.iter_mut().for_each(Gate::leave);
                 self.on(Event::Busy { skipped_for: None })?;
@@ -494,8 +526,10 @@ where
         if !self.machine.may_start() {
             return Ok(());
         }
+        let Messages { claims, related, .. } = &self.voice.messages;
+        let session = *related.last().expect("the session of the request is the last of these");
         let begun = match (self.begin.take(), self.request.grant()) {
-            (Some(begin), Some(grant)) => begin(grant),
+            (Some(begin), Some(grant)) => begin(Granted { session, claims, grant }),
             _ => Ok(Begun::Command(Vec::new())),
         };
         let environment = match begun {

@@ -21,7 +21,6 @@ fn gate(handle: Fake, stage: Stage) -> Gate {
         },
         open: || Err(Error::Unavailable("the test has no other request".into())),
         store: None,
-        ask_again: Box::new(|_, _| unreachable!("the test gives nothing back")),
         handle: Some(Box::new(handle)),
         kept: None,
         stage,

@@ -95,6 +95,11 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// Forgets the place in the queue.
+    pub(super) fn leave_place(&mut self) {
+        self.place = None;
+    }
+
     /// The number of the place in the queue, if the request had one.
     pub(super) fn place(&self) -> Option<u64> {
         self.place

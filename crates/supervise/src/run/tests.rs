@@ -17,7 +17,7 @@ use rlock_model::deadlock::Reading;
 use rlock_model::mode::Mode;
 use rlock_model::op::Refusal;
 use rlock_model::past::End;
-use rlock_model::request::{Claim, Process};
+use rlock_model::request::{Claim, Process, SessionId};
 use rlock_model::resource::Resource;
 use rlock_model::span::Span;
 use rlock_store::{self as store, Obstruction, Released, Standing};
@@ -167,7 +167,7 @@ const SETTINGS: Settings = Settings {
 };
 
 fn supervised(handle: &mut Fake, script: &str, settings: Settings, signals: Signals) -> (anyhow::Result<u8>, String) {
-    let tokens = |grant: &Grant| Ok(vec![("RLOCK_TOKEN".into(), format!("{:?}", grant.tokens).into())]);
+    let tokens = |granted: Granted<'_>| Ok(vec![("RLOCK_TOKEN".into(), format!("{:?}", granted.grant.tokens).into())]);
     let mut output = Vec::new();
     let task = task(&["sh", "-c", script], settings);
     let code = run(handle, task, tokens, |_, _| None, signals, &mut output);
@@ -177,7 +177,7 @@ fn supervised(handle: &mut Fake, script: &str, settings: Settings, signals: Sign
 fn task(argv: &[&str], settings: Settings) -> Task {
     let command = CommandSpec { argv: argv.iter().map(OsString::from).collect(), session: "5e55".to_owned() };
     let claim = Claim { resource: Resource::new("k").unwrap(), mode: Mode::Write, span: Span::Whole, slots: None };
-    let (related, has_leases) = (Vec::new(), false);
+    let (related, has_leases) = (vec![SessionId([5; 16])], false);
     let messages = Messages {
         claims: vec![claim],
         related,
@@ -199,6 +199,7 @@ fn task(argv: &[&str], settings: Settings) -> Task {
         notify: None,
         owner: None,
         gate: None,
+        anew: None,
         place: None,
     }
 }
@@ -279,7 +280,7 @@ fn command_is_not_started_if_its_environment_fails() {
     let _one = one_test_at_a_time();
     let (mut hold, _news) = Fake::new(granted());
     let (mut messages, signals) = (Vec::new(), Signals::install(Group::Own).unwrap());
-    let fails = |_: &Grant| Err(Failure::new(76, "lost: the cover"));
+    let fails = |_: Granted<'_>| Err(Failure::new(76, "lost: the cover"));
     let mut outcome = None;
     let conclude = |report: &RunReport, _: Option<&Grant>| {
         outcome = Some((report.outcome(), report.end()));
