@@ -6,7 +6,7 @@ use clap::{ArgMatches, Args};
 
 use super::Invocation;
 use super::subcommand::Subcommand;
-use crate::environment::{acquired, after_all_but, context, names, paths, say};
+use crate::environment::{acquired, after_all_but, context, paths, say};
 use rlock_arguments::help::notes;
 use rlock_arguments::mistake::Mistake;
 use rlock_arguments::options::{self, KEY, StoreOptions};
@@ -86,9 +86,9 @@ fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
 /// Asks the store and returns the exit code.
 pub(super) fn run(held: &HeldBy, claim: &Claim) -> anyhow::Result<u8> {
     let verbose = context::verbose(held.verbose);
-    let mut above = context::sessions_above()?;
     let name = std::slice::from_ref(&claim.resource);
     let mut store = context::open_store(&held.store)?;
+    let mut above = context::sessions_above(store.as_mut())?;
     let seen = store.inspect(name).map_err(Failure::from)?;
     let unusable = store.take_unusable();
     if !unusable.is_empty() {
@@ -97,7 +97,7 @@ pub(super) fn run(held: &HeldBy, claim: &Claim) -> anyhow::Result<u8> {
     above.extend(acquired::lasting_for_parents(&seen));
     if above.is_empty() {
         if verbose {
-            say(&format!("not below any rlock: {} is not set", names::SESSION));
+            say(&format!("not below any rlock: {}", context::why_not_below()?));
         }
         return Ok(exit::NOT_HELD);
     }

@@ -116,7 +116,7 @@ fn give_back(store: &mut dyn Store, id: SessionId, session: &Session) -> Result<
 
 /// Prints the variables for a shell that has released these sessions.
 fn print_around(store: &mut dyn Store, named: &Named, released: &[SessionId]) -> anyhow::Result<()> {
-    let mut chain = context::sessions_above()?;
+    let mut chain = context::sessions_above(store)?;
     chain.retain(|id| !released.contains(id));
     let around = chain.first().map(|id| acquired::find(store, *id)).transpose()?.flatten();
     let parts = around.filter(|session| session.is_holder()).map(|session| variables::parts(&session));

@@ -15,7 +15,8 @@ use rlock_sys::exit;
 /// A session that has ended counts, because the store has forgotten what made it. Otherwise a
 /// command that is late would meet a lock further out, which is still in use.
 pub(crate) fn innermost(store: &mut dyn Store) -> Result<SessionId, Failure> {
-    let above = context::sessions_above()?;
+    // A lock of `acquire` has no command that could leave a daemon behind.
+    let above = context::named_above()?;
     if above.is_empty() {
         return Err(Failure::usage(format!(
             "{} is not set, so it names no lock of 'rlock acquire': name the SESSION, which 'rlock acquire' has printed",

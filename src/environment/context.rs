@@ -18,6 +18,7 @@ use rlock_model::request::{Claim, SessionId};
 use rlock_model::resource::Resource;
 use rlock_show::failure::Failure;
 use rlock_store::{self as store, Changed, Libpq, Secrets, Store, percent};
+use rlock_supervise::above::{Above, Link};
 use rlock_words::Explained;
 
 const STORE: &str = "RLOCK_STORE";
@@ -184,8 +185,33 @@ pub(crate) fn warn_of_password(options: &StoreOptions) {
     }
 }
 
-/// The sessions whose commands this process runs below, innermost first.
-pub(crate) fn sessions_above() -> Result<Vec<SessionId>, Failure> {
+/// The sessions whose commands this process runs below, innermost first: those that the variables
+/// name, but for the sessions whose daemon runs this process.
+pub(crate) fn sessions_above(store: &mut dyn Store) -> Result<Vec<SessionId>, Failure> {
+    let mut ids = named_above()?;
+    if ids.is_empty() {
+        return Ok(ids);
+    }
+    let above = Above::find();
+    if above.has(Link::Daemon) {
+        let names = held_above()?;
+        for id in std::mem::take(&mut ids) {
+            let link = store.session(id, &names)?.and_then(|found| above.link(&found.process, found.since));
+            ids.extend((link != Some(Link::Daemon)).then_some(id));
+        }
+    }
+    Ok(ids)
+}
+
+/// Why a process is below fewer sessions than the variables name, or below none.
+pub(crate) fn why_not_below() -> Result<String, Failure> {
+    let is_set = variable(SESSION)?.is_some();
+    let why = if is_set { "comes from a daemon that the command of a lock has left behind" } else { "is not set" };
+    Ok(format!("{SESSION} {why}"))
+}
+
+/// The sessions that the variables name, innermost first.
+pub(crate) fn named_above() -> Result<Vec<SessionId>, Failure> {
     let Some(session) = variable(SESSION)? else { return Ok(Vec::new()) };
     let ancestors = variable(ANCESTORS)?.unwrap_or_default();
     let ids = std::iter::once(session.as_str()).chain(ancestors.split(',').filter(|id| !id.is_empty()));
@@ -209,10 +235,11 @@ pub(crate) struct HoldAbove {
 /// the innermost session above that holds `resource`. Without it, the hold is the only resource of
 /// the innermost session.
 pub(crate) fn hold_above(store: &mut dyn Store, resource: Option<&Resource>) -> Result<HoldAbove, Failure> {
-    let above = sessions_above()?;
+    let above = sessions_above(store)?;
     if above.is_empty() {
+        let why = why_not_below()?;
         return Err(Failure::usage(format!(
-            "not inside a hold: {SESSION} is not set, so run this in the command of 'rlock exec' or 'rlock range-write'"
+            "not inside a hold: {why}, so run this in the command of 'rlock exec' or 'rlock range-write'"
         )));
     }
     let (looked_at, places) = match resource {

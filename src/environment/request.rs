@@ -10,7 +10,8 @@ use anyhow::Context;
 
 use super::context::{self, Named};
 use super::defaults::Chosen;
-use super::{agent, caller, ci, paths};
+use super::names::SESSION;
+use super::{agent, caller, ci, paths, say};
 use rlock_arguments::claims;
 use rlock_arguments::request::RequestOptions;
 use rlock_model::deadlock::Detector;
@@ -42,7 +43,7 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
     // Opening a store reads files. While their file system does not answer, signals end rlock as
     // they end any program.
     let named = Named::find_for_request(&options.store, options.no_default_store, options.quiet)?;
-    let store = named.open(options.connect_timeout)?;
+    let mut store = named.open(options.connect_timeout)?;
     if !options.quiet {
         context::warn_of_password(&options.store);
     }
@@ -50,9 +51,13 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
     // lost.
     let group = group_for_command();
     let signals = Signals::install(group).context("can't receive signals")?;
-    let ancestors = context::sessions_above()?;
+    let ancestors = context::sessions_above(store.as_mut())?;
+    if !options.quiet && ancestors.len() < context::named_above()?.len() {
+        let why = context::why_not_below()?;
+        say(&format!("not nested: {why}, so the request waits like any other; start the daemon by 'env -u {SESSION}'"));
+    }
     let session = identity::new_session().context("can't get random numbers")?;
-    let held_above = context::held_above()?;
+    let held_above = if ancestors.is_empty() { Vec::new() } else { context::held_above()? };
     let wait = named.defaults.wait(options.waiting.wait, !ancestors.is_empty())?;
     // "`--max-waiting 0` is the same as `-n`", also at the gate.
     let wait = if options.max_waiting == Some(0) { Some(Duration::ZERO) } else { wait };

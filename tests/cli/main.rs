@@ -13,6 +13,7 @@ mod completions;
 mod config;
 mod cron;
 mod crowd;
+mod daemons;
 mod damage;
 mod default_directory;
 mod directory;

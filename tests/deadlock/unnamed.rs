@@ -44,6 +44,10 @@ fn request_that_waits_for_the_holder_around_it_exits_65_with_the_remedy() {
             ] {
                 assert_deadlock(&below(&lab, "k", &script), &script);
             }
+            // A command that is setsid(1) itself has left the session of rlock, as a daemon does.
+            let ask = format!("{drop} {RLOCK} exec k -- echo inner; exit $?");
+            let ran = lab.run(["exec", "k", "--", "setsid", "-w", "sh", "-c", &ask]);
+            assert_deadlock(&ran, &ask);
         }
         lab.assert_idle();
     });
@@ -79,9 +83,11 @@ fn holder_of_one_of_several_slots_is_no_deadlock() {
 fn busy_line_of_a_request_below_the_holder_names_the_remedy() {
     on_each(|lab| {
         let script = format!("{} {RLOCK} exec k -n -- echo inner; exit $?", DROPPERS[1]);
-        let ran = below(&lab, "k", &script);
-        let why = ran.busy();
-        assert!(why.starts_with("'k' is held for write by ") && why.ends_with(&format!("; {REMEDY}")), "{why}");
+        for words in [&["sh"][..], &["setsid", "-w", "sh"]] {
+            let ran = Ran::of(lab.rlock(["exec", "k", "--"]).args(words).args(["-c", &script]));
+            let why = ran.busy();
+            assert!(why.starts_with("'k' is held for write by ") && why.ends_with(&format!("; {REMEDY}")), "{why}");
+        }
         let _other = lab.hold("other");
         let ran = below(&lab, "k", &script.replace("exec k", "exec other"));
         assert!(!ran.failed(75).contains("variables"), "{ran:?}");
@@ -114,8 +120,14 @@ fn what_the_command_leaves_in_the_background_waits_its_turn() {
             let ask = format!("{drop} {RLOCK} exec k -- sh {}", turn.display());
             assert_waits_its_turn(&lab, &format!("( {ask} & )"));
             assert_waits_its_turn(&lab, &format!("( setsid sh -c '{ask}; exit' & )"));
+            // With the variables, too, a daemon is below nothing: no look takes it for a deadlock. It
+            // is no daemon before its parent has ended.
+            let fifo = lab.folder().join("fifo");
+            let ask = format!("read go < {}; {RLOCK} exec -q k -- sh {}", fifo.display(), turn.display());
+            let start = format!("mkfifo {0}; ( setsid sh -c '{ask}; exit' & ); echo > {0}; rm {0}", fifo.display());
+            assert_waits_its_turn(&lab, &start);
             let turns = || std::fs::read_to_string(&file).unwrap_or_default();
-            rlock_testkit::wait_until("both have had their turns", || turns() == "turn\nturn\n");
+            rlock_testkit::wait_until("all have had their turns", || turns() == "turn\n".repeat(3));
             lab.assert_idle();
             std::fs::remove_file(&file).unwrap();
         }

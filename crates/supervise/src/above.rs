@@ -5,8 +5,9 @@
 //! looks at the parents of this process, too.
 //!
 //! An rlock waits for its command alone. It may also be the parent of the spare work, and of
-//! processes that the command has left behind, such as daemons. So an rlock counts only if the
-//! chain of parents leads to it through its command.
+//! processes that the command has left behind, such as daemons. A daemon hands the variables to
+//! whatever it starts, for whomever. So the child of an rlock through which the chain of parents
+//! leads decides how this process runs below that rlock: see [`Link`].
 
 use std::time::Duration;
 
@@ -21,41 +22,63 @@ use rlock_sys::processes::{self, Stat};
 /// Maximum number of parents that are looked at.
 const PARENTS_MAX: usize = 1_000;
 
-/// The rlocks whose commands this process runs below, innermost first.
+/// How this process runs below an rlock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// Below the command, for which the rlock waits.
+    Command,
+    /// Below another child of the rlock, which the rlock does not wait for: an orphan in the session
+    /// of the command, the spare work, or a process from before the command.
+    Beside,
+    /// Below a daemon, which an rlock has adopted: an orphan in another session. The variables of
+    /// that rlock, and of the rlocks further out, are the daemon's and not those of a user.
+    Daemon,
+}
+
+/// The rlocks among the parents of this process, innermost first.
 #[derive(Debug, Default)]
-pub struct Above(Vec<processes::Process>);
+pub struct Above(Vec<(processes::Process, Link)>);
 
 impl Above {
     /// Reads the parents of this process. None is found where /proc does not show them.
     pub fn find() -> Self {
         let parents = parents();
-        let children = parents.iter();
-        let pairs = parents.iter().skip(1).zip(children);
-        Self(pairs.filter(|(parent, child)| runs(parent, child)).map(|(parent, _)| parent.process).collect())
+        let pairs = parents.iter().skip(1).zip(&parents).filter(|(parent, _)| may_supervise(parent.process.pid));
+        let links = pairs.scan(Link::Beside, |link, (rlock, child)| {
+            if *link != Link::Daemon {
+                *link = link_of(rlock, child);
+            }
+            Some((rlock.process, *link))
+        });
+        Self(links.collect())
     }
 
-    /// Whether no rlock runs a command above this process.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Whether this process has such a link to any rlock.
+    pub fn has(&self, link: Link) -> bool {
+        self.0.iter().any(|(_, found)| *found == link)
     }
 
-    /// Whether one of these rlocks is the process of a session, which has been a holder since this
-    /// instant.
+    /// How this process runs below the rlock of a session with this process, which has been a
+    /// holder or a waiter since this instant; `None` if that rlock is not among the parents.
     ///
     /// A record has the number of a process and no more of its identity. Another machine, another
     /// pid namespace and a later process may have the same number. So the host and the command have
     /// to be the same, and the process has to be older than the hold, as far as two clocks tell.
-    pub fn has(&self, process: &Process, since: StoreTime) -> bool {
-        let is_it = |it: &&processes::Process| u32::try_from(it.pid.as_raw_nonzero().get()) == Ok(process.pid);
-        let found = self.0.iter().find(is_it);
-        found.is_some_and(|found| started(found) <= since + AHEAD_MAX && identity::runs_here(process))
+    pub fn link(&self, process: &Process, since: StoreTime) -> Option<Link> {
+        let is_it = |(found, _): &&(processes::Process, Link)| {
+            u32::try_from(found.pid.as_raw_nonzero().get()) == Ok(process.pid)
+        };
+        let (found, link) = self.0.iter().find(is_it)?;
+        let is_same =
+            started(found) <= since + AHEAD_MAX && identity::is_of_this_host(process) && identity::runs_here(process);
+        is_same.then_some(*link)
     }
 }
 
 /// Whether this process runs below the command of the session with this process, which has been a
 /// holder since this instant.
 pub fn is_above(process: &Process, since: StoreTime) -> bool {
-    identity::is_of_this_host(process) && Above::find().has(process, since)
+    identity::is_of_this_host(process) && Above::find().link(process, since) == Some(Link::Command)
 }
 
 /// The number of the process for which a session with this process holds its lock, if it is above
@@ -90,15 +113,37 @@ pub fn parents() -> Vec<Stat> {
     std::iter::successors(own, parent).take(PARENTS_MAX).collect()
 }
 
-/// Whether a parent is an rlock and this child is the rlock's command, which begins after its
-/// guardian and before all orphans. A daemon has left the session. In doubt it is not the command.
-fn runs(parent: &Stat, child: &Stat) -> bool {
-    let children = processes::children(parent.process.pid);
-    let at = children.iter().position(|pid| *pid == child.process.pid).unwrap_or(0);
-    let (before, after) = children.split_at(at);
-    before.last().is_some_and(|pid| is_guardian(*pid))
-        && !after.iter().any(|pid| is_guardian(*pid))
-        && parent.session == child.session
+/// Whether a process may be an rlock with a command. The children of any other are not looked at:
+/// process 1 may have hundreds.
+fn may_supervise(process: Pid) -> bool {
+    processes::words(process).split(|byte| *byte == 0).any(|word| word == b"exec" || word.starts_with(b"range-"))
+}
+
+/// How what runs below this child of an rlock runs below that rlock.
+fn link_of(rlock: &Stat, child: &Stat) -> Link {
+    let children = processes::children(rlock.process.pid);
+    let Some(guardian) = children.iter().rposition(|pid| is_guardian(*pid)) else { return Link::Beside };
+    if children[..guardian].contains(&child.process.pid) {
+        return Link::Beside;
+    }
+    let first = children.get(guardian + 1).and_then(|pid| processes::stat(*pid).ok());
+    judge(rlock, children[guardian], first, child, || processes::has_reaped(rlock.process.pid))
+}
+
+/// The same, for a child of the rlock that is younger than the guardian. The `first` of these
+/// children is the command until it is reaped, and then an orphan.
+///
+/// A command that is setsid(1) leaves the session of the rlock, as a daemon does. The command
+/// mostly has the number next to that of the guardian, and that of its own session then. Without
+/// that number, the first child is the command only if the rlock has reaped none.
+fn judge(rlock: &Stat, guardian: Pid, first: Option<Stat>, child: &Stat, has_reaped: impl FnOnce() -> bool) -> Link {
+    let sessions = [rlock.session, guardian.as_raw_nonzero().get() + 1];
+    match first.filter(|first| sessions.contains(&first.session) || !has_reaped()) {
+        Some(command) if command.process == child.process => Link::Command,
+        Some(command) if command.session == child.session => Link::Beside,
+        _ if sessions.contains(&child.session) => Link::Beside,
+        _ => Link::Daemon,
+    }
 }
 
 /// When a process started, by the clock of the machine.
@@ -112,6 +157,40 @@ fn started(process: &processes::Process) -> StoreTime {
 mod tests {
     use super::*;
     use rlock_model::request::Owner;
+
+    const SESSION: i32 = 5;
+
+    fn process(number: i32, session: i32) -> Stat {
+        let own = processes::stat(getpid()).unwrap();
+        let pid = Pid::from_raw(number).unwrap();
+        Stat { process: processes::Process { pid, ..own.process }, session, ..own }
+    }
+
+    /// The link through this child of an rlock in `SESSION`, whose guardian has the number 11.
+    fn through(child: Stat, first: Option<Stat>, has_reaped: bool) -> Link {
+        judge(&process(10, SESSION), Pid::from_raw(11).unwrap(), first, &child, || has_reaped)
+    }
+
+    #[test]
+    fn daemon_is_an_orphan_outside_of_the_sessions_of_the_rlock_and_its_command() {
+        for (command, has_reaped) in [(12, true), (20, false)] {
+            for session in [SESSION, command] {
+                let first = process(command, session);
+                assert_eq!(through(first, Some(first), has_reaped), Link::Command, "{first:?}");
+                assert_eq!(through(process(30, session), Some(first), has_reaped), Link::Beside, "{first:?}");
+                assert_eq!(through(process(30, 30), Some(first), has_reaped), Link::Daemon, "{first:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn orphan_in_the_place_of_a_reaped_command_is_judged_by_its_session() {
+        let daemon = process(30, 30);
+        assert_eq!(through(daemon, Some(daemon), true), Link::Daemon);
+        assert_eq!(through(process(31, SESSION), Some(daemon), true), Link::Beside);
+        assert_eq!(through(process(31, 12), Some(daemon), true), Link::Beside, "the command has been setsid(1)");
+        assert_eq!(through(daemon, None, true), Link::Daemon);
+    }
 
     #[test]
     fn hold_for_a_process_above_is_found_by_its_own_user_alone() {

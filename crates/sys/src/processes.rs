@@ -1,7 +1,7 @@
 //! Reads /proc: the processes of this pid namespace and the parent of each.
 //!
-//! rlock reads /proc only when a process was killed or when rlock has to signal processes. An
-//! undisturbed run never reads it.
+//! rlock reads /proc only when a process was killed, when rlock has to signal processes, and when
+//! it looks for the rlocks above it. An undisturbed run that is not nested never reads it.
 
 use std::collections::HashSet;
 use std::fs;
@@ -199,8 +199,12 @@ pub fn last_number() -> Option<i32> {
 /// The name of a process for ps(1), and its command line. Both are empty if there is no such
 /// process.
 pub fn names(pid: Pid) -> (Vec<u8>, Vec<u8>) {
-    let words = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
-    (name(pid), words)
+    (name(pid), words(pid))
+}
+
+/// The command line of a process, a null byte behind each word; empty if there is no such process.
+pub fn words(pid: Pid) -> Vec<u8> {
+    fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default()
 }
 
 /// The name of a process for ps(1), empty if there is no such process.
@@ -214,6 +218,13 @@ pub fn name(pid: Pid) -> Vec<u8> {
 pub fn catches(pid: Pid, signal: i32) -> Option<bool> {
     let caught = u64::from_str_radix(&status(pid, "SigCgt:")?, 16).ok()?;
     Some(caught & 1 << (signal - 1) != 0)
+}
+
+/// Whether a process has reaped a child, as far as proc(5) tells: field 11 of /proc/PID/stat counts
+/// the page faults of reaped children.
+pub fn has_reaped(pid: Pid) -> bool {
+    let text = fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    field(&text, 11) > Some(0)
 }
 
 /// Parses /proc/PID/stat, see proc(5): field 3 is the state, 4 the parent, 5 the group, 6 the

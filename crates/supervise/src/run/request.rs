@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::event::PollFlags;
 
-use super::super::above::Above;
+use super::super::above::{Above, Link};
 use super::super::event::Event;
 use super::voice::Voice;
 use rlock_model::conflict::may_block;
@@ -208,12 +208,14 @@ impl<'a> Request<'a> {
     pub(super) fn look(&mut self, voice: &mut Voice<'_>) -> Option<Event> {
         let detector = self.detector.as_mut()?;
         let above = Above::find();
-        if above.is_empty() && !voice.messages.is_nested() {
+        if !above.has(Link::Command) && !voice.messages.is_nested() {
             return Some(Event::NotNested);
         }
         // A store that cannot list the requests now may do so at the next look.
         let reading = self.handle.read(detector.names()).ok().flatten()?;
-        let is_above = |session: &Session| session.phase == Phase::Held && above.has(&session.process, session.since);
+        let is_above = |session: &Session| {
+            session.phase == Phase::Held && above.link(&session.process, session.since) == Some(Link::Command)
+        };
         let found = reading.iter().filter(|(_, session)| is_above(session)).map(|(id, _)| *id);
         detector.runs_below(found.collect());
         let deadlock = detector.read(&reading).filter(|deadlock| deadlock.ends == detector.session())?;
