@@ -50,8 +50,8 @@ fn asked(lab: &Lab, words: &[&str], start: &str) -> (String, String) {
     (ran.stdout.replace('\n', " "), said)
 }
 
-/// "What the command leaves in the background in its own session, as `(job &)` does, is a descendant
-/// still, and so is a process in another session whose parent lives."
+/// "What the command leaves in the background in its own session, as `(job &)` does, is a
+/// descendant still, and so is a process in another session whose parent lives."
 #[test]
 fn request_below_the_command_or_an_orphan_in_its_session_is_nested() {
     on_both(|lab| {
@@ -117,8 +117,8 @@ fn request_below_a_daemon_is_not_nested_while_the_rest_of_a_killed_command_holds
     });
 }
 
-/// "Where the parents in /proc lead neither to the command nor to its rlock, as over ssh(1) and in a
-/// container, the variables count."
+/// "Where the parents in /proc lead neither to the command nor to its rlock, as over ssh(1) and in
+/// a container, the variables count."
 #[test]
 fn request_whose_parents_do_not_lead_to_the_rlock_is_nested() {
     on_both(|lab| {

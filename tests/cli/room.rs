@@ -100,8 +100,8 @@ fn passes_one_that_needs_more(lab: &Lab) {
     assert_eq!(big.end().code(), Some(143));
 }
 
-/// "A request that is stopped at the gate loses its turn after 30 seconds": the next one passes, and
-/// the one that wakes waits behind others.
+/// "A request that is stopped at the gate loses its turn after 30 seconds": the next one passes,
+/// and the one that wakes waits behind others.
 fn takes_over_from_a_stopped_one(lab: &Lab) {
     let stopped = Running::start(&mut lab.rlock(["exec", "--min-memory", &all_memory(), "c", "--", "true"]));
     let gate = || lab.inspect(["c"])["resources"][0]["holders"][0]["gate"].clone();

@@ -120,8 +120,8 @@ fn what_the_command_leaves_in_the_background_waits_its_turn() {
             let ask = format!("{drop} {RLOCK} exec k -- sh {}", turn.display());
             assert_waits_its_turn(&lab, &format!("( {ask} & )"));
             assert_waits_its_turn(&lab, &format!("( setsid sh -c '{ask}; exit' & )"));
-            // With the variables, too, a daemon is below nothing: no look takes it for a deadlock. It
-            // is no daemon before its parent has ended.
+            // With the variables, too, a daemon is below nothing: no look takes it for a deadlock.
+            // It is no daemon before its parent has ended.
             let fifo = lab.folder().join("fifo");
             let ask = format!("read go < {}; {RLOCK} exec -q k -- sh {}", fifo.display(), turn.display());
             let start = format!("mkfifo {0}; ( setsid sh -c '{ask}; exit' & ); echo > {0}; rm {0}", fifo.display());

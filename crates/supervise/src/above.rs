@@ -27,8 +27,8 @@ const PARENTS_MAX: usize = 1_000;
 pub enum Link {
     /// Below the command, for which the rlock waits.
     Command,
-    /// Below another child of the rlock, which the rlock does not wait for: an orphan in the session
-    /// of the command, the spare work, or a process from before the command.
+    /// Below another child of the rlock, which the rlock does not wait for: an orphan in the
+    /// session of the command, the spare work, or a process from before the command.
     Beside,
     /// Below a daemon, which an rlock has adopted: an orphan in another session. The variables of
     /// that rlock, and of the rlocks further out, are the daemon's and not those of a user.

@@ -238,8 +238,8 @@ impl Next {
 /// grant is lost. But the grant is held, and renewed, until the tree is gone, and may be lost
 /// meanwhile.
 ///
-/// **Killed**: SIGKILL may take long, as for a process that waits for a file server. A grant that is
-/// not lost is held until nothing of the tree is left.
+/// **Killed**: SIGKILL may take long, as for a process that waits for a file server. A grant that
+/// is not lost is held until nothing of the tree is left.
 ///
 /// **Timeout**: the command has exceeded its maximum run time. The machine ends the command as it
 /// ends one whose grant is lost. But the grant is held, and renewed, until the tree is gone, and

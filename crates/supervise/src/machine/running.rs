@@ -319,8 +319,8 @@ impl Killed {
 }
 
 /// The tree of a stopped command is gone, or was killed under a lost grant. For a lost grant, the
-/// release frees what else the store keeps. Otherwise the release, if it is still due, tells whether the grant was held to the
-/// end.
+/// release frees what else the store keeps. Otherwise the release, if it is still due, tells
+/// whether the grant was held to the end.
 fn gone(cause: Cause, mut actions: Vec<Action>) -> Next {
     actions.push(if cause == Cause::TimeoutReleased { Action::Dismiss } else { Action::Release });
     match cause {
