@@ -136,6 +136,41 @@ fn link_that_turns_during_the_wait_is_followed_at_the_grant() {
     });
 }
 
+/// "Asks anew at the end of the queue; after three times it exits with 65": nothing has run, so the
+/// request leaves no entry in the history, and `--hold-at-least` keeps nothing.
+#[test]
+fn link_that_has_turned_at_four_grants_exits_65_and_holds_nothing() {
+    on_both(|lab| {
+        let path = |name: &str| lab.folder().join(name).display().to_string();
+        let turn = |target: &str| {
+            let _ = fs::remove_file(path("link"));
+            symlink(path(target), path("link")).expect("a link can be made");
+        };
+        let names = ["a", "b", "c", "d", "e"];
+        turn("a");
+        let holders: Vec<_> = names[..4].iter().map(|name| lab.hold_by(["exec", "--path", &path(name)])).collect();
+        let exec = ["exec", "-q", "--hold-at-least", "1h", "--path", &path("link"), "--", "echo", "ran"];
+        let turned = Running::start(&mut lab.rlock(exec));
+        for (holder, next) in holders.into_iter().zip(&names[1..]) {
+            // The request waits for the folder of this holder, as the only one.
+            lab.until_waiting("/", 1);
+            turn(next);
+            holder.end().silently(0);
+        }
+        let ended = turned.end();
+        assert_eq!((ended.code(), ended.stdout.as_str()), (Some(65), ""), "{ended:?}");
+        let text = "rlock: a link in --path leads elsewhere than when the request was made: name the file or folder \
+                    without links, or try again\n";
+        assert!(ended.stderr.ends_with(text), "{ended:?}");
+        for name in names {
+            lab.run(["exec", "-n", "--path", &path(name), "--", "true"]).silently(0);
+        }
+        let history = lab.run(["history", "--json", "/"]).stdout;
+        assert_eq!(history.matches("\"outcome\":").count(), 4 + names.len(), "{history}");
+        fs::remove_file(path("link")).expect("it is there");
+    });
+}
+
 #[test]
 fn lock_of_acquire_is_on_the_folder_that_the_link_leads_to_at_the_grant() {
     let lab = Lab::new();

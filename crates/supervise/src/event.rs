@@ -209,7 +209,8 @@ pub enum Event {
     },
     /// The request is at the gate, and its machine has no room for the command yet.
     NoRoom,
-    /// The request is at the gate, and its machine has room for the command.
+    /// The request is at the gate, its machine has room for the command, and its paths lead where
+    /// they led when it was made.
     Room,
     /// The request is at the gate, and others wait for what it holds, or its paths lead elsewhere
     /// since it was made.
@@ -322,16 +323,17 @@ pub enum Action {
     /// Start the command, or hand the grant over. The loop answers with [`Event::Started`],
     /// [`Event::HandedOver`], [`Event::Kept`] or [`Event::StartFailed`].
     Start,
-    /// Look whether the machine has room for the command, and go on looking. The loop answers with
-    /// [`Event::Room`], with [`Event::NoRoom`] again and again, or with [`Event::StartFailed`].
+    /// Look whether the machine has room for the command, and go on looking; then resolve the paths
+    /// of the request again. The loop answers with [`Event::Room`], with [`Event::NoRoom`] again
+    /// and again, with [`Event::Awaited`], or with [`Event::StartFailed`].
     EnterGate,
     /// Give the wait for room up. The loop answers with [`Event::Busy`].
     LeaveGate,
     /// Look whether others wait for what the request at the gate holds. The loop answers with
     /// [`Event::Awaited`] if they do.
     LookBehind,
-    /// Leave the gate, give the grant back, and return to the place in the queue. The loop answers
-    /// as to a new request.
+    /// Leave the gate, give the grant back, and return to the place in the queue, or go to its end
+    /// if the paths of the request lead elsewhere. The loop answers as to a new request.
     GiveBack,
     /// Send the signal to the command's process alone, as its sender would have.
     Pass(Signal),

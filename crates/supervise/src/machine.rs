@@ -50,7 +50,8 @@ pub struct Settings {
     pub has_else: bool,
     /// How long the request waits before it looks for a deadlock; `None` if it never looks.
     pub deadlock_timeout: Option<Duration>,
-    /// Whether the command starts only when its machine has room for it.
+    /// Whether the command starts only when its machine has room for it, or when the paths of the
+    /// request lead where they led when it was made.
     pub has_gate: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Answers events of a wait: the request is made, queued or given up, or it is granted and waits
-//! for room on its machine.
+//! Answers events of a wait: the request is made, queued or given up, or it is granted and passes
+//! the gate before its start.
 
 use std::time::Duration;
 
@@ -209,8 +209,8 @@ pub(super) fn giving_up(event: Event, settings: &Settings) -> Next {
     }
 }
 
-/// A request that is granted, and waits for room on its machine. The grant is held as in
-/// [`Starting`], and the wait goes on as before the grant.
+/// A request that is granted, and waits for room on its machine, or has its paths resolved again.
+/// The grant is held as in [`Starting`], and the wait goes on as before the grant.
 #[derive(Debug)]
 pub(super) struct AtGate {
     starting: Starting,
