@@ -163,10 +163,9 @@ fn keep(
 /// machine, which cannot announce it. A history that shows nothing proves nothing.
 fn was_released(store: &mut dyn Store, request: &Request, grant: &Grant) -> bool {
     let name = &request.claims[0].resource;
-    let own = request.claims.iter().zip(&grant.tokens).filter(|(claim, _)| claim.resource == *name);
-    let token = own.map(|(_, token)| *token).max();
     let is_own = |entry: &&Entry| {
-        entry.token == token && entry.process.pid == request.process.pid && entry.process.host == request.process.host
+        let has_token = entry.token.is_some_and(|token| grant.tokens.contains(&token));
+        has_token && entry.process.pid == request.process.pid && entry.process.host == request.process.host
     };
     let remembered = store.history(std::slice::from_ref(name), HISTORY_MAX).unwrap_or_default();
     let entry = remembered.iter().flat_map(|found| &found.entries).rfind(is_own);
