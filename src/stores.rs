@@ -146,13 +146,17 @@ fn complete(mut target: redis::Target, secrets: &Secrets, limit: Duration) -> Re
     in_time(limit, &server, &files, read)
 }
 
-/// Adds the settings that a URL for PostgreSQL takes from its surroundings, likewise.
+/// Adds the settings that a URL for PostgreSQL takes from its surroundings, likewise. Connections
+/// read the other files.
 fn complete_postgres(
     mut target: postgres::Target,
     secrets: &Secrets,
     limit: Duration,
 ) -> Result<postgres::Target, Error> {
     target.anchor(std::env::current_dir)?;
+    if !target.reads_files(secrets) {
+        return target.complete(secrets, identity::user(geteuid().as_raw()), limit);
+    }
     let (server, secrets) = (target.shown(), secrets.clone());
     let files = target.files().into_iter().chain(secrets.file()).chain(secrets.libpq.passfile.as_deref());
     let files: Vec<_> = files.map(|file| format!("'{}'", file.display())).collect();

@@ -12,8 +12,7 @@ use rustix::event::PollFlags;
 
 use super::failure::{ErrorKind, Failure};
 use super::link::{Event, Link};
-use super::target::{Server, SslMode, Target};
-use rlock_store::credentials::Refused;
+use super::target::{Loaded, Server, SslMode, Target};
 use rlock_store::network::lookup::{Lookup, NoResult};
 use rlock_store::network::resolve::{self, Resolved};
 use rlock_store::network::stream::{connect_tcp, connect_unix};
@@ -21,6 +20,10 @@ use rlock_store::network::{self, NetworkError, Stage};
 use rlock_store::node::Node;
 use rlock_sys::clock::Boottime;
 use rlock_words::reason;
+
+/// How long the files may take of a client that has read them before: less than a release gives the
+/// first connection. A file system that does not answer then costs no holder its lease.
+const RELOAD_LIMIT: Duration = Duration::from_millis(200);
 
 /// A connection to one of the servers.
 pub(super) struct Connection {
@@ -32,6 +35,8 @@ pub(super) struct Connection {
     server: usize,
     /// Whether the next attempt at this server uses TLS, where the first was refused for that.
     encrypts: Option<bool>,
+    /// What was read from files for the last connection, if there was one.
+    loaded: Option<Loaded>,
 }
 
 /// A socket, and whether it is connected already.
@@ -39,6 +44,8 @@ type Socket = (OwnedFd, bool);
 
 enum State {
     Closed,
+    /// The files are read, until this instant if what was read before will do.
+    Loading(Lookup<Result<Loaded, ErrorKind>>, Boottime),
     Locating(Lookup<Result<Socket, ErrorKind>>),
     Open(Box<Link>),
 }
@@ -46,18 +53,20 @@ enum State {
 impl Connection {
     /// No connection yet. Finding a server may take `limit`.
     pub(super) fn new(target: Arc<Target>, limit: Duration) -> Self {
-        Self { target, limit, state: State::Closed, server: 0, encrypts: None }
+        Self { target, limit, state: State::Closed, server: 0, encrypts: None, loaded: None }
     }
 
     /// A connection to the same servers, not open yet.
     pub(super) fn another(&self) -> Self {
-        Self { server: self.server, encrypts: self.encrypts, ..Self::new(Arc::clone(&self.target), self.limit) }
+        let (server, encrypts, loaded) = (self.server, self.encrypts, self.loaded.clone());
+        Self { server, encrypts, loaded, ..Self::new(Arc::clone(&self.target), self.limit) }
     }
 
     /// The descriptor to poll, if there is one.
     pub(super) fn descriptor(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         match &self.state {
             State::Closed => None,
+            State::Loading(lookup, _) => Some(lookup.descriptor()),
             State::Locating(lookup) => Some(lookup.descriptor()),
             State::Open(link) => Some(link.descriptor()),
         }
@@ -89,6 +98,11 @@ impl Connection {
         self.target.connect_timeout.map_or(share, |limit| limit.min(share))
     }
 
+    /// Until when files are read in whose place those of the last connection will do.
+    pub(super) fn reloads_until(&self) -> Option<Boottime> {
+        if let (State::Loading(_, until), Some(_)) = (&self.state, &self.loaded) { Some(*until) } else { None }
+    }
+
     /// Begins to connect, to the next server if `turns`.
     ///
     /// # Errors
@@ -98,22 +112,39 @@ impl Connection {
             self.server = (self.server + 1) % self.target.servers.len();
             self.encrypts = None;
         }
+        let (target, server, before) = (Arc::clone(&self.target), self.server().clone(), self.loaded.clone());
+        if !target.has_files(&server) {
+            let loaded = target.load(&server, before).map_err(|kind| kind.of(&self.shown()))?;
+            return self.locate(loaded);
+        }
+        let lookup = self.begin(move || target.load(&server, before))?;
+        self.state = State::Loading(lookup, Boottime::now() + RELOAD_LIMIT);
+        Ok(())
+    }
+
+    /// Does in a thread what may block.
+    fn begin<T: Send + 'static>(&self, find: impl FnOnce() -> T + Send + 'static) -> Result<Lookup<T>, Failure> {
+        Lookup::begin(find).map_err(|error| {
+            let why = format!("cannot look for it: {}", reason(&error));
+            ErrorKind::Network(NetworkError::ConnectionFailed(why)).of(&self.shown())
+        })
+    }
+
+    /// Finds the server and begins to connect, with what was read from files.
+    fn locate(&mut self, loaded: Loaded) -> Result<(), Failure> {
+        self.loaded = Some(loaded);
         let deadline = Boottime::now() + self.turn();
-        let Server { node, credentials } = self.server().clone();
+        let node = self.server().node.clone();
         let socket = match &node {
-            // A password that was refused is read again, which may block.
-            _ if credentials.is_refused() => None,
             Node::Unix(path) => Some(connect_unix(path)),
             Node::Tcp { host, port } => host.parse::<IpAddr>().ok().map(|address| connect_tcp((address, *port).into())),
         };
         if let Some(socket) = socket {
             let socket = socket.map_err(|error| ErrorKind::from(error).of(&self.shown()))?;
-            self.speak((socket, false));
-            return Ok(());
+            return self.speak((socket, false));
         }
         let order = Arc::clone(&self.target.order);
         let find = move || {
-            credentials.renew().map_err(|Refused| ErrorKind::WrongPassword)?;
             let (host, port) = match &node {
                 Node::Unix(path) => return Ok((connect_unix(path)?, false)),
                 Node::Tcp { host, port } => (host, *port),
@@ -123,20 +154,16 @@ impl Connection {
                 Resolved::Connected(socket, _) => (socket, true),
             })
         };
-        let lookup = Lookup::begin(find).map_err(|error| {
-            let why = format!("cannot look for it: {}", reason(&error));
-            ErrorKind::Network(NetworkError::ConnectionFailed(why)).of(&self.shown())
-        })?;
-        self.state = State::Locating(lookup);
+        self.state = State::Locating(self.begin(find)?);
         Ok(())
     }
 
-    fn speak(&mut self, (socket, is_connected): Socket) {
-        let target = Arc::clone(&self.target);
-        let may_encrypt = target.tls_config.is_some() && matches!(self.server().node, Node::Tcp { .. });
-        let encrypts = may_encrypt && self.encrypts.unwrap_or(target.ssl_mode != SslMode::Allow);
-        let link = Link::new(target, self.server().clone(), socket, is_connected, encrypts);
+    fn speak(&mut self, socket: Socket) -> Result<(), Failure> {
+        let (target, loaded) = (Arc::clone(&self.target), self.loaded.clone().unwrap_or_default());
+        let encrypts = target.may_encrypt(self.server()) && self.encrypts.unwrap_or(target.ssl_mode != SslMode::Allow);
+        let link = Link::new(target, self.server().clone(), loaded, socket, encrypts)?;
         self.state = State::Open(Box::new(link));
+        Ok(())
     }
 
     /// Closes the connection. The server learns of it at once, if it is there.
@@ -162,14 +189,14 @@ impl Connection {
         loop {
             match &mut self.state {
                 State::Closed => return Ok(None),
+                State::Loading(lookup, until) => match (lookup.result(), &self.loaded) {
+                    (Ok(None), Some(before)) if *until <= Boottime::now() => self.locate(before.clone())?,
+                    (Ok(None), _) => return Ok(None),
+                    (found, _) => self.found(found).and_then(|loaded| self.locate(loaded))?,
+                },
                 State::Locating(lookup) => match lookup.result() {
                     Ok(None) => return Ok(None),
-                    Ok(Some(Ok(socket))) => self.speak(socket),
-                    Ok(Some(Err(kind))) => return Err(kind.of(&self.shown())),
-                    Err(NoResult) => {
-                        let error = NetworkError::ConnectionFailed("the search for it failed".to_owned());
-                        return Err(ErrorKind::Network(error).of(&self.shown()));
-                    }
+                    found => self.found(found).and_then(|socket| self.speak(socket))?,
                 },
                 State::Open(link) => match link.advance() {
                     // Where the user does not demand TLS, nor its absence, the other is tried.
@@ -183,10 +210,18 @@ impl Connection {
         }
     }
 
+    /// What a lookup has found.
+    fn found<T>(&self, found: Result<Option<Result<T, ErrorKind>>, NoResult>) -> Result<T, Failure> {
+        let failed = || ErrorKind::Network(NetworkError::ConnectionFailed("the search for it failed".to_owned()));
+        found.ok().flatten().unwrap_or_else(|| Err(failed())).map_err(|kind| kind.of(&self.shown()))
+    }
+
     /// The failure when nothing arrived in time.
     pub(super) fn timeout_failure(&self) -> Failure {
         match &self.state {
             State::Open(link) => link.timeout_failure(),
+            // An attempt that has only just begun is not what has taken the time.
+            State::Loading(_, until) if *until <= Boottime::now() => ErrorKind::SlowFiles.of(&self.shown()),
             _ => ErrorKind::Network(NetworkError::TimedOut(Stage::Connecting)).of(&self.shown()),
         }
     }

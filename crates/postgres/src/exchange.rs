@@ -91,7 +91,7 @@ impl Exchange {
     pub(super) fn acts_at(&self) -> Option<Boottime> {
         match self.state {
             State::Closed(at) => Some(at),
-            State::Opening(since) => Some(since + self.connection.turn()),
+            State::Opening(since) => Some(self.connection.reloads_until().unwrap_or(since + self.connection.turn())),
             State::Ready(_) => None,
         }
     }

@@ -54,8 +54,12 @@ rlock_store::server_errors! {
     NoBinding [] Permanent:
         "cannot bind the login to the TLS connection, as channel_binding=require demands",
         "let pg_hba.conf ask for scram-sha-256, or leave channel_binding out";
+    ForbiddenLogin(method: String) [] Permanent:
+        "uses the login '{method}', which require_auth forbids", "let pg_hba.conf ask for another, or change require_auth";
     Impostor [] Permanent:
         "does not prove that it knows the password", "check the address, and see whether a proxy answers";
+    SlowFiles [] Transient:
+        "cannot be used: the files of passwords and certificates could not be read in time", "see whether the file system answers";
     Rejected(text: String) ["28"] Permanent:
         "rejected the user: {text}", "correct the user, or the server's pg_hba.conf";
     NoDatabase(text: String) ["3D000"] Permanent:

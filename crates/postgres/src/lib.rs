@@ -3,8 +3,8 @@
 //!
 //! - `target`: the meaning of the URL, and `passfile`: the passwords that libpq's clients share.
 //!   `failure`: the reasons why a server can't be used.
-//! - `link`: a connection with its login, which `binding` ties to TLS. `connection`: finds a
-//!   server. `wire`: messages.
+//! - `link`: a connection. `login`: what a server may say until it lets the client in; `proof`: what
+//!   a login proves, and `binding` ties to TLS. `connection`: finds a server. `wire`: messages.
 //! - `rows`: the rows of a transaction in memory; `work`: runs operations on them; `step`: the
 //!   transaction around an operation, without a clock and a socket.
 //! - `exchange`: runs steps over connections. `requester`: what a session says. `sessions` drives
@@ -21,7 +21,9 @@ mod examine;
 mod exchange;
 mod failure;
 mod link;
+mod login;
 mod passfile;
+mod proof;
 mod requester;
 mod rows;
 mod sessions;

@@ -6,9 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use fallible_iterator::FallibleIterator;
-use postgres_protocol::authentication::md5_hash;
-use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, ScramSha256};
 use postgres_protocol::message::backend::{Header, Message};
 use postgres_protocol::message::frontend;
 use rustix::event::PollFlags;
@@ -16,10 +13,10 @@ use rustix::io::fcntl_dupfd_cloexec;
 
 use super::binding;
 use super::failure::{ErrorKind, Failure, SPELLING};
+use super::login::Login;
 use super::passfile::Ignored;
-use super::target::{Server, SslMode, Target};
+use super::target::{ALPN, Loaded, Server, SslMode, Target};
 use super::wire::{self, ServerError};
-use rlock_store::credentials::Credentials;
 use rlock_store::network::stream::{Received, Stream};
 use rlock_store::network::{NetworkError, Stage, tls};
 use rlock_store::node::Node;
@@ -28,6 +25,8 @@ use rlock_sys::clock::Boottime;
 
 /// The largest message, which has a row of one record.
 const MESSAGE_MAX: usize = 64 << 20;
+/// The largest message before the login is done, which has an error.
+const LOGIN_MESSAGE_MAX: usize = 30_000;
 
 /// A connection to a server.
 pub(super) struct Link {
@@ -36,21 +35,12 @@ pub(super) struct Link {
     stream: Stream,
     inbox: BytesMut,
     login: Login,
-    /// The pid that the server, or a pooler, has told.
-    pid: i32,
+    /// The password that this login may use.
+    password: Option<Password>,
+    loaded: Loaded,
     /// Whether TLS is used, or will be if the server speaks it.
     is_encrypted: bool,
     has_read: bool,
-}
-
-/// How far the login is.
-enum Login {
-    /// The server is asked for TLS.
-    AsksForTls,
-    /// The server decides about the user. A password may be on its way.
-    Pending { password: Option<Password>, scram: Option<Box<ScramSha256>> },
-    /// Done.
-    Done,
 }
 
 /// What has arrived.
@@ -68,31 +58,37 @@ pub(super) enum Event {
 impl Link {
     /// Begins to speak over a socket that is connected, or about to be. `encrypts` says whether to
     /// ask for TLS.
+    ///
+    /// # Errors
+    /// The host is no name for TLS.
     pub(super) fn new(
         target: Arc<Target>,
         server: Server,
-        socket: OwnedFd,
-        is_connected: bool,
+        loaded: Loaded,
+        (socket, is_connected): (OwnedFd, bool),
         encrypts: bool,
-    ) -> Self {
+    ) -> Result<Self, Failure> {
         let mut link = Self {
             stream: Stream::over(socket, is_connected, None),
             target,
-            server,
             inbox: BytesMut::new(),
-            login: Login::AsksForTls,
-            pid: 0,
+            login: Login::Tls,
+            password: server.credentials.password(),
+            server,
+            loaded,
             is_encrypted: encrypts,
             has_read: false,
         };
-        let mut out = BytesMut::new();
-        if encrypts {
+        if !encrypts {
+            link.start();
+        } else if link.target.is_direct {
+            link.encrypt().map_err(|kind| link.failure(kind))?;
+        } else {
+            let mut out = BytesMut::new();
             frontend::ssl_request(&mut out);
             link.send(&out);
-        } else {
-            link.start();
         }
-        link
+        Ok(link)
     }
 
     /// The descriptor and the events to poll for. An error or a hang-up counts too.
@@ -125,14 +121,14 @@ impl Link {
 
     /// Whether another connection with TLS, or without, may be accepted where this one has failed.
     pub(super) fn other_encryption(&self, failure: &Failure) -> Option<bool> {
-        let is_refused = matches!(self.login, Login::AsksForTls | Login::Pending { .. })
+        let is_refused = !matches!(self.login, Login::Done(_))
             && match failure.kind() {
                 ErrorKind::Rejected(_) => true,
                 ErrorKind::Network(error) => self.is_encrypted && is_about_tls(error),
                 _ => false,
             };
         match (self.target.ssl_mode, self.is_encrypted) {
-            (SslMode::Allow, false) if is_refused && self.target.tls_config.is_some() => Some(true),
+            (SslMode::Allow, false) if is_refused && self.loaded.tls.is_some() => Some(true),
             (SslMode::Prefer, true) if is_refused => Some(false),
             _ => None,
         }
@@ -152,7 +148,17 @@ impl Link {
             Ok(()) => self.send(&out),
             Err(_) => unreachable!("the URL has no control characters in names"),
         }
-        self.login = Login::Pending { password: None, scram: None };
+        self.login = Login::Request;
+    }
+
+    /// Encrypts what passes from now on, and begins to log in.
+    fn encrypt(&mut self) -> Result<(), ErrorKind> {
+        let (Some(config), Node::Tcp { host, .. }) = (&self.loaded.tls, &self.server.node) else {
+            return Err(ErrorKind::UnexpectedReply);
+        };
+        self.stream.encrypt(tls::client(config, host, &SPELLING)?);
+        self.start();
+        Ok(())
     }
 
     /// Writes and reads what is possible without waiting, and gives the next event. `None` means:
@@ -186,53 +192,47 @@ impl Link {
 
     /// Takes in the next message; the inner option is empty if only the login has to know of it.
     fn next(&mut self) -> Result<Option<Option<Event>>, ErrorKind> {
-        if let Login::AsksForTls = self.login {
+        if let Login::Tls = self.login {
             let Some(answer) = self.inbox.first().copied() else { return Ok(None) };
             return self.on_tls(answer).map(|()| Some(None));
         }
+        let is_done = matches!(self.login, Login::Done(_));
+        let max = if is_done { MESSAGE_MAX } else { LOGIN_MESSAGE_MAX };
         let header = Header::parse(&self.inbox).map_err(|_| ErrorKind::NotPostgres)?;
-        if header.is_some_and(|header| usize::try_from(header.len()).is_ok_and(|len| len > MESSAGE_MAX)) {
+        if header.is_some_and(|header| usize::try_from(header.len()).is_ok_and(|len| len > max)) {
             return Err(ErrorKind::NotPostgres);
         }
         let Some(message) = Message::parse(&mut self.inbox).map_err(|_| ErrorKind::NotPostgres)? else {
             return Ok(None);
         };
-        Ok(Some(match (message, &self.login) {
-            (Message::NotificationResponse(body), _) => {
-                Some(Event::Notice(body.channel().unwrap_or_default().to_owned()))
-            }
-            (Message::ParameterStatus(_), _) => None,
-            (Message::NoticeResponse(_), login) if !matches!(login, Login::Done) => None,
-            (message, Login::Done) => match message {
-                Message::ErrorResponse(body) => match wire::error(body.fields()) {
-                    error if error.is_fatal => return Err(ErrorKind::from_server(&error)),
-                    error => Some(Event::Error(error)),
-                },
-                message => Some(Event::Message(message)),
+        if !is_done {
+            return self.on_login(message).map(Some);
+        }
+        Ok(Some(match message {
+            Message::NotificationResponse(body) => Some(Event::Notice(body.channel().unwrap_or_default().to_owned())),
+            Message::ParameterStatus(_) => None,
+            Message::ErrorResponse(body) => match wire::error(body.fields()) {
+                error if error.is_fatal => return Err(ErrorKind::from_server(&error)),
+                error => Some(Event::Error(error)),
             },
-            (message, _) => self.on_login(message)?,
+            message => Some(Event::Message(message)),
         }))
     }
 
     /// The server has answered whether it speaks TLS.
     fn on_tls(&mut self, answer: u8) -> Result<(), ErrorKind> {
         match answer {
-            b'N' if self.target.ssl_mode <= SslMode::Prefer => {
+            b'N' if self.target.ssl_mode <= SslMode::Prefer && self.inbox.len() == 1 => {
                 self.inbox.clear();
                 self.is_encrypted = false;
                 self.start();
                 Ok(())
             }
-            b'N' => Err(NetworkError::IsPlain.into()),
+            b'N' if self.target.ssl_mode > SslMode::Prefer => Err(NetworkError::IsPlain.into()),
             // What follows unencrypted may be of somebody between the two ends.
             b'S' if self.inbox.len() == 1 => {
                 self.inbox.clear();
-                let Some(config) = &self.target.tls_config else { return Err(ErrorKind::UnexpectedReply) };
-                let Node::Tcp { host, .. } = &self.server.node else { return Err(ErrorKind::UnexpectedReply) };
-                let client = tls::client(config, host, &SPELLING)?;
-                self.stream.encrypt(client);
-                self.start();
-                Ok(())
+                self.encrypt()
             }
             b'E' => Err(ErrorKind::TooManyClients("it refuses to speak TLS".to_owned())),
             _ => Err(ErrorKind::NotPostgres),
@@ -240,88 +240,32 @@ impl Link {
     }
 
     fn on_login(&mut self, message: Message) -> Result<Option<Event>, ErrorKind> {
-        let mut out = BytesMut::new();
-        let password = || self.server.credentials.password().ok_or_else(|| self.no_password());
-        match message {
-            Message::AuthenticationOk | Message::AuthenticationSaslFinal(_) => {
-                if let Message::AuthenticationSaslFinal(body) = message {
-                    let Login::Pending { scram: Some(scram), .. } = &mut self.login else {
-                        return Err(ErrorKind::UnexpectedReply);
-                    };
-                    scram.finish(body.data()).map_err(|_| ErrorKind::Impostor)?;
-                } else if self.target.requires_binding && !matches!(&self.login, Login::Pending { scram: Some(_), .. })
-                {
-                    return Err(ErrorKind::NoBinding);
-                }
-            }
-            Message::AuthenticationCleartextPassword => {
-                let password = password()?;
-                frontend::password_message(password.reveal(), &mut out).map_err(|_| ErrorKind::WrongPassword)?;
-                self.login = Login::Pending { password: Some(password), scram: None };
-            }
-            Message::AuthenticationMd5Password(body) => {
-                let password = password()?;
-                let hash = md5_hash(self.target.user().as_bytes(), password.reveal(), body.salt());
-                frontend::password_message(hash.as_bytes(), &mut out).map_err(|_| ErrorKind::WrongPassword)?;
-                self.login = Login::Pending { password: Some(password), scram: None };
-            }
-            Message::AuthenticationSasl(body) => {
-                let password = password()?;
-                let offered: Vec<_> = body.mechanisms().map(|name| Ok(name.to_owned())).collect().unwrap_or_default();
-                let offers = |name: &str| offered.iter().any(|offered| offered == name);
-                let end_point = self.stream.certificate().and_then(|certificate| binding::end_point(certificate));
-                let (mechanism, binding) = match end_point {
-                    Some(hash) if offers(SCRAM_SHA_256_PLUS) => {
-                        (SCRAM_SHA_256_PLUS, ChannelBinding::tls_server_end_point(hash))
-                    }
-                    _ if self.target.requires_binding => return Err(ErrorKind::NoBinding),
-                    _ if !offers(SCRAM_SHA_256) => return Err(ErrorKind::UnknownLogin),
-                    // The server learns whether somebody has hidden its offer.
-                    Some(_) => (SCRAM_SHA_256, ChannelBinding::unrequested()),
-                    None => (SCRAM_SHA_256, ChannelBinding::unsupported()),
-                };
-                // The generator of the nonce may open a file, and panics if it cannot.
-                fcntl_dupfd_cloexec(self.stream.descriptor().0, 0)
-                    .map_err(|error| NetworkError::from_kernel(error, self.stage()))?;
-                let scram = ScramSha256::new(password.reveal(), binding);
-                frontend::sasl_initial_response(mechanism, scram.message(), &mut out)
-                    .map_err(|_| ErrorKind::UnexpectedReply)?;
-                self.login = Login::Pending { password: Some(password), scram: Some(Box::new(scram)) };
-            }
-            Message::AuthenticationSaslContinue(body) => {
-                let Login::Pending { scram: Some(scram), .. } = &mut self.login else {
-                    return Err(ErrorKind::UnexpectedReply);
-                };
-                scram.update(body.data()).map_err(|_| ErrorKind::UnexpectedReply)?;
-                frontend::sasl_response(scram.message(), &mut out).map_err(|_| ErrorKind::UnexpectedReply)?;
-            }
-            Message::BackendKeyData(body) => self.pid = body.process_id(),
-            Message::ReadyForQuery(_) => {
-                if let Login::Pending { password: Some(_), .. } = std::mem::replace(&mut self.login, Login::Done) {
-                    self.server.credentials.accepted();
-                }
-                return Ok(Some(Event::Ready(self.pid)));
-            }
-            Message::ErrorResponse(body) => {
-                return Err(self.on_refusal(ErrorKind::from_server(&wire::error(body.fields()))));
-            }
-            Message::AuthenticationGss
-            | Message::AuthenticationSspi
-            | Message::AuthenticationKerberosV5
-            | Message::AuthenticationScmCredential
-            | Message::AuthenticationGssContinue(_) => return Err(ErrorKind::UnknownLogin),
-            _ => return Err(ErrorKind::UnexpectedReply),
+        if self.is_encrypted && self.target.is_direct && self.stream.protocol() != Some(ALPN) {
+            return Err(ErrorKind::NotPostgres);
         }
+        if let Message::AuthenticationSasl(_) = message {
+            // The generator of the nonce may open a file, and panics if it cannot.
+            fcntl_dupfd_cloexec(self.stream.descriptor().0, 0)
+                .map_err(|error| NetworkError::from_kernel(error, self.stage()))?;
+        }
+        let certificate = self.stream.certificate().and_then(|certificate| binding::end_point(certificate));
+        let (login, mut out) = (std::mem::replace(&mut self.login, Login::Over), BytesMut::new());
+        let next = login.on(message, &self.target, self.password.as_ref(), certificate, &mut out);
+        self.login = next.map_err(|kind| self.on_refusal(kind))?;
         self.send(&out);
-        Ok(None)
+        let Login::Done(pid) = self.login else { return Ok(None) };
+        if self.password.is_some() {
+            self.server.credentials.accepted();
+        }
+        Ok(Some(Event::Ready(pid)))
     }
 
-    /// The server has refused the login. A password that may have changed is tried again.
+    /// The login has failed. A password that may have changed is tried again.
     fn on_refusal(&self, kind: ErrorKind) -> ErrorKind {
-        let credentials: &Credentials = &self.server.credentials;
-        match (&self.login, kind) {
-            (Login::Pending { password: Some(password), .. }, ErrorKind::WrongPassword)
-                if credentials.refused(password, Boottime::now()) =>
+        match (&self.password, kind) {
+            (_, ErrorKind::NoPassword) => self.no_password(),
+            (Some(password), ErrorKind::WrongPassword)
+                if self.server.credentials.refused(password, Boottime::now()) =>
             {
                 ErrorKind::StalePassword
             }
@@ -330,7 +274,7 @@ impl Link {
     }
 
     fn no_password(&self) -> ErrorKind {
-        match &self.target.ignored_passfile {
+        match &self.loaded.ignored {
             Some((path, Ignored::Open)) => ErrorKind::OpenPassFile(path.display().to_string()),
             Some((path, Ignored::Unreadable(why))) => ErrorKind::UnreadPassFile(format!("'{}': {why}", path.display())),
             Some((_, Ignored::Absent)) | None => ErrorKind::NoPassword,
@@ -339,7 +283,7 @@ impl Link {
 
     fn stage(&self) -> Stage {
         match self.login {
-            Login::Done => Stage::Used,
+            Login::Done(_) => Stage::Used,
             _ => self.stream.stage(),
         }
     }

@@ -14,7 +14,7 @@ use rustls::ClientConfig;
 use super::failure::{ErrorKind, SPELLING};
 use super::passfile::{Ignored, PassFile};
 use rlock_store::address::{Form, Parts, add_option, decoded, port_number, usage};
-use rlock_store::credentials::Credentials;
+use rlock_store::credentials::{Credentials, Refused};
 use rlock_store::error::Error;
 use rlock_store::network::resolve::Order;
 use rlock_store::network::tls::{self, Checks, TlsFiles};
@@ -29,6 +29,8 @@ const PORT: u16 = 5432;
 /// Where Debian's server has its socket. libpq calls the host there `localhost` in a password file.
 const SOCKETS: &str = "/run/postgresql";
 const OTHER_SOCKETS: [&str; 2] = ["/var/run/postgresql", "/tmp"];
+/// The protocol that a server must speak over TLS that begins without a question.
+pub(super) const ALPN: &[u8] = b"postgresql";
 /// The authorities that libpq trusts, in the home directory.
 const ROOTS: &str = ".postgresql/root.crt";
 
@@ -46,7 +48,9 @@ const FORM: Form = Form {
         "sslrootcert",
         "sslcert",
         "sslkey",
+        "sslnegotiation",
         "channel_binding",
+        "require_auth",
         "connect_timeout",
         "target_session_attrs",
         "application_name",
@@ -73,6 +77,9 @@ const MODES: [(&str, SslMode); 6] = [
     ("verify-full", SslMode::VerifyFull),
 ];
 
+/// The ways to log in, as `require_auth` names them. rlock knows the first four.
+const LOGINS: [&str; 8] = ["none", "password", "md5", "scram-sha-256", "gss", "sspi", "creds", "oauth"];
+
 /// One of the servers of a URL.
 #[derive(Clone, Debug)]
 pub struct Server {
@@ -95,20 +102,31 @@ pub struct Target {
     files: TlsFiles,
     /// Whether the authorities of the system count, whatever file there is.
     trusts_system: bool,
-    /// The contents of the files, once they are read.
-    pub tls_config: Option<Arc<ClientConfig>>,
+    /// Whether TLS begins without the question whether the server speaks it.
+    pub(crate) is_direct: bool,
     /// Whether the login must be bound to the TLS connection.
     pub requires_binding: bool,
+    /// The ways to log in that the URL permits, or, behind `!`, forbids.
+    require_auth: Option<String>,
     /// How long to wait for a server.
     pub connect_timeout: Option<Duration>,
     /// The name of this client in pg_stat_activity, if the URL has one.
     application: Option<String>,
     /// The name otherwise.
     own_name: String,
-    /// The password file that does not count, and why.
-    pub(super) ignored_passfile: Option<(PathBuf, Ignored)>,
+    /// The file of passwords, unless there is another password.
+    passfile: Option<PathBuf>,
     /// The order in which the addresses of a name are tried.
     pub order: Arc<Order>,
+}
+
+/// What a connection takes from files, which may change between two connections.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Loaded {
+    /// The certificates, if the connection may use TLS.
+    pub(super) tls: Option<Arc<ClientConfig>>,
+    /// The file of passwords that does not count, and why.
+    pub(super) ignored: Option<(PathBuf, Ignored)>,
 }
 
 impl Target {
@@ -152,6 +170,26 @@ impl Target {
             Some("require") => true,
             Some(_) => return Err(usage("has an unknown channel_binding", "write require or prefer")),
         };
+        let is_direct = match parts.take_text("sslnegotiation")?.as_deref() {
+            None | Some("postgres") => false,
+            // A server could deny that it speaks TLS.
+            Some("direct") if ssl_mode < SslMode::Require => {
+                return Err(usage(
+                    "has sslnegotiation=direct with a weaker sslmode",
+                    "write sslmode=require or stronger",
+                ));
+            }
+            Some("direct") => true,
+            Some(_) => return Err(usage("has an unknown sslnegotiation", "write postgres or direct")),
+        };
+        let require_auth = parts.take_text("require_auth")?;
+        if let Some(list) = &require_auth {
+            let sign = if list.starts_with('!') { "!" } else { "" };
+            if !list.split(',').all(|word| word.strip_prefix(sign).is_some_and(|name| LOGINS.contains(&name))) {
+                let remedy = format!("write some of {}, or all of them with a !", LOGINS.join(","));
+                return Err(usage("has an unknown require_auth", &remedy));
+            }
+        }
         match parts.take_text("target_session_attrs")?.as_deref() {
             None | Some("any" | "read-write" | "primary") => {}
             Some(_) => {
@@ -177,12 +215,13 @@ impl Target {
             ssl_mode,
             files: TlsFiles { ca: ca.filter(|_| !trusts_system), identity, server_name: None },
             trusts_system,
-            tls_config: None,
+            is_direct,
             requires_binding,
+            require_auth,
             connect_timeout: connect_timeout.map(|seconds| Duration::from_secs(seconds.into())),
             application: parts.take_text("application_name")?,
             own_name: "rlock".to_owned(),
-            ignored_passfile: None,
+            passfile: None,
             order: Arc::default(),
         })
     }
@@ -199,11 +238,16 @@ impl Target {
         self.files.paths()
     }
 
-    /// Fills in what the URL leaves to its surroundings, and reads the files. Blocks while the file
-    /// system does.
+    /// Whether [`complete`](Self::complete) blocks while the file system does.
+    pub fn reads_files(&self, secrets: &Secrets) -> bool {
+        secrets.file().is_some() || self.ssl_mode >= SslMode::Require
+    }
+
+    /// Fills in what the URL leaves to its surroundings. The other files are read at each
+    /// connection.
     ///
     /// # Errors
-    /// A file can't be used.
+    /// The file of the password can't be used, or that of an authority is missing.
     pub fn complete(mut self, secrets: &Secrets, user: String, limit: Duration) -> Result<Self, Error> {
         self.user.get_or_insert(user);
         let file = secrets.file().and_then(|file| std::path::absolute(file).ok());
@@ -217,11 +261,11 @@ impl Target {
         if let Some((password, file)) = common {
             let credentials = Arc::new(Credentials::new(Some(password), file, limit));
             self.servers.iter_mut().for_each(|server| server.credentials = Arc::clone(&credentials));
-        } else if let Some(path) = secrets.libpq.passfile.clone().or_else(|| Some(home?.join(".pgpass"))) {
-            match PassFile::read(&path) {
-                Ok(file) => self.take_passwords(&file, limit),
-                Err(why) => self.ignored_passfile = Some((path, why)),
-            }
+        } else {
+            let passfile = secrets.libpq.passfile.clone().or_else(|| Some(home?.join(".pgpass")));
+            self.passfile = passfile.and_then(|path| std::path::absolute(path).ok());
+            let credentials = || Arc::new(Credentials::new(None, None, limit));
+            self.servers.iter_mut().for_each(|server| server.credentials = credentials());
         }
         if !self.trusts_system && self.files.ca.is_none() && self.ssl_mode >= SslMode::Require {
             self.files.ca = home.map(|home| home.join(ROOTS)).filter(|roots| roots.exists());
@@ -235,34 +279,70 @@ impl Target {
             let remedy = "add sslrootcert=FILE, or write sslmode=verify-full";
             return Err(usage("has sslmode=verify-ca, but names no file of an authority", remedy));
         }
+        Ok(self)
+    }
+
+    /// Whether [`load`](Self::load) reads any files.
+    pub(super) fn has_files(&self, server: &Server) -> bool {
+        self.passfile.is_some() || server.credentials.file().is_some() || self.encrypts()
+    }
+
+    /// Whether any connection may use TLS.
+    fn encrypts(&self) -> bool {
+        self.servers.iter().any(|server| self.may_encrypt(server))
+    }
+
+    /// Whether a connection to a server may use TLS.
+    pub(super) fn may_encrypt(&self, server: &Server) -> bool {
+        self.ssl_mode != SslMode::Disable && matches!(server.node, Node::Tcp { .. })
+    }
+
+    /// Reads the files that a connection to a server needs. Certificates that can't be read, as
+    /// while one file of a pair is replaced, stay as they were `before`. So does a password. Blocks
+    /// while the file system does.
+    ///
+    /// # Errors
+    /// The certificates can't be used, or the password is one that was refused.
+    pub(super) fn load(&self, server: &Server, before: Option<Loaded>) -> Result<Loaded, ErrorKind> {
+        let file = self.passfile.as_deref().map(PassFile::read);
+        let found = file.as_ref().and_then(|file| self.password_in(file.as_ref().ok()?, server));
+        server.credentials.reread(found).map_err(|Refused| ErrorKind::WrongPassword)?;
         let checks = match self.ssl_mode {
             SslMode::Require if self.files.ca.is_some() => Checks::Authority,
             SslMode::VerifyCa => Checks::Authority,
             SslMode::VerifyFull => Checks::All,
             _ => Checks::Nothing,
         };
-        if self.ssl_mode != SslMode::Disable
-            && self.servers.iter().any(|server| matches!(server.node, Node::Tcp { .. }))
-        {
-            let config = tls::config(&self.files, checks, &SPELLING);
-            self.tls_config = Some(config.map_err(|error| ErrorKind::Network(error).of(&self.shown()))?);
-        }
-        Ok(self)
+        let tls = match self.encrypts().then(|| tls::config(&self.files, checks, &SPELLING)).transpose() {
+            Err(error) => Some(before.and_then(|before| before.tls).ok_or(error)?),
+            Ok(mut config) => {
+                if let Some(config) = config.as_mut().filter(|_| self.is_direct) {
+                    Arc::make_mut(config).alpn_protocols = vec![ALPN.to_vec()];
+                }
+                config
+            }
+        };
+        Ok(Loaded { tls, ignored: self.passfile.clone().zip(file.and_then(Result::err)) })
     }
 
-    fn take_passwords(&mut self, file: &PassFile, limit: Duration) {
-        let (user, database) = (self.user().to_owned(), self.database().to_owned());
-        for server in &mut self.servers {
-            let (host, port) = match &server.node {
-                Node::Tcp { host, port } => (host.clone(), port.to_string()),
-                Node::Unix(socket) => {
-                    let (directory, port) = parts_of(socket);
-                    let is_usual = [SOCKETS].iter().chain(&OTHER_SOCKETS).any(|usual| *usual == directory);
-                    (if is_usual { "localhost".to_owned() } else { directory }, port)
-                }
-            };
-            let password = file.find([&host, &port, &database, &user]);
-            server.credentials = Arc::new(Credentials::new(password, None, limit));
+    fn password_in(&self, file: &PassFile, server: &Server) -> Option<Password> {
+        let (host, port) = match &server.node {
+            Node::Tcp { host, port } => (host.clone(), port.to_string()),
+            Node::Unix(socket) => {
+                let (directory, port) = parts_of(socket);
+                let is_usual = [SOCKETS].iter().chain(&OTHER_SOCKETS).any(|usual| *usual == directory);
+                (if is_usual { "localhost".to_owned() } else { directory }, port)
+            }
+        };
+        file.find([&host, &port, self.database(), self.user()])
+    }
+
+    /// Whether `require_auth` permits a login by this method.
+    pub(super) fn permits(&self, method: &str) -> Result<(), ErrorKind> {
+        let is_listed = |list: &str| list.split(',').any(|word| word.trim_start_matches('!') == method);
+        match &self.require_auth {
+            Some(list) if is_listed(list) == list.starts_with('!') => Err(ErrorKind::ForbiddenLogin(method.to_owned())),
+            _ => Ok(()),
         }
     }
 
@@ -318,8 +398,14 @@ impl Target {
             add_option(&mut url, "sslcert", certificate);
             add_option(&mut url, "sslkey", key);
         }
+        if self.is_direct {
+            add_option(&mut url, "sslnegotiation", "direct");
+        }
         if self.requires_binding {
             add_option(&mut url, "channel_binding", "require");
+        }
+        if let Some(list) = &self.require_auth {
+            add_option(&mut url, "require_auth", list);
         }
         if let Some(timeout) = self.connect_timeout {
             add_option(&mut url, "connect_timeout", timeout.as_secs().to_string());

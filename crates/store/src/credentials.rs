@@ -3,7 +3,7 @@
 //! A login that was refused is tried again where that may help: its password has come from a file
 //! that may have another one by now, or it has worked before, and the server is ahead of the file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -75,18 +75,30 @@ impl Credentials {
     /// # Errors
     /// The file has the password that was refused, and no login has worked before.
     pub fn renew(&self) -> Result<(), Refused> {
-        if !self.is_refused() {
-            return Ok(());
-        }
+        if self.is_refused() { self.reread(None) } else { Ok(()) }
+    }
+
+    /// Takes for the next login the password that was `found` elsewhere, or that the file has now.
+    /// This may block.
+    ///
+    /// # Errors
+    /// Those of [`renew`](Self::renew).
+    pub fn reread(&self, found: Option<Password>) -> Result<(), Refused> {
         // A file that is being replaced may be absent for a moment.
-        let read = self.file.as_ref().and_then(|file| first_line(file).ok());
+        let read = found.or_else(|| first_line(self.file()?).ok());
+        let is_refused = self.is_refused();
         let mut login = self.login();
         match read.filter(|read| login.refused.as_ref() != Some(read)) {
             Some(read) => login.password = Some(read),
-            None if login.has_worked => {}
+            None if login.has_worked || !is_refused => {}
             None => return Err(Refused),
         }
         Ok(())
+    }
+
+    /// The file that the password comes from.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
     }
 
     fn login(&self) -> MutexGuard<'_, Login> {

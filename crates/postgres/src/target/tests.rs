@@ -1,6 +1,8 @@
 //! The parts of a URL as libpq reads them, and the errors for invalid URLs.
 
 use super::*;
+use rlock_testkit::needs::{self, skip_unless};
+use rlock_testkit::servers::certificates::Certificates;
 
 fn read(url: &str) -> Result<Target, String> {
     Target::parse(url).expect("a known scheme").map_err(|error| error.to_string())
@@ -14,8 +16,12 @@ fn complete(url: &str, secrets: &Secrets) -> Target {
     read(url).unwrap().complete(secrets, "me".to_owned(), Duration::ZERO).unwrap()
 }
 
+/// The passwords of the next connections to the servers.
 fn passwords(target: &Target) -> Vec<Option<Vec<u8>>> {
-    let password = |server: &Server| server.credentials.password().map(|password| password.reveal().to_vec());
+    let password = |server: &Server| {
+        target.load(server, None).expect("no password was refused");
+        server.credentials.password().map(|password| password.reveal().to_vec())
+    };
     target.servers.iter().map(password).collect()
 }
 
@@ -53,6 +59,7 @@ fn url_for_another_process_means_the_same_and_has_no_password() {
         "postgres://u@/d%2Fx?host=/run/a%20b&port=5433&application_name=x",
         "postgres://h/d?sslrootcert=system&channel_binding=require",
         "postgres://h?sslcert=/c&sslkey=/k&sslmode=require&password=secret",
+        "postgres://h?sslmode=require&sslnegotiation=direct&require_auth=%21none%2C%21md5",
     ] {
         let target = read(url).unwrap();
         let again = target.url();
@@ -60,6 +67,8 @@ fn url_for_another_process_means_the_same_and_has_no_password() {
         let other = read(&again).unwrap();
         assert_eq!((other.url(), nodes(&other), &other.user), (again, nodes(&target), &target.user));
         assert_eq!((other.ssl_mode, other.database.clone()), (target.ssl_mode, target.database.clone()));
+        let demands = |target: &Target| (target.is_direct, target.requires_binding, target.require_auth.clone());
+        assert_eq!(demands(&other), demands(&target));
         assert!(!target.shown().contains("secret") && !target.shown().contains('@'));
     }
     assert_eq!(read("postgres://u@h/d").unwrap().shown(), "postgres://h:5432/d");
@@ -107,6 +116,12 @@ fn invalid_url_is_a_usage_error_that_shows_no_password() {
         ("postgres://u:secret@h?sslrootcert=system&sslmode=require", "verify-full"),
         ("postgres://u:secret@h?connect_timeout=soon", "no number of seconds"),
         ("postgres://u:secret@h?options=-c", "unknown option"),
+        ("postgres://u:secret@h?sslnegotiation=direct", "weaker sslmode"),
+        ("postgres://u:secret@h?sslnegotiation=tls", "unknown sslnegotiation"),
+        ("postgres://u:secret@h?require_auth=md4", "unknown require_auth"),
+        ("postgres://u:secret@h?require_auth=md5,!password", "unknown require_auth"),
+        ("postgres://u:secret@h?require_auth=!!md5", "unknown require_auth"),
+        ("postgres://u:secret@h?require_auth=md5,", "unknown require_auth"),
         ("postgres://u:sec/ret@h", "behind a '/'"),
         ("postgres://h?sslmode", "without a value"),
         ("postgres://a..b:1:2/x", "too many colons"),
@@ -124,7 +139,8 @@ fn invalid_url_is_a_usage_error_that_shows_no_password() {
 fn file_of_the_authority_is_needed_where_it_alone_decides() {
     let complete = |query: &str| {
         let target = Target::parse(&format!("postgres://h/d?{query}")).unwrap().unwrap();
-        target.complete(&Secrets::default(), "me".to_owned(), Duration::from_secs(1)).map(drop)
+        let target = target.complete(&Secrets::default(), "me".to_owned(), Duration::from_secs(1))?;
+        target.load(&target.servers[0], None).map(drop).map_err(|kind| Error::from(kind.of("h")))
     };
     for mode in ["disable", "allow", "prefer"] {
         complete(&format!("sslrootcert=/no/such/file&sslmode={mode}")).expect(mode);
@@ -147,4 +163,72 @@ fn timeout_counts_for_each_host() {
 fn timeout_of_libpq_counts_in_seconds_and_0_is_none() {
     let timeout = |text: &str| read(&format!("postgres://h?connect_timeout={text}")).unwrap().connect_timeout;
     assert_eq!(["0", "1", "9"].map(timeout), [None, Some(Duration::from_secs(2)), Some(Duration::from_secs(9))]);
+}
+
+/// "require_auth as libpq has it": a list permits what it names, and with `!` all else.
+#[test]
+fn url_permits_the_logins_that_it_names() {
+    let permitted = |query: &str| {
+        let target = read(format!("postgres://h/d?{query}").trim_end_matches('?')).unwrap();
+        ["none", "password", "md5", "scram-sha-256"].map(|method| target.permits(method).is_ok())
+    };
+    for (query, expected) in [
+        ("", [true; 4]),
+        ("require_auth=scram-sha-256", [false, false, false, true]),
+        ("require_auth=none,md5", [true, false, true, false]),
+        ("require_auth=!password,!md5", [true, false, false, true]),
+        ("require_auth=!none", [false, true, true, true]),
+        ("require_auth=gss", [false; 4]),
+    ] {
+        assert_eq!(permitted(query), expected, "{query}");
+    }
+}
+
+/// "The files are read at each connection": a password and certificates that have changed count,
+/// and those that cannot be read at the moment stay as they were.
+#[test]
+fn files_are_read_again_for_each_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    let (passfile, file) = (folder.path().join("pgpass"), folder.path().join("token"));
+    let write = |path: &Path, text: &str| {
+        std::fs::write(path, text).unwrap();
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    };
+    let mut secrets = Secrets::default();
+    secrets.libpq.passfile = Some(passfile.clone());
+    let from_passfile = complete("postgres://h", &secrets);
+    assert_eq!(passwords(&from_passfile), [None]);
+    write(&file, "one\n");
+    secrets.password_file = Some(file.clone());
+    let from_file = complete("postgres://h", &secrets);
+    for text in ["one", "two"] {
+        write(&passfile, &format!("*:*:*:*:{text}\n"));
+        write(&file, &format!("{text}\n"));
+        for target in [&from_passfile, &from_file] {
+            assert_eq!(passwords(target), [Some(text.as_bytes().to_vec())]);
+        }
+    }
+    std::fs::remove_file(&passfile).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    for target in [&from_passfile, &from_file] {
+        assert_eq!(passwords(target), [Some(b"two".to_vec())]);
+    }
+}
+
+/// "Certificates that can't be read, as while one file of a pair is replaced, stay as they were."
+#[test]
+fn certificates_that_do_not_fit_their_key_leave_those_before_in_force() {
+    skip_unless!(needs::programs(&["openssl"]));
+    let (certificates, other) = (Certificates::new(), Certificates::new());
+    let [crt, key] = [certificates.certificate("client"), certificates.key("client")];
+    let url = format!("postgres://h?sslmode=require&sslcert={}&sslkey={}", crt.display(), key.display());
+    let target = complete(&url, &Secrets::default());
+    let load = |before: Option<&Loaded>| target.load(&target.servers[0], before.cloned());
+    let first = load(None).unwrap();
+    std::fs::copy(other.certificate("client"), &crt).unwrap();
+    assert!(load(None).is_err(), "the key is that of the certificate before");
+    let same = |one: &Loaded, other: &Loaded| Arc::ptr_eq(one.tls.as_ref().unwrap(), other.tls.as_ref().unwrap());
+    assert!(same(&load(Some(&first)).unwrap(), &first));
+    std::fs::copy(other.key("client"), &key).unwrap();
+    assert!(!same(&load(Some(&first)).unwrap(), &first));
 }

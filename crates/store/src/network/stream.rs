@@ -65,6 +65,11 @@ impl Stream {
         self.tls.as_ref()?.peer_certificates()?.first()
     }
 
+    /// The protocol that the server has chosen for the encrypted bytes, if it has chosen one.
+    pub fn protocol(&self) -> Option<&[u8]> {
+        self.tls.as_ref()?.alpn_protocol()
+    }
+
     /// How far the connection has come while the server has not answered.
     pub fn stage(&self) -> Stage {
         match &self.tls {
