@@ -5,6 +5,7 @@
 //! store adds: transactions that stop half-way, poolers, passwords, roles, standbys and servers
 //! that fail.
 
+mod databases;
 mod hostile;
 mod logins;
 mod poolers;

@@ -62,6 +62,8 @@ pub(super) struct PostgresSessions {
     /// The member whose transaction is under way, what it says, and since when.
     speaks: Option<Speech>,
     step: Option<Step<LeaseReply>>,
+    /// The number of the tables at the first transaction, and at the last.
+    tables: Option<(i64, i64)>,
     /// When waiters look whom no notice reaches, because a pooler is between.
     look_at: Option<Boottime>,
     /// When the server last answered.
@@ -139,6 +141,7 @@ impl PostgresSessions {
             turns: VecDeque::new(),
             speaks: None,
             step: None,
+            tables: None,
             look_at: None,
             heard: Boottime::default(),
             connect_timeout,
@@ -184,7 +187,8 @@ impl PostgresSessions {
                     self.turns.push_back(*id);
                 }
             }
-            Some(Happened::Done(reply, Committed { backend, copies })) => {
+            Some(Happened::Done(reply, Committed { backend, tables, copies })) => {
+                self.tables = tables.map(|last| (self.tables.map_or(last, |(first, _)| first), last));
                 let Some(Speech { id, command, sent, .. }) = self.speaks.take() else { return Ok(true) };
                 self.heard = now;
                 self.look_at = backend.is_none().then(|| self.look_at.unwrap_or(now + LOOK_AFTER));
@@ -582,5 +586,9 @@ impl Alone for PostgresSessions {
 
     fn server(&self) -> Option<String> {
         Some(self.exchange.connection.shown())
+    }
+
+    fn has_new_tables(&self) -> bool {
+        self.tables.is_some_and(|(first, last)| first != last)
     }
 }

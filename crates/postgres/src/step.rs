@@ -49,7 +49,7 @@ const NEW_NAMESPACE: &str = "INSERT INTO rlock.namespaces (name, format) VALUES 
 /// now() would be the beginning of the transaction, before the wait for the lock.
 const TIME: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, pg_backend_pid(), \
     (SELECT (extract(epoch FROM backend_start) * 1000000)::bigint FROM pg_stat_get_activity(pg_backend_pid())), \
-    pg_is_in_recovery()::int, set_config('statement_timeout', $1, true)";
+    pg_is_in_recovery()::int, set_config('statement_timeout', $1, true), 'rlock.records'::regclass::oid::bigint";
 /// The commit waits until the disks have it.
 const COPIES: &str = "SELECT current_setting('synchronous_standby_names'), current_setting('fsync'), \
     set_config('synchronous_commit', 'on', true)";
@@ -158,6 +158,7 @@ pub(super) struct Step<T> {
     awaited: VecDeque<Part>,
     clock: StoreTime,
     backend: Option<Backend>,
+    tables: Option<i64>,
     told: Vec<String>,
     copies: Copies,
     phase: Phase<T>,
@@ -198,6 +199,8 @@ enum Phase<T> {
 pub(super) struct Committed {
     /// The backend, if it is that of this connection alone.
     pub(super) backend: Option<Backend>,
+    /// The number of the tables, which is another after they were dropped and made or restored.
+    pub(super) tables: Option<i64>,
     /// The copies, if they were asked for.
     pub(super) copies: Copies,
 }
@@ -230,6 +233,7 @@ impl<T> Step<T> {
             awaited: VecDeque::new(),
             clock: StoreTime::default(),
             backend: None,
+            tables: None,
             told: Vec::new(),
             copies: Copies::default(),
             phase: Phase::Reading,
@@ -333,10 +337,11 @@ impl<T> Step<T> {
                 Some(other) => return Err(ErrorKind::OtherFormat(other.to_string())),
                 None => return Err(ErrorKind::UnexpectedReply),
             },
-            (Some(Part::Time), [clock, pid, started, recovers, _]) => {
+            (Some(Part::Time), [clock, pid, started, recovers, _, tables]) => {
                 let clock = wire::long(*clock).and_then(|clock| u64::try_from(clock).ok());
                 self.clock = StoreTime::from_micros(clock.ok_or(ErrorKind::UnexpectedReply)?);
                 let pid = wire::int(*pid).filter(|pid| *pid == self.login_pid);
+                self.tables = wire::long(*tables);
                 self.backend = pid.zip(wire::long(*started)).map(|(pid, started)| Backend { pid, started });
                 if wire::int(*recovers) != Some(0) {
                     return Err(ErrorKind::ReadOnly);
@@ -380,7 +385,8 @@ impl<T> Step<T> {
             (_, Some(error)) => self.on_failed(&error),
             (Phase::Reading, None) => self.run(),
             (Phase::Committing(result), None) => {
-                Progress::Done(result, Committed { backend: self.backend, copies: self.copies })
+                let Self { backend, tables, copies, .. } = *self;
+                Progress::Done(result, Committed { backend, tables, copies })
             }
             (Phase::Creating | Phase::Undoing, None) => Progress::Send(self.begin()),
         }

@@ -204,8 +204,9 @@ pub trait Handle {
         None
     }
 
-    /// What explains a loss: another server answers than the one that has granted the request, or
-    /// other files are in the place of the store. `None` if nothing of the kind is seen.
+    /// What explains a loss: another server answers than the one that has granted the request, the
+    /// server has lost its tables, or other files are in the place of the store. `None` if nothing
+    /// of the kind is seen.
     fn change_of_store(&self) -> Option<String> {
         None
     }

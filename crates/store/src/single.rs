@@ -71,6 +71,11 @@ pub trait Alone: Sessions {
     /// The server that answers, or answered last.
     fn server(&self) -> Option<String>;
 
+    /// Whether the server has other tables than at its first answer.
+    fn has_new_tables(&self) -> bool {
+        false
+    }
+
     /// Whether another server that did not know the waiting session has got its request since the
     /// last call.
     fn has_moved(&mut self, _session: SessionId) -> bool {
@@ -219,6 +224,9 @@ impl<S: Alone> Handle for Single<S> {
     }
 
     fn change_of_store(&self) -> Option<String> {
+        if self.sessions.has_new_tables() {
+            return Some("its tables are new: the database was dropped or restored".to_owned());
+        }
         let (granted, answers) = (self.granted_by.as_ref()?, self.sessions.server()?);
         (*granted != answers).then(|| format!("'{granted}' has granted it, and '{answers}' answers now"))
     }

@@ -100,7 +100,14 @@ fn answer(step: &mut Step<Reply>, pid: i32, has_namespace: bool) -> Progress<Rep
     }
     let _ = step.on(done());
     let clock = 1_800_000_000_000_000_i64.to_be_bytes();
-    let _ = step.on(row(&[&clock, &pid.to_be_bytes(), &5_i64.to_be_bytes(), &0_i32.to_be_bytes(), b"500ms"]));
+    let _ = step.on(row(&[
+        &clock,
+        &pid.to_be_bytes(),
+        &5_i64.to_be_bytes(),
+        &0_i32.to_be_bytes(),
+        b"500ms",
+        &9_i64.to_be_bytes(),
+    ]));
     let _ = step.on(done());
     let _ = step.on(done());
     step.on(ready(b'T'))
@@ -264,7 +271,7 @@ fn standby_and_another_format_end_the_attempt() {
     );
     let _ = one.on(done());
     let (long, int) = (1_i64.to_be_bytes(), 1_i32.to_be_bytes());
-    assert!(matches!(one.on(row(&[&long, &int, &long, &int, b""])), Progress::Failed(ErrorKind::ReadOnly)));
+    assert!(matches!(one.on(row(&[&long, &int, &long, &int, b"", &long])), Progress::Failed(ErrorKind::ReadOnly)));
 }
 
 /// "Together below a sixth of the shortest ttl", and more for those that have failed.
