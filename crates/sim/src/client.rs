@@ -23,7 +23,7 @@ use rlock_redis::interface::{Conversation as _, Transport as _};
 use rlock_store::sessions::Report;
 use rlock_store::single::look_limit;
 use rlock_store::{AcquireOptions, Error, Grant, Released, Replicas, Standing};
-use rlock_supervise::event::{Action, Event, Line, Sender, Signal};
+use rlock_supervise::event::{Action, Cause, Event, Line, Sender, Signal};
 use rlock_supervise::machine::{Machine, Skip};
 use rlock_supervise::report::RunReport;
 use rlock_sys::clock::Boottime;
@@ -298,6 +298,9 @@ impl<'s> Supervision<'s> {
             Action::KillSpare => self.site.world().signal_spare(task, Kernel::KILL.as_raw()),
             Action::ShowWaiting | Action::Say(Line::Waiting | Line::Change) => drop(Box::pin(self.inspect()).await),
             Action::Look => return Box::pin(self.look()).await,
+            Action::Say(Line::Ends(Cause::Lost | Cause::Overdue, _)) => {
+                self.site.world().stop_covering_what_hangs(task);
+            }
             Action::RunElse => self.exit = Some(0),
             Action::Exit(code) => self.exit = Some(code),
             Action::ExitBy(signal) => self.exit = Some(signal.exit_code()),
@@ -329,6 +332,7 @@ impl<'s> Supervision<'s> {
         let Self { site, run, plan, .. } = self;
         let (task, world) = (site.task, &mut *site.world());
         world.start(*run, &self.tokens, Process::command(task, plan, world.now));
+        world.hang(task, plan.hangs_for);
         if plan.nested.is_some() {
             world.checkers.check_nested(*run);
         }

@@ -9,6 +9,8 @@ use super::plan;
 use super::random::Random;
 use super::replication;
 use super::world::{Happening, World};
+use rustix::process::Signal as Kernel;
+
 use rlock_supervise::event::Signal;
 
 /// What the network does to each thing that is sent.
@@ -382,7 +384,9 @@ impl Nemesis {
                 Duration::ZERO
             }
             Fault::RlockTerminated => {
-                world.signal_rlock(task, Signal::Term);
+                let others = [Signal::Int, Signal::Hup, Signal::Usr1, Signal::Foreign(Kernel::ALARM.as_raw())];
+                let signal = if world.random.once_in(2) { Signal::Term } else { *world.random.pick(&others) };
+                world.signal_rlock(task, signal);
                 Duration::ZERO
             }
             Fault::RlockKilled => return Some(task),

@@ -38,6 +38,9 @@ pub(super) struct Plan {
     pub(super) dies_after: Duration,
     /// How long a process that the command leaves behind outlives it.
     pub(super) leaves_for: Option<Duration>,
+    /// How long the kernel takes to end a process of the tree that was killed, such as one whose
+    /// write hangs.
+    pub(super) hangs_for: Option<Duration>,
     /// How long the spare work runs, if the settings have any; `None` if it cannot be started.
     pub(super) spare_for: Option<Duration>,
     /// Another rlock, which the command runs and waits for.
@@ -186,6 +189,9 @@ impl Plan {
             deadlock_timeout: (!above.is_empty()).then(|| MS(*random.pick(&[200, 1000, 1000]))),
         };
         let is_slow = random.once_in(10);
+        // What hangs hears no signal.
+        let hangs = random.once_in(10);
+        let leaves_for = if hangs { Some(5_000_000) } else { random.once_in(10).then_some(1_000_000) };
         let longest = *random.pick(&[1, 50, 500, 8000]);
         let runs_for = Duration::from_micros(random.below(longest * 1000));
         let plan = Self {
@@ -199,7 +205,8 @@ impl Plan {
             nested: None,
             ignores_term: random.once_in(5),
             dies_after: Duration::from_micros(random.below(if is_slow { 500_000 } else { 2_000 })),
-            leaves_for: random.once_in(10).then(|| Duration::from_micros(random.below(1_000_000))),
+            leaves_for: leaves_for.map(|longest| Duration::from_micros(random.below(longest))),
+            hangs_for: hangs.then(|| Duration::from_micros(random.below(3_000_000))),
             spare_for: (!random.once_in(10)).then(|| Duration::from_micros(random.below(2_000_000))),
             inner: None,
         };

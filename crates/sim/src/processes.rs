@@ -221,6 +221,7 @@ impl World {
         self.mailboxes[task].is_stopped = false;
         self.checkers.abandon(self.now);
         self.killed.push(task);
+        self.stop_covering_what_hangs(task);
         self.kill_tree(task);
         self.end(task);
         self.inner_over(task);

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use super::plan::{DEPTH, Inner, Program};
+use super::processes::Mailbox;
 use super::world::{Happening, Key, World};
 use rlock_supervise::event::{Ended, Signal};
 
@@ -17,6 +18,8 @@ pub(super) struct Tree {
     rest: Option<(usize, Key)>,
     /// Whether rlock waits for their end.
     awaits_rest: bool,
+    /// How long the kernel takes to end a process of the tree that was killed, if that takes long.
+    hangs_for: Option<Duration>,
     /// When the spare work ends.
     spare: Option<Key>,
     /// Whether the rlock has started spare work.
@@ -127,8 +130,13 @@ impl World {
         match part {
             Part::Command(run) => self.command_ends(task, run, ended),
             Part::Rest(run) => {
-                self.mailboxes[task].tree.rest = None;
+                // A later session of the task may have left something else.
+                self.mailboxes[task].tree.rest.take_if(|(other, _)| *other == run);
                 self.checkers.end(run);
+                // The rlocks around this one may wait for it, too.
+                let around =
+                    std::iter::successors(task.checked_sub(self.clients()), |outer| outer.checked_sub(self.clients()));
+                around.collect::<Vec<_>>().into_iter().for_each(|outer| self.wake(outer, self.now));
             }
             Part::Spare => {
                 let tree = &mut self.mailboxes[task].tree;
@@ -187,18 +195,34 @@ impl World {
         }
     }
 
-    /// rlock sends KILL to the whole tree, until nothing is left.
+    /// The command of a task starts. A process of its tree that was killed may live on for a time.
+    pub(super) fn hang(&mut self, task: usize, hangs_for: Option<Duration>) {
+        self.mailboxes[task].tree.hangs_for = hangs_for;
+    }
+
+    /// The promise does not cover what hangs under a lock that is lost, or whose rlock is killed.
+    pub(super) fn stop_covering_what_hangs(&mut self, task: usize) {
+        if self.mailboxes[task].tree.hangs_for.is_some() {
+            self.stop_covering(task);
+        }
+    }
+
+    /// rlock sends KILL to the whole tree, until nothing is left but what hangs.
     pub(super) fn kill_tree(&mut self, task: usize) {
+        let hangs_for = self.mailboxes[task].tree.hangs_for;
         if let Some((run, process)) = self.command(task) {
-            process.leaves_for = None;
+            process.leaves_for = hangs_for;
             self.signal_process(run, rustix::process::Signal::KILL.as_raw());
         }
         if let Some(inner) = self.inner_alive(task) {
             self.kill(inner);
         }
-        if let Some((run, rest)) = self.mailboxes[task].tree.rest.take() {
+        let at = self.now + hangs_for.unwrap_or_default();
+        if let Some((run, rest)) = self.mailboxes[task].tree.rest.take_if(|(_, rest)| at < rest.0) {
             self.queue.remove(&rest);
-            self.checkers.end(run);
+            let killed = Ended::Signal(rustix::process::Signal::KILL.as_raw());
+            let key = self.at(at, Happening::ProcessEnds(task, Part::Rest(run), killed));
+            self.mailboxes[task].tree.rest = Some((run, key));
         }
     }
 
@@ -221,8 +245,13 @@ impl World {
 
     /// Whether rlock waits for the rest of the tree, and nothing of it is left.
     pub(super) fn is_rest_over(&self, task: usize) -> bool {
-        let tree = &self.mailboxes[task].tree;
-        tree.awaits_rest && tree.rest.is_none() && self.inner_alive(task).is_none()
+        self.mailboxes[task].tree.awaits_rest && !self.has_rest(task)
+    }
+
+    fn has_rest(&self, task: usize) -> bool {
+        let Mailbox { tree, has_inner, .. } = &self.mailboxes[task];
+        let inner = self.inner_of(task).filter(|_| *has_inner);
+        tree.rest.is_some() || inner.is_some_and(|inner| self.is_alive(inner) || self.has_rest(inner))
     }
 
     /// Takes note that rlock has seen the end of the rest of the tree.
@@ -255,7 +284,8 @@ impl World {
         let tree = &mut self.mailboxes[task].tree;
         (tree.awaits_rest, tree.has_spared) = (false, false);
         tree.spare_ended = None;
-        let keys = [tree.rest.take().map(|(_, key)| key), tree.spare.take()];
-        keys.into_iter().flatten().for_each(|key| drop(self.queue.remove(&key)));
+        // What still hangs ends by itself.
+        tree.rest = None;
+        tree.spare.take().map(|key| self.queue.remove(&key));
     }
 }
