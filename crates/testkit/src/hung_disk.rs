@@ -22,18 +22,8 @@ impl HungDisk {
     /// Mounts the file system in a folder inside `folder`, if this machine lets the tests mount.
     pub fn mount(folder: &Path) -> Option<Self> {
         let place = folder.join("hung");
-        fs::create_dir(&place).expect("a folder can be made");
-        let Ok(fuse) = OpenOptions::new().read(true).write(true).open("/dev/fuse") else {
-            left_out("/dev/fuse cannot be opened");
-            return None;
-        };
-        let text = |bytes: &[u8]| CString::new(bytes).expect("the text has no NUL");
-        let options = text(format!("fd={},rootmode=40000,user_id=0,group_id=0", fuse.as_raw_fd()).as_bytes());
-        let (target, kind) = (text(place.as_os_str().as_bytes()), text(b"fuse"));
-        // SAFETY: all arguments are texts that end in NUL and live as long as the call.
-        let mounted =
-            unsafe { libc::mount(kind.as_ptr(), target.as_ptr(), kind.as_ptr(), 0, options.as_ptr().cast()) } == 0;
-        (mounted || left_out("no fuse file system can be mounted")).then_some(Self { place, fuse })
+        let fuse = mount(&place)?;
+        Some(Self { place, fuse })
     }
 
     /// Waits until a process looks up a file. The process is then in state D, since the request has
@@ -64,6 +54,28 @@ impl HungDisk {
 
 impl Drop for HungDisk {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.place).status();
+        unmount(&self.place);
     }
+}
+
+/// Mounts a FUSE file system of root in this new folder, if this machine lets the tests mount.
+/// Returns the descriptor of its server.
+pub(super) fn mount(place: &Path) -> Option<File> {
+    fs::create_dir(place).expect("a folder can be made");
+    let Ok(fuse) = OpenOptions::new().read(true).write(true).open("/dev/fuse") else {
+        left_out("/dev/fuse cannot be opened");
+        return None;
+    };
+    let text = |bytes: &[u8]| CString::new(bytes).expect("the text has no NUL");
+    let options = text(format!("fd={},rootmode=40000,user_id=0,group_id=0", fuse.as_raw_fd()).as_bytes());
+    let (target, kind) = (text(place.as_os_str().as_bytes()), text(b"fuse"));
+    // SAFETY: all arguments are texts that end in NUL and live as long as the call.
+    let mounted =
+        unsafe { libc::mount(kind.as_ptr(), target.as_ptr(), kind.as_ptr(), 0, options.as_ptr().cast()) } == 0;
+    (mounted || left_out("no fuse file system can be mounted")).then_some(fuse)
+}
+
+/// Takes the file system away, though files of it may be open.
+pub(super) fn unmount(place: &Path) {
+    let _ = Command::new("umount").arg("-l").arg(place).status();
 }

@@ -6,7 +6,7 @@
 //!
 //! - `needs`: what a test needs of its machine. `share`: how much of a long test is played.
 //! - `servers`: servers of Redis, Valkey and PostgreSQL. `serve`: a running `rlock serve`.
-//! - `hung_disk`, `small_disk`: file systems in trouble. `rights`: descriptors whose close blocks.
+//! - `hung_disk`, `late_disk`, `small_disk`: file systems in trouble. `rights`: descriptors whose close blocks.
 //! - `histories`: random histories of the lock table. `random`: repeatable random numbers.
 //! - `claims`, `rules`: what the fault suite and the simulation check of every history.
 
@@ -20,6 +20,7 @@
 pub mod claims;
 pub mod histories;
 pub mod hung_disk;
+pub mod late_disk;
 pub mod needs;
 pub mod random;
 pub mod rights;

@@ -1,0 +1,122 @@
+//! Decides which overlaps the contract permits, by the sentences of docs/design.md and the manual.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+/// What was done to a command, and how it ended.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    pub(crate) is_on_server: bool,
+    pub(crate) is_owner: bool,
+    /// How many processes of the tree begin sessions of their own.
+    pub(crate) sessions: usize,
+    /// When something was first done to the command, or its time was over.
+    pub(crate) touched: Option<SystemTime>,
+    /// When rlock first got a signal that asks for the end, or the time was over.
+    pub(crate) asked: Option<SystemTime>,
+    /// When a process of the tree itself was first sent a signal that may end it.
+    pub(crate) member_hit: Option<SystemTime>,
+    /// When rlock said that the time was over.
+    pub(crate) timed_out: Option<SystemTime>,
+    /// When rlock, or the keeper of an owner, was killed.
+    pub(crate) rlock_killed: Option<SystemTime>,
+    /// When a guardian was last killed. The guardian has other copies.
+    pub(crate) guardian_killed: Option<SystemTime>,
+}
+
+/// A command has begun while a process of an earlier tree lived.
+#[derive(Debug)]
+pub(crate) struct Overlap {
+    /// The earlier tree.
+    pub(crate) with: usize,
+    /// Whether all processes that lived may be in sessions of their own.
+    pub(crate) by_session: bool,
+    /// The living processes, for people.
+    pub(crate) living: String,
+    pub(crate) at: SystemTime,
+}
+
+impl Overlap {
+    /// The overlaps that the referee of this tree has seen.
+    pub(crate) fn read(tree: &Path) -> Vec<Self> {
+        let path = tree.with_extension("overlap");
+        let Some(at) = changed(&path) else { return Vec::new() };
+        let text = std::fs::read_to_string(&path).expect("the file exists");
+        let read = |line: &str| {
+            let (words, living) = line.split_once(';').unwrap_or((line, ""));
+            let (with, kind) = words.split_once(' ').expect("the referee writes a tree and a kind");
+            let with = with.parse().expect("a tree has a number");
+            Self { with, by_session: kind.trim() == "ses", living: living.trim().to_owned(), at }
+        };
+        let mut all: Vec<Self> = text.lines().map(read).collect();
+        // The processes in the session of the command have both locks.
+        let strict: Vec<usize> = all.iter().filter(|one| !one.by_session).map(|one| one.with).collect();
+        all.retain(|one| !one.by_session || !strict.contains(&one.with));
+        all
+    }
+}
+
+/// How exact the times of files are.
+const EXACT: Duration = Duration::from_millis(10);
+
+/// How long a busy rlock may take to hear of a signal.
+const HEARD: Duration = Duration::from_millis(300);
+
+/// How long after a guardian's death rlock has another one at the latest.
+const REPLACED: Duration = Duration::from_secs(1);
+
+impl Facts {
+    /// Takes note that the time of `--max-runtime` is over, which rlock says before it looks at the
+    /// tree.
+    pub(crate) fn note_timeout(&mut self, tree: &Path) {
+        let path = tree.with_extension("err");
+        if self.timed_out.is_none()
+            && let Some(at) = changed(&path)
+            && std::fs::read_to_string(&path).is_ok_and(|said| said.contains("rlock: timeout: "))
+        {
+            self.timed_out = Some(at);
+            let first = |other: Option<SystemTime>| Some(other.map_or(at, |other| other.min(at)));
+            (self.touched, self.asked) = (first(self.touched), first(self.asked));
+        }
+    }
+
+    /// The sentence of the contract by which a process of this tree may live beside a later
+    /// command.
+    pub(crate) fn permit(&self, overlap: &Overlap, tree: &Path) -> Option<&'static str> {
+        let ended = changed(&tree.with_extension("end"));
+        if ended.is_some_and(|end| self.asked.is_none_or(|asked| asked + HEARD > end)) {
+            return Some("A command that ends by itself frees the lock at once.");
+        }
+        let told = std::fs::read_to_string(tree.with_extension("err")).unwrap_or_default();
+        if self.is_on_server && told.contains("rlock: lost: ") {
+            return Some("Each rlock gets to run before its deadline.");
+        }
+        if self.is_owner && self.rlock_killed.is_some() {
+            return Some("KILL ends the keeper without a word to PID.");
+        }
+        let both = self.rlock_killed.zip(self.guardian_killed);
+        if both.is_some_and(|(rlock, guardian)| apart(rlock, guardian) < REPLACED) {
+            return Some("Commands do not overlap, unless somebody kills both rlock and its guardian.");
+        }
+        if !overlap.by_session {
+            return None;
+        }
+        if self.member_hit.is_some() {
+            return Some("If a signal reached the command before rlock could look, … such a process is spared.");
+        }
+        let path = tree.with_extension("session");
+        let is_complete = std::fs::read(&path).is_ok_and(|lines| lines.len() == self.sessions);
+        let is_late =
+            !is_complete || self.touched.is_some_and(|touched| changed(&path).is_none_or(|at| at + EXACT > touched));
+        is_late.then_some("A daemon is a process in its own session whose parent has exited.")
+    }
+}
+
+fn apart(one: SystemTime, other: SystemTime) -> Duration {
+    one.duration_since(other).unwrap_or_else(|error| error.duration())
+}
+
+/// When a file was last written, if there is one.
+fn changed(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).and_then(|data| data.modified()).ok()
+}
