@@ -443,9 +443,6 @@ impl<'a> Round<'a> {
         let left = self.runs.iter().map(|run| run.moves.len()).sum::<usize>();
         let moves = self.plan.commands.iter().map(|command| command.moves.len()).sum::<usize>() - left;
         let story = if self.faults.is_empty() { String::new() } else { self.story() };
-        if self.started.elapsed() > Duration::from_secs(15) {
-            eprintln!("LONG {:?}\n{}", self.started.elapsed(), self.log.join("\n"));
-        }
         Outcome { commands, moves, permitted, used: self.used, faults: std::mem::take(&mut self.faults), story }
     }
 
