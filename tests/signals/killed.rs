@@ -65,8 +65,7 @@ fn break_now_frees_a_lock_that_a_killed_process_holds() {
     assert_eq!(lab.run(["exec", "-n", "k", "--", "true"]).code(), Some(0));
 }
 
-/// The guardian is killed with the group, and another one takes its place: KILL to rlock leaves the
-/// lock held.
+/// The guardian outlives the KILL of the tree: KILL to rlock leaves the lock held.
 #[test]
 fn killed_rlock_leaves_the_lock_held_by_a_process_in_state_d() {
     let lab = Lab::new();

@@ -30,24 +30,26 @@ impl Child {
             self.send_tree(Kernel::KILL);
         }
         killing::kill_in_order(&all, &stopped, Some(limit));
-        self.kill_chain();
+        self.kill_chain(&stopped);
         self.go_on_killing();
     }
 
     /// Kills what has escaped [`stop_all`](Self::stop_all): a process that starts another one and
     /// ends is found by no snapshot. But rlock is the parent of all orphans, so as long as a
     /// process of the tree lives, one is a child of rlock.
-    fn kill_chain(&mut self) {
+    ///
+    /// What was `stopped` before its kill has started nothing since, and may take long to end. It
+    /// needs the guardian, which is in the group. So the group is killed only where no process was
+    /// found, as without /proc.
+    fn kill_chain(&mut self, stopped: &[Process]) {
         let begun = Instant::now();
         let mut killed: Vec<Process> = Vec::new();
         // Children that need no other look: killed ones, and those that are not of the tree.
-        let mut known: HashSet<Pid> = HashSet::new();
+        let mut known: HashSet<Pid> = stopped.iter().map(|process| process.pid).collect();
+        if let Some(group) = self.ward.group.filter(|_| stopped.is_empty()) {
+            let _ = kill_process_group(group, Kernel::KILL);
+        }
         while begun.elapsed() < CHASE_LIMIT {
-            // One call kills the whole group. The guardian, which is in the group, is not needed
-            // any more.
-            if let Some(group) = self.ward.group {
-                let _ = kill_process_group(group, Kernel::KILL);
-            }
             let mut has_new = false;
             // The youngest is the one that may start another one at any moment.
             for pid in processes::children(self.family.rlock).into_iter().rev() {
