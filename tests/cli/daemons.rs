@@ -145,3 +145,20 @@ fn request_below_a_daemon_is_nested_in_a_lock_of_acquire() {
         assert!(ran.stderr.contains("rlock: busy: 'k'"), "{ran:?}");
     });
 }
+
+/// "The parents lead to the command", which is setsid(1), whatever number it has: other processes
+/// begin between the guardian and the command, and rlock has had children before it became rlock.
+#[test]
+fn request_below_a_command_in_its_own_session_is_nested_on_a_busy_machine() {
+    let lab = Lab::new();
+    let mut busy: Vec<_> = (0..2)
+        .map(|_| Running::start(Command::new("sh").args(["-c", "trap 'exit 0' TERM; while :; do /bin/true; done"])))
+        .collect();
+    for _ in 0..30 {
+        let script = "/bin/true; /bin/true; exec \"$RLOCK\" exec k -- setsid -w \"$RLOCK\" exec -n k -- true";
+        let mut shell = Command::new("sh");
+        lab.settle(&mut shell);
+        Ran::of(shell.env("RLOCK", RLOCK).args(["-c", script])).silently(0);
+    }
+    busy.iter_mut().for_each(|it| it.signal(rustix::process::Signal::TERM));
+}

@@ -14,6 +14,7 @@ use std::time::Duration;
 use rustix::process::{Pid, geteuid, getpid};
 
 use super::guardian::is_guardian;
+use super::signals::has_reaped;
 use rlock_model::request::{AHEAD_MAX, Process};
 use rlock_store::identity;
 use rlock_sys::clock::{Boottime, StoreTime};
@@ -127,15 +128,15 @@ fn link_of(rlock: &Stat, child: &Stat) -> Link {
         return Link::Beside;
     }
     let first = children.get(guardian + 1).and_then(|pid| processes::stat(*pid).ok());
-    judge(rlock, children[guardian], first, child, || processes::has_reaped(rlock.process.pid))
+    judge(rlock, children[guardian], first, child, || has_reaped(rlock.process.pid))
 }
 
 /// The same, for a child of the rlock that is younger than the guardian. The `first` of these
 /// children is the command until it is reaped, and then an orphan.
 ///
-/// A command that is setsid(1) leaves the session of the rlock, as a daemon does. The command
-/// mostly has the number next to that of the guardian, and that of its own session then. Without
-/// that number, the first child is the command only if the rlock has reaped none.
+/// A command that is setsid(1) leaves the session of the rlock, as a daemon does. The rlock shows
+/// whether it has reaped the command. The command mostly has the number next to that of the
+/// guardian, and then that of its own session, which its orphans keep.
 fn judge(rlock: &Stat, guardian: Pid, first: Option<Stat>, child: &Stat, has_reaped: impl FnOnce() -> bool) -> Link {
     let sessions = [rlock.session, guardian.as_raw_nonzero().get() + 1];
     match first.filter(|first| sessions.contains(&first.session) || !has_reaped()) {

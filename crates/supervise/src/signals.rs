@@ -17,6 +17,7 @@ use signal_hook::low_level::siginfo::Cause;
 use super::event::{Group, Sender, Signal, Stop};
 use rlock_sys::alarm::Alarm;
 use rlock_sys::clock::Boottime;
+use rlock_sys::processes;
 use rlock_sys::signals::{Blocked, Pending, Receiver, Taken, block, block_all, set_mask};
 
 /// The signals of a failed write: to a pipe without readers, and beyond the limit on file sizes.
@@ -58,6 +59,20 @@ pub(crate) fn ignore_all() -> io::Result<()> {
 /// receives what has come since.
 pub(crate) fn hold_back_all() -> io::Result<Blocked> {
     block(&Signal::ALL.map(|signal| signal.kernel().as_raw()))
+}
+
+/// The signal that rlock ignores while it waits for what a reaped command has left, so that other
+/// processes see that in /proc. No process notices: the kernel ignores the signal by default, too.
+const REAPED: libc::c_int = libc::SIGURG;
+
+/// Shows to [`has_reaped`] whether this rlock has reaped its command and still holds the lock.
+pub(crate) fn show_reaped(is_reaped: bool) {
+    let _ = replace(REAPED, &action(if is_reaped { libc::SIG_IGN } else { libc::SIG_DFL }));
+}
+
+/// Whether an rlock has reaped its command, and waits for what the command has left.
+pub(crate) fn has_reaped(rlock: Pid) -> bool {
+    processes::ignores(rlock, REAPED).unwrap_or(false)
 }
 
 /// An event that the handlers recorded.

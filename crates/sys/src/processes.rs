@@ -216,15 +216,18 @@ pub fn name(pid: Pid) -> Vec<u8> {
 /// Whether a process has a handler for the signal of this number; `None` if there is no such
 /// process.
 pub fn catches(pid: Pid, signal: i32) -> Option<bool> {
-    let caught = u64::from_str_radix(&status(pid, "SigCgt:")?, 16).ok()?;
-    Some(caught & 1 << (signal - 1) != 0)
+    has_signal(pid, "SigCgt:", signal)
 }
 
-/// Whether a process has reaped a child, as far as proc(5) tells: field 11 of /proc/PID/stat counts
-/// the page faults of reaped children.
-pub fn has_reaped(pid: Pid) -> bool {
-    let text = fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
-    field(&text, 11) > Some(0)
+/// Whether a process ignores the signal of this number; `None` if there is no such process.
+pub fn ignores(pid: Pid, signal: i32) -> Option<bool> {
+    has_signal(pid, "SigIgn:", signal)
+}
+
+/// Whether a mask in /proc/PID/status has the signal of this number.
+fn has_signal(pid: Pid, mask: &str, signal: i32) -> Option<bool> {
+    let mask = u64::from_str_radix(&status(pid, mask)?, 16).ok()?;
+    Some(mask & 1 << (signal - 1) != 0)
 }
 
 /// Parses /proc/PID/stat, see proc(5): field 3 is the state, 4 the parent, 5 the group, 6 the

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use rustix::process::{WaitOptions, waitpid};
 
 use super::super::guardian;
-use super::super::signals::Signals;
+use super::super::signals::{Signals, show_reaped};
 use super::Child;
 
 impl Child {
@@ -50,6 +50,9 @@ impl Child {
     /// follows, so the descriptors for it are closed. Otherwise the release would not show: rlock
     /// may have spare work left.
     pub(crate) fn dismiss_guardian(&mut self) {
+        if self.awaits_rest {
+            show_reaped(false);
+        }
         self.guardians_left = 0;
         self.kept.clear();
         self.notes = None;

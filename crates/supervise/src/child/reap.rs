@@ -6,7 +6,7 @@ use std::io;
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, getpid, waitid, waitpid};
 
 use super::super::event::{Ended, Event, Stop};
-use super::super::signals::Signals;
+use super::super::signals::{Signals, show_reaped};
 use super::Child;
 use rlock_sys::{exit, processes};
 
@@ -57,6 +57,7 @@ impl Child {
     /// From here on, [`look`](Self::look) reports when no process of the tree is left.
     pub(crate) fn await_rest(&mut self) {
         self.awaits_rest = true;
+        show_reaped(true);
     }
 
     /// Whether no child of rlock is of the tree. While a process of the tree lives, one is a child
