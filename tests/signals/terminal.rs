@@ -1,5 +1,7 @@
 //! The terminal's own signals, without a shell between the terminal and rlock.
 
+use std::ffi::OsStr;
+
 use std::fs;
 
 use rustix::process::Signal;
@@ -56,6 +58,21 @@ fn ctrl_c_cancels_a_wait() {
     assert_eq!(session.code(), 130);
     assert!(!session.output.all().contains("it runs"));
     assert_eq!(lab.counts("k"), (1, 0));
+}
+
+/// In a container that others enter, as by `docker exec`, the session comes from outside and has no
+/// number.
+#[test]
+fn ctrl_c_cancels_a_wait_in_a_session_from_outside_the_container() {
+    let lab = Lab::new();
+    let _holder = lab.hold("k");
+    let Some(unshare) = needs::namespaces(&["--pid", "--fork", "--mount-proc", "--kill-child"]) else { return };
+    let unshare = std::iter::once(unshare.get_program()).chain(unshare.get_args());
+    let script = ["sh", "-c", "trap : INT; rlock exec -v k -- true; echo code $?"];
+    let mut session = Session::on_terminal(&lab, unshare.chain(script.iter().map(OsStr::new)));
+    session.output.expect("waits for");
+    session.types(CTRL_C);
+    session.output.expect("code 130");
 }
 
 /// In a script on a terminal, Ctrl-C ends the script and the command in every shell, also while

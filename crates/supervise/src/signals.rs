@@ -9,7 +9,7 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, getpid, getsid, kill_process};
+use rustix::process::{Pid, getpid, kill_process};
 use signal_hook::consts::SIGCHLD;
 use signal_hook::iterator::exfiltrator::origin::Origin;
 use signal_hook::low_level::siginfo::Cause;
@@ -117,8 +117,7 @@ impl Source {
         if self.kernel {
             // When a terminal hangs up, the kernel signals only the leader of the session, not its
             // group.
-            let to_leader =
-                matches!(signal, Signal::Hup | Signal::Cont) && getsid(None).is_ok_and(|sid| sid == getpid());
+            let to_leader = matches!(signal, Signal::Hup | Signal::Cont) && leads_session();
             return if to_leader { Sender::Other } else { Sender::Terminal };
         }
         let Some(pid) = self.process else { return Sender::Other };
@@ -269,7 +268,7 @@ impl Signals {
     /// signal does not end this process. It also returns if this process leads the session: no
     /// shell waits for rlock then, and the exit code tells any other parent.
     pub(crate) fn end_self(&self, signal: Signal) {
-        if getsid(None).is_ok_and(|leader| leader == getpid()) {
+        if leads_session() {
             return;
         }
         let number = signal.kernel().as_raw();
@@ -299,6 +298,12 @@ impl Signals {
             set_mask(&mask).map(drop)
         }
     }
+}
+
+/// Whether this process leads its session. rustix cannot ask: a session that comes from outside the
+/// pid namespace has the number 0.
+fn leads_session() -> bool {
+    processes::own_session() == getpid().as_raw_nonzero().get()
 }
 
 /// A disposition without a handler: SIG_IGN or SIG_DFL.
