@@ -77,6 +77,13 @@ rlock_store::server_errors! {
     ReadOnly ["25006"] WrongServer:
         "takes no writes, as a standby does, or as default_transaction_read_only demands",
         "name the primary, or all servers as in postgres://one,other, or turn the setting off";
+    StatementMode [] Permanent:
+        "is behind pgbouncer in statement mode, which allows no transactions", "set pool_mode to transaction or session";
+    SplitReads [] Permanent:
+        "is behind a proxy that sends reads inside a transaction to another server, whose locks may be old",
+        "let the proxy leave transactions on the primary, or name the primary itself in the URL";
+    OneClient [] Permanent:
+        "is PGlite, which serves one client at a time", "use a PostgreSQL server, or a file:// store on one machine";
     // The first four mean that the server is told to end this connection or all, or recovers.
     // pgbouncer has no code of its own, and sends the last, for a server that does not answer it.
     NotReady(text: String) ["57P01", "57P02", "57P03", "57P05", "08P01"] Transient:
@@ -94,9 +101,15 @@ rlock_store::server_errors! {
         "sent the error {text}", "see the server's log";
 }
 
+/// What pgbouncer says of it, under the code of all its errors.
+const STATEMENT_MODE: &str = "statement pooling mode";
+
 impl ErrorKind {
     /// The kind of an error of the server, by its SQLSTATE.
     pub(super) fn from_server(ServerError { code, text, .. }: &ServerError) -> Self {
+        if text.contains(STATEMENT_MODE) {
+            return Self::StatementMode;
+        }
         let text: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
         let known = Self::of_reply(|start| code.starts_with(start), &text);
         known.unwrap_or_else(|| Self::Other(format!("{code}: {text}")))

@@ -11,11 +11,15 @@
 //!
 //! The lock is a statement of its own, and the reads are later statements. In READ COMMITTED a
 //! statement that has waited for a row sees all other rows as they were before the wait, so two
-//! sessions would be granted the same. Both messages are pipelines of unnamed statements, which a
-//! pooler leaves together because they are one transaction.
+//! sessions would be granted the same.
 //!
-//! Between the two messages the client has the lock. If it stops there, the server ends the
-//! transaction after [`Step::patience`].
+//! Each message is one Query. The server reads all of a message before it carries out the first
+//! statement, so it never waits for the rest of one while the client has the lock. Between the
+//! messages the client has the lock. If the client stops there, or its network does in the middle
+//! of the next message, the server ends the transaction after [`Step::patience`].
+//!
+//! A proxy may send reads to a standby, which may lack the last grants. So each read tells which
+//! server has answered it, and decides nothing unless that is the one that has the lock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +30,7 @@ use postgres_protocol::message::backend::Message;
 
 use super::failure::{ErrorKind, MAKES};
 use super::rows::{Range, Row, Rows, Stop};
-use super::wire::{self, Param, ServerError};
+use super::wire::{self, ServerError};
 use super::work::{Work, session_key, widened};
 use rlock_model::request::SessionId;
 use rlock_model::resource::Resource;
@@ -38,11 +42,13 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 /// A listing may need several reads, which have to fit together.
 const BEGIN_READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 /// The timeouts count for this transaction alone. That of the wait for the lock bounds no time in
-/// which others wait for this client.
+/// which others wait for this client. That of TCP ends a backend whose reply is not taken.
 ///
 /// Without statistics the planner reads the whole table for each of many ranges.
-const TIMEOUTS: &str = "SELECT set_config('enable_seqscan', 'off', true), set_config('idle_in_transaction_session_timeout', $1, true), \
-    set_config('lock_timeout', $2, true), set_config('statement_timeout', '0', true)";
+///
+/// PGlite, which is compiled by emcc, lets the transaction of one client stop all others for good.
+const TIMEOUTS: &str = "SELECT (version() LIKE '%emcc%')::int, set_config('enable_seqscan', 'off', true), set_config('idle_in_transaction_session_timeout', $1, true), \
+    set_config('lock_timeout', $2, true), set_config('statement_timeout', '0', true), set_config('tcp_user_timeout', '2s', true)";
 const LOCK: &str = "SELECT format FROM rlock.namespaces WHERE name = $1 FOR UPDATE";
 const FORMAT_ALONE: &str = "SELECT format FROM rlock.namespaces WHERE name = $1";
 const NEW_NAMESPACE: &str = "INSERT INTO rlock.namespaces (name, format) VALUES ($1, $2) ON CONFLICT DO NOTHING";
@@ -53,9 +59,11 @@ const TIME: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bi
 /// The commit waits until the disks have it.
 const COPIES: &str = "SELECT current_setting('synchronous_standby_names'), current_setting('fsync'), \
     set_config('synchronous_commit', 'on', true)";
-/// The rows of some ranges, each with the number of its range and whether its backend is gone. A
-/// role that may not see when the backends of others began takes them for alive.
-const READ: &str = "SELECT w.number, r.key, r.value, (r.pid IS NOT NULL AND NOT EXISTS \
+/// First the pid of the backend, or 0 if it is one of a standby. Then the rows of some ranges, each
+/// with the number of its range and whether its backend is gone. A role that may not see when the
+/// backends of others began takes them for alive.
+const READ: &str = "SELECT 0::bigint, '', '', CASE WHEN pg_is_in_recovery() THEN 0 ELSE pg_backend_pid() END UNION ALL \
+    SELECT w.number, encode(r.key, 'hex'), encode(r.value, 'hex'), (r.pid IS NOT NULL AND NOT EXISTS \
     (SELECT FROM pg_stat_get_activity(r.pid) a WHERE a.backend_start IS NULL \
     OR (extract(epoch FROM a.backend_start) * 1000000)::bigint = r.started))::int \
     FROM unnest($2::bytea[], $3::bytea[], $4::bigint[]) WITH ORDINALITY AS w (low, high, count, number), \
@@ -71,11 +79,12 @@ const DELETE: &str = "DELETE FROM rlock.records WHERE namespace = $1 AND key = A
 const UNFLUSHED: &str = "SET LOCAL synchronous_commit TO off";
 const NOTIFY: &str = "SELECT pg_notify(channel, '') FROM unnest($1::text[]) AS channel";
 
-/// How long a client may keep the lock while it says nothing, at first: below a sixth of the
-/// shortest ttl. After a transaction that has failed, the next may be slower, since a network may
-/// take longer.
+/// How long a client may keep the lock until its next message is there, at first: below a sixth of
+/// the shortest ttl. After a transaction that has failed, the next may be slower, since a network
+/// may take longer.
 const PATIENCE: Duration = Duration::from_millis(150);
-const PATIENCE_MAX: Duration = Duration::from_millis(1500);
+/// No client keeps the others of the namespace longer than this, whatever happens to its network.
+const PATIENCE_MAX: Duration = Duration::from_secs(2);
 /// How much longer for each claim, because the operation takes longer.
 const PER_CLAIM: Duration = Duration::from_millis(3);
 /// How long a statement may take that has the lock.
@@ -157,6 +166,10 @@ pub(super) struct Step<T> {
     /// The statements that are not carried out yet, and what they answer.
     awaited: VecDeque<Part>,
     clock: StoreTime,
+    /// The pid of the backend that has the lock, and of the one that has answered the last read.
+    writer: Option<i32>,
+    reader: Option<i32>,
+    /// The backend, if no pooler is between.
     backend: Option<Backend>,
     tables: Option<i64>,
     told: Vec<String>,
@@ -177,6 +190,7 @@ pub(super) struct Step<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Nothing,
+    Timeouts,
     Format,
     Time,
     Told,
@@ -224,14 +238,18 @@ impl<T> Step<T> {
         Self {
             namespace,
             login_pid,
-            patience: PATIENCE.saturating_mul(3_u32.saturating_pow(failures)).min(PATIENCE_MAX)
-                + PER_CLAIM.saturating_mul(task.claims),
+            patience: PATIENCE
+                .saturating_mul(3_u32.saturating_pow(failures))
+                .saturating_add(PER_CLAIM.saturating_mul(task.claims))
+                .min(PATIENCE_MAX),
             task,
             rows: Rows::default(),
             reads: 0,
             asked: Vec::new(),
             awaited: VecDeque::new(),
             clock: StoreTime::default(),
+            writer: None,
+            reader: None,
             backend: None,
             tables: None,
             told: Vec::new(),
@@ -262,22 +280,20 @@ impl<T> Step<T> {
 
     /// Begins the transaction.
     pub(super) fn begin(&mut self) -> BytesMut {
-        let mut out = BytesMut::new();
+        let mut out = String::new();
         (self.rows, self.reads, self.phase) = (Rows::default(), 0, Phase::Reading);
-        let (idle, begin) =
-            (format!("{}ms", self.patience.as_millis()), if self.task.only_reads { BEGIN_READ } else { BEGIN });
-        self.add(begin, &[], Part::Nothing, &mut out);
-        self.add(TIMEOUTS, &[Param::Text(&idle), Param::Text(LOCK_WAIT)], Part::Nothing, &mut out);
+        let idle = format!("{}ms", self.patience.as_millis());
+        self.add(if self.task.only_reads { BEGIN_READ } else { BEGIN }, &[], Part::Nothing, &mut out);
+        self.add(TIMEOUTS, &[wire::text(&idle), wire::text(LOCK_WAIT)], Part::Timeouts, &mut out);
         self.lock_and_read(&mut out);
-        out
+        wire::query(&out)
     }
 
-    fn lock_and_read(&mut self, out: &mut BytesMut) {
-        let namespace = Arc::clone(&self.namespace);
+    fn lock_and_read(&mut self, out: &mut String) {
         self.is_known = self.task.only_reads;
         let lock = if self.task.only_reads { FORMAT_ALONE } else { LOCK };
-        self.add(lock, &[Param::Text(&namespace)], Part::Format, out);
-        self.add(TIME, &[Param::Text(STATEMENT)], Part::Time, out);
+        self.add(lock, &[wire::text(&self.namespace)], Part::Format, out);
+        self.add(TIME, &[wire::text(STATEMENT)], Part::Time, out);
         if self.task.wants_copies {
             self.add(COPIES, &[], Part::Copies, out);
         }
@@ -287,22 +303,20 @@ impl<T> Step<T> {
         self.read(self.task.ranges.clone(), out);
     }
 
-    fn read(&mut self, ranges: Vec<Range>, out: &mut BytesMut) {
-        let namespace = Arc::clone(&self.namespace);
-        let count = |range: &Range| i64::try_from(range.count).ok();
-        let params = [
-            Param::Text(&namespace),
-            Param::Keys(ranges.iter().map(|range| range.low.as_slice()).collect()),
-            Param::Keys(ranges.iter().map(|range| range.high.as_slice()).collect()),
-            Param::Longs(ranges.iter().map(count).collect()),
+    fn read(&mut self, ranges: Vec<Range>, out: &mut String) {
+        let literals = [
+            wire::text(&self.namespace),
+            wire::keys(ranges.iter().map(|range| range.low.as_slice())),
+            wire::keys(ranges.iter().map(|range| range.high.as_slice())),
+            wire::numbers(ranges.iter().map(|range| i64::try_from(range.count).ok())),
         ];
-        self.add(READ, &params, Part::Rows, out);
+        self.add(READ, &literals, Part::Rows, out);
         self.asked = ranges.into_iter().map(|range| (range, Vec::new())).collect();
-        wire::sync(out);
+        self.reader = None;
     }
 
-    fn add(&mut self, sql: &str, params: &[Param<'_>], part: Part, out: &mut BytesMut) {
-        wire::statement(sql, params, out);
+    fn add(&mut self, sql: &str, literals: &[String], part: Part, out: &mut String) {
+        wire::statement(sql, literals, out);
         self.awaited.push_back(part);
     }
 
@@ -332,18 +346,21 @@ impl<T> Step<T> {
 
     fn on_row(&mut self, columns: &[Option<&[u8]>]) -> Result<(), ErrorKind> {
         match (self.awaited.front(), columns) {
-            (Some(Part::Format), [format]) => match wire::int(*format) {
-                Some(format) if i64::from(format) == i64::from(FORMAT) => self.is_known = true,
+            (Some(Part::Timeouts), [is_pglite, ..]) if wire::number(*is_pglite) != Some(0) => {
+                return Err(ErrorKind::OneClient);
+            }
+            (Some(Part::Format), [format]) => match wire::number::<i64>(*format) {
+                Some(format) if format == i64::from(FORMAT) => self.is_known = true,
                 Some(other) => return Err(ErrorKind::OtherFormat(other.to_string())),
                 None => return Err(ErrorKind::UnexpectedReply),
             },
             (Some(Part::Time), [clock, pid, started, recovers, _, tables]) => {
-                let clock = wire::long(*clock).and_then(|clock| u64::try_from(clock).ok());
-                self.clock = StoreTime::from_micros(clock.ok_or(ErrorKind::UnexpectedReply)?);
-                let pid = wire::int(*pid).filter(|pid| *pid == self.login_pid);
-                self.tables = wire::long(*tables);
-                self.backend = pid.zip(wire::long(*started)).map(|(pid, started)| Backend { pid, started });
-                if wire::int(*recovers) != Some(0) {
+                self.clock = StoreTime::from_micros(wire::number(*clock).ok_or(ErrorKind::UnexpectedReply)?);
+                self.writer = wire::number(*pid);
+                self.tables = wire::number(*tables);
+                let pid = self.writer.filter(|pid| *pid == self.login_pid);
+                self.backend = pid.zip(wire::number(*started)).map(|(pid, started)| Backend { pid, started });
+                if wire::number(*recovers) != Some(0) {
                     return Err(ErrorKind::ReadOnly);
                 }
             }
@@ -355,14 +372,17 @@ impl<T> Step<T> {
                 let text = |column: &Option<&[u8]>| String::from_utf8_lossy(column.unwrap_or_default()).into_owned();
                 self.told = columns.iter().map(text).collect();
             }
-            (Some(Part::Rows), [number, key, value, is_gone]) => {
-                let number = wire::long(*number).and_then(|number| usize::try_from(number).ok()?.checked_sub(1));
-                let range = number.and_then(|number| self.asked.get_mut(number));
-                let (Some((_, rows)), Some(key), Some(value)) = (range, key, value) else {
+            (Some(Part::Rows), [number, key, value, last]) => {
+                let (number, last) = (wire::number::<usize>(*number), wire::number(*last));
+                if number == Some(0) {
+                    self.reader = last;
+                    return Ok(());
+                }
+                let range = number.and_then(|number| self.asked.get_mut(number.checked_sub(1)?));
+                let (Some((_, rows)), Some(key), Some(value)) = (range, wire::bytes(*key), wire::bytes(*value)) else {
                     return Err(ErrorKind::UnexpectedReply);
                 };
-                let is_gone = wire::int(*is_gone) == Some(1);
-                rows.push(Row { key: key.to_vec(), value: value.to_vec(), is_gone });
+                rows.push(Row { key, value, is_gone: last == Some(1) });
             }
             _ => {}
         }
@@ -375,14 +395,12 @@ impl<T> Step<T> {
         self.awaited.clear();
         if self.error.is_some() && status != b'I' && !matches!(self.phase, Phase::Undoing) {
             self.phase = Phase::Undoing;
-            let mut out = BytesMut::new();
-            wire::query("ROLLBACK", &mut out);
-            return Progress::Send(out);
+            return Progress::Send(wire::query("ROLLBACK"));
         }
         // The error that was rolled back is still to be judged.
         let error = self.error.take();
         match (std::mem::replace(&mut self.phase, Phase::Reading), error) {
-            (_, Some(error)) => self.on_failed(&error),
+            (phase, Some(error)) => self.on_failed(&error, matches!(phase, Phase::Creating)),
             (Phase::Reading, None) => self.run(),
             (Phase::Committing(result), None) => {
                 let Self { backend, tables, copies, .. } = *self;
@@ -392,14 +410,15 @@ impl<T> Step<T> {
         }
     }
 
-    /// The transaction has failed and changed nothing.
-    fn on_failed(&mut self, error: &ServerError) -> Progress<T> {
+    /// The transaction has failed and changed nothing. `creates` tells whether it was to make the
+    /// tables.
+    fn on_failed(&mut self, error: &ServerError, creates: bool) -> Progress<T> {
         let code = error.code.as_str();
         match ErrorKind::from_server(error) {
-            ErrorKind::NoTables if self.makes.len() == MAKES.len() => self.make(),
             // Another client makes the tables.
-            _ if self.makes.len() < MAKES.len() && IS_MADE.contains(&code) => Progress::Send(self.begin()),
-            ErrorKind::NoRight(_) if self.makes.len() < MAKES.len() => self.make(),
+            _ if creates && IS_MADE.contains(&code) => Progress::Send(self.begin()),
+            ErrorKind::NoRight(_) if creates => self.make(),
+            ErrorKind::NoTables => self.make(),
             // The waiters find out at their heartbeats.
             _ if code == TOO_MANY_NOTICES && std::mem::take(&mut self.notifies) => Progress::Send(self.begin()),
             // A crowd waits for the lock, and this client asks again.
@@ -416,20 +435,20 @@ impl<T> Step<T> {
     fn make(&mut self) -> Progress<T> {
         let Some((statements, left)) = self.makes.split_first() else { return Progress::Failed(ErrorKind::NoTables) };
         (self.phase, self.makes) = (Phase::Creating, left);
-        let mut out = BytesMut::new();
-        wire::query(statements, &mut out);
-        Progress::Send(out)
+        Progress::Send(wire::query(statements))
     }
 
     /// Runs the operation over the rows.
     fn run(&mut self) -> Progress<T> {
-        let mut out = BytesMut::new();
+        let mut out = String::new();
+        if self.reader.is_none() || self.reader != self.writer {
+            return Progress::Failed(ErrorKind::SplitReads);
+        }
         if !self.is_known {
-            let namespace = Arc::clone(&self.namespace);
-            let format = i32::try_from(FORMAT).expect("the format is a small number");
-            self.add(NEW_NAMESPACE, &[Param::Text(&namespace), Param::Int(format)], Part::Nothing, &mut out);
+            let literals = [wire::text(&self.namespace), FORMAT.to_string()];
+            self.add(NEW_NAMESPACE, &literals, Part::Nothing, &mut out);
             self.lock_and_read(&mut out);
-            return Progress::Send(out);
+            return Progress::Send(wire::query(&out));
         }
         for (range, mut rows) in std::mem::take(&mut self.asked) {
             rows.sort_unstable();
@@ -447,20 +466,19 @@ impl<T> Step<T> {
             Err(Stop::Missing(ranges)) => {
                 self.reads += 1;
                 self.read(widened(ranges, self.reads), &mut out);
-                Progress::Send(out)
+                Progress::Send(wire::query(&out))
             }
             Ok((result, work)) => {
                 let is_relied_on = work.is_relied_on;
                 let (rows, woken) = work.into_parts();
                 self.commit(&rows, woken.into_iter().map(channel).collect(), is_relied_on, &mut out);
                 self.phase = Phase::Committing(result);
-                Progress::Send(out)
+                Progress::Send(wire::query(&out))
             }
         }
     }
 
-    fn commit(&mut self, rows: &Rows, channels: Vec<String>, is_relied_on: bool, out: &mut BytesMut) {
-        let namespace = Arc::clone(&self.namespace);
+    fn commit(&mut self, rows: &Rows, channels: Vec<String>, is_relied_on: bool, out: &mut String) {
         if !self.task.only_reads {
             let (put, removed): (Vec<_>, Vec<_>) = rows.changes().into_iter().partition(|(_, value)| value.is_some());
             let changes = !put.is_empty() || !removed.is_empty();
@@ -470,22 +488,21 @@ impl<T> Step<T> {
             let own = self.task.caller.filter(|_| self.task.channel == Channel::Begins).map(session_key);
             let backend = |key: &[u8]| self.backend.filter(|_| own.as_deref() == Some(key));
             if !put.is_empty() {
-                let params = [
-                    Param::Text(&namespace),
-                    Param::Keys(put.iter().map(|(key, _)| *key).collect()),
-                    Param::Keys(put.iter().filter_map(|(_, value)| *value).collect()),
-                    Param::Ints(put.iter().map(|(key, _)| backend(key).map(|backend| backend.pid)).collect()),
-                    Param::Longs(put.iter().map(|(key, _)| backend(key).map(|backend| backend.started)).collect()),
+                let literals = [
+                    wire::text(&self.namespace),
+                    wire::keys(put.iter().map(|(key, _)| *key)),
+                    wire::keys(put.iter().filter_map(|(_, value)| *value)),
+                    wire::numbers(put.iter().map(|(key, _)| backend(key).map(|backend| backend.pid))),
+                    wire::numbers(put.iter().map(|(key, _)| backend(key).map(|backend| backend.started))),
                 ];
-                self.add(PUT, &params, Part::Nothing, out);
+                self.add(PUT, &literals, Part::Nothing, out);
             }
             if !removed.is_empty() {
-                let params = [Param::Text(&namespace), Param::Keys(removed.into_iter().map(|(key, _)| key).collect())];
-                self.add(DELETE, &params, Part::Nothing, out);
+                let literals = [wire::text(&self.namespace), wire::keys(removed.into_iter().map(|(key, _)| key))];
+                self.add(DELETE, &literals, Part::Nothing, out);
             }
             if !channels.is_empty() && self.notifies {
-                let channels = channels.iter().map(String::as_str).collect();
-                self.add(NOTIFY, &[Param::Texts(channels)], Part::Nothing, out);
+                self.add(NOTIFY, &[wire::array(channels)], Part::Nothing, out);
             }
             // Behind a pooler it would stick to the backend of somebody else.
             let word = match self.task.channel {
@@ -498,7 +515,6 @@ impl<T> Step<T> {
             }
         }
         self.add("COMMIT", &[], Part::Nothing, out);
-        wire::sync(out);
     }
 }
 

@@ -1,109 +1,60 @@
 //! Builds the messages to a server and takes those from it apart.
 //!
-//! Every statement is unnamed and its values are parameters: a pooler hands each transaction to
-//! another server, which knows no names, and nothing has to be quoted.
+//! A message is one Query, whatever its number of statements: the server carries out nothing before
+//! it has the last byte. Statements that follow each other as messages of their own would let it
+//! wait for the next one in the middle of a transaction, where no timeout counts.
 
-use bytes::{BufMut, BytesMut};
+use std::fmt::{Display, Write as _};
+use std::str::FromStr;
+
+use bytes::BytesMut;
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::{DataRowBody, ErrorFields};
 use postgres_protocol::message::frontend;
-use postgres_protocol::types::{ArrayDimension, array_to_sql};
-use postgres_protocol::{IsNull, Oid};
 
 use super::failure::ErrorKind;
 
-/// A parameter of a statement.
-pub(super) enum Param<'p> {
-    Text(&'p str),
-    Int(i32),
-    Keys(Vec<&'p [u8]>),
-    Texts(Vec<&'p str>),
-    Longs(Vec<Option<i64>>),
-    Ints(Vec<Option<i32>>),
-}
-
-/// The numbers of the types, which no server changes.
-const TEXT: Oid = 25;
-const BYTEA: Oid = 17;
-const INT4: Oid = 23;
-const INT8: Oid = 20;
-const TEXTS: Oid = 1009;
-const BYTEAS: Oid = 1001;
-const INT4S: Oid = 1007;
-const INT8S: Oid = 1016;
-
-impl Param<'_> {
-    fn oid(&self) -> Oid {
-        match self {
-            Self::Text(_) => TEXT,
-            Self::Int(_) => INT4,
-            Self::Keys(_) => BYTEAS,
-            Self::Texts(_) => TEXTS,
-            Self::Longs(_) => INT8S,
-            Self::Ints(_) => INT4S,
-        }
+/// Appends a statement to those of a message. Each `$1` to `$9` in it stands for a literal.
+pub(super) fn statement(sql: &str, literals: &[String], out: &mut String) {
+    let mut parts = sql.split('$');
+    out.extend(parts.next());
+    for part in parts {
+        let number = part.chars().next().and_then(|digit| digit.to_digit(10)).expect("a digit follows each $");
+        out.extend([&literals[number as usize - 1], &part[1..]]);
     }
-
-    fn write(&self, out: &mut BytesMut) {
-        match self {
-            Self::Text(text) => out.put_slice(text.as_bytes()),
-            Self::Int(number) => out.put_i32(*number),
-            Self::Keys(keys) => array(BYTEA, keys, out, |key, out| {
-                out.put_slice(key);
-                IsNull::No
-            }),
-            Self::Texts(texts) => array(TEXT, texts, out, |text, out| {
-                out.put_slice(text.as_bytes());
-                IsNull::No
-            }),
-            Self::Longs(numbers) => array(INT8, numbers, out, |number, out| match number {
-                Some(number) => {
-                    out.put_i64(*number);
-                    IsNull::No
-                }
-                None => IsNull::Yes,
-            }),
-            Self::Ints(numbers) => array(INT4, numbers, out, |number, out| match number {
-                Some(number) => {
-                    out.put_i32(*number);
-                    IsNull::No
-                }
-                None => IsNull::Yes,
-            }),
-        }
-    }
+    out.push_str("; ");
 }
 
-fn array<T>(oid: Oid, items: &[T], out: &mut BytesMut, mut write: impl FnMut(&T, &mut BytesMut) -> IsNull) {
-    let len = i32::try_from(items.len()).expect("a batch has fewer rows");
-    let dimension = (len > 0).then_some(ArrayDimension { len, lower_bound: 1 });
-    array_to_sql(dimension, oid, items, |item, out| Ok(write(item, out)), out).expect("an array fits into a message");
+/// The literal of a text. In this form, no setting of the server changes what a backslash means.
+pub(super) fn text(text: &str) -> String {
+    format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 
-/// The message of this kind was written by this process and is within the limits.
-const FITS: &str = "a statement fits into a message";
-
-/// Appends a statement with its parameters. Its rows come in binary.
-pub(super) fn statement(sql: &str, params: &[Param<'_>], out: &mut BytesMut) {
-    frontend::parse("", sql, params.iter().map(Param::oid), out).expect(FITS);
-    let write = |param: &Param<'_>, out: &mut BytesMut| {
-        param.write(out);
-        Ok(IsNull::No)
-    };
-    if frontend::bind("", "", [1], params, write, [1], out).is_err() {
-        unreachable!("{FITS}");
-    }
-    frontend::execute("", 0, out).expect(FITS);
+/// The literal of an array. Its items have no character that an array needs to be quoted.
+pub(super) fn array(items: impl IntoIterator<Item = impl Display>) -> String {
+    let items: Vec<_> = items.into_iter().map(|item| item.to_string()).collect();
+    text(&format!("{{{}}}", items.join(",")))
 }
 
-/// Ends statements that are carried out together or not at all.
-pub(super) fn sync(out: &mut BytesMut) {
-    frontend::sync(out);
+/// The literal of an array of numbers, some of which may be missing.
+pub(super) fn numbers(numbers: impl IntoIterator<Item = Option<impl Display>>) -> String {
+    array(numbers.into_iter().map(|number| number.map_or_else(|| "NULL".to_owned(), |number| number.to_string())))
 }
 
-/// Appends statements without parameters, each on its own if one of them begins no transaction.
-pub(super) fn query(sql: &str, out: &mut BytesMut) {
-    frontend::query(sql, out).expect(FITS);
+/// The literal of an array of bytea.
+pub(super) fn keys<'k>(keys: impl IntoIterator<Item = &'k [u8]>) -> String {
+    array(keys.into_iter().map(|key| {
+        let mut literal = r"\\x".to_owned();
+        key.iter().for_each(|byte| write!(literal, "{byte:02x}").expect("a string takes all"));
+        literal
+    }))
+}
+
+/// The message of these statements. If none of them begins a transaction, they are one.
+pub(super) fn query(sql: &str) -> BytesMut {
+    let mut out = BytesMut::new();
+    frontend::query(sql, &mut out).expect("the statements have no NUL and fit into a message");
+    out
 }
 
 /// The columns of a row, `None` for NULL.
@@ -112,14 +63,16 @@ pub(super) fn columns(row: &DataRowBody) -> Result<Vec<Option<&[u8]>>, ErrorKind
     row.ranges().map(|range| Ok(range.map(|range| &buffer[range]))).collect().map_err(|_| ErrorKind::UnexpectedReply)
 }
 
-/// An integer of eight bytes.
-pub(super) fn long(column: Option<&[u8]>) -> Option<i64> {
-    column?.try_into().ok().map(i64::from_be_bytes)
+/// A number, which comes as text.
+pub(super) fn number<T: FromStr>(column: Option<&[u8]>) -> Option<T> {
+    std::str::from_utf8(column?).ok()?.parse().ok()
 }
 
-/// An integer of four bytes.
-pub(super) fn int(column: Option<&[u8]>) -> Option<i32> {
-    column?.try_into().ok().map(i32::from_be_bytes)
+/// Bytes, which come as hexadecimal digits.
+pub(super) fn bytes(column: Option<&[u8]>) -> Option<Vec<u8>> {
+    let digit = |digit: u8| char::from(digit).to_digit(16);
+    let byte = |pair: &[u8]| u8::try_from(digit(pair[0])? << 4 | digit(*pair.get(1)?)?).ok();
+    column?.chunks(2).map(byte).collect()
 }
 
 /// An error of the server.
@@ -148,4 +101,26 @@ pub(super) fn error(fields: ErrorFields<'_>) -> ServerError {
         Ok(())
     });
     error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn literal_means_its_text_whatever_that_has() {
+        assert_eq!(text(r"a'b\c$1"), r"E'a''b\\c$1'");
+        let mut sent = String::new();
+        statement("SELECT $2, $1", &[text("$2"), keys([&[0, 255][..], b"'"])], &mut sent);
+        assert_eq!(sent, r"SELECT E'{\\\\x00ff,\\\\x27}', E'$2'; ");
+        assert_eq!(numbers([Some(-1), None]), "E'{-1,NULL}'");
+    }
+
+    #[test]
+    fn digits_that_are_no_bytes_are_refused() {
+        assert_eq!(bytes(Some(b"00fF")), Some(vec![0, 255]));
+        for column in [None, Some(&b"0"[..]), Some(b"0g"), Some(b"+1")] {
+            assert_eq!(bytes(column), None);
+        }
+    }
 }

@@ -64,20 +64,26 @@ fn error(code: &str) -> ServerError {
     ServerError { code: code.to_owned(), text: "something".to_owned(), is_fatal: false }
 }
 
-/// The statements in what is sent, without their values.
+/// The statements in what is sent, which is one Query: the server has all of it before it begins. A
+/// statement with literals is shown without them, as the constant that it was made of.
 fn statements(sent: &[u8]) -> Vec<String> {
-    let (mut found, mut rest) = (Vec::new(), sent);
-    while let [tag, a, b, c, d, ..] = rest {
-        let (this, behind) = rest.split_at(1 + u32::from_be_bytes([*a, *b, *c, *d]) as usize);
-        let text = |from: usize| String::from_utf8_lossy(&this[from..]).split('\0').next().unwrap().to_owned();
-        match tag {
-            b'P' => found.push(text(6)),
-            b'Q' => found.push(text(5)),
-            _ => {}
-        }
-        rest = behind;
+    let (tag, len) = (sent[0], u32::from_be_bytes(sent[1..5].try_into().unwrap()) as usize);
+    assert_eq!((tag, 1 + len), (b'Q', sent.len()), "a message is one Query");
+    let text = std::str::from_utf8(&sent[5..len]).unwrap();
+    if MAKES.contains(&text) {
+        return vec![text.to_owned()];
     }
-    found
+    let known = [TIMEOUTS, LOCK, FORMAT_ALONE, TIME, READ, NEW_NAMESPACE, PUT, DELETE, NOTIFY];
+    let ends =
+        |known: &str| (known.split('$').next().unwrap().to_owned(), known.rsplit('$').next().unwrap()[1..].to_owned());
+    let shown = |statement: &str| {
+        let is_of = |known: &&&str| {
+            let (start, end) = ends(known);
+            statement.starts_with(&start) && statement.ends_with(&end)
+        };
+        known.iter().filter(is_of).max_by_key(|known| known.len()).map_or(statement, |known| known).to_owned()
+    };
+    text.trim_end_matches("; ").split("; ").map(shown).collect()
 }
 
 fn sent(progress: Progress<Reply>) -> Vec<String> {
@@ -92,23 +98,28 @@ fn sent(progress: Progress<Reply>) -> Vec<String> {
 /// Answers the first message, where no row of the namespace's records is there, by a backend with
 /// this pid.
 fn answer(step: &mut Step<Reply>, pid: i32, has_namespace: bool) -> Progress<Reply> {
-    for _ in 0..2 {
-        let _ = step.on(done());
-    }
+    answer_split(step, pid, has_namespace, Some(pid))
+}
+
+/// Does the same, and lets another backend answer the read.
+fn answer_split(step: &mut Step<Reply>, pid: i32, has_namespace: bool, reader: Option<i32>) -> Progress<Reply> {
+    let _ = step.on(done());
+    let _ = step.on(row(&[b"0", b"off"]));
+    let _ = step.on(done());
     if has_namespace {
-        let _ = step.on(row(&[&4_i32.to_be_bytes()]));
+        let _ = step.on(row(&[b"4"]));
     }
     let _ = step.on(done());
-    let clock = 1_800_000_000_000_000_i64.to_be_bytes();
-    let _ = step.on(row(&[
-        &clock,
-        &pid.to_be_bytes(),
-        &5_i64.to_be_bytes(),
-        &0_i32.to_be_bytes(),
-        b"500ms",
-        &9_i64.to_be_bytes(),
-    ]));
+    let _ = step.on(row(&[b"1800000000000000", pid.to_string().as_bytes(), b"5", b"0", b"500ms", b"9"]));
     let _ = step.on(done());
+    read(step, reader)
+}
+
+/// Answers a read that finds no row.
+fn read(step: &mut Step<Reply>, reader: Option<i32>) -> Progress<Reply> {
+    if let Some(pid) = reader {
+        let _ = step.on(row(&[b"0", b"", b"", pid.to_string().as_bytes()]));
+    }
     let _ = step.on(done());
     step.on(ready(b'T'))
 }
@@ -157,8 +168,7 @@ fn commit_waits_for_the_disk_if_somebody_relies_on_it() {
             if sent.last().is_some_and(|last| last == "COMMIT") {
                 return !sent.iter().any(|statement| statement == UNFLUSHED);
             }
-            let _ = step.on(done());
-            progress = step.on(ready(b'T'));
+            progress = read(&mut step, Some(PID));
         }
     };
     assert!(flushes(&[1], false), "a grant");
@@ -215,8 +225,7 @@ fn operation_that_lacks_rows_fetches_them_and_runs_again() {
         step(false, Box::new(move |work| Ok(work.records().session(other)?.map_or(Reply::Unknown, |_| Reply::Done))));
     step.begin();
     assert_eq!(sent(answer(&mut step, PID, true)), [READ]);
-    let _ = step.on(done());
-    assert_eq!(sent(step.on(ready(b'T'))).last().map(String::as_str), Some("COMMIT"));
+    assert_eq!(sent(read(&mut step, Some(PID))).last().map(String::as_str), Some("COMMIT"));
 }
 
 /// "A full NOTIFY queue fails no release."
@@ -266,15 +275,69 @@ fn standby_and_another_format_end_the_attempt() {
     for _ in 0..2 {
         let _ = one.on(done());
     }
-    assert!(
-        matches!(one.on(row(&[&9_i32.to_be_bytes()])), Progress::Failed(ErrorKind::OtherFormat(format)) if format == "9")
-    );
+    assert!(matches!(one.on(row(&[b"9"])), Progress::Failed(ErrorKind::OtherFormat(format)) if format == "9"));
     let _ = one.on(done());
-    let (long, int) = (1_i64.to_be_bytes(), 1_i32.to_be_bytes());
-    assert!(matches!(one.on(row(&[&long, &int, &long, &int, b"", &long])), Progress::Failed(ErrorKind::ReadOnly)));
+    assert!(matches!(one.on(row(&[b"1", b"1", b"1", b"1", b"", b"1"])), Progress::Failed(ErrorKind::ReadOnly)));
 }
 
-/// "Together below a sixth of the shortest ttl", and more for those that have failed.
+/// "A read decides nothing unless the server that has the lock has answered it": a proxy may send
+/// it elsewhere, the first one of a transaction or a later one.
+#[test]
+fn read_that_another_server_answers_ends_the_attempt() {
+    let split = |progress| matches!(progress, Progress::Failed(ErrorKind::SplitReads));
+    // A standby tells 0 in place of its pid. A proxy may also lose the row.
+    for reader in [Some(PID + 1), Some(0), None] {
+        for has_namespace in [true, false] {
+            let mut one = step(false, waking());
+            one.begin();
+            assert!(split(answer_split(&mut one, PID, has_namespace, reader)), "{reader:?}");
+        }
+        let mut later = step(false, Box::new(|work| work.fetch([SessionId([9; 16])]).map(|()| Reply::Done)));
+        later.begin();
+        assert_eq!(sent(answer(&mut later, PID, true)), [READ]);
+        assert!(split(read(&mut later, reader)), "{reader:?}");
+    }
+}
+
+#[test]
+fn pglite_is_refused_before_the_lock() {
+    let mut step = step(false, waking());
+    step.begin();
+    let _ = step.on(done());
+    assert!(matches!(step.on(row(&[b"1", b"off"])), Progress::Failed(ErrorKind::OneClient)));
+}
+
+/// The errors of two clients that make the tables at once count for the making alone.
+#[test]
+fn error_after_the_tables_are_made_ends_the_attempt() {
+    for code in IS_MADE {
+        let mut step = step(false, waking());
+        step.begin();
+        step.on_error(error("42P01"));
+        step.on(ready(b'E'));
+        assert_eq!(sent(step.on(ready(b'I'))), [MAKES[0]]);
+        step.on_error(error(code));
+        assert_eq!(sent(step.on(ready(b'I')))[0], BEGIN);
+        step.on_error(error(code));
+        assert!(matches!(step.on(ready(b'I')), Progress::Failed(ErrorKind::Other(_))), "{code}");
+    }
+}
+
+/// A role that may make the tables, and then not use them, is told of its rights.
+#[test]
+fn role_that_may_not_use_the_tables_is_told() {
+    let mut step = step(false, waking());
+    step.begin();
+    step.on_error(error("42P01"));
+    step.on(ready(b'E'));
+    step.on(ready(b'I'));
+    assert_eq!(sent(step.on(ready(b'I')))[0], BEGIN);
+    step.on_error(error("42501"));
+    step.on(ready(b'E'));
+    assert!(matches!(step.on(ready(b'I')), Progress::Failed(ErrorKind::NoRight(_))));
+}
+
+/// "At most 2 seconds", and "together below a sixth of the shortest ttl" at first.
 #[test]
 fn patience_grows_with_failures_and_claims() {
     let patience = |claims, failures| {
@@ -282,7 +345,7 @@ fn patience_grows_with_failures_and_claims() {
         task.claims = claims;
         Step::new(task, "n".into(), PID, failures).patience.as_millis()
     };
-    assert_eq!([0, 1, 2, 9].map(|failures| patience(0, failures)), [150, 450, 1350, 1500]);
-    assert_eq!(patience(1000, 0), 3150);
+    assert_eq!([0, 1, 2, 9].map(|failures| patience(0, failures)), [150, 450, 1350, 2000]);
+    assert_eq!([100, 1000].map(|claims| patience(claims, 0)), [450, 2000]);
     assert!(patience(1, 0) < 1000 / 6);
 }
