@@ -44,10 +44,11 @@ const BEGIN_READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 /// The timeouts count for this transaction alone. That of the wait for the lock bounds no time in
 /// which others wait for this client. That of TCP ends a backend whose reply is not taken.
 ///
-/// Without statistics the planner reads the whole table for each of many ranges.
+/// Without statistics the planner reads the whole table for each of many ranges. A plan that it
+/// takes for dear for want of another would be compiled, which takes longer than to run it.
 ///
 /// PGlite, which is compiled by emcc, lets the transaction of one client stop all others for good.
-const TIMEOUTS: &str = "SELECT (version() LIKE '%emcc%')::int, set_config('enable_seqscan', 'off', true), set_config('idle_in_transaction_session_timeout', $1, true), \
+const TIMEOUTS: &str = "SELECT (version() LIKE '%emcc%')::int, set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true), set_config('idle_in_transaction_session_timeout', $1, true), \
     set_config('lock_timeout', $2, true), set_config('statement_timeout', '0', true), set_config('tcp_user_timeout', '2s', true)";
 const LOCK: &str = "SELECT format FROM rlock.namespaces WHERE name = $1 FOR UPDATE";
 const FORMAT_ALONE: &str = "SELECT format FROM rlock.namespaces WHERE name = $1";
