@@ -48,8 +48,10 @@ const BEGIN_READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 /// takes for dear for want of another would be compiled, which takes longer than to run it.
 ///
 /// PGlite, which is compiled by emcc, lets the transaction of one client stop all others for good.
-const TIMEOUTS: &str = "SELECT (version() LIKE '%emcc%')::int, set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true), set_config('idle_in_transaction_session_timeout', $1, true), \
-    set_config('lock_timeout', $2, true), set_config('statement_timeout', '0', true), set_config('tcp_user_timeout', '2s', true)";
+const TIMEOUTS: &str = "SELECT (version() LIKE '%emcc%')::int, set_config('enable_seqscan', 'off', true), \
+    set_config('jit', 'off', true), set_config('idle_in_transaction_session_timeout', $1, true), \
+    set_config('lock_timeout', $2, true), set_config('statement_timeout', '0', true), \
+    set_config('tcp_user_timeout', '2s', true)";
 const LOCK: &str = "SELECT format FROM rlock.namespaces WHERE name = $1 FOR UPDATE";
 const FORMAT_ALONE: &str = "SELECT format FROM rlock.namespaces WHERE name = $1";
 const NEW_NAMESPACE: &str = "INSERT INTO rlock.namespaces (name, format) VALUES ($1, $2) ON CONFLICT DO NOTHING";
@@ -62,8 +64,10 @@ const COPIES: &str = "SELECT current_setting('synchronous_standby_names'), curre
     set_config('synchronous_commit', 'on', true)";
 /// First the pid of the backend, or 0 if it is one of a standby. Then the rows of some ranges, each
 /// with the number of its range and whether its backend is gone. A role that may not see when the
-/// backends of others began takes them for alive.
-const READ: &str = "SELECT 0::bigint, '', '', CASE WHEN pg_is_in_recovery() THEN 0 ELSE pg_backend_pid() END UNION ALL \
+/// backends of others began takes them for alive. clock_timestamp() is volatile, so a proxy does not take
+/// the statement for one that any server can answer.
+const READ: &str = "SELECT 0::bigint, clock_timestamp()::text, '', \
+    CASE WHEN pg_is_in_recovery() THEN 0 ELSE pg_backend_pid() END UNION ALL \
     SELECT w.number, encode(r.key, 'hex'), encode(r.value, 'hex'), (r.pid IS NOT NULL AND NOT EXISTS \
     (SELECT FROM pg_stat_get_activity(r.pid) a WHERE a.backend_start IS NULL \
     OR (extract(epoch FROM a.backend_start) * 1000000)::bigint = r.started))::int \

@@ -1,4 +1,5 @@
 //! Tests of transactions on a real server.
 
 mod bounds;
+mod cuts;
 mod differential;
