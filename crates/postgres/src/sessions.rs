@@ -151,14 +151,6 @@ impl PostgresSessions {
 
     /// Takes one event in. Tells whether there may be more to do.
     fn go_on(&mut self, now: Boottime) -> Result<bool, Failure> {
-        if let (Some(step), Some(speech)) = (&self.step, &mut self.speaks)
-            && step.retries() > speech.retries
-        {
-            (speech.heard, speech.retries) = (now, step.retries());
-            if let Some(member) = self.members.get_mut(&speech.id) {
-                member.keep_asking(speech.id, now, &mut self.reports);
-            }
-        }
         if self.limit().is_some_and(|limit| limit <= now) {
             return Err(self.exchange.connection.timeout_failure());
         }
@@ -168,7 +160,16 @@ impl PostgresSessions {
         if self.exchange.is_ready() && self.step.is_none() {
             self.begin(now);
         }
-        match self.exchange.advance(&mut self.step)? {
+        let happened = self.exchange.advance(&mut self.step)?;
+        if let (Some(step), Some(speech)) = (&self.step, &mut self.speaks)
+            && step.retries() > speech.retries
+        {
+            (speech.heard, speech.retries) = (now, step.retries());
+            if let Some(member) = self.members.get_mut(&speech.id) {
+                member.keep_asking(speech.id, now, &mut self.reports);
+            }
+        }
+        match happened {
             None => return Ok(false),
             Some(Happened::Connected) => {
                 for member in self.members.values_mut() {
@@ -388,7 +389,9 @@ impl PostgresSessions {
         let is_speaking = self.speaks.as_ref().is_some_and(|speech| speech.id == id);
         // A transaction that only this session waits for is never committed without it.
         let is_sent = is_speaking && (!is_alone || self.step.as_ref().is_some_and(Step::may_be_committed));
-        if !member.session.client.may_be_kept(is_sent) {
+        // A waiter that could not leave in time does not try again: its lease ends.
+        let is_given_up = member.session.client.persistence().1.is_some_and(|until| until <= now);
+        if is_given_up || !member.session.client.may_be_kept(is_sent) {
             if is_speaking {
                 (self.step, self.speaks) = (None, None);
                 self.exchange.close();
@@ -411,10 +414,16 @@ impl PostgresSessions {
     /// does something else for a while.
     fn settle(&mut self) {
         let until = Boottime::now() + SETTLE_LIMIT;
-        while self.step.is_some() && Boottime::now() < until {
+        while self.step.is_some() && !self.is_locked_out() && Boottime::now() < until {
             self.exchange.connection.wait(Some(until));
             self.advance();
         }
+    }
+
+    /// Whether the transaction under way has waited for the lock of the namespace in vain. Nobody
+    /// waits for it then, and the server has nothing of it.
+    fn is_locked_out(&self) -> bool {
+        self.step.as_ref().is_some_and(|step| step.retries() > 0 && !step.may_be_committed())
     }
 
     fn client(&mut self, limit: Duration) -> Client {
@@ -556,7 +565,12 @@ impl Alone for PostgresSessions {
     fn give_up(&mut self, session: SessionId) {
         self.settle();
         let until = Boottime::now() + self.connect_timeout;
+        let is_locked_out = self.is_locked_out();
         if let Some(member) = self.members.get_mut(&session) {
+            if is_locked_out && !member.session.client.may_be_kept(false) {
+                // There is nothing to take back, for which the same lock would be needed.
+                return member.session.client.on_failure(self.exchange.failure(ErrorKind::TooSlow), false);
+            }
             member.session.give_up(until);
             self.exchange.hurry();
             self.turns.push_back(session);

@@ -129,6 +129,10 @@ fn client_that_is_cut_at_any_byte_keeps_the_others_for_a_moment_only() {
             scope.spawn(|| {
                 while let Some((message, byte)) = cuts.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let (namespace, mut client) = (format!("cut {message} {byte}"), Client::new(&server));
+                    if *message == 0 {
+                        // There is a row to lock.
+                        ask(&namespace).unwrap();
+                    }
                     client.speak(&namespace, *message, *byte);
                     let begun = Instant::now();
                     let asked = ask(&namespace);
