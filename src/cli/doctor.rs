@@ -173,10 +173,11 @@ fn until(handle: &mut dyn Handle, is_expected: fn(&Standing) -> bool) -> Result<
         match handle.check().map_err(|error| error.words().clone())? {
             standing if is_expected(&standing) => return Ok(()),
             Standing::Asking | Standing::Waiting => {}
-            standing => {
-                let remedy = format!("run this again ({standing:?})");
-                return Err(Explained::new("the store gave an unexpected answer", remedy));
+            Standing::Granted(_) => {
+                let remedy = "do not use it: see whether a proxy or a replica answers in the place of the server";
+                return Err(Explained::new("the store granted a lock that was held", remedy));
             }
+            _ => return Err(Explained::new("the store gave an unexpected answer", "run this again")),
         }
         let now = Boottime::now();
         if now >= deadline {

@@ -57,6 +57,8 @@ fn waiter_behind_a_pooler_is_known_by_no_backend() {
     skip_unless!(Bouncer::is_present());
     let server = Postgres::start(&[]);
     let bouncer = Bouncer::before(&server, 2);
+    server.ask("alter system set log_statement = 'all'");
+    server.ask("select pg_reload_conf()");
     let recorded = "select count(*) from rlock.records where pid is not null";
     for (lab, is_pooled) in [(Lab::at(bouncer.url()), true), (Lab::at(server.url()), false)] {
         let holder = lab.hold("k");
@@ -66,13 +68,24 @@ fn waiter_behind_a_pooler_is_known_by_no_backend() {
             holder.end().silently(0);
             waiter.expect_held();
             assert_eq!(server.ask(recorded), "0");
-            let listening = "select count(*) from pg_stat_activity where query like 'LISTEN%'";
-            assert_eq!(server.ask(listening), "0");
+            assert!(!server.log().contains("; LISTEN "));
         } else {
             wait_until("the waiter is known by its backend", || server.ask(recorded) != "0");
+            assert!(server.log().contains("; LISTEN "));
             holder.end().silently(0);
             waiter.expect_held();
         }
         waiter.end().silently(0);
     }
+}
+
+/// "rlock exits with 69 at once and names the mode": each statement would be a transaction.
+#[test]
+fn pooler_in_statement_mode_is_refused_by_its_name() {
+    skip_unless!(Bouncer::is_present());
+    let server = Postgres::start(&[]);
+    let bouncer = Bouncer::in_mode("statement", &server, 2);
+    let lab = Lab::at(bouncer.url());
+    let said = lab.run(["exec", "-w", "100s", "k", "--", "true"]);
+    assert!(said.failed(69).contains("is behind pgbouncer in statement mode"), "{said:?}");
 }

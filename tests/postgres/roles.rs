@@ -27,6 +27,10 @@ fn role_that_may_make_no_tables_is_told_the_statements_and_uses_them_later() {
     assert!(looks.run(["history", "k"]).stdout.contains("exit 0"));
     let said = looks.run(["exec", "-n", "j", "--", "true"]);
     assert!(said.failed(69).contains("does not let this role do what it has to"), "{said:?}");
+    let said = looks.run(["doctor"]).stdout;
+    assert!(said.contains("other users than 'looks', which may look at locks and take none"), "{said}");
+    assert!(!said.contains("may take and break any lock"), "{said}");
+    assert!(lab.run(["doctor"]).stdout.contains("may take and break any lock"));
     holder.end().silently(0);
 }
 

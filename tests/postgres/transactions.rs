@@ -23,13 +23,7 @@ fn of_two_clients_that_wait_for_the_lock_at_once_one_is_granted() {
     lab.run(["exec", "k", "--", "true"]).silently(0);
     let server = Postgres::shared();
     for _ in 0..3 {
-        let mut blocks = server.psql().stdin(Stdio::piped()).spawn().expect("psql runs");
-        let name = lab.namespace();
-        let lock = format!("begin; select * from rlock.namespaces where name = '{name}' for update;\n");
-        blocks.stdin.as_mut().expect("a pipe").write_all(lock.as_bytes()).expect("psql reads");
-        let locked =
-            "select count(*) from pg_stat_activity where state = 'idle in transaction' and query like '%for update%'";
-        wait_until("psql has the lock", || server.ask(locked) != "0");
+        let mut blocks = locked(&server, lab.namespace());
         let start = || {
             Running::start(lab.rlock(["exec", "-n", "k", "--", "sh", "-c", "echo held; sleep 1"]).stdin(Stdio::null()))
         };
@@ -43,6 +37,41 @@ fn of_two_clients_that_wait_for_the_lock_at_once_one_is_granted() {
         codes.sort_unstable();
         assert_eq!(codes, [Some(0), Some(75)]);
     }
+}
+
+/// A transaction that has locked the row of a namespace.
+fn locked(server: &Postgres, namespace: &str) -> std::process::Child {
+    let mut blocks = server.psql().stdin(Stdio::piped()).spawn().expect("psql runs");
+    let lock = format!("begin; select * from rlock.namespaces where name = '{namespace}' for update;\n");
+    blocks.stdin.as_mut().expect("a pipe").write_all(lock.as_bytes()).expect("psql reads");
+    let locked =
+        "select count(*) from pg_stat_activity where state = 'idle in transaction' and query like '%for update%'";
+    wait_until("psql has the lock", || server.ask(locked) != "0");
+    blocks
+}
+
+/// "A request whose wait ends meanwhile ends": it has nothing to take back, and a waiter tries to
+/// leave for the connect timeout, once.
+#[test]
+fn wait_ends_while_somebody_has_locked_the_namespace() {
+    skip_unless!(Postgres::is_present());
+    let server = Postgres::start(&[]);
+    let lab = Lab::at(server.url());
+    let holder = lab.hold("k");
+    let mut waits = lab.rlock(["exec", "-w", "4s", "--connect-timeout", "10s", "k", "--", "true"]);
+    let waits = Running::start(&mut waits);
+    lab.until_waiting("k", 1);
+    let mut blocks = locked(&server, lab.namespace());
+    let begun = Instant::now();
+    let new = lab.run(["exec", "-w", "1s", "--connect-timeout", "60s", "j", "--", "true"]);
+    assert!(new.failed(69).contains("ended a transaction that took too long"), "{new:?}");
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    let begun = Instant::now();
+    assert_eq!(waits.end().code(), Some(69));
+    assert!(begun.elapsed() < Duration::from_secs(18), "{:?}", begun.elapsed());
+    drop(blocks.stdin.take());
+    blocks.wait().expect("psql ends");
+    holder.end().silently(0);
 }
 
 /// "A client that stops between the round trips holds the namespace's row": the server ends its

@@ -15,7 +15,10 @@ const ABOUT: &str = "SELECT current_setting('server_version_num'), current_setti
     (current_setting('fsync') = 'on' AND current_setting('synchronous_commit') <> 'off')::text, \
     current_setting('synchronous_standby_names'), current_setting('synchronous_commit'), \
     (SELECT CASE WHEN bool_and(state IS NOT NULL) IS FALSE THEN '' \
-    ELSE count(*) FILTER (WHERE sync_state IN ('sync', 'quorum'))::text END FROM pg_stat_replication)";
+    ELSE count(*) FILTER (WHERE sync_state IN ('sync', 'quorum'))::text END FROM pg_stat_replication), \
+    (SELECT bool_and(has_table_privilege(name, needed))::text FROM (VALUES ('rlock.namespaces', 'insert'), \
+    ('rlock.namespaces', 'update'), ('rlock.records', 'insert'), ('rlock.records', 'update'), \
+    ('rlock.records', 'delete')) AS rights (name, needed))";
 
 /// Checks the server, and makes the tables if there are none. `ttl` is the ttl of leases.
 ///
@@ -43,7 +46,9 @@ pub(super) fn examine(
         durability(told(3) == "true"),
         standbys(told(4), told(5), number(6)),
     ];
-    Ok(checks.into_iter().chain(pace.checks(ttl, "")).chain(audience(Some(target.user()), namespace)).collect())
+    let [seen, written] = audience(Some(target.user()), namespace);
+    let written = if told(7) == "true" { written } else { reader(target.user()) };
+    Ok(checks.into_iter().chain(pace.checks(ttl, "")).chain([seen, written]).collect())
 }
 
 /// The check of the encryption. There is a check of the `certificate` if it and its host must be
@@ -61,6 +66,12 @@ fn tls(is_local: bool, is_encrypted: bool, certificate: Option<Check>) -> Check 
             Check::warn("tls", "all names cross the network in clear text", "use ?sslmode=verify-full, or a tunnel")
         }
     }
+}
+
+/// The check of a user that lacks rights which a lock needs.
+fn reader(user: &str) -> Check {
+    let found = format!("other users than '{}', which may look at locks and take none", shortened(user));
+    Check::warn("written by", found, "grant the rights that rlock-postgres(7) lists under ROLES, to lock as this user")
 }
 
 /// The oldest version of PostgreSQL that rlock is tested with.

@@ -284,12 +284,17 @@ impl Bouncer {
 
     /// Starts one before a server, with so many connections to it.
     pub fn before(server: &Postgres, connections: usize) -> Self {
+        Self::in_mode("transaction", server, connections)
+    }
+
+    /// Starts one in another mode, such as `statement`.
+    pub fn in_mode(mode: &str, server: &Postgres, connections: usize) -> Self {
         let folder = folder();
         let path = folder.path().display();
         let config = folder.path().join("pgbouncer.ini");
         let text = format!(
             "[databases]\n* = host={} port={} user=tester\n[pgbouncer]\nlisten_addr=\nunix_socket_dir={path}\n\
-             listen_port={PORT}\nauth_type=any\npool_mode=transaction\ndefault_pool_size={connections}\n\
+             listen_port={PORT}\nauth_type=any\npool_mode={mode}\ndefault_pool_size={connections}\n\
              max_client_conn=1000\nignore_startup_parameters=extra_float_digits\n",
             server.folder().display(),
             server.port.unwrap_or(PORT),
