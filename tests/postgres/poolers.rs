@@ -1,7 +1,7 @@
 //! pgbouncer in transaction mode, where each transaction may be on another backend.
 
 use rlock_testkit::needs::skip_unless;
-use rlock_testkit::servers::postgres::{Bouncer, Postgres};
+use rlock_testkit::servers::postgres::{Bouncer, Postgres, Splitter};
 use rlock_testkit::{Lab, wait_until};
 
 /// "Behind a pooler in transaction mode everything works."
@@ -88,4 +88,33 @@ fn pooler_in_statement_mode_is_refused_by_its_name() {
     let lab = Lab::at(bouncer.url());
     let said = lab.run(["exec", "-w", "100s", "k", "--", "true"]);
     assert!(said.failed(69).contains("is behind pgbouncer in statement mode"), "{said:?}");
+}
+
+/// "What decides is read by the server that has the lock": the standby knows nothing of the grant.
+#[test]
+fn proxy_that_sends_reads_to_a_standby_lets_no_two_commands_run() {
+    skip_unless!(Splitter::is_present());
+    let server = Postgres::start(&[]);
+    let standby = server.synchronous_standby();
+    let lab = Lab::at(server.url());
+    lab.run(["exec", "k", "--", "true"]).silently(0);
+    let end = server.ask("select pg_current_wal_lsn()");
+    wait_until("the standby has the tables", || {
+        standby.ask(&format!("select pg_last_wal_replay_lsn() >= '{end}'")) == "t"
+    });
+    standby.ask("select pg_wal_replay_pause()");
+    for splits in ["off", "dml_adaptive", "transaction"] {
+        let pool = Splitter::before(&server, &standby, splits);
+        let pooled = Lab::at(pool.url()).with("RLOCK_NAMESPACE", lab.namespace());
+        let holder = pooled.hold("k");
+        let mut waiter = pooled.wait_by(["exec", "k"]);
+        lab.until_waiting("k", 1);
+        pooled.run(["exec", "-n", "k", "--", "true"]).busy();
+        assert_eq!(pooled.counts("k"), (1, 1), "{splits}");
+        holder.end().silently(0);
+        waiter.expect_held();
+        waiter.end().silently(0);
+        let said = pooled.run(["doctor"]);
+        assert!(said.stdout.contains("handed over"), "{splits}: {said:?}");
+    }
 }

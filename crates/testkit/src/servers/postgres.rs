@@ -43,6 +43,12 @@ pub struct Bouncer {
     folder: TempDir,
 }
 
+/// A pgpool-II before a primary and a standby, to which it sends the reads where it may.
+pub struct Splitter {
+    child: Child,
+    folder: TempDir,
+}
+
 fn program(name: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("RLOCK_POSTGRES").map(PathBuf::from);
     folder.map(|folder| folder.join(name)).filter(|path| path.is_file())
@@ -323,6 +329,66 @@ fn pool(folder: &TempDir) -> Child {
 impl Drop for Bouncer {
     fn drop(&mut self) {
         let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Splitter {
+    /// Whether this machine has pgpool-II and the server.
+    pub fn is_present() -> bool {
+        let is_there = std::env::var_os("RLOCK_PGPOOL").is_some_and(|path| Path::new(&path).is_file());
+        (is_there || needs::left_out("no program in RLOCK_PGPOOL: tests/run brings it")) && Postgres::is_present()
+    }
+
+    /// Starts one with a value of its setting `disable_load_balance_on_write`.
+    pub fn before(primary: &Postgres, standby: &Postgres, splits: &str) -> Self {
+        let folder = folder();
+        let path = folder.path().display();
+        let mut text = format!(
+            "backend_clustering_mode = 'streaming_replication'\nlisten_addresses = ''\nport = {PORT}\n\
+             socket_dir = '{path}'\nunix_socket_directories = '{path}'\npcp_listen_addresses = ''\n\
+             pcp_socket_dir = '{path}'\nnum_init_children = 8\nload_balance_mode = on\nsr_check_period = 1\n\
+             sr_check_user = 'tester'\nsr_check_database = 'postgres'\npid_file_name = '{path}/pid'\n\
+             logdir = '{path}'\ndisable_load_balance_on_write = '{splits}'\n"
+        );
+        for (number, server) in [primary, standby].into_iter().enumerate() {
+            let (host, port) = (server.folder().display(), server.port.unwrap_or(PORT));
+            text += &format!(
+                "backend_hostname{number} = '{host}'\nbackend_port{number} = {port}\nbackend_weight{number} = {number}\n\
+                 backend_flag{number} = 'DISALLOW_TO_FAILOVER'\n"
+            );
+        }
+        let [config, pcp, hba] = ["pgpool.conf", "pcp.conf", "pool_hba.conf"].map(|name| folder.path().join(name));
+        for (file, text) in [(&config, text.as_str()), (&pcp, ""), (&hba, "")] {
+            fs::write(file, text).expect("the folder can be written");
+        }
+        let program = std::env::var_os("RLOCK_PGPOOL").expect("the test asked whether it is present");
+        let mut pool = command(PathBuf::from(program), &["--pdeathsig", "QUIT"]);
+        pool.arg("-n").arg("-f").arg(config).arg("-F").arg(pcp).arg("-a").arg(hba).stderr(log(&folder));
+        let splitter = Self { child: keeper::spawn(pool), folder };
+        wait_until("pgpool knows both servers", || splitter.roles() == ["primary", "standby"]);
+        splitter
+    }
+
+    /// What it takes the servers for.
+    fn roles(&self) -> Vec<String> {
+        let mut psql = command(program("psql").expect("the client comes with the server"), &[]);
+        psql.args(["-X", "-At", "-U", "tester", "-d", "postgres", "-p", &PORT.to_string(), "-c", "show pool_nodes"]);
+        let output = psql.arg("-h").arg(self.folder.path()).stdout(Stdio::piped()).stderr(Stdio::null()).output();
+        let output = String::from_utf8_lossy(&output.expect("psql runs").stdout).into_owned();
+        let role = |line: &str| line.split('|').find(|word| ["primary", "standby"].contains(word)).map(str::to_owned);
+        output.lines().filter_map(role).collect()
+    }
+
+    /// The URL of a store behind it.
+    pub fn url(&self) -> String {
+        format!("postgres://tester@/postgres?host={}&port={PORT}", self.folder.path().display())
+    }
+}
+
+impl Drop for Splitter {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.child), Signal::QUIT);
         let _ = self.child.wait();
     }
 }
