@@ -89,12 +89,12 @@ impl Postgres {
 
     /// Starts a server on a unix socket, with these settings too, such as `max_connections=10`.
     pub fn start(settings: &[&str]) -> Self {
-        Self::start_on(None, settings)
+        Self::start_on(&|| None, settings)
     }
 
     /// Starts a server that also listens on a TCP port.
     pub fn start_on_tcp(settings: &[&str]) -> Self {
-        Self::start_on(Some(ports::free()), settings)
+        Self::start_on(&|| Some(ports::free()), settings)
     }
 
     /// Ends the server by this signal, and starts it again in the same folder.
@@ -105,17 +105,24 @@ impl Postgres {
         wait_until("the server is ready", || said(&self.folder).contains("ready to accept connections"));
     }
 
-    fn start_on(port: Option<u16>, settings: &[&str]) -> Self {
+    fn start_on(port: &dyn Fn() -> Option<u16>, settings: &[&str]) -> Self {
         let folder = folder();
         let data = folder.path().join("data");
         let initdb = program("initdb").expect("the test asked whether the server is present");
         let mut made = command(initdb, &[]);
         made.args(["--auth=trust", "--username=tester", "--no-sync", "--encoding=UTF8", "--locale=C", "-D"]).arg(&data);
         assert!(made.stderr(log(&folder)).status().expect("setpriv runs").success(), "{}", said(&folder));
-        let child = serve(&folder, port, settings);
-        let started = Self { child, folder, port };
-        wait_until("the server is ready", || said(&started.folder).contains("ready to accept connections"));
-        started
+        loop {
+            let port = port();
+            let mut child = serve(&folder, port, settings);
+            let is_ready = || said(&folder).contains("ready to accept connections");
+            wait_until("the server is ready or ends", || is_ready() || matches!(child.try_wait(), Ok(Some(_))));
+            if is_ready() {
+                return Self { child, folder, port };
+            }
+            // The port was free a moment ago.
+            assert!(said(&folder).contains("Address already in use"), "{}", said(&folder));
+        }
     }
 
     /// Starts a standby of this server, whose commits wait for it from now on.
