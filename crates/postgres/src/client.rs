@@ -15,7 +15,7 @@ use rlock_model::records::Session;
 use rlock_model::resource::Resource;
 use rlock_store::engine::Engine as _;
 use rlock_store::handle::Obstruction;
-use rlock_store::lease_client::Retry;
+use rlock_store::lease::Retry;
 use rlock_store::operations::Inspection;
 use rlock_sys::clock::Boottime;
 

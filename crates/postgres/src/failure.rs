@@ -119,7 +119,7 @@ impl ErrorKind {
 #[cfg(test)]
 mod tests {
     use rlock_store::error::Error;
-    use rlock_store::lease_client::FailureClass::{self, *};
+    use rlock_store::lease::FailureClass::{self, *};
 
     use super::*;
 

@@ -7,8 +7,11 @@
 //!   a login proves, and `binding` ties to TLS. `connection`: finds a server. `wire`: messages.
 //! - `rows`: the rows of a transaction in memory; `work`: runs operations on them; `step`: the
 //!   transaction around an operation, without a clock and a socket.
-//! - `exchange`: runs steps over connections. `requester`: what a session says. `sessions` drives
-//!   the request of `exec`, or the many of `rlock serve`, in a poll loop, and `client` blocks.
+//! - `turns`: what is said for the sessions of a process, whose turn it is, and when a connection is
+//!   opened; `line`: what has failed. `conversation`: what an answer means for the connection. These
+//!   decide, without a clock and a socket, for `rlock_store::lease`, which drives the sessions.
+//! - `exchange`: runs steps over a connection. `sessions` carries out what the conversation about
+//!   the request of `exec`, or the many of `rlock serve`, decides, in a poll loop; `client` blocks.
 //!   `examine`: the checks of `rlock doctor`.
 
 // The printing macros panic if standard error is closed.
@@ -17,20 +20,22 @@
 mod binding;
 mod client;
 mod connection;
+mod conversation;
 mod examine;
 mod exchange;
 mod failure;
+mod line;
 mod link;
 mod login;
 mod passfile;
 mod proof;
-mod requester;
 mod rows;
 mod sessions;
 mod step;
 mod target;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod wire;
 mod work;
 

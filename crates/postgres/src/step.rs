@@ -92,8 +92,8 @@ const PATIENCE: Duration = Duration::from_millis(150);
 const PATIENCE_MAX: Duration = Duration::from_secs(2);
 /// How much longer for each claim, because the operation takes longer.
 const PER_CLAIM: Duration = Duration::from_millis(3);
-/// How long a statement may take that has the lock.
-const STATEMENT: &str = "500ms";
+/// How long a statement may take that has the lock, at first.
+const STATEMENT: Duration = Duration::from_millis(500);
 /// How long a client waits for the lock before it asks again. It keeps nobody waiting meanwhile.
 const LOCK_WAIT: &str = "2s";
 
@@ -153,7 +153,7 @@ pub(super) struct Copies {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Backend {
     pub(super) pid: i32,
-    started: i64,
+    pub(super) started: i64,
 }
 
 /// A transaction.
@@ -163,6 +163,8 @@ pub(super) struct Step<T> {
     /// The pid that the server has told at the login. A pooler tells another.
     login_pid: i32,
     patience: Duration,
+    /// How long each of its statements may take.
+    statement: Duration,
     rows: Rows,
     /// How often the operation has named rows that are missing.
     reads: u32,
@@ -213,6 +215,17 @@ enum Phase<T> {
     Creating,
 }
 
+/// How far a transaction has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Stands {
+    /// How often the server has answered that a crowd waits for the lock of the namespace.
+    pub(super) retries: u32,
+    /// Whether the client has the lock.
+    pub(super) has_lock: bool,
+    /// Whether the server may have committed it.
+    pub(super) may_be_committed: bool,
+}
+
 /// What is known of a transaction that is committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Committed {
@@ -240,13 +253,15 @@ impl<T> Step<T> {
     /// A transaction over a connection whose login has told `login_pid`. `failures` counts those in
     /// a row that came before.
     pub(super) fn new(task: Task<T>, namespace: Arc<str>, login_pid: i32, failures: u32) -> Self {
+        let grown = |first: Duration| {
+            let longer = PER_CLAIM.saturating_mul(task.claims);
+            first.saturating_mul(3_u32.saturating_pow(failures)).saturating_add(longer).min(PATIENCE_MAX)
+        };
         Self {
             namespace,
             login_pid,
-            patience: PATIENCE
-                .saturating_mul(3_u32.saturating_pow(failures))
-                .saturating_add(PER_CLAIM.saturating_mul(task.claims))
-                .min(PATIENCE_MAX),
+            patience: grown(PATIENCE),
+            statement: grown(STATEMENT),
             task,
             rows: Rows::default(),
             reads: 0,
@@ -273,20 +288,16 @@ impl<T> Step<T> {
         self.task
     }
 
-    /// How often the server has answered that a crowd waits for the lock.
-    pub(super) fn retries(&self) -> u32 {
-        self.retries
-    }
-
-    /// Whether the server may have committed the transaction.
-    pub(super) fn may_be_committed(&self) -> bool {
-        matches!(self.phase, Phase::Committing(_)) && !self.task.only_reads
+    /// How far the transaction has come.
+    pub(super) fn stands(&self) -> Stands {
+        let may_be_committed = matches!(self.phase, Phase::Committing(_)) && !self.task.only_reads;
+        Stands { retries: self.retries, has_lock: self.writer.is_some(), may_be_committed }
     }
 
     /// Begins the transaction.
     pub(super) fn begin(&mut self) -> BytesMut {
         let mut out = String::new();
-        (self.rows, self.reads, self.phase) = (Rows::default(), 0, Phase::Reading);
+        (self.rows, self.reads, self.phase, self.writer) = (Rows::default(), 0, Phase::Reading, None);
         let idle = format!("{}ms", self.patience.as_millis());
         self.add(if self.task.only_reads { BEGIN_READ } else { BEGIN }, &[], Part::Nothing, &mut out);
         self.add(TIMEOUTS, &[wire::text(&idle), wire::text(LOCK_WAIT)], Part::Timeouts, &mut out);
@@ -298,7 +309,8 @@ impl<T> Step<T> {
         self.is_known = self.task.only_reads;
         let lock = if self.task.only_reads { FORMAT_ALONE } else { LOCK };
         self.add(lock, &[wire::text(&self.namespace)], Part::Format, out);
-        self.add(TIME, &[wire::text(STATEMENT)], Part::Time, out);
+        let statement = format!("{}ms", self.statement.as_millis());
+        self.add(TIME, &[wire::text(&statement)], Part::Time, out);
         if self.task.wants_copies {
             self.add(COPIES, &[], Part::Copies, out);
         }

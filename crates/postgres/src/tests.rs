@@ -1,5 +1,6 @@
-//! Tests of transactions on a real server.
+//! Tests of transactions on a real server, and of conversations with one in memory.
 
 mod bounds;
 mod cuts;
 mod differential;
+mod simulation;

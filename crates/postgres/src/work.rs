@@ -12,7 +12,7 @@ use rlock_model::resource::Resource;
 use rlock_model::table::LockTable;
 use rlock_store::engine::{self, Engine};
 use rlock_store::handle::{Grant, Obstruction, Standing};
-use rlock_store::lease_client::{Command, LeaseReply};
+use rlock_store::lease::{Command, LeaseReply};
 use rlock_store::records::MapRecords;
 use rlock_sys::clock::StoreTime;
 

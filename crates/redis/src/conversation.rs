@@ -5,16 +5,14 @@
 //!
 //! - `exchange`: one connection at a time, with what is in flight on it. `verdict`: its rules.
 //! - `question`: one command or script call with its reply.
-//! - `requester`: the request of one session; `rlock_store::lease_client` decides what it says.
+//! - `sessions`: what is sent for each session, which `rlock_store::lease` decides.
 //!   `replication`: asks which replicas have the grant. `piecemeal`: renews a lease whose slot
 //!   migrates.
-//! - `sessions`: keeps one session or many alive over one connection, and releases them.
 
 mod exchange;
 mod piecemeal;
 mod question;
 mod replication;
-mod requester;
 mod sessions;
 #[cfg(test)]
 mod testing;
@@ -24,4 +22,4 @@ pub use exchange::Exchange;
 pub use question::{Question, QuestionReply};
 pub use sessions::SessionsConversation;
 
-pub use rlock_store::lease_client::Retry;
+pub use rlock_store::lease::Retry;

@@ -6,7 +6,7 @@ use redis::ServerError;
 
 use super::target::Kind;
 use rlock_model::tables::FORMAT;
-use rlock_store::lease_client::FailureClass;
+use rlock_store::lease::FailureClass;
 use rlock_store::network::Spelling;
 use rlock_words::one_line;
 

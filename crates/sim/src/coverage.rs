@@ -2,7 +2,7 @@
 //! exchange below it and of single questions.
 //!
 //! What the random episodes never reach has a directed test: the tables in
-//! `supervise/machine/tests` and in the tests of `store/lease_client` and
+//! `supervise/machine/tests` and in the tests of `store/lease/client` and
 //! `store/redis/conversation`.
 
 use std::fmt::Write as _;
@@ -213,7 +213,7 @@ impl Observed for SessionsConversation {
         if let Some(state) = self.sole_state_name() {
             coverage.lease_client.count(state, event);
         }
-        coverage.exchange.count(self.exchange().state_name(), event);
+        coverage.exchange.count(self.server().state_name(), event);
     }
 }
 

@@ -44,8 +44,8 @@ macro_rules! server_errors {
 
             /// What the failure says about the next attempt. `has_others` says whether the URL
             /// leads to other servers, of which one may be right.
-            $vis fn class_among(&self, has_others: bool) -> $crate::lease_client::FailureClass {
-                use $crate::lease_client::FailureClass::*;
+            $vis fn class_among(&self, has_others: bool) -> $crate::lease::FailureClass {
+                use $crate::lease::FailureClass::*;
                 let class = match self {
                     Self::Network(error) => error.class(),
                     $(Self::$name { .. } => $class,)+

@@ -7,7 +7,7 @@
 //! - `operations`: the trait of a store; `handle`: the trait of one request in a store; `sessions`:
 //!   the trait of many requests; `single`: a handle over them; `error`: why a store fails;
 //!   `failure`: the errors of servers as a table.
-//! - `lease_client`: the client of a store with leases, which decides what a request says.
+//! - `lease`: what the requests of a process say to a server with leases, and when.
 //! - `engine`: runs an operation on the table of a store that keeps its records itself; `records`:
 //!   these records as keys and values.
 //! - `network`: sockets, TLS and names; `node`: where a server listens; `address`: the parts of a
@@ -29,7 +29,7 @@ pub mod error;
 mod failure;
 pub mod handle;
 pub mod identity;
-pub mod lease_client;
+pub mod lease;
 pub mod network;
 pub mod node;
 pub mod operations;

@@ -129,9 +129,9 @@ fn read(step: &mut Step<Reply>, reader: Option<i32>) -> Progress<Reply> {
 fn lock_precedes_the_time_and_the_reads_in_the_first_message() {
     let mut step = step(false, waking());
     assert_eq!(statements(&step.begin()), [BEGIN, TIMEOUTS, LOCK, TIME, READ]);
-    assert!(!step.may_be_committed());
+    assert!(!step.stands().may_be_committed);
     assert_eq!(sent(answer(&mut step, PID, true)), [NOTIFY, &format!("LISTEN \"rlock:{ID}\""), "COMMIT"]);
-    assert!(step.may_be_committed());
+    assert!(step.stands().may_be_committed);
     let Progress::Done(reply, committed) = step.on(ready(b'I')) else { panic!("it is committed") };
     assert_eq!((reply, committed.backend), (Reply::Unknown, Some(Backend { pid: PID, started: 5 })));
 }

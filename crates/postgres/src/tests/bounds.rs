@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use crate::client::task;
 use crate::exchange::{Exchange, Question};
-use crate::requester::Requester;
 use crate::rows::{Range, Row, Rows, Stop};
 use crate::step::Task;
+use crate::turns::Requester;
 use crate::work::{Work, ranges, widened};
 use crate::{Postgres, Target};
 use rlock_model::mode::Mode::{self, Read, Slot, Write};
@@ -20,8 +20,8 @@ use rlock_model::request::{CLAIMS_MAX, Claim, Job, NAMES_MAX, Process, Request, 
 use rlock_model::resource::Resource;
 use rlock_model::span::Span;
 use rlock_store::engine::Engine as _;
-use rlock_store::handle::AcquireOptions;
-use rlock_store::lease_client::{Command, LeaseReply, Retry};
+use rlock_store::handle::Replicas;
+use rlock_store::lease::{Command, LeaseReply, Retry};
 use rlock_store::operations::{Breaking, Store as _};
 use rlock_sys::clock::{Boottime, StoreTime};
 use rlock_testkit::servers::postgres::Postgres as Server;
@@ -125,14 +125,10 @@ impl Crowd {
     /// Times what a session says. A transaction that the server has ended is carried out again with
     /// more patience.
     fn say(&mut self, what: &str, request: &Request, command: Option<Command>) -> LeaseReply {
-        let mut requester =
-            Requester::new(request.clone(), AcquireOptions::default(), Boottime::now() + LIMIT).unwrap();
+        let session = Requester::new(request.clone(), Replicas::default());
         let task = match command {
-            Some(command) => {
-                requester.say(vec![command]);
-                requester.next().unwrap().1
-            }
-            None => requester.release(Some(End { ending: Ending::Exit(0), is_success: true })),
+            Some(command) => session.says(command, false),
+            None => session.releases(Some(End { ending: Ending::Exit(0), is_success: true })),
         };
         self.step(what, |crowd| crowd.ask(task))
     }

@@ -21,7 +21,7 @@ use crate::work::{Work, ranges};
 use rlock_model::op::{Op, Reply};
 use rlock_model::request::SessionId;
 use rlock_store::engine::Engine as _;
-use rlock_store::lease_client::Retry;
+use rlock_store::lease::Retry;
 use rlock_sys::clock::Boottime;
 use rlock_testkit::servers::postgres::Postgres as Server;
 

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::exchange::{Exchange, Question};
-use crate::requester::Requester;
 use crate::step::{Channel, Task};
+use crate::turns::Requester;
 use crate::{Postgres, Target};
 use rlock_model::index::Rank;
 use rlock_model::mode::Mode::{self, Prewrite, Read, Slot, Write};
@@ -25,8 +25,8 @@ use rlock_model::request::{self, Job, Request, SessionId};
 use rlock_model::resource::Resource;
 use rlock_model::table::LockTable;
 use rlock_store::engine::standing;
-use rlock_store::handle::{AcquireOptions, Grant, Released};
-use rlock_store::lease_client::{Command, LeaseReply, Retry};
+use rlock_store::handle::{Grant, Released, Replicas};
+use rlock_store::lease::{Command, LeaseReply, Retry};
 use rlock_store::operations::{Breaking, Changed, Store as _};
 use rlock_sys::clock::{Boottime, StoreTime};
 use rlock_testkit::histories::{History, Profile, Stage};
@@ -201,10 +201,9 @@ impl<'s> Both<'s> {
 
     /// The task of what a session says.
     fn task(&self, now: StoreTime, op: &Op, request: &Request) -> Task<LeaseReply> {
-        let mut requester =
-            Requester::new(request.clone(), AcquireOptions::default(), Boottime::now() + LIMIT).unwrap();
+        let session = Requester::new(request.clone(), Replicas::default());
         let command = match op {
-            Op::Release { end, .. } => return requester.release(*end),
+            Op::Release { end, .. } => return session.releases(*end),
             Op::Renew(_) => Command::Renew,
             Op::GiveUp(_) => Command::GiveUp,
             Op::Acquire { place: Some(place), .. } => {
@@ -212,9 +211,7 @@ impl<'s> Both<'s> {
             }
             _ => Command::Acquire { place: 0, waited: Duration::ZERO },
         };
-        requester.say(vec![command]);
-        let (_, task) = requester.next().unwrap();
-        Task { channel: Channel::Stays, ..task }
+        Task { channel: Channel::Stays, ..session.says(command, false) }
     }
 
     fn says(&mut self, now: StoreTime, op: &Op, request: &Request) -> LeaseReply {

@@ -17,7 +17,7 @@ use rlock_model::records::{ClaimRecord, Phase, Revocation, Session};
 use rlock_model::request::{Calendar, Claim, Job, OncePer, SessionId, Terms};
 use rlock_model::resource::Resource;
 use rlock_store::handle::{Grant, Obstruction, Standing};
-use rlock_store::lease_client::LeaseReply;
+use rlock_store::lease::LeaseReply;
 use rlock_sys::clock::StoreTime;
 
 /// The reply to a call.

@@ -14,10 +14,10 @@ use redis::{Cmd, ServerError, Value};
 use super::verdict::Verdict;
 use crate::codec::{Call, NEEDED_MAX, ScriptReply, Setting};
 use crate::failure::{ErrorKind, Failure};
-use crate::interface::{Action, Redirect, Seek};
+use crate::interface::{Action, Redirect};
 use crate::target::{Kind, Target};
 use rlock_model::request::SessionId;
-use rlock_store::lease_client::{Command, FailureClass, LeaseReply};
+use rlock_store::lease::{Command, FailureClass, Server as _};
 use rlock_store::node::Node;
 use rlock_sys::clock::Boottime;
 
@@ -145,13 +145,6 @@ impl Exchange {
         }
     }
 
-    /// Opens no connection before `at`, if there is none.
-    pub(super) fn open_from(&mut self, at: Boottime) {
-        if let Connection::Closed { retry_at } = &mut self.connection {
-            *retry_at = at.max(*retry_at);
-        }
-    }
-
     /// An exchange with the same server over a connection of its own.
     pub fn another(&self) -> Self {
         let (target, setting) = (Arc::clone(&self.target), self.setting.clone());
@@ -166,20 +159,6 @@ impl Exchange {
     /// A failure of the node that is asked.
     pub(crate) fn failure(&self, kind: ErrorKind) -> Failure {
         kind.in_database(self.target.db).of(&self.target.shown_node(self.node()))
-    }
-
-    /// The failure that says most, while the server does not answer.
-    pub fn outage(&self) -> Option<&Failure> {
-        self.outage.as_ref().map(|outage| &outage.failure)
-    }
-
-    /// The number of consecutive failures.
-    pub(super) fn failures(&self) -> u32 {
-        self.outage.as_ref().map_or(0, |outage| outage.failures)
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        matches!(self.connection, Connection::Closed { .. })
     }
 
     /// Whether commands have left, or leave as soon as the server takes them.
@@ -221,12 +200,6 @@ impl Exchange {
         !self.is_closed() && self.in_flight().all(|asked| asked == Asked::Nothing) && self.delayed.is_none()
     }
 
-    /// When there is something to do even if nothing arrives.
-    pub(super) fn timeout(&self) -> Option<Boottime> {
-        let open = if let Connection::Closed { retry_at } = self.connection { Some(retry_at) } else { None };
-        self.delayed.as_ref().map(|(at, ..)| *at).into_iter().chain(open).min()
-    }
-
     pub(super) fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
@@ -238,25 +211,6 @@ impl Exchange {
 
     pub(super) fn act(&mut self, action: Action) {
         self.actions.push_back(action);
-    }
-
-    /// Opens a connection if there is none and it is time to; tells whether it did.
-    pub(super) fn open(&mut self, now: Boottime) -> bool {
-        let is_due = matches!(self.connection, Connection::Closed { retry_at } if retry_at <= now);
-        if is_due {
-            self.connection = Connection::Locating;
-            // The search asks the Sentinels, too.
-            self.checked = now;
-            let seek = match (self.redirect.clone(), self.outage().map(Failure::kind)) {
-                (Some(redirect), _) => Seek::Redirect(redirect),
-                // The Sentinels do not hear of a new master all at once, and a majority may still
-                // name the old one.
-                (None, Some(ErrorKind::NotTheMaster | ErrorKind::LostReplica)) => Seek::After(self.node().clone()),
-                (None, _) => Seek::Start(self.attempt),
-            };
-            self.act(Action::Open(seek));
-        }
-        is_due
     }
 
     pub(super) fn on_connecting(&mut self, node: Node) {
@@ -365,24 +319,6 @@ impl Exchange {
         self.outage = Some(Outage { failures: self.failures(), failure: self.failure(kind) });
     }
 
-    /// The server has answered: the outage is over.
-    pub(super) fn served(&mut self) {
-        self.outage = None;
-    }
-
-    /// The server has answered a call of a session; tells whether that ends an outage.
-    ///
-    /// A replica that was the primary knows no session and refuses every request, and so does an
-    /// empty server without memory. If its answer ended the outage, the client would ask it again
-    /// and again without a pause.
-    pub(super) fn answered(&mut self, reply: &LeaseReply) -> bool {
-        let is_over = *reply != LeaseReply::Unknown;
-        if is_over {
-            self.served();
-        }
-        is_over
-    }
-
     /// Sends a script call again in a while: some of its keys are on their way to another node.
     pub(super) fn delay(&mut self, asked: Asked, call: Call, now: Boottime) {
         self.delayed = Some((now + TRY_AGAIN_AFTER, asked, call));
@@ -425,25 +361,6 @@ impl Exchange {
         self.leave(leave, retry_at);
     }
 
-    /// Retries no more; the result is the failure to report. A connection that is open stays so for
-    /// the release.
-    pub(super) fn give_up(&mut self, failure: Failure) -> Failure {
-        if self.is_open() {
-            self.actions.clear();
-        } else {
-            self.close();
-        }
-        let failure = self.worst(failure);
-        self.outage = None;
-        failure
-    }
-
-    /// Closes the connection until it is needed again.
-    pub(super) fn rest(&mut self) {
-        self.outage = None;
-        self.close();
-    }
-
     fn worst(&self, failure: Failure) -> Failure {
         failure.prefer(self.outage().cloned())
     }
@@ -463,22 +380,21 @@ impl Exchange {
 
     /// Makes what is in flight or delayed irrelevant, so that the next question is asked at once.
     pub(super) fn ignore_earlier(&mut self) {
-        self.ignore(|_| true);
-        if let Connection::Closed { retry_at } = &mut self.connection {
-            *retry_at = Boottime::default();
-        }
+        self.ignore_where(|_| true);
+        self.hurry();
     }
 
     /// Makes what is in flight or delayed for a session irrelevant.
     pub(super) fn ignore_session(&mut self, id: SessionId) {
-        self.ignore(|asked| asked.session() == Some(id));
+        self.ignore_where(|asked| asked.session() == Some(id));
     }
 
-    fn ignore(&mut self, is_it: impl Fn(Asked) -> bool) {
+    fn ignore_where(&mut self, is_it: impl Fn(Asked) -> bool) {
         self.in_flight.iter_mut().filter(|sent| is_it(sent.asked)).for_each(|sent| sent.asked = Asked::Nothing);
         self.delayed.take_if(|(_, asked, _)| is_it(*asked));
     }
 }
 
+mod server;
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use super::exchange::{Asked, Exchange, Outcome};
 use crate::codec::{Call, ScriptReply};
 use crate::failure::{ErrorKind, Failure};
 use crate::interface::{Action, Conversation, Event};
-use rlock_store::lease_client::Retry;
+use rlock_store::lease::{Retry, Server as _};
 use rlock_sys::clock::Boottime;
 
 /// The pause before a server is asked again after a failure.

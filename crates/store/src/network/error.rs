@@ -4,7 +4,7 @@
 use rustix::io::Errno;
 
 use super::tls::in_words;
-use crate::lease_client::FailureClass;
+use crate::lease::FailureClass;
 use rlock_words::{Explained, reason};
 
 /// Why a server can't be reached.

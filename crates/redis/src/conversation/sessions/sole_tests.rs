@@ -1,7 +1,11 @@
 //! Tests a session whose connection no other uses, in each of its states, event by event.
 
+use std::time::Duration;
+
 use super::super::testing::*;
 use super::*;
+use rlock_store::handle::AcquireOptions;
+use rlock_store::sessions::Report;
 use rlock_model::request::Terms;
 use rlock_store::error::Error;
 use rlock_store::handle::{Released, Replicas, Standing};
@@ -21,7 +25,7 @@ fn begin(url: &str, replicas: u32) -> SessionsConversation {
 }
 
 fn stands(conversation: &SessionsConversation) -> Result<Standing, Error> {
-    conversation.sessions[&ID].session.client.standing()
+    conversation.client(ID).expect("the session is not being released").standing()
 }
 
 fn locating(url: &str) -> SessionsConversation {
@@ -220,7 +224,7 @@ fn release(conversation: &mut SessionsConversation, now: Boottime) -> String {
 fn released(conversation: &mut SessionsConversation) -> Option<Released> {
     let reports = std::iter::from_fn(|| conversation.next_report());
     let released =
-        |(_, report)| if let sessions::Report::Released(Ok(released)) = report { Some(released) } else { None };
+        |(_, report)| if let Report::Released(Ok(released)) = report { Some(released) } else { None };
     reports.filter_map(released).next()
 }
 
@@ -264,7 +268,7 @@ fn backoff_grows_with_each_failure_and_ends_with_an_answer() {
     assert_grow(&pauses);
     conversation.on(Event::Connecting(node(1)), now);
     conversation.on(granted(), now);
-    assert!(conversation.exchange().outage().is_none());
+    assert!(conversation.server().outage().is_none());
     conversation.on(failed(ErrorKind::Network(NetworkError::Refused)), now);
     drain(|| conversation.next_action());
     assert_eq!(conversation.timeout(), Some(now), "the first failure has no pause");
@@ -288,7 +292,7 @@ fn backoff_grows_while_a_replica_knows_no_session_and_refuses_the_request() {
     }
     assert_grow(&pauses);
     after(&mut conversation, reply(&["waiting", "40", "1", "0"]), now);
-    assert!(conversation.exchange().outage().is_none());
+    assert!(conversation.server().outage().is_none());
 }
 
 #[test]
@@ -447,7 +451,7 @@ fn grant_is_lost_if_its_lease_ends_before_the_replicas_have_it() {
 fn waiter_on_a_migrating_slot_is_not_out_of_reach() {
     let mut conversation = waiting(CLUSTER);
     assert_eq!(after(&mut conversation, error_reply("TRYAGAIN x"), START), "");
-    assert!(conversation.exchange().outage().is_none());
+    assert!(conversation.server().outage().is_none());
     assert_eq!(at(&mut conversation, START + Duration::from_millis(20)), "renew");
 }
 

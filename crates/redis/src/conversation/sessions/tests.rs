@@ -1,7 +1,11 @@
 //! Tests the promises to each session, event by event.
 
+use std::time::Duration;
+
 use super::super::testing::*;
 use super::*;
+use rlock_store::handle::AcquireOptions;
+use rlock_store::sessions::Report;
 use rlock_model::lease::Lease;
 use rlock_model::past::End;
 use rlock_store::handle::{Released, Standing};
@@ -67,14 +71,14 @@ fn message_to(number: u8) -> Event {
 
 /// Takes the reports, as text.
 fn reports(conversation: &mut SessionsConversation) -> String {
-    let report = |(id, event): (SessionId, sessions::Report)| {
+    let report = |(id, event): (SessionId, Report)| {
         let text = match event {
-            sessions::Report::Standing(Ok(Standing::Granted(_))) => "granted".to_owned(),
-            sessions::Report::Standing(Ok(standing)) => format!("{standing:?}").to_lowercase(),
-            sessions::Report::Standing(Err(_)) => "failed".to_owned(),
-            sessions::Report::Released(Ok(Released::Done | Released::Kept)) => "released".to_owned(),
-            sessions::Report::Released(Ok(Released::Lost)) => "lost at release".to_owned(),
-            sessions::Report::Released(Err(_)) => "not released".to_owned(),
+            Report::Standing(Ok(Standing::Granted(_))) => "granted".to_owned(),
+            Report::Standing(Ok(standing)) => format!("{standing:?}").to_lowercase(),
+            Report::Standing(Err(_)) => "failed".to_owned(),
+            Report::Released(Ok(Released::Done | Released::Kept)) => "released".to_owned(),
+            Report::Released(Ok(Released::Lost)) => "lost at release".to_owned(),
+            Report::Released(Err(_)) => "not released".to_owned(),
         };
         format!("{} {text}", id.0[0])
     };
@@ -82,7 +86,7 @@ fn reports(conversation: &mut SessionsConversation) -> String {
 }
 
 fn is_idle(conversation: &SessionsConversation) -> bool {
-    conversation.sessions.is_empty() && conversation.timers.first().is_none() && conversation.timeout().is_none()
+    conversation.is_empty() && conversation.timeout().is_none()
 }
 
 #[test]
@@ -98,7 +102,7 @@ fn requests_share_one_connection_and_each_reply_finds_its_session() {
     assert_eq!(reports(&mut conversation), "2 granted, 1 waiting, 3 busy { obstructions: [], streak: none }");
     assert_eq!(release(&mut conversation, 3, START), "", "a busy request has nothing to release");
     assert_eq!(reports(&mut conversation), "3 released");
-    assert_eq!(conversation.sessions.len(), 2);
+    assert_eq!(conversation.ids().count(), 2);
 }
 
 /// The actions and the reports.
@@ -201,7 +205,7 @@ fn each_renewal_reports_a_deadline_that_counts_from_its_sending() {
     assert_eq!(conversation.timeout(), Some(sent), "a holder subscribes after a second");
     assert_eq!(at(&mut conversation, sent), "subscribe, renew");
     conversation.on(granted(), sent + Duration::from_secs(3));
-    let Some((_, sessions::Report::Standing(Ok(Standing::Granted(grant))))) = conversation.next_report() else {
+    let Some((_, Report::Standing(Ok(Standing::Granted(grant))))) = conversation.next_report() else {
         panic!("a renewal is reported")
     };
     assert_eq!(grant.deadline, Some(Lease::new(TTL).deadline(sent)));
@@ -218,7 +222,7 @@ fn message_renews_only_its_session_and_only_one_renewal_is_in_flight() {
     assert_eq!(reports(&mut conversation), "2 lost");
     assert_eq!(release(&mut conversation, 2, START), "release");
     assert_eq!(after(&mut conversation, reply(&["unknown"]), START), "");
-    assert_eq!(conversation.sessions.len(), 1);
+    assert_eq!(conversation.ids().count(), 1);
     assert_eq!(reports(&mut conversation), "2 released", "the loss is not told again");
 }
 
@@ -392,7 +396,7 @@ fn request_and_release_behind_many_commands_do_not_fail_while_replies_arrive() {
         now = now + Duration::from_millis(900);
         assert_eq!(after(&mut conversation, busy(), now), "");
         assert_eq!(
-            conversation.next_report().map(|(_, event)| matches!(event, sessions::Report::Standing(Ok(_)))),
+            conversation.next_report().map(|(_, event)| matches!(event, Report::Standing(Ok(_)))),
             Some(true)
         );
         reports(&mut conversation);
@@ -468,6 +472,7 @@ fn connection_that_fails_without_sessions_is_closed() {
 
 #[test]
 fn connection_without_sessions_for_long_is_replaced() {
+    const TRUSTED: Duration = Duration::from_secs(60);
     let mut conversation = held(SINGLE, 1);
     release(&mut conversation, 1, START);
     conversation.on(released(), START);
@@ -485,7 +490,7 @@ fn failed_release_is_reported_at_its_limit_and_tried_until_the_lease_ends() {
     let until = START + Duration::from_secs(1) + CONNECT_TIMEOUT;
     release(&mut conversation, 1, START);
     let mut now = START;
-    while conversation.reports.is_empty() {
+    while !conversation.has_reports() {
         now = now.max(conversation.timeout().unwrap());
         let actions = at(&mut conversation, now);
         if actions.contains("open") {
@@ -542,7 +547,7 @@ fn unanswered_requests_are_made_again_in_the_order_of_their_arrival() {
     conversation.on(Event::Connecting(node(1)), now);
     conversation.on(failed(ErrorKind::Network(NetworkError::Closed(Stage::Used))), now);
     conversation.tick(now);
-    let asked: Vec<_> = conversation.exchange.in_flight().collect();
+    let asked: Vec<_> = conversation.server().in_flight().collect();
     let session = |asked: &Asked| if let Asked::Session(id, _) = asked { id.0[0] } else { 0 };
     assert_eq!(asked.iter().map(session).collect::<Vec<_>>(), [5, 4, 3]);
 }
@@ -558,7 +563,8 @@ fn request_without_terms_is_a_mistake() {
 /// The aim is 4 KiB for each client of a server of locks.
 #[test]
 fn session_takes_little_memory() {
-    assert!(size_of::<Member>() <= 512, "{}", size_of::<Member>());
-    let conversation = held(SINGLE, 1);
-    assert!(conversation.sessions[&id(1)].request.is_none(), "a holder never makes its request again");
+    assert!(SessionsConversation::SESSION_SIZE <= 512, "{}", SessionsConversation::SESSION_SIZE);
+    let mut conversation = held(SINGLE, 1);
+    at(&mut conversation, START + TTL / 3);
+    assert!(conversation.session(id(1)).unwrap().0.request.is_none(), "a holder never makes its request again");
 }

@@ -5,20 +5,16 @@
 //! failures. Connections come and go, so every command may be sent twice. The store knows a request
 //! by its session. A reply counts from the instant at which its command was sent.
 
+use std::mem;
 use std::time::Duration;
 
-use super::error::Error;
-use super::handle::{Grant, Return, Standing};
+use super::retry::Retry;
+use crate::error::Error;
+use crate::handle::{Grant, Return, Standing};
+use rlock_model::kept::EVER;
 use rlock_model::lease::Lease;
 use rlock_model::request::{SessionId, Terms};
 use rlock_sys::clock::Boottime;
-
-mod release;
-mod retry;
-
-pub use release::{ToRelease, old_limit, take_back};
-pub use retry::FailureClass;
-pub use retry::Retry;
 
 /// How long a lock is held before its holder subscribes to its own channel. A revocation reaches a
 /// subscriber at once and others at the next renewal; most commands have ended before either.
@@ -221,7 +217,7 @@ impl<F: Clone + Into<Error>> LeaseClient<F> {
     /// Whether the client has made a waiting request again since the last call, because the store
     /// did not know it.
     pub fn take_asked_again(&mut self) -> bool {
-        std::mem::take(&mut self.asked_again)
+        mem::take(&mut self.asked_again)
     }
 
     /// The ttl of the request.
@@ -340,9 +336,16 @@ impl<F: Clone + Into<Error>> LeaseClient<F> {
     }
 
     /// The store has no room or no time for the request now, so it is made until a later instant.
-    pub fn keep_asking(&mut self, later: Boottime) {
-        if let State::Asking { until, .. } = &mut self.state {
-            *until = later;
+    /// Tells whether that is new.
+    pub fn keep_asking(&mut self, later: Boottime) -> bool {
+        let State::Asking { until, .. } = &mut self.state else { return false };
+        mem::replace(until, later) < later - EVER / 2
+    }
+
+    /// No message reaches a waiter, so it asks at `at` at the latest.
+    pub fn look_by(&mut self, at: Boottime) {
+        if let State::Waiting { due, .. } = &mut self.state {
+            *due = at.min(*due);
         }
     }
 
@@ -380,7 +383,7 @@ impl<F: Clone + Into<Error>> LeaseClient<F> {
 
     /// Ends the subscription; tells whether there was one.
     pub fn unsubscribe(&mut self) -> bool {
-        std::mem::take(&mut self.subscribed)
+        mem::take(&mut self.subscribed)
     }
 
     /// Loses a grant whose deadline passes before enough replicas have it. The reply timeout of a

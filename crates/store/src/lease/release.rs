@@ -4,32 +4,31 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::LeaseReply;
+use super::client::LeaseReply;
 use crate::error::Error;
 use crate::handle::{Grant, Released, Standing};
 use crate::sessions;
 use rlock_model::request::SessionId;
 use rlock_sys::clock::Boottime;
 
-/// How long a release waits for a store where nothing is held, most likely, and for an answer over
-/// a connection that was open before.
+/// How long a release waits for a store where nothing is held, most likely.
 const UNHELD_LIMIT: Duration = Duration::from_secs(1);
 
 /// What is released, and since when.
 #[derive(Debug)]
-pub struct ToRelease {
+pub(super) struct ToRelease {
     held: Option<Grant>,
     began: Boottime,
 }
 
 impl ToRelease {
     /// Begins to release at `now` a grant, or a request that is not known to be granted.
-    pub fn new(held: Option<Grant>, now: Boottime) -> Self {
+    pub(super) fn new(held: Option<Grant>, now: Boottime) -> Self {
         Self { held, began: now }
     }
 
     /// Whether there is a grant to give back.
-    pub fn has_grant(&self) -> bool {
+    pub(super) fn has_grant(&self) -> bool {
         self.held.is_some()
     }
 
@@ -38,11 +37,11 @@ impl ToRelease {
     /// When nothing is held, the release waits at most `UNHELD_LIMIT`: a waiter without a
     /// connection is passed over anyway. It does wait, since a server that finds the connection
     /// closed when it answers the request may not read the release behind it.
-    pub fn until(&self, is_closed: bool, connect_timeout: Duration) -> Boottime {
+    pub(super) fn until(&self, is_closed: bool, silence: Duration, connect_timeout: Duration) -> Boottime {
         let left = self.deadline() - self.began;
         let limit = left.max(UNHELD_LIMIT).min(connect_timeout);
         // A fresh connection has all of the time, however long the old one was silent.
-        let from = if is_closed { self.began } else { self.began + old_limit(connect_timeout) };
+        let from = if is_closed { self.began } else { self.began + old_limit(silence, connect_timeout) };
         from + limit
     }
 
@@ -51,7 +50,7 @@ impl ToRelease {
     ///
     /// # Errors
     /// The store can't be used, and the lock is held until its lease ends.
-    pub fn result(&self, reply: Result<LeaseReply, Error>, in_doubt: bool, now: Boottime) -> Result<Released, Error> {
+    pub(super) fn result(&self, reply: Result<LeaseReply, Error>, in_doubt: bool, now: Boottime) -> Result<Released, Error> {
         match reply {
             Ok(reply) => Ok(judge(&reply, self.held.as_ref(), in_doubt, now < self.deadline())),
             Err(_) if self.deadline() <= self.began => Ok(Released::Done),
@@ -66,7 +65,7 @@ impl ToRelease {
 
 /// Takes back what is still to be reported of a session, and tells what a release of it comes to
 /// that has nothing to release.
-pub fn take_back(reports: &mut VecDeque<(SessionId, sessions::Report)>, id: SessionId) -> Released {
+pub(super) fn take_back(reports: &mut VecDeque<(SessionId, sessions::Report)>, id: SessionId) -> Released {
     let is_loss = |(session, report): &(SessionId, sessions::Report)| {
         *session == id && matches!(report, sessions::Report::Standing(Ok(Standing::Lost)))
     };
@@ -75,10 +74,11 @@ pub fn take_back(reports: &mut VecDeque<(SessionId, sessions::Report)>, id: Sess
     released
 }
 
-/// How long a connection that was open before may take to answer. Then a fresh connection replaces
-/// it, since a firewall may have forgotten the old one without telling either end.
-pub fn old_limit(connect_timeout: Duration) -> Duration {
-    UNHELD_LIMIT.min(connect_timeout)
+/// How long a connection that was open before may be silent, where a server that is there is silent
+/// for `silence` at most. Then a fresh connection replaces it, since a firewall may have forgotten
+/// the old one without telling either end.
+pub fn old_limit(silence: Duration, connect_timeout: Duration) -> Duration {
+    silence.min(connect_timeout)
 }
 
 fn judge(reply: &LeaseReply, held: Option<&Grant>, in_doubt: bool, is_in_time: bool) -> Released {

@@ -1,18 +1,16 @@
 //! The release of a session: what it waits for, and over which connections it goes.
 
-use redis::{ServerError, Value};
+use std::mem;
 
-use super::SessionsConversation;
 use super::member::{Releasing, Turn};
-use crate::codec::ScriptReply;
-use crate::conversation::exchange::Asked;
-use crate::interface::Action;
+use super::super::client::{LeaseReply, State};
+use super::super::release::{ToRelease, old_limit, take_back};
+use super::{Driver, Release, Server};
+use crate::error::Error;
+use crate::handle::Released;
+use crate::sessions::Report;
 use rlock_model::past::End;
 use rlock_model::request::SessionId;
-use rlock_store::error::Error;
-use rlock_store::handle::Released;
-use rlock_store::lease_client::{LeaseReply, State, ToRelease, old_limit, take_back};
-use rlock_store::sessions;
 use rlock_sys::clock::Boottime;
 
 /// What is known of a release that left over a connection set aside, before the one that the server
@@ -27,20 +25,18 @@ pub(super) struct Aside {
     reply: Option<Result<LeaseReply, Error>>,
 }
 
-impl SessionsConversation {
+impl<S: Server> Driver<S> {
     /// Begins to release whatever the server may keep for a session. `end` tells how the command
     /// ended that ran under its grant.
     pub fn release(&mut self, id: SessionId, end: Option<End>, now: Boottime) {
         let released = take_back(&mut self.reports, id);
-        let is_alone = self.sessions.len() == 1;
-        if let Some(member) = self.sessions.get_mut(&id).filter(|member| member.releasing.is_none()) {
-            // A command that waits for the address of the server leaves, too, unless it is the only
-            // one.
-            if is_alone && member.is_in_flight() && !self.exchange.is_open() {
-                member.on_disconnect(|_| false);
-                self.exchange.rest();
+        let is_sole = self.members.len() == 1;
+        if let Some(member) = self.members.get_mut(&id).filter(|member| member.releasing.is_none()) {
+            let is_sent = member.is_in_flight() && self.server.abandon(&member.session, is_sole);
+            if member.is_in_flight() && !is_sent {
+                member.on_disconnect(|_, _| false);
             }
-            if !member.session.client.may_be_kept(member.is_in_flight()) {
+            if !member.client.may_be_kept(is_sent) {
                 self.remove(id);
             } else if released == Released::Lost {
                 self.part(id, end, false, now);
@@ -48,45 +44,46 @@ impl SessionsConversation {
                 return self.part(id, end, true, now);
             }
         }
-        self.reports.push_back((id, sessions::Report::Released(Ok(released))));
+        self.reports.push_back((id, Report::Released(Ok(released))));
     }
 
     /// Begins a release. It leaves at once, and the replies to earlier commands do not matter.
     /// Nobody waits for the result unless it `is_awaited`, and then the release is tried for as
     /// long as the server keeps the session.
     fn part(&mut self, id: SessionId, end: Option<End>, is_awaited: bool, now: Boottime) {
-        let Some(member) = self.sessions.get_mut(&id) else { return };
-        let is_closed = self.exchange.is_closed();
-        let client = &member.session.client;
+        let Some(member) = self.members.get_mut(&id) else { return };
+        let is_closed = self.server.is_closed();
+        let client = &member.client;
         let to_release = ToRelease::new(client.held().cloned(), now);
         // A server that has not answered the request in time gets what is left of the time.
         let is_failed = matches!(client.state(), State::Failed { .. });
         let limit = if is_failed { self.connect_timeout / 20 } else { self.connect_timeout };
-        let until = if is_awaited { to_release.until(is_closed, limit) } else { now + client.kept_for() };
+        let until =
+            if is_awaited { to_release.until(is_closed, S::SILENCE, limit) } else { now + client.kept_for() };
         member.releasing = Some(Releasing { to_release, end, until, in_doubt: false, is_awaited });
-        member.request = None;
         self.ignore_earlier(id);
         if is_closed { self.schedule(id) } else { self.send_release(id, now) }
     }
 
     pub(super) fn send_release(&mut self, id: SessionId, now: Boottime) {
-        let is_alone = self.sessions.len() == 1;
-        let Some(member) = self.sessions.get_mut(&id) else { return };
+        let is_sole = self.members.len() == 1;
+        let Some(member) = self.members.get_mut(&id) else { return };
         let Some(releasing) = &member.releasing else { return };
-        member.session.unsubscribe(&mut self.exchange);
-        self.exchange.check_master(old_limit(self.connect_timeout), now);
-        // The answer holds up what is behind it, so other sessions go without. A place in the queue
-        // is worth no wait.
-        if is_alone && releasing.to_release.has_grant() {
-            self.exchange.check_replicas();
-        }
-        self.exchange.call(Asked::Release(id), member.session.release(releasing.end, &member.job), now);
+        let release = Release {
+            client: &mut member.client,
+            end: releasing.end,
+            has_grant: releasing.to_release.has_grant(),
+            is_sole,
+            timeout: old_limit(S::SILENCE, self.connect_timeout),
+        };
+        self.server.release(&mut member.session, release, now);
         member.turn = Turn::InFlight { sent: now };
         self.schedule(id);
     }
 
-    pub(super) fn on_released(&mut self, id: SessionId, reply: LeaseReply, now: Boottime) {
-        self.exchange.served();
+    /// The server has answered the release of a session.
+    pub fn on_released(&mut self, id: SessionId, reply: LeaseReply, now: Boottime) {
+        self.server.served();
         self.look_aside(id, Ok(reply), now);
     }
 
@@ -95,7 +92,7 @@ impl SessionsConversation {
         match &mut self.aside {
             Some(aside) if aside.session == id && aside.earlier.is_some() => {
                 aside.reply = Some(reply);
-                self.exchange.act(Action::ReadAside);
+                self.server.read_aside();
             }
             _ => self.end_release(id, reply, now),
         }
@@ -115,7 +112,7 @@ impl SessionsConversation {
     /// the session. A release that was sent before, over a connection set aside, tells what it
     /// found where the later one found nothing or failed.
     fn end_release(&mut self, id: SessionId, reply: Result<LeaseReply, Error>, now: Boottime) {
-        let Some(member) = self.sessions.get_mut(&id) else { return };
+        let Some(member) = self.members.get_mut(&id) else { return };
         let Some(releasing) = &mut member.releasing else { return };
         let late = self.aside.take_if(|aside| aside.session == id).and_then(|aside| aside.late);
         let reply = match (reply, late) {
@@ -123,44 +120,37 @@ impl SessionsConversation {
             (reply, _) => reply,
         };
         let is_over = reply.is_ok() || !releasing.is_awaited;
-        if std::mem::take(&mut releasing.is_awaited) {
+        if mem::take(&mut releasing.is_awaited) {
             let released = releasing.to_release.result(reply, releasing.in_doubt, now);
-            self.reports.push_back((id, sessions::Report::Released(released)));
+            self.reports.push_back((id, Report::Released(released)));
         }
         if is_over {
             self.remove(id);
         } else {
             // The server may come back before the lease ends.
-            releasing.until = now + member.session.client.kept_for();
+            releasing.until = now + member.client.kept_for();
             self.schedule(id);
         }
     }
 
     /// Keeps a connection on which a release was not answered in time, if no other session uses it:
-    /// a server that is only slow answers there first.
-    pub(super) fn set_aside(&mut self) -> Action {
-        let sole = self.sessions.first_key_value().filter(|_| self.sessions.len() == 1);
+    /// a server that is only slow answers there first. Tells whether it is kept.
+    pub(super) fn set_aside(&mut self) -> bool {
+        let sole = self.members.first_key_value().filter(|_| self.members.len() == 1);
         let releasing = sole.filter(|(_, member)| member.releasing.is_some() && member.is_in_flight());
-        match releasing {
-            Some((session, _)) if self.heard.is_some() && self.exchange.is_open() => {
-                let earlier = self.exchange.in_flight().count().checked_sub(1);
-                self.aside = Some(Aside { session: *session, earlier, late: None, reply: None });
-                Action::SetAside
-            }
-            _ => Action::Close,
-        }
+        let earlier = self.server.replies_before_last().filter(|_| self.heard.is_some());
+        let (Some((session, _)), Some(earlier)) = (releasing, earlier) else { return false };
+        self.aside = Some(Aside { session: *session, earlier: Some(earlier), late: None, reply: None });
+        true
     }
 
-    /// A reply has come on the connection set aside.
-    pub(super) fn on_aside(&mut self, reply: Result<Value, ServerError>) {
+    /// A reply has come on the connection set aside; `None` if it tells nothing.
+    pub fn on_aside(&mut self, reply: Option<LeaseReply>) {
         let Some(aside) = &mut self.aside else { return };
         match aside.earlier {
             Some(0) => {
-                // The script changed nothing if it failed.
-                let reply = reply.ok().and_then(|value| ScriptReply::read(&value));
-                aside.late = reply.filter(|reply| !matches!(reply, ScriptReply::Need(_))).map(LeaseReply::from);
-                aside.earlier = None;
-                let releasing = self.sessions.get_mut(&aside.session).and_then(|member| member.releasing.as_mut());
+                (aside.late, aside.earlier) = (reply, None);
+                let releasing = self.members.get_mut(&aside.session).and_then(|member| member.releasing.as_mut());
                 releasing.into_iter().for_each(|releasing| releasing.in_doubt = false);
             }
             Some(earlier) => aside.earlier = Some(earlier - 1),
