@@ -181,3 +181,6 @@ fn rest(position: u32, ttl: Duration, took: Duration) -> Duration {
     let pause = LOOK_AFTER * position / KEPT_MAX;
     pause.max(took.saturating_mul(RESTS)).min(ttl / 4).max(LOOK_AFTER)
 }
+
+#[cfg(test)]
+mod tests;
