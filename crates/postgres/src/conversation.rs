@@ -117,7 +117,8 @@ impl Conversation {
         let Some(client) = self.driver.client(id) else { return };
         let (ttl, is_held) = (client.ttl(), client.held().is_some());
         if matches!(client.state(), State::Replicating { .. }) {
-            let lacking = self.driver.session(id).and_then(|(session, _, turns)| session.lacking(copies, &turns.server));
+            let lacking =
+                self.driver.session(id).and_then(|(session, _, turns)| session.lacking(copies, &turns.server));
             self.driver.on_copies(id, lacking, now);
         }
         if is_held && self.keeps.is_none_or(|(holder, _)| holder != id) {

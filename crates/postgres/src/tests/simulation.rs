@@ -102,7 +102,15 @@ impl World {
             let line = Exchange::new(Arc::clone(&target), "n".into(), CONNECT_TIMEOUT).line();
             let conversation = Conversation::new(Turns::new(line, SERVER.to_owned()), CONNECT_TIMEOUT);
             let id = SessionId([number as u8 + 1; 16]);
-            Client { conversation, id, connection: None, is_silent: false, cut_until: 0, deadline: None, is_over: false }
+            Client {
+                conversation,
+                id,
+                connection: None,
+                is_silent: false,
+                cut_until: 0,
+                deadline: None,
+                is_over: false,
+            }
         };
         let clients = (0..count).map(client).collect();
         let mut world = Self {
@@ -232,10 +240,13 @@ impl World {
 
     fn fail(&mut self, client: usize, kind: ErrorKind) {
         let now = self.boottime();
-        let may_be_committed =
-            self.clients[client].conversation.driver.server().speaks.as_ref().is_some_and(|speech| {
-                speech.stands.may_be_committed
-            });
+        let may_be_committed = self.clients[client]
+            .conversation
+            .driver
+            .server()
+            .speaks
+            .as_ref()
+            .is_some_and(|speech| speech.stands.may_be_committed);
         self.clients[client].conversation.on_failure(kind.of(SERVER), may_be_committed, false, now);
     }
 
@@ -276,7 +287,8 @@ impl World {
     fn connect(&mut self, client: usize) {
         self.sequence += 1;
         let number = self.sequence;
-        (self.clients[client].connection, self.clients[client].is_silent) = (Some(number), self.fails(30) || self.now < self.clients[client].cut_until);
+        (self.clients[client].connection, self.clients[client].is_silent) =
+            (Some(number), self.fails(30) || self.now < self.clients[client].cut_until);
         let failure = match self.random.below(3) {
             0 if self.fails(200) => Some(ErrorKind::TooManyClients("sorry".to_owned())),
             1 if self.fails(200) => Some(ErrorKind::Network(NetworkError::Refused)),
@@ -306,7 +318,8 @@ impl World {
         task.own = vec![self.clients[client].id];
         let everything = Range { low: Vec::new(), high: vec![u8::MAX; 2], count: usize::MAX };
         let is_gone = |key: &Vec<u8>| self.backends.get(key).is_some_and(|backend| !self.open.contains(backend));
-        let row = |(key, value): (&Vec<u8>, &Vec<u8>)| Row { key: key.clone(), value: value.clone(), is_gone: is_gone(key) };
+        let row =
+            |(key, value): (&Vec<u8>, &Vec<u8>)| Row { key: key.clone(), value: value.clone(), is_gone: is_gone(key) };
         let mut rows = Rows::default();
         rows.fetch(everything, self.rows.iter().map(row).collect());
         rows.reset();

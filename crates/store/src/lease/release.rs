@@ -50,7 +50,12 @@ impl ToRelease {
     ///
     /// # Errors
     /// The store can't be used, and the lock is held until its lease ends.
-    pub(super) fn result(&self, reply: Result<LeaseReply, Error>, in_doubt: bool, now: Boottime) -> Result<Released, Error> {
+    pub(super) fn result(
+        &self,
+        reply: Result<LeaseReply, Error>,
+        in_doubt: bool,
+        now: Boottime,
+    ) -> Result<Released, Error> {
         match reply {
             Ok(reply) => Ok(judge(&reply, self.held.as_ref(), in_doubt, now < self.deadline())),
             Err(_) if self.deadline() <= self.began => Ok(Released::Done),

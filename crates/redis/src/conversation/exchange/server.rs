@@ -45,9 +45,7 @@ impl Server for Exchange {
             (Command::Acquire { place, waited }, Some(request)) => {
                 Call::acquire_after(waited, request, place, subscribed)
             }
-            (Command::AskOnce, Some(request)) => {
-                Call::acquire(&Request { wait: false, ..request.clone() }, 0, false)
-            }
+            (Command::AskOnce, Some(request)) => Call::acquire(&Request { wait: false, ..request.clone() }, 0, false),
             (Command::Renew, _) => Call::renew(session.id, session.resources.clone(), subscribed),
             (Command::GiveUp, _) => Call::give_up(session.id, session.resources.clone()),
             (Command::Subscribe, _) => {

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use super::super::testing::*;
 use super::*;
-use rlock_store::handle::AcquireOptions;
-use rlock_store::sessions::Report;
 use rlock_model::request::Terms;
 use rlock_store::error::Error;
+use rlock_store::handle::AcquireOptions;
 use rlock_store::handle::{Released, Replicas, Standing};
 use rlock_store::network::{NetworkError, Stage};
+use rlock_store::sessions::Report;
 
 const ID: SessionId = SessionId([1; 16]);
 
@@ -223,8 +223,7 @@ fn release(conversation: &mut SessionsConversation, now: Boottime) -> String {
 
 fn released(conversation: &mut SessionsConversation) -> Option<Released> {
     let reports = std::iter::from_fn(|| conversation.next_report());
-    let released =
-        |(_, report)| if let Report::Released(Ok(released)) = report { Some(released) } else { None };
+    let released = |(_, report)| if let Report::Released(Ok(released)) = report { Some(released) } else { None };
     reports.filter_map(released).next()
 }
 

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use super::super::testing::*;
 use super::*;
-use rlock_store::handle::AcquireOptions;
-use rlock_store::sessions::Report;
 use rlock_model::lease::Lease;
 use rlock_model::past::End;
+use rlock_store::handle::AcquireOptions;
 use rlock_store::handle::{Released, Standing};
 use rlock_store::network::{NetworkError, Stage};
+use rlock_store::sessions::Report;
 
 const fn id(number: u8) -> SessionId {
     SessionId([number; 16])
@@ -395,10 +395,7 @@ fn request_and_release_behind_many_commands_do_not_fail_while_replies_arrive() {
     for _ in 2..=20 {
         now = now + Duration::from_millis(900);
         assert_eq!(after(&mut conversation, busy(), now), "");
-        assert_eq!(
-            conversation.next_report().map(|(_, event)| matches!(event, Report::Standing(Ok(_)))),
-            Some(true)
-        );
+        assert_eq!(conversation.next_report().map(|(_, event)| matches!(event, Report::Standing(Ok(_)))), Some(true));
         reports(&mut conversation);
     }
     assert!(now > START + CONNECT_TIMEOUT * 3);

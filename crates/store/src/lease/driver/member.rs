@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use super::Server;
 use super::super::client::{LeaseClient, State};
 use super::super::release::{ToRelease, old_limit};
 use super::super::retry::{FailureClass, Retry};
+use super::Server;
 use rlock_model::past::End;
 use rlock_sys::clock::Boottime;
 

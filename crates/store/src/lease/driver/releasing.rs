@@ -2,9 +2,9 @@
 
 use std::mem;
 
-use super::member::{Releasing, Turn};
 use super::super::client::{LeaseReply, State};
 use super::super::release::{ToRelease, old_limit, take_back};
+use super::member::{Releasing, Turn};
 use super::{Driver, Release, Server};
 use crate::error::Error;
 use crate::handle::Released;
@@ -58,8 +58,7 @@ impl<S: Server> Driver<S> {
         // A server that has not answered the request in time gets what is left of the time.
         let is_failed = matches!(client.state(), State::Failed { .. });
         let limit = if is_failed { self.connect_timeout / 20 } else { self.connect_timeout };
-        let until =
-            if is_awaited { to_release.until(is_closed, S::SILENCE, limit) } else { now + client.kept_for() };
+        let until = if is_awaited { to_release.until(is_closed, S::SILENCE, limit) } else { now + client.kept_for() };
         member.releasing = Some(Releasing { to_release, end, until, in_doubt: false, is_awaited });
         self.ignore_earlier(id);
         if is_closed { self.schedule(id) } else { self.send_release(id, now) }
