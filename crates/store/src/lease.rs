@@ -13,6 +13,6 @@ mod release;
 mod retry;
 
 pub use client::{Command, LeaseClient, LeaseReply, State};
-pub use driver::{Driver, Release, Server};
+pub use driver::{Driver, Parts, Release, Server};
 pub use release::old_limit;
 pub use retry::{FailureClass, Retry};

@@ -160,6 +160,9 @@ pub struct Release<'r, F> {
     pub timeout: Duration,
 }
 
+/// What the server knows of a session, what the session had got, and the server.
+pub type Parts<'d, S> = (&'d mut <S as Server>::Session, &'d LeaseClient<<S as Server>::Failure>, &'d mut S);
+
 /// Drives the sessions of a process at a server.
 pub struct Driver<S: Server> {
     server: S,
@@ -224,7 +227,7 @@ impl<S: Server> Driver<S> {
     }
 
     /// What the server knows of a session, with what the session had got.
-    pub fn session(&mut self, id: SessionId) -> Option<(&mut S::Session, &LeaseClient<S::Failure>, &mut S)> {
+    pub fn session(&mut self, id: SessionId) -> Option<Parts<'_, S>> {
         let member = self.members.get_mut(&id)?;
         Some((&mut member.session, &member.client, &mut self.server))
     }

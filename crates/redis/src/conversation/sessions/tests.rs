@@ -560,7 +560,7 @@ fn request_without_terms_is_a_mistake() {
 /// The aim is 4 KiB for each client of a server of locks.
 #[test]
 fn session_takes_little_memory() {
-    assert!(SessionsConversation::SESSION_SIZE <= 512, "{}", SessionsConversation::SESSION_SIZE);
+    const { assert!(SessionsConversation::SESSION_SIZE <= 512) }
     let mut conversation = held(SINGLE, 1);
     at(&mut conversation, START + TTL / 3);
     assert!(conversation.session(id(1)).unwrap().0.request.is_none(), "a holder never makes its request again");
