@@ -89,7 +89,7 @@ impl Conversation {
                 self.on_answer(id, command, reply, sent, committed, now);
             }
             Some(Speech { id: Some(id), command: None, .. }) => self.driver.on_released(id, reply, now),
-            _ => self.driver.server_mut().served(),
+            _ => self.driver.server_mut().line_mut().served(),
         }
         self.take_notices(now);
     }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::connection::Connection;
 use super::failure::{ErrorKind, Failure};
-use super::line::Line;
 use super::link::Event;
 use super::step::{Committed, Progress, Step, Task};
 use super::target::Target;
-use rlock_store::lease::Retry;
+use super::turns::next_attempt;
+use rlock_store::lease::{Line, Retry};
 use rlock_sys::clock::Boottime;
 
 /// The pause before a server is asked again after a failure.
@@ -59,9 +59,9 @@ impl Exchange {
         Self { connection: self.connection.another(), target, namespace, state: State::Closed }
     }
 
-    /// The connections to the same servers, none of which has failed.
-    pub(super) fn line(&self) -> Line {
-        Line::new(Arc::clone(&self.target))
+    /// How many servers the URL names.
+    pub(super) fn servers(&self) -> usize {
+        self.target.servers.len()
     }
 
     /// When the login has taken too long.
@@ -154,7 +154,7 @@ impl<T> Question<T> {
     /// # Errors
     /// The server can't be used.
     pub(super) fn run(&mut self, exchange: &mut Exchange) -> Result<T, Failure> {
-        let mut line = exchange.line();
+        let (mut line, servers) = (Line::default(), exchange.servers());
         if matches!(exchange.state, State::Ready(_)) {
             line.open(Boottime::now());
         }
@@ -169,18 +169,24 @@ impl<T> Question<T> {
                 Err(failure) => {
                     self.task = self.step.take().map(Step::into_task).or(self.task.take());
                     exchange.close();
-                    if self.until <= now || !self.retry.covers(line.class(&failure)) {
-                        return Err(line.give_up(failure));
+                    if self.until <= now || !self.retry.covers(failure.kind().class_among(servers > 1)) {
+                        return Err(failure.prefer(line.outage().cloned()));
                     }
                     let has_no_room = matches!(failure.kind(), ErrorKind::TooManyClients(_));
                     let pause = if has_no_room { RETRY_WITHOUT_ROOM_AFTER } else { RETRY_AFTER };
-                    line.reconnect(failure, now + pause);
+                    line.fail(failure.prefer(line.outage().cloned()));
+                    line.close(next_attempt(&line, servers, now + pause));
                 }
             }
         }
     }
 
-    fn advance(&mut self, exchange: &mut Exchange, line: &mut Line, now: Boottime) -> Result<Option<T>, Failure> {
+    fn advance(
+        &mut self,
+        exchange: &mut Exchange,
+        line: &mut Line<Failure>,
+        now: Boottime,
+    ) -> Result<Option<T>, Failure> {
         if self.until <= now {
             return Err(exchange.connection.timeout_failure());
         }

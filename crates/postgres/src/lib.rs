@@ -8,7 +8,7 @@
 //! - `rows`: the rows of a transaction in memory; `work`: runs operations on them; `step`: the
 //!   transaction around an operation, without a clock and a socket.
 //! - `turns`: what is said for the sessions of a process, whose turn it is, and when a connection is
-//!   opened; `line`: what has failed. `conversation`: what an answer means for the connection. These
+//!   opened. `conversation`: what an answer means for the connection. These
 //!   decide, without a clock and a socket, for `rlock_store::lease`, which drives the sessions.
 //! - `exchange`: runs steps over a connection. `sessions` carries out what the conversation about
 //!   the request of `exec`, or the many of `rlock serve`, decides, in a poll loop; `client` blocks.
@@ -24,7 +24,6 @@ mod conversation;
 mod examine;
 mod exchange;
 mod failure;
-mod line;
 mod link;
 mod login;
 mod passfile;

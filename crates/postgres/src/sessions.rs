@@ -40,7 +40,7 @@ impl PostgresSessions {
     /// No sessions yet, and no connection.
     pub(super) fn new(target: Arc<Target>, namespace: Arc<str>, connect_timeout: Duration) -> Self {
         let exchange = Exchange::new(target, namespace, connect_timeout);
-        let turns = Turns::new(exchange.line(), exchange.connection.shown());
+        let turns = Turns::new(exchange.servers(), exchange.connection.shown());
         Self { conversation: Conversation::new(turns, connect_timeout), exchange, step: None }
     }
 
@@ -88,7 +88,7 @@ impl PostgresSessions {
             Action::Begin(task) => {
                 let own = self.conversation.driver.ids().collect();
                 let task = Task { own, ..*task };
-                self.step = Some(self.exchange.begin(task, self.conversation.driver.server().failures()));
+                self.step = Some(self.exchange.begin(task, self.conversation.driver.server().line().failures()));
             }
             Action::ReportSilence => self.fail(self.exchange.connection.timeout_failure(), true, now),
         }

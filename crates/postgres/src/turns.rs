@@ -7,7 +7,6 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::failure::{ErrorKind, Failure};
-use super::line::Line;
 use super::step::{Channel, Copies, Run, Stands, Task};
 use super::work::{Work, nodes_of_request, ranges};
 use rlock_model::op::Op;
@@ -17,7 +16,7 @@ use rlock_model::resource::Resource;
 use rlock_store::engine::Engine as _;
 use rlock_store::error::Error;
 use rlock_store::handle::Replicas;
-use rlock_store::lease::{Command, FailureClass, LeaseClient, LeaseReply, Release, Server};
+use rlock_store::lease::{Command, FailureClass, LeaseClient, LeaseReply, Line, Release, Server};
 use rlock_store::network::{NetworkError, Stage};
 use rlock_sys::clock::Boottime;
 use rlock_words::Explained;
@@ -129,7 +128,9 @@ pub(super) struct Speech {
 
 /// The transactions of the sessions, one after another.
 pub(super) struct Turns {
-    line: Line,
+    line: Line<Failure>,
+    /// The number of servers that the URL names.
+    servers: usize,
     /// The server that is asked, or was asked last.
     pub(super) server: String,
     /// Whether the login is done.
@@ -140,10 +141,10 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// No connection yet.
-    pub(super) fn new(line: Line, server: String) -> Self {
+    /// No connection yet to one of so many servers, of which `server` is the first.
+    pub(super) fn new(servers: usize, server: String) -> Self {
         let (queue, actions) = (VecDeque::new(), VecDeque::new());
-        Self { line, server, is_ready: false, queue, speaks: None, actions }
+        Self { line: Line::default(), servers, server, is_ready: false, queue, speaks: None, actions }
     }
 
     /// The login is done.
@@ -170,7 +171,7 @@ impl Turns {
     /// Closes the connection until an instant at which another one is opened.
     pub(super) fn rest_until(&mut self, until: Boottime) {
         self.close();
-        self.line.rest_until(until);
+        self.line.close(until);
     }
 
     fn close(&mut self) {
@@ -193,6 +194,12 @@ impl Turns {
     fn failure(&self, kind: ErrorKind) -> Failure {
         kind.of(&self.server)
     }
+}
+
+/// When the next connection is opened after a failure: all servers are tried before there is a pause
+/// until `at`.
+pub(super) fn next_attempt(line: &Line<Failure>, servers: usize, at: Boottime) -> Boottime {
+    if (line.failures() as usize).is_multiple_of(servers) { at } else { Boottime::default() }
 }
 
 impl Server for Turns {
@@ -258,8 +265,12 @@ impl Server for Turns {
         self.speaks.as_ref().is_some_and(|speech| speech.id == id && speech.stands.may_be_committed)
     }
 
-    fn is_closed(&self) -> bool {
-        self.line.opens_at().is_some()
+    fn line(&self) -> &Line<Failure> {
+        &self.line
+    }
+
+    fn line_mut(&mut self) -> &mut Line<Failure> {
+        &mut self.line
     }
 
     fn open(&mut self, now: Boottime) -> bool {
@@ -270,46 +281,29 @@ impl Server for Turns {
         opens
     }
 
-    fn open_from(&mut self, at: Boottime) {
-        self.line.open_from(at);
-    }
-
-    fn hurry(&mut self) {
-        self.line.hurry();
-    }
-
     fn rest(&mut self) {
         self.rest_until(Boottime::default());
     }
 
     fn reconnect(&mut self, failure: Failure, at: Boottime, _sets_aside: bool) {
         self.close();
-        self.line.reconnect(failure, at);
+        self.line.fail(failure.prefer(self.line.outage().cloned()));
+        self.line.close(next_attempt(&self.line, self.servers, at));
     }
 
     fn give_up(&mut self, failure: Failure) -> Failure {
-        self.close();
-        self.line.give_up(failure)
+        let failure = failure.prefer(self.line.outage().cloned());
+        self.rest();
+        self.line.served();
+        failure
     }
 
     fn report_silence(&mut self) {
         self.actions.push_back(Action::ReportSilence);
     }
 
-    fn served(&mut self) {
-        self.line.served();
-    }
-
-    fn outage(&self) -> Option<&Failure> {
-        self.line.outage()
-    }
-
-    fn failures(&self) -> u32 {
-        self.line.failures()
-    }
-
     fn class(&self, failure: &Failure) -> FailureClass {
-        self.line.class(failure)
+        failure.kind().class_among(self.servers > 1)
     }
 
     fn is_crowded(&self, failure: &Failure) -> bool {

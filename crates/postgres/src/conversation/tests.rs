@@ -1,12 +1,8 @@
 //! Tests what the conversation of one session or two does, event by event.
 
-use std::sync::Arc;
-
 use super::*;
-use crate::exchange::Exchange;
 use crate::failure::ErrorKind;
 use crate::step::{Backend, Copies};
-use crate::target::Target;
 use rlock_model::mode::Mode;
 use rlock_model::past::End;
 use rlock_model::request::{Claim, Job, Process, Request, Terms};
@@ -25,9 +21,7 @@ const fn id(number: u8) -> SessionId {
 }
 
 fn begin() -> Conversation {
-    let target = Arc::new(Target::parse("postgres://h/d").unwrap().unwrap());
-    let line = Exchange::new(target, "n".into(), CONNECT_TIMEOUT).line();
-    Conversation::new(Turns::new(line, "h".to_owned()), CONNECT_TIMEOUT)
+    Conversation::new(Turns::new(1, "h".to_owned()), CONNECT_TIMEOUT)
 }
 
 fn request(number: u8) -> Request {

@@ -6,15 +6,12 @@
 //! request that lives is granted, and in the end nobody holds or waits.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::conversation::Conversation;
-use crate::exchange::Exchange;
 use crate::failure::ErrorKind;
 use crate::rows::{Range, Row, Rows};
 use crate::step::{Backend, Channel, Committed, Copies, Stands, Task, channel};
-use crate::target::Target;
 use crate::turns::{Action, Turns};
 use crate::work::{Work, session_key};
 use rlock_model::mode::Mode;
@@ -97,10 +94,8 @@ impl World {
     fn new(seed: u64) -> Self {
         let mut random = Random::seeded(seed);
         let (count, is_pooled) = (2 + random.below(6), random.below(4) == 0);
-        let target = Arc::new(Target::parse(SERVER).unwrap().unwrap());
         let client = |number: u64| {
-            let line = Exchange::new(Arc::clone(&target), "n".into(), CONNECT_TIMEOUT).line();
-            let conversation = Conversation::new(Turns::new(line, SERVER.to_owned()), CONNECT_TIMEOUT);
+            let conversation = Conversation::new(Turns::new(1, SERVER.to_owned()), CONNECT_TIMEOUT);
             let id = SessionId([number as u8 + 1; 16]);
             Client {
                 conversation,

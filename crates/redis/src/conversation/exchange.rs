@@ -17,7 +17,7 @@ use crate::failure::{ErrorKind, Failure};
 use crate::interface::{Action, Redirect};
 use crate::target::{Kind, Target};
 use rlock_model::request::SessionId;
-use rlock_store::lease::{Command, FailureClass, Server as _};
+use rlock_store::lease::{Command, FailureClass, Line};
 use rlock_store::node::Node;
 use rlock_sys::clock::Boottime;
 
@@ -42,27 +42,18 @@ pub struct Exchange {
     redirects: u32,
     /// The node that is asked, or was asked last.
     node: Option<Node>,
-    connection: Connection,
+    /// When the next connection is opened, if there is none.
+    line: Line<Failure>,
+    /// Whether commands leave. Otherwise the server is still being looked for, or there is no connection.
+    is_open: bool,
     in_flight: VecDeque<Sent>,
     /// The scripts whose source has left over this connection, and when it left last.
     sources: Vec<(&'static str, Boottime)>,
     /// A script call that is sent again at an instant, after TRYAGAIN.
     delayed: Option<(Boottime, Asked, Call)>,
-    outage: Option<Outage>,
     /// When the Sentinels were last asked whether the server is still the master.
     checked: Boottime,
     actions: VecDeque<Action>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Connection {
-    Closed {
-        /// When to open the next one.
-        retry_at: Boottime,
-    },
-    /// Nothing has left yet.
-    Locating,
-    Open,
 }
 
 /// What a command in flight is about.
@@ -104,13 +95,6 @@ struct Sent {
     at: Boottime,
 }
 
-/// The failures since the server last answered.
-struct Outage {
-    failures: u32,
-    /// The failure that says most.
-    failure: Failure,
-}
-
 /// The result of a reply that the exchange does not deal with itself.
 #[derive(Debug)]
 pub(super) enum Outcome {
@@ -135,11 +119,11 @@ impl Exchange {
             redirect: None,
             redirects: 0,
             node: None,
-            connection: Connection::Closed { retry_at: Boottime::default() },
+            line: Line::default(),
+            is_open: false,
             in_flight: VecDeque::new(),
             sources: Vec::new(),
             delayed: None,
-            outage: None,
             checked: Boottime::default(),
             actions: VecDeque::new(),
         }
@@ -163,7 +147,7 @@ impl Exchange {
 
     /// Whether commands have left, or leave as soon as the server takes them.
     pub(super) fn is_open(&self) -> bool {
-        self.connection == Connection::Open
+        self.is_open
     }
 
     /// Whether the server may have got what was sent at `sent` before this failure. What waits for
@@ -185,19 +169,21 @@ impl Exchange {
 
     /// The name of the state, for tests that count what they reach.
     pub fn state_name(&self) -> &'static str {
-        match self.connection {
-            Connection::Closed { .. } => "closed",
-            Connection::Locating => "locating",
-            Connection::Open if self.delayed.is_some() => "delayed",
-            Connection::Open if self.in_flight.is_empty() => "quiet",
-            Connection::Open if self.in_flight[0].asked == Asked::Nothing => "ignoring",
-            Connection::Open => "in flight",
+        match self.in_flight.front() {
+            _ if self.line.opens_at().is_some() => "closed",
+            _ if !self.is_open => "locating",
+            _ if self.delayed.is_some() => "delayed",
+            None => "quiet",
+            Some(Sent { asked: Asked::Nothing, .. }) => "ignoring",
+            Some(_) => "in flight",
         }
     }
 
     /// Whether nothing that matters is in flight or delayed on a connection.
     pub(super) fn is_quiet(&self) -> bool {
-        !self.is_closed() && self.in_flight().all(|asked| asked == Asked::Nothing) && self.delayed.is_none()
+        self.line.opens_at().is_none()
+            && self.in_flight().all(|asked| asked == Asked::Nothing)
+            && self.delayed.is_none()
     }
 
     pub(super) fn next_action(&mut self) -> Option<Action> {
@@ -215,7 +201,7 @@ impl Exchange {
 
     pub(super) fn on_connecting(&mut self, node: Node) {
         self.node = Some(node);
-        self.connection = Connection::Open;
+        self.is_open = true;
     }
 
     /// Asks the Sentinels, if there are any, whether the server is still the master: after a
@@ -316,7 +302,7 @@ impl Exchange {
 
     /// Remembers why there is no answer yet, in case that none comes in time.
     pub(super) fn note(&mut self, kind: ErrorKind) {
-        self.outage = Some(Outage { failures: self.failures(), failure: self.failure(kind) });
+        self.line.note(self.failure(kind));
     }
 
     /// Sends a script call again in a while: some of its keys are on their way to another node.
@@ -353,8 +339,7 @@ impl Exchange {
     /// Leaves a connection that failed, by `Close` or `SetAside`, and opens another one at
     /// `retry_at`.
     pub(super) fn reconnect_after(&mut self, leave: Action, failure: Failure, retry_at: Boottime) {
-        let failures = self.failures().saturating_add(1);
-        self.outage = Some(Outage { failures, failure: self.worst(failure) });
+        self.line.fail(self.worst(failure));
         self.attempt = self.attempt.wrapping_add(1);
         self.redirect = None;
         self.redirects = 0;
@@ -362,7 +347,7 @@ impl Exchange {
     }
 
     fn worst(&self, failure: Failure) -> Failure {
-        failure.prefer(self.outage().cloned())
+        failure.prefer(self.line.outage().cloned())
     }
 
     fn close(&mut self) {
@@ -370,7 +355,8 @@ impl Exchange {
     }
 
     fn leave(&mut self, action: Action, retry_at: Boottime) {
-        self.connection = Connection::Closed { retry_at };
+        self.line.close(retry_at);
+        self.is_open = false;
         self.in_flight.clear();
         self.sources.clear();
         self.delayed = None;
@@ -381,7 +367,7 @@ impl Exchange {
     /// Makes what is in flight or delayed irrelevant, so that the next question is asked at once.
     pub(super) fn ignore_earlier(&mut self) {
         self.ignore_where(|_| true);
-        self.hurry();
+        self.line.hurry();
     }
 
     /// Makes what is in flight or delayed for a session irrelevant.

@@ -54,7 +54,7 @@ impl<'e> Question<'e> {
 
     fn new(exchange: &'e mut Exchange, text: Text, retry: Retry, until: Boottime) -> Self {
         exchange.ignore_earlier();
-        exchange.served();
+        exchange.line_mut().served();
         Self { exchange, text, retry, until, probed: None, result: None }
     }
 

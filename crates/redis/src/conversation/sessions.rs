@@ -142,7 +142,7 @@ fn on_reply(
         (Some(Asked::Copies(id)), Ok(Some((_, Outcome::Value(value))))) => on_copies(driver, id, &value, now)?,
         (Some(asked), Ok(Some((_, Outcome::TryAgain(call))))) => on_try_again(driver, asked, call, now),
         (Some(asked), Err(failure)) if failure.kind().concerns_one_command() => {
-            driver.server_mut().served();
+            driver.server_mut().line_mut().served();
             if let Some(id) = asked.session() {
                 let failure = named(driver, id, failure);
                 driver.on_refused(id, failure, now);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use self::member::{Member, Trouble, Turn};
 use self::releasing::Aside;
 use super::client::{Command, LeaseClient, LeaseReply, State};
+use super::line::Line;
 use super::retry::FailureClass;
 use crate::error::Error;
 use crate::handle::{AcquireOptions, Replicas, Standing};
@@ -76,17 +77,14 @@ pub trait Server {
     /// this failure of the connection.
     fn may_have_got(&self, session: &Self::Session, sent: Boottime, failure: &Self::Failure) -> bool;
 
-    /// Whether there is no connection and none is being opened.
-    fn is_closed(&self) -> bool;
+    /// The connections to the server.
+    fn line(&self) -> &Line<Self::Failure>;
+
+    /// The connections to the server.
+    fn line_mut(&mut self) -> &mut Line<Self::Failure>;
 
     /// Opens a connection if there is none and it is time to; tells whether it did.
     fn open(&mut self, now: Boottime) -> bool;
-
-    /// Opens no connection before `at`, if there is none.
-    fn open_from(&mut self, at: Boottime);
-
-    /// Lets the next connection be opened at once.
-    fn hurry(&mut self);
 
     /// Closes the connection until it is needed again.
     fn rest(&mut self);
@@ -111,15 +109,6 @@ pub trait Server {
     /// Asks for the failure of a server that has been silent for too long, by
     /// [`Driver::on_failure`].
     fn report_silence(&mut self);
-
-    /// The server has answered: the outage is over.
-    fn served(&mut self);
-
-    /// The failure that says most, while the server does not answer.
-    fn outage(&self) -> Option<&Self::Failure>;
-
-    /// The number of consecutive failures.
-    fn failures(&self) -> u32;
 
     /// What a failure says about the next attempt.
     fn class(&self, failure: &Self::Failure) -> FailureClass;
@@ -262,13 +251,13 @@ impl<S: Server> Driver<S> {
             self.lose_connection();
         }
         if self.members.is_empty() {
-            self.server.open_from(options.from);
-        } else if self.server.failures() == 0 {
+            self.server.line_mut().open_from(options.from);
+        } else if self.server.line().failures() == 0 {
             // The connection may rest.
-            self.server.hurry();
+            self.server.line_mut().hurry();
         }
         self.members.insert(id, Member::new(session, client, waits));
-        if self.server.is_closed() {
+        if self.is_closed() {
             self.schedule(id);
         } else {
             self.begin(id, now);
@@ -313,7 +302,7 @@ impl<S: Server> Driver<S> {
     /// Why the server has not answered a session for a while.
     pub fn trouble(&self, id: SessionId) -> Option<&S::Failure> {
         let own = self.members.get(&id).and_then(|member| member.trouble.as_ref());
-        own.map(|trouble| &trouble.failure).or(self.server.outage())
+        own.map(|trouble| &trouble.failure).or(self.server.line().outage())
     }
 
     /// Whether the server did not know a waiting session since the last call, so that the session
@@ -345,7 +334,7 @@ impl<S: Server> Driver<S> {
 
     /// Sends commands of a session, or leaves what it has to say to the next connection.
     fn send_if_open(&mut self, id: SessionId, commands: Vec<Command>, now: Boottime) {
-        if self.server.is_closed() { self.schedule(id) } else { self.send(id, commands, now) }
+        if self.is_closed() { self.schedule(id) } else { self.send(id, commands, now) }
     }
 
     /// Sends commands of a session.
@@ -382,7 +371,7 @@ impl<S: Server> Driver<S> {
         // again and again without a pause.
         let is_trouble_over = reply != LeaseReply::Unknown;
         if is_trouble_over {
-            self.server.served();
+            self.server.line_mut().served();
         }
         let Some(member) = self.members.get_mut(&id) else { return };
         member.turn = Turn::Quiet;
@@ -418,7 +407,7 @@ impl<S: Server> Driver<S> {
     /// The server has told the copies of a grant. `lacking` is the error about those that are
     /// missing.
     pub fn on_copies(&mut self, id: SessionId, lacking: Option<Error>, now: Boottime) {
-        self.server.served();
+        self.server.line_mut().served();
         let Some(member) = self.members.get_mut(&id) else { return };
         member.turn = Turn::Quiet;
         member.client.on_replicated(lacking);
@@ -478,7 +467,7 @@ impl<S: Server> Driver<S> {
 
     /// A command of a session got an error reply that is about this command.
     pub fn on_refused(&mut self, id: SessionId, failure: S::Failure, now: Boottime) {
-        self.server.served();
+        self.server.line_mut().served();
         let Some(member) = self.members.get_mut(&id) else { return };
         member.turn = Turn::Quiet;
         if member.gives_up(self.server.class(&failure), now) {
@@ -506,7 +495,7 @@ impl<S: Server> Driver<S> {
     /// `is_timeout`, the server was silent.
     pub fn on_failure(&mut self, failure: S::Failure, is_timeout: bool, now: Boottime) {
         let sets_aside = is_timeout && self.set_aside();
-        let failures = self.server.failures().saturating_add(1);
+        let failures = self.server.line().failures().saturating_add(1);
         let class = self.server.class(&failure);
         let active: Vec<_> = self.members.iter().filter(|(_, member)| !member.is_over()).map(|(id, _)| *id).collect();
         let (mut pause, mut ended) = (None, Vec::new());
@@ -531,13 +520,18 @@ impl<S: Server> Driver<S> {
             self.server.give_up(failure)
         } else {
             self.server.reconnect(failure.clone(), now + pause.unwrap_or_default(), sets_aside);
-            self.server.outage().cloned().unwrap_or(failure)
+            self.server.line().outage().cloned().unwrap_or(failure)
         };
         ended.into_iter().for_each(|id| self.fail(id, failure.clone(), now));
         active.into_iter().for_each(|id| self.schedule(id));
         if !self.is_spent && !self.needs_server() {
             self.server.rest();
         }
+    }
+
+    /// Whether there is no connection and none is being opened.
+    fn is_closed(&self) -> bool {
+        self.server.line().opens_at().is_some()
     }
 
     /// Whether a session has anything left to say.
@@ -566,7 +560,7 @@ impl<S: Server> Driver<S> {
                 return false;
             }
             let own = member.trouble.as_ref().map(|trouble| trouble.failure.clone());
-            let failure = self.server.silent(own.as_ref().or(self.server.outage()));
+            let failure = self.server.silent(own.as_ref().or(self.server.line().outage()));
             self.fail(id, failure, now);
             return true;
         }
@@ -636,7 +630,7 @@ impl<S: Server> Driver<S> {
                 return;
             }
         }
-        if self.server.is_closed() && self.needs_server() && self.server.open(now) {
+        if self.is_closed() && self.needs_server() && self.server.open(now) {
             (self.heard, self.served) = (None, None);
             // Requests that were never answered come last, in the order in which they were made.
             let order = |(id, member): (&SessionId, &Member<S>)| (member.persistence().1, *id);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::replication::Copies;
 use super::super::sessions::Requester;
-use super::{Asked, Connection, Exchange};
+use super::{Asked, Exchange};
 use crate::codec::Call;
 use crate::failure::{ErrorKind, Failure};
 use crate::interface::{Action, Seek};
@@ -12,7 +12,7 @@ use crate::target::Kind;
 use rlock_model::request::Request;
 use rlock_store::error::Error;
 use rlock_store::handle::Replicas;
-use rlock_store::lease::{Command, FailureClass, LeaseClient, Release, Server};
+use rlock_store::lease::{Command, FailureClass, LeaseClient, Line, Release, Server};
 use rlock_store::network::{NetworkError, Stage};
 use rlock_sys::clock::Boottime;
 
@@ -101,17 +101,20 @@ impl Server for Exchange {
         self.may_have_sent_at(sent, failure.kind())
     }
 
-    fn is_closed(&self) -> bool {
-        matches!(self.connection, Connection::Closed { .. })
+    fn line(&self) -> &Line<Failure> {
+        &self.line
+    }
+
+    fn line_mut(&mut self) -> &mut Line<Failure> {
+        &mut self.line
     }
 
     fn open(&mut self, now: Boottime) -> bool {
-        let is_due = matches!(self.connection, Connection::Closed { retry_at } if retry_at <= now);
+        let is_due = self.line.open(now);
         if is_due {
-            self.connection = Connection::Locating;
             // The search asks the Sentinels, too.
             self.checked = now;
-            let seek = match (self.redirect.clone(), self.outage().map(Failure::kind)) {
+            let seek = match (self.redirect.clone(), self.line.outage().map(Failure::kind)) {
                 (Some(redirect), _) => Seek::Redirect(redirect),
                 // The Sentinels do not hear of a new master all at once, and a majority may still
                 // name the old one.
@@ -123,20 +126,8 @@ impl Server for Exchange {
         is_due
     }
 
-    fn open_from(&mut self, at: Boottime) {
-        if let Connection::Closed { retry_at } = &mut self.connection {
-            *retry_at = at.max(*retry_at);
-        }
-    }
-
-    fn hurry(&mut self) {
-        if let Connection::Closed { retry_at } = &mut self.connection {
-            *retry_at = Boottime::default();
-        }
-    }
-
     fn rest(&mut self) {
-        self.outage = None;
+        self.line.served();
         self.close();
     }
 
@@ -151,7 +142,7 @@ impl Server for Exchange {
             self.close();
         }
         let failure = self.worst(failure);
-        self.outage = None;
+        self.line.served();
         failure
     }
 
@@ -167,18 +158,6 @@ impl Server for Exchange {
         self.act(Action::ReportTimeout);
     }
 
-    fn served(&mut self) {
-        self.outage = None;
-    }
-
-    fn outage(&self) -> Option<&Failure> {
-        self.outage.as_ref().map(|outage| &outage.failure)
-    }
-
-    fn failures(&self) -> u32 {
-        self.outage.as_ref().map_or(0, |outage| outage.failures)
-    }
-
     fn class(&self, failure: &Failure) -> FailureClass {
         failure.kind().class(&self.target.kind)
     }
@@ -192,7 +171,7 @@ impl Server for Exchange {
     }
 
     fn timeout(&self) -> Option<Boottime> {
-        let open = if let Connection::Closed { retry_at } = self.connection { Some(retry_at) } else { None };
+        let open = self.line.opens_at();
         self.delayed.as_ref().map(|(at, ..)| *at).into_iter().chain(open).min()
     }
 }

@@ -4,6 +4,7 @@ use super::super::testing::*;
 use super::*;
 use crate::interface::Event;
 use rlock_model::request::SessionId;
+use rlock_store::lease::Server as _;
 use rlock_store::network::{NetworkError, Stage};
 
 fn call() -> Call {
@@ -157,7 +158,7 @@ fn delayed_call_is_sent_again_once_when_due() {
     assert_eq!((exchange.timeout(), exchange.is_quiet()), (Some(due), false));
     assert_eq!([START, due, due].map(|now| exchange.resume(now)), [None, Some(Asked::Question), None]);
     assert_eq!(exchange.in_flight().collect::<Vec<_>>(), [Asked::Question]);
-    assert_eq!(exchange.outage(), None, "the server answers");
+    assert_eq!(exchange.line.outage(), None, "the server answers");
 }
 
 #[test]
@@ -189,11 +190,11 @@ fn outage_keeps_the_most_specific_failure_and_ends_with_an_answer() {
         (ErrorKind::Loading, ErrorKind::Loading),
     ] {
         exchange.reconnect(failure(kind), START);
-        assert_eq!(exchange.outage().map(Failure::kind), Some(&kept));
+        assert_eq!(exchange.line.outage().map(Failure::kind), Some(&kept));
     }
-    assert_eq!(exchange.failures(), 4);
-    exchange.served();
-    assert_eq!((exchange.failures(), exchange.outage()), (0, None));
+    assert_eq!(exchange.line.failures(), 4);
+    exchange.line.served();
+    assert_eq!((exchange.line.failures(), exchange.line.outage()), (0, None));
 }
 
 #[test]
@@ -206,7 +207,7 @@ fn giving_up_leaves_an_open_connection_to_the_release() {
     let mut exchange = self::exchange(SINGLE);
     exchange.open(START);
     exchange.give_up(failure(ErrorKind::NoPassword));
-    assert_eq!((exchange.is_closed(), actions(&mut exchange)), (true, vec!["close".to_owned()]));
+    assert_eq!((exchange.line.opens_at().is_some(), actions(&mut exchange)), (true, vec!["close".to_owned()]));
 }
 
 /// A thousand sessions that renew after a restart of their server do not send the source each.

@@ -267,7 +267,7 @@ fn backoff_grows_with_each_failure_and_ends_with_an_answer() {
     assert_grow(&pauses);
     conversation.on(Event::Connecting(node(1)), now);
     conversation.on(granted(), now);
-    assert!(conversation.server().outage().is_none());
+    assert!(conversation.server().line().outage().is_none());
     conversation.on(failed(ErrorKind::Network(NetworkError::Refused)), now);
     drain(|| conversation.next_action());
     assert_eq!(conversation.timeout(), Some(now), "the first failure has no pause");
@@ -291,7 +291,7 @@ fn backoff_grows_while_a_replica_knows_no_session_and_refuses_the_request() {
     }
     assert_grow(&pauses);
     after(&mut conversation, reply(&["waiting", "40", "1", "0"]), now);
-    assert!(conversation.server().outage().is_none());
+    assert!(conversation.server().line().outage().is_none());
 }
 
 #[test]
@@ -450,7 +450,7 @@ fn grant_is_lost_if_its_lease_ends_before_the_replicas_have_it() {
 fn waiter_on_a_migrating_slot_is_not_out_of_reach() {
     let mut conversation = waiting(CLUSTER);
     assert_eq!(after(&mut conversation, error_reply("TRYAGAIN x"), START), "");
-    assert!(conversation.server().outage().is_none());
+    assert!(conversation.server().line().outage().is_none());
     assert_eq!(at(&mut conversation, START + Duration::from_millis(20)), "renew");
 }
 

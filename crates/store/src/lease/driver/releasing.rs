@@ -51,8 +51,8 @@ impl<S: Server> Driver<S> {
     /// Nobody waits for the result unless it `is_awaited`, and then the release is tried for as
     /// long as the server keeps the session.
     fn part(&mut self, id: SessionId, end: Option<End>, is_awaited: bool, now: Boottime) {
+        let is_closed = self.is_closed();
         let Some(member) = self.members.get_mut(&id) else { return };
-        let is_closed = self.server.is_closed();
         let client = &member.client;
         let to_release = ToRelease::new(client.held().cloned(), now);
         // A server that has not answered the request in time gets what is left of the time.
@@ -82,7 +82,7 @@ impl<S: Server> Driver<S> {
 
     /// The server has answered the release of a session.
     pub fn on_released(&mut self, id: SessionId, reply: LeaseReply, now: Boottime) {
-        self.server.served();
+        self.server.line_mut().served();
         self.look_aside(id, Ok(reply), now);
     }
 
