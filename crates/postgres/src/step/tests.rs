@@ -340,12 +340,16 @@ fn role_that_may_not_use_the_tables_is_told() {
 /// "At most 2 seconds", and "together below a sixth of the shortest ttl" at first.
 #[test]
 fn patience_grows_with_failures_and_claims() {
-    let patience = |claims, failures| {
+    let begun = |claims, failures| {
         let mut task = step(false, waking()).into_task();
         task.claims = claims;
-        Step::new(task, "n".into(), PID, failures).patience.as_millis()
+        Step::new(task, "n".into(), PID, failures)
     };
+    let patience = |claims, failures| begun(claims, failures).patience.as_millis();
+    let statement = |claims, failures| begun(claims, failures).statement.as_millis();
     assert_eq!([0, 1, 2, 9].map(|failures| patience(0, failures)), [150, 450, 1350, 2000]);
     assert_eq!([100, 1000].map(|claims| patience(claims, 0)), [450, 2000]);
     assert!(patience(1, 0) < 1000 / 6);
+    assert_eq!([0, 1, 9].map(|failures| statement(0, failures)), [500, 1500, 2000]);
+    assert_eq!([100, 1000].map(|claims| statement(claims, 0)), [800, 2000]);
 }
