@@ -5,6 +5,7 @@
 //! every run of the tests. The suites `cli` and `signals` run in them by
 //! `tests/run --test environments -- --ignored --nocapture`.
 
+mod refused;
 mod suites;
 mod trial;
 

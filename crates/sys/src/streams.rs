@@ -66,12 +66,15 @@ impl StandardStream {
 
 impl Write for StandardStream {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        match send(self.shared, text, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-            Err(Errno::NOTSOCK) => {}
-            sent => return Ok(sent?),
-        }
-        if self.own.is_none() {
-            self.own = reopened(self.shared);
+        let kind = fstat(self.shared).map(|stat| FileType::from_raw_mode(stat.st_mode));
+        if kind == Ok(FileType::Socket) {
+            match send(self.shared, text, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                // A sandbox may refuse send(2) with any of these errors, and permit write(2).
+                Err(Errno::PERM | Errno::ACCESS | Errno::NOSYS | Errno::INVAL) => {}
+                sent => return Ok(sent?),
+            }
+        } else if self.own.is_none() {
+            self.own = kind.ok().and_then(|kind| reopened(self.shared, kind));
         }
         if let Some(own) = &self.own {
             return Ok(rustix::io::write(own, text)?);
@@ -108,8 +111,7 @@ pub fn await_reader(until: Instant) -> bool {
 
 /// Opens a pipe or a terminal once more. Other files never make a write wait, and their position
 /// is shared.
-fn reopened(shared: BorrowedFd<'_>) -> Option<OwnedFd> {
-    let kind = FileType::from_raw_mode(fstat(shared).ok()?.st_mode);
+fn reopened(shared: BorrowedFd<'_>, kind: FileType) -> Option<OwnedFd> {
     if kind != FileType::Fifo && !rustix::termios::isatty(shared) {
         return None;
     }

@@ -13,7 +13,7 @@ use super::advised;
 use super::rights::regardless_of_umask;
 use rlock_store::error::Error;
 use rlock_sys::passwd;
-use rlock_words::Explained;
+use rlock_words::{Explained, reason};
 
 /// The parent of root's default directory. Only root may make a directory here, and a boot empties
 /// it.
@@ -183,7 +183,11 @@ fn check_owner(stat: &Stat) -> io::Result<()> {
 }
 
 fn check_file_system(dir: &OwnedFd, device: u64) -> io::Result<()> {
-    let stat = rustix::fs::fstatfs(dir)?;
+    let stat = rustix::fs::fstatfs(dir).map_err(|error| {
+        let what =
+            format!("fstatfs(2), which tells whether it is on a network file system, fails ({})", reason(&error));
+        Explained::new(what, "permit the call")
+    })?;
     // The type is a 32-bit number, which some architectures keep in a signed word.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let magic = stat.f_type as u32;
