@@ -60,7 +60,7 @@ pub(crate) fn meant(store: &mut dyn Store, which: &Which) -> Result<SessionId, F
     match lasting_for_parents(&seen).as_slice() {
         [only] => Ok(*only),
         // A word that the store does not know is rather a mistake than a lock that has ended.
-        [] if is_free(&seen) && store.history(std::slice::from_ref(name), 0)?.is_empty() => {
+        [] if is_free(&seen) && is_unknown(store, name)? => {
             let text =
                 format!("'{name}' is not a session, and no KEY that the store knows: name the SESSION or the KEY");
             Err(Failure::usage(text))
@@ -76,6 +76,13 @@ pub(crate) fn meant(store: &mut dyn Store, which: &Which) -> Result<SessionId, F
             Err(Failure::usage(text))
         }
     }
+}
+
+/// Whether the store remembers nothing of a resource that nobody uses. The end of a hold may be
+/// unrecorded until the next change.
+fn is_unknown(store: &mut dyn Store, name: &Resource) -> Result<bool, Failure> {
+    let name = std::slice::from_ref(name);
+    Ok(store.history(name, 0)?.is_empty() && store.unrecorded(name)?.is_empty())
 }
 
 /// Whether nobody holds or waits.

@@ -3,11 +3,14 @@
 
 use std::fs;
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::acquire::is_free;
 use rlock_testkit::needs::{programs, skip_unless};
+use rlock_testkit::servers::Kind;
 use rlock_testkit::{Lab, RLOCK, Ran, on_both, wait_until};
 
 /// A script of an agent. `call` runs a shell as agents do: in a session of its own, with the mark
@@ -75,6 +78,24 @@ fn hold_with_a_process_and_a_limit_ends_with_the_first_of_both() {
         // No signal tells this process, which would end the test.
         wait_until("the hold ends at its instant", || lab.run(["exec", "-nq", "k", "--", "true"]).code() == Some(0));
     });
+}
+
+/// "76 if no hold of it is there (any more)", whether or not the store has recorded the end.
+#[test]
+fn release_by_key_after_the_end_of_the_hold_exits_76_on_each_store() {
+    for lab in [Some(Lab::new()), Some(Lab::on(Kind::Redis7)), Lab::on_postgres()].into_iter().flatten() {
+        let own = std::process::id().to_string();
+        for owner in [&["--pid", &own][..], &[]] {
+            let kept =
+                lab.rlock([&["acquire", "sim", "--for", "500ms"], owner].concat()).stdout(Stdio::null()).status();
+            assert!(kept.is_ok_and(|status| status.success()));
+            thread::sleep(Duration::from_millis(510));
+            let text = "no lock of 'rlock acquire --pid' on 'sim' is for a process above this one";
+            for word in ["release", "renew"] {
+                lab.run([word, "sim"]).said(76, text);
+            }
+        }
+    }
 }
 
 /// A keeper whose store is gone has nothing left to end.
