@@ -40,6 +40,28 @@ fn agent_and_folder_are_owner_and_reason_where_nothing_else_names_them() {
     });
 }
 
+/// A reason without an owner stands behind the user, and an id is whole where somebody gives it.
+#[test]
+fn reason_without_an_owner_follows_the_user() {
+    on_both(|lab| {
+        let busy = |holder: &mut Command| {
+            let mut holder = Running::waiter(holder);
+            holder.expect_held();
+            let busy = lab.run(["exec", "-n", "k", "--", "true"]);
+            holder.end();
+            busy.busy().to_owned()
+        };
+        let user = busy(&mut lab.rlock(["exec", "k"])).split(',').next().expect("a part").to_owned();
+        let line = busy(&mut lab.rlock(["exec", "--reason", "issue 12", "k"]));
+        assert!(line.starts_with(&format!("{user} (issue 12), pid ")), "{line}");
+        let whole = "claude 3f2a1b9c-77aa-4b1e";
+        for name in ["RLOCK_AGENT", "RLOCK_OWNER"] {
+            let line = busy(of_agent(lab, &["exec", "--reason", "x", "k"]).env(name, whole));
+            assert!(line.contains(&format!(" by {whole} (x), ")), "{line}");
+        }
+    });
+}
+
 /// "A last line for agents and with `-v`, if the request waited a second or more, or the whole did
 /// not end with 0".
 #[test]

@@ -109,9 +109,9 @@ impl Change {
         if let Some(Request { claims, process, .. }) = request {
             let claims = claims.iter().map(|(its, count)| claim(its.mode, its.slots, *count, &its.span));
             let claims: Vec<_> = claims.collect();
-            let Process { user, host, pid, command: words, .. } = process;
-            let who = format!("{}{user}@{host}, pid {pid}", messages::owner_and_reason(process));
-            text.push_str(&format!(" {}: {who}, {}", claims.join(", "), command(words)));
+            let Process { pid, command: words, .. } = process;
+            let who = messages::who_and_why(process);
+            text.push_str(&format!(" {}: {who}, pid {pid}, {}", claims.join(", "), command(words)));
         }
         if let (What::Busy(count), None) = (what, request) {
             text.push_str(&format!(": {count} {}", if *count == 1 { "request" } else { "requests" }));

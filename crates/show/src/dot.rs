@@ -30,7 +30,7 @@ pub fn dot(inspection: &Inspection) -> String {
     }
     for (id, member) in &graph.members {
         let process = member.process;
-        let who = format!("{}{}@{}", messages::owner_and_reason(process), process.user, process.host);
+        let who = messages::who_and_why(process);
         let command = cut(&command(&process.command), COMMAND, false);
         let label = [escaped(&who), format!("pid {}", process.pid), escaped(&command)].map(|line| within_quotes(&line));
         let red = red(member);

@@ -713,14 +713,12 @@ fn waiting(obstruction: &Obstruction, related: &[SessionId]) -> String {
 
 /// One line about a process: `owner (reason), user@host, pid 7, 'the command'`.
 pub fn process(process: &Process) -> String {
-    let Process { host, pid, user, .. } = process;
-    format!("{}{user}@{host}, pid {pid}, '{}'", owner_and_reason(process), shortened(&process.command.join(" ")))
+    format!("{}, pid {}, '{}'", who_and_why(process), process.pid, shortened(&process.command.join(" ")))
 }
 
 /// The same about the process of a kept hold. That process is gone, so its number would mislead.
 fn without_pid(process: &Process) -> String {
-    let Process { host, user, .. } = process;
-    format!("{}{user}@{host}, '{}'", owner_and_reason(process), shortened(&process.command.join(" ")))
+    format!("{}, '{}'", who_and_why(process), shortened(&process.command.join(" ")))
 }
 
 /// When a kept hold ends; `None` for any other hold.
@@ -734,14 +732,12 @@ pub fn who(process: &Process) -> String {
     format!("{owner}{}@{}", process.user, process.host)
 }
 
-/// The owner and the reason of a process, as far as they are known: `owner (reason), `.
-pub(crate) fn owner_and_reason(process: &Process) -> String {
-    let [owner, reason] = [&process.owner, &process.reason].map(|text| text.as_deref().map(shortened));
-    match (owner, reason) {
-        (Some(owner), Some(reason)) => format!("{owner} ({reason}), "),
-        (Some(owner), None) => format!("{owner}, "),
-        (None, Some(reason)) => format!("({reason}), "),
-        (None, None) => String::new(),
+/// The same with the reason, if it is known: `owner (reason), user@host`, or `user@host (reason)`.
+pub(crate) fn who_and_why(process: &Process) -> String {
+    let reason = process.reason.as_deref().map(|reason| format!(" ({})", shortened(reason))).unwrap_or_default();
+    match &process.owner {
+        Some(owner) => format!("{}{reason}, {}@{}", shortened(owner), process.user, process.host),
+        None => format!("{}{reason}", who(process)),
     }
 }
 

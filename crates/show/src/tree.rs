@@ -121,8 +121,7 @@ impl<'l> Tree<'l, '_> {
                 (state, claim(it.mode, it.slots, it.count, &it.span), it.since, relations)
             }
         };
-        let Process { user, host, pid, .. } = member.process;
-        let who = format!("{}{user}@{host}, pid {pid}", messages::owner_and_reason(member.process));
+        let who = format!("{}, pid {}", messages::who_and_why(member.process), member.process.pid);
         let age = if self.look.verbose { messages::time(since) } else { messages::duration(self.now - since) };
         let blocks = match (branch.part, self.blocked.get(&branch.session)) {
             (Part::Held(_), Some(count @ 1..)) if is_outermost => format!(", blocks {count}"),
