@@ -80,7 +80,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -l once-per -d 'Exit w
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l success-codes -d 'Count these exit codes as a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l hold-at-least -d 'Hold the lock for at least DUR, even if COMMAND ends sooner' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l pid -d 'End the wait or COMMAND when the process PID, or the parent, ends' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l pid -d 'End the wait or COMMAND when PID, \'parent\' or \'agent\' ends' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l splay -d 'Sleep for a random part of DUR before the request' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l remember -d 'Remember this run and those before for DUR, up to 400d [default: 7d]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l status-file -d 'Write to FILE how the request and COMMAND ended, as JSON' -r -F
@@ -116,7 +116,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l skip-ok -d 'E
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l success-codes -d 'Count these exit codes as a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l hold-at-least -d 'Hold the lock for at least DUR, even if COMMAND ends sooner' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l pid -d 'End the wait or COMMAND when the process PID, or the parent, ends' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l pid -d 'End the wait or COMMAND when PID, \'parent\' or \'agent\' ends' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l splay -d 'Sleep for a random part of DUR before the request' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l remember -d 'Remember this run and those before for DUR, up to 400d [default: 7d]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l status-file -d 'Write to FILE how the request and COMMAND ended, as JSON' -r -F
@@ -153,7 +153,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l skip-ok -
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l success-codes -d 'Count these exit codes as a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l hold-at-least -d 'Hold the lock for at least DUR, even if COMMAND ends sooner' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l pid -d 'End the wait or COMMAND when the process PID, or the parent, ends' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l pid -d 'End the wait or COMMAND when PID, \'parent\' or \'agent\' ends' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l splay -d 'Sleep for a random part of DUR before the request' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l remember -d 'Remember this run and those before for DUR, up to 400d [default: 7d]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l status-file -d 'Write to FILE how the request and COMMAND ended, as JSON' -r -F
@@ -190,7 +190,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l skip-ok -d '
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l success-codes -d 'Count these exit codes as a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l hold-at-least -d 'Hold the lock for at least DUR, even if COMMAND ends sooner' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l pid -d 'End the wait or COMMAND when the process PID, or the parent, ends' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l pid -d 'End the wait or COMMAND when PID, \'parent\' or \'agent\' ends' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l splay -d 'Sleep for a random part of DUR before the request' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l remember -d 'Remember this run and those before for DUR, up to 400d [default: 7d]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l status-file -d 'Write to FILE how the request and COMMAND ended, as JSON' -r -F

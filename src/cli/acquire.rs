@@ -57,7 +57,7 @@ pub(crate) struct Acquire {
     pub(super) length: Option<Duration>,
     /// Hold it until the process PID, or 'agent', ends.
     #[arg(long, value_name = "PID", value_parser = values::keeper)]
-    pub(super) pid: Option<values::PidOrWord>,
+    pub(super) pid: Option<values::Owner>,
     /// Send PID this signal when the lock is lost, or none.
     #[arg(long, value_name = "SIG", value_parser = values::lost_signal, default_value = "TERM")]
     #[arg(conflicts_with = "length", hide_short_help = true)]
@@ -110,8 +110,11 @@ fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
 /// Acquires the lock and returns the exit code. `words` is the command line.
 pub(super) fn run(acquire: &Acquire, words: &[OsString]) -> anyhow::Result<u8> {
     let limit = acquire.length;
-    let Some(pid) = acquire.pid else { return lock(acquire, words, limit, None, None, print).map(|(code, _)| code) };
-    let pid = pid.map_or_else(agent::process, Ok)?;
+    let pid = match acquire.pid {
+        Some(values::Owner::Pid(pid)) => pid,
+        Some(_) => agent::process("write --for DUR")?,
+        None => return lock(acquire, words, limit, None, None, print).map(|(code, _)| code),
+    };
     let LostSignal(signal) = acquire.lost_signal;
     keep(acquire, words, pid, signal.filter(|_| limit.is_none()), limit)
 }

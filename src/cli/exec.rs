@@ -18,7 +18,7 @@ use crate::environment::context::Named;
 use crate::environment::request::{self, Prepared};
 use crate::environment::room::{self, Limits};
 use crate::environment::variables::{self, Form, Held};
-use crate::environment::{acquired, names, paths, places, say};
+use crate::environment::{acquired, agent, names, paths, places, say};
 use crate::stores;
 use nested::Cover;
 use rlock_arguments::claims::{self, RangeClaim};
@@ -132,9 +132,9 @@ pub(crate) struct Exec {
     /// Release the lock once COMMAND says READY=1, as sd_notify does.
     #[arg(long, help_heading = CRON, hide_short_help = true)]
     pub(super) until_ready: bool,
-    /// End the wait or COMMAND when the process PID, or the parent, ends.
+    /// End the wait or COMMAND when PID, 'parent' or 'agent' ends.
     #[arg(long, value_name = "PID", value_parser = values::owner, help_heading = CRON, hide_short_help = true)]
-    pub(super) pid: Option<values::PidOrWord>,
+    pub(super) pid: Option<values::Owner>,
     /// Sleep for a random part of DUR before the request.
     #[arg(long, value_name = "DUR", value_parser = values::duration, help_heading = CRON, hide_short_help = true)]
     pub(super) splay: Option<Duration>,
@@ -287,7 +287,12 @@ fn outcome_of(failure: &Failure) -> Option<Outcome> {
 
 fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     // The process may end at any moment, so it is found before anything else.
-    let owner = exec.pid.map(Owner::open).transpose()?;
+    let named = exec.pid.map(|pid| match pid {
+        values::Owner::Pid(pid) => Ok(Some(pid)),
+        values::Owner::Parent => Ok(None),
+        values::Owner::Agent => agent::process("write --pid parent").map(Some),
+    });
+    let owner = named.map(|pid| pid.and_then(Owner::open)).transpose()?;
     let prepared = request::prepare(&exec.request, &exec.command)?;
     let Prepared { named, mut store, signals, mut request, options, settings, detector, mut messages } = prepared;
     if exec.nested {

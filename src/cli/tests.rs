@@ -27,7 +27,7 @@ use super::renew::Renew;
 use super::{Invocation, Usage, parse};
 use rlock_arguments::narrowing;
 use rlock_arguments::options::{LookOptions, StoreOptions};
-use rlock_arguments::values::{Load, LostSignal, Period, Unit, Wait, Which};
+use rlock_arguments::values::{Load, LostSignal, Owner, Period, Unit, Wait, Which};
 use rlock_model::mode::Mode;
 use rlock_model::request::Claim;
 use rlock_model::resource::Resource;
@@ -332,11 +332,11 @@ fn acquire_renew_and_release_are_parsed() {
         ("--lost-signal none", None),
     ] {
         let ends = acquire(&format!("acquire k --pid 7 {words}"));
-        let expected = (None, Some(Pid::from_raw(7)), LostSignal(number));
+        let expected = (None, Pid::from_raw(7).map(Owner::Pid), LostSignal(number));
         assert_eq!((ends.length, ends.pid, ends.lost_signal), expected, "{words}");
     }
     let both = acquire("acquire k --pid agent --for 1m");
-    assert_eq!((both.length, both.pid), (Some(secs(60)), Some(None)));
+    assert_eq!((both.length, both.pid), (Some(secs(60)), Some(Owner::Agent)));
     let id = "0123456789abcdef0123456789abcdef";
     let session = Which::Session(id.parse().unwrap());
     let store = StoreOptions::default();

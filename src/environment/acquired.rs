@@ -1,9 +1,9 @@
 //! Finds the sessions of `rlock acquire` that `renew` and `release` are about.
 
-use super::{context, names};
+use super::{agent, context, names};
 use rlock_arguments::values::Which;
 use rlock_model::records::Session;
-use rlock_model::request::SessionId;
+use rlock_model::request::{Process, SessionId};
 use rlock_model::resource::Resource;
 use rlock_show::failure::Failure;
 use rlock_store::{Inspection, Store};
@@ -34,13 +34,18 @@ pub(crate) fn innermost(store: &mut dyn Store) -> Result<SessionId, Failure> {
     )))
 }
 
-/// The live holds of a listing that `acquire --pid` has made for a process above this one, by this
-/// user.
+/// The number of the process for which a session with this process holds its lock: one above this
+/// one, or the agent that `acquire --pid agent` would find.
+pub(crate) fn owner(process: &Process) -> Option<u32> {
+    above::owner(process, || agent::process("").ok())
+}
+
+/// The live holds of a listing that `acquire --pid` has made for such a process, by this user.
 pub(crate) fn lasting_for_parents(seen: &Inspection) -> Vec<SessionId> {
     let holders = seen.resources.iter().flat_map(|listing| &listing.holders);
     let mut found = Vec::new();
     for holder in holders.filter(|holder| !holder.is_over(seen.now)) {
-        if !found.contains(&holder.session) && above::owner(&holder.process).is_some() {
+        if !found.contains(&holder.session) && owner(&holder.process).is_some() {
             found.push(holder.session);
         }
     }

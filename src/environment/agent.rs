@@ -26,24 +26,38 @@ struct Known {
     session: Option<&'static str>,
 }
 
-/// The agents that have variables of their own.
-const AGENTS: [Known; 6] = [
+/// The agents that have variables of their own for their commands. A version says that this one was
+/// run.
+const AGENTS: [Known; 8] = [
     // https://code.claude.com/docs/en/env-vars; the session is in
     // https://github.com/expo/agent-cli-detector, src/agents.ts
     Known { name: "claude", marks: &["CLAUDECODE"], session: Some("CLAUDE_CODE_SESSION_ID") },
-    // https://github.com/openai/codex, codex-rs/core/src/unified_exec/process_manager.rs, and pull
-    // request 10096
-    Known { name: "codex", marks: &["CODEX_CI", "CODEX_THREAD_ID"], session: Some("CODEX_THREAD_ID") },
-    // https://github.com/google-gemini/gemini-cli,
+    // 0.171.0; https://github.com/openai/codex,
+    // codex-rs/core/src/unified_exec/process_manager.rs, and pull request 10096
+    Known {
+        name: "codex",
+        marks: &["CODEX_CI", "CODEX_THREAD_ID", "CODEX_SESSION_ID"],
+        session: Some("CODEX_THREAD_ID"),
+    },
+    // qwen-code 0.24.4 and 0.15.10; before gemini, from whose code it comes
+    Known { name: "qwen", marks: &["QWEN_CODE"], session: Some("QWEN_CODE_SESSION_ID") },
+    // 0.61.0; https://github.com/google-gemini/gemini-cli,
     // packages/core/src/services/shellExecutionService.ts
     Known { name: "gemini", marks: &["GEMINI_CLI"], session: None },
     // https://github.com/expo/agent-cli-detector, src/agents.ts
     Known { name: "cursor", marks: &["CURSOR_AGENT"], session: Some("CURSOR_CONVERSATION_ID") },
-    // the same file
+    // 1.0.102; the same file
     Known { name: "copilot", marks: &["COPILOT_CLI"], session: Some("COPILOT_AGENT_SESSION_ID") },
-    // https://github.com/sst/opencode, packages/opencode/src/index.ts
+    // 1.18.33; https://github.com/sst/opencode, packages/opencode/src/index.ts
     Known { name: "opencode", marks: &["OPENCODE"], session: None },
+    // 0.73.1; https://github.com/earendil-works/pi, packages/coding-agent/src/cli.ts
+    Known { name: "pi", marks: &["PI_CODING_AGENT"], session: None },
 ];
+
+/// The variable of vibe, which starts itself with it. So it tells the name of the agent, and nothing
+/// about its process.
+// https://github.com/mistralai/mistral-vibe, of November 2026
+const VIBE: &str = "VIBE_APP_SERVER_BIN";
 
 /// The variables by which any agent may tell its name.
 // https://github.com/vercel/vercel, packages/detect-agent, and
@@ -74,16 +88,19 @@ fn recognised(variable: &dyn Fn(&str) -> Option<String>) -> Option<String> {
         let session: Option<String> = known.session.and_then(set).map(|id| id.chars().take(ID_CHARS).collect());
         return Some(session.map_or_else(|| known.name.to_owned(), |id| format!("{} {id}", known.name)));
     }
+    if set(VIBE).is_some() {
+        return Some("vibe".to_owned());
+    }
     let name = NAMES.iter().find_map(|name| set(name))?;
     // Some agents only say that they are one.
     Some(if ["1", "true"].contains(&name.as_str()) { "agent".to_owned() } else { name })
 }
 
-/// The process of the agent that runs this command.
+/// The process of the agent that runs this command. `otherwise` is what to write where none is found.
 ///
 /// # Errors
 /// No agent is recognised, or its process is in another pid namespace.
-pub(crate) fn process() -> Result<Pid, Failure> {
+pub(crate) fn process(otherwise: &str) -> Result<Pid, Failure> {
     let marks = AGENTS.iter().flat_map(|known| known.marks).chain(&NAMES);
     let marks: Vec<_> =
         marks.filter_map(|name| Some(format!("{name}={}", env::var(name).ok()?).into_bytes())).collect();
@@ -101,18 +118,26 @@ pub(crate) fn process() -> Result<Pid, Failure> {
             marks.iter().all(|mark| variables.contains(&&mark[..]))
         },
         adopts: |pid| is_first && pid == Pid::INIT || processes::name(pid) == b"systemd",
+        call: |pid| Some(processes::words(pid)).filter(|words| runs_a_string(&processes::name(pid), words)),
     };
     seen.agent(&named.collect::<Vec<_>>(), !marks.is_empty()).map_err(|why| {
-        Failure::usage(match why {
+        let why = match why {
             Hidden::Namespace => {
-                "--pid agent: this command has a pid namespace of its own, so the agent's process is not visible here: \
-                 write --for DUR"
+                "this command has a pid namespace of its own, so the agent's process is not visible here: "
             }
             Hidden::Unrecognised => {
-                "--pid agent: no agent is recognised above this command: name a process, or write --for DUR"
+                "no agent is recognised above this command: name its process, which is $PPID in a call of most agents, or "
             }
-        })
+        };
+        Failure::usage(format!("--pid agent: {why}{otherwise}"))
     })
+}
+
+/// Whether a process with this name and this command line is a shell that runs a string, as in
+/// `bash -lc STRING`.
+fn runs_a_string(name: &[u8], words: &[u8]) -> bool {
+    let is_option = |word: &[u8]| word.starts_with(b"-") && !word.starts_with(b"--");
+    name.ends_with(b"sh") && words.split(|byte| *byte == 0).skip(1).any(|word| is_option(word) && word.contains(&b'c'))
 }
 
 /// Why the process of the agent is not found.
@@ -124,7 +149,7 @@ enum Hidden {
 }
 
 /// What this process sees of those above it.
-struct Seen<'s, M, A> {
+struct Seen<'s, M, A, C> {
     /// This process and its parents.
     chain: &'s [Stat],
     /// The leader of its session.
@@ -135,13 +160,15 @@ struct Seen<'s, M, A> {
     is_marked: M,
     /// Whether a process becomes the parent of orphans that it has nothing to do with.
     adopts: A,
+    /// The command line of a shell that runs a string, as agents start a call.
+    call: C,
 }
 
-impl<M: Fn(Pid) -> bool, A: Fn(Pid) -> bool> Seen<'_, M, A> {
+impl<M: Fn(Pid) -> bool, A: Fn(Pid) -> bool, C: Fn(Pid) -> Option<Vec<u8>>> Seen<'_, M, A, C> {
     /// The agent is a process that it has `named`, if that is above this one. Else it is the
     /// nearest process above that was started without its marks, because it has set them for what
     /// it starts. Where the chain of parents is broken, or without marks, it is the parent of the
-    /// session's leader, because agents start each call in a session of its own.
+    /// session's leader, if that leads the session of a call.
     fn agent(&self, named: &[Pid], has_marks: bool) -> Result<Pid, Hidden> {
         let above = || self.chain.iter().skip(1).map(|stat| stat.process.pid);
         let by_name = above().find(|pid| named.contains(pid));
@@ -154,8 +181,25 @@ impl<M: Fn(Pid) -> bool, A: Fn(Pid) -> bool> Seen<'_, M, A> {
         if self.has_terminal && !has_marks {
             return Err(Hidden::Unrecognised);
         }
-        let parent = self.leader.ok_or(Hidden::Unrecognised)?.parent.ok_or(Hidden::Namespace)?;
-        if (self.adopts)(parent) { Err(Hidden::Unrecognised) } else { Ok(parent) }
+        let leader = self.leader.ok_or(Hidden::Unrecognised)?;
+        let parent = leader.parent.ok_or(Hidden::Namespace)?;
+        let leads_call = match has_marks {
+            true => (self.is_marked)(leader.process.pid) && !(self.is_marked)(parent),
+            false => self.is_only_below_call(leader.process.pid),
+        };
+        if leads_call && !(self.adopts)(parent) { Ok(parent) } else { Err(Hidden::Unrecognised) }
+    }
+
+    /// Whether nothing stands between this process and the leader of its session, or only subshells
+    /// of the leader, which is the shell of a call or has become this process. Elsewhere the leader
+    /// may be the agent, or whoever has started it: not every agent gives each call a session.
+    fn is_only_below_call(&self, leader: Pid) -> bool {
+        let mut chain = self.chain.iter().map(|stat| stat.process.pid);
+        if chain.next() == Some(leader) {
+            return true;
+        }
+        let Some(call) = (self.call)(leader) else { return false };
+        chain.take_while(|pid| (self.call)(*pid).as_ref() == Some(&call)).any(|pid| pid == leader)
     }
 }
 
@@ -171,7 +215,7 @@ mod tests {
         Stat { process, parent, group: session, session, stopped, ending, leaderless, ended }
     }
 
-    /// The agent has the number 7, the shell of the call is 20 and leads a session, and the machine
+    /// The agent has the number 7, the shell of the call is 20, its subshell 21, and the machine
     /// begins with 1. The processes from 10 on have the marks.
     fn agent(
         chain: &[Stat],
@@ -187,6 +231,7 @@ mod tests {
             has_terminal,
             is_marked: |pid| has_marks && number(pid) >= 10,
             adopts: |pid| number(pid) == 1,
+            call: |pid| [20, 21].contains(&number(pid)).then(|| b"sh\0-c\0true".to_vec()),
         };
         let named: Vec<_> = Pid::from_raw(named).into_iter().collect();
         seen.agent(&named, has_marks).map(number)
@@ -200,9 +245,36 @@ mod tests {
         // A process that is no parent of this one is not the agent, whatever a variable says.
         assert_eq!(agent(&through_make, Some(shell), 99, true, false), Ok(7));
         assert_eq!(agent(&through_make, Some(shell), 3, true, false), Ok(3));
-        // Without marks, as below an agent that sets none, the leader of the session tells.
-        assert_eq!(agent(&through_make, Some(shell), 0, false, false), Ok(7));
-        assert_eq!(agent(&through_make, Some(shell), 0, false, true), Err(Hidden::Unrecognised));
+    }
+
+    #[test]
+    fn agent_without_marks_is_the_parent_of_the_shell_of_the_call_if_that_leads_the_session() {
+        let (own, shell, subshell, agents) = (stat(30, 21, 20), stat(20, 7, 20), stat(21, 20, 20), stat(7, 3, 3));
+        let found = |chain: &[Stat], leader| agent(chain, Some(leader), 0, false, false);
+        assert_eq!(found(&[own, subshell, shell, agents], shell), Ok(7));
+        assert_eq!(agent(&[own, subshell, shell, agents], Some(shell), 0, false, true), Err(Hidden::Unrecognised));
+        let instead = stat(20, 7, 20);
+        assert_eq!(found(&[instead, agents], instead), Ok(7), "the shell has become rlock");
+        // The agent starts its calls in its own session, and leads it, or a shell above it does.
+        let (own, call) = (stat(30, 20, 7), stat(20, 7, 7));
+        assert_eq!(found(&[own, call, stat(7, 3, 7)], stat(7, 3, 7)), Err(Hidden::Unrecognised));
+        let service = stat(21, 3, 21);
+        assert_eq!(found(&[own, call, stat(7, 21, 21), service], service), Err(Hidden::Unrecognised));
+        assert_eq!(found(&[own, stat(7, 21, 21), service], service), Err(Hidden::Unrecognised));
+    }
+
+    #[test]
+    fn shell_of_a_call_has_an_option_with_c() {
+        for (name, words, is_call) in [
+            ("bash", "/bin/bash -c true", true),
+            ("bash", "bash --norc --noprofile -c true", true),
+            ("zsh", "-zsh -lc true", true),
+            ("fish", "fish -l -c true", true),
+            ("bash", "bash ./agent.sh --check", false),
+            ("python3", "python3 -c pass", false),
+        ] {
+            assert_eq!(runs_a_string(name.as_bytes(), words.replace(' ', "\0").as_bytes()), is_call, "{words}");
+        }
     }
 
     #[test]
@@ -211,6 +283,9 @@ mod tests {
         assert_eq!(agent(&orphan, Some(stat(20, 7, 20)), 0, true, false), Ok(7));
         assert_eq!(agent(&orphan, None, 0, true, false), Err(Hidden::Unrecognised));
         assert_eq!(agent(&orphan, Some(stat(20, 1, 20)), 0, false, false), Err(Hidden::Unrecognised));
+        // A leader without the marks is not of a call.
+        assert_eq!(agent(&orphan, Some(stat(7, 3, 7)), 0, true, false), Err(Hidden::Unrecognised));
+        assert_eq!(agent(&orphan, Some(stat(20, 7, 20)), 0, false, false), Err(Hidden::Unrecognised));
     }
 
     #[test]
@@ -232,10 +307,13 @@ mod tests {
             (&[("CURSOR_AGENT", "1"), ("CURSOR_CONVERSATION_ID", "c0ffee")], Some("cursor c0ffee")),
             (&[("COPILOT_CLI", "1"), ("COPILOT_AGENT_SESSION_ID", "12345678-9")], Some("copilot 12345678")),
             (&[("OPENCODE", "1"), ("AGENT", "1")], Some("opencode")),
+            (&[("QWEN_CODE", "1"), ("QWEN_CODE_SESSION_ID", "0b1c2d3e-4f")], Some("qwen 0b1c2d3e")),
+            (&[("PI_CODING_AGENT", "true")], Some("pi")),
+            (&[("VIBE_APP_SERVER_BIN", "/opt/vibe-app-server")], Some("vibe")),
             (&[("AI_AGENT", "devin@1"), ("AGENT", "1")], Some("devin@1")),
             (&[("AGENT", "goose")], Some("goose")),
             (&[("AGENT", "true")], Some("agent")),
-            (&[("RLOCK_AGENT", "reviewer"), ("CLAUDECODE", "1")], Some("reviewer")),
+            (&[("RLOCK_AGENT", "claude 3f2a1b9c-77aa"), ("CLAUDECODE", "1")], Some("claude 3f2a1b9c-77aa")),
             (&[("RLOCK_AGENT", ""), ("CLAUDECODE", "1"), ("AGENT", "1")], None),
             (&[("CLAUDECODE", "0"), ("GEMINI_CLI", ""), ("CLAUDE_CODE_SESSION_ID", "3f2a1b9c")], None),
             (&[], None),

@@ -11,7 +11,7 @@ use anyhow::Context;
 use super::context::{self, Named};
 use super::defaults::Chosen;
 use super::names::SESSION;
-use super::{agent, caller, ci, paths, say};
+use super::{acquired, agent, caller, ci, paths, say};
 use rlock_arguments::claims;
 use rlock_arguments::request::RequestOptions;
 use rlock_model::deadlock::Detector;
@@ -91,7 +91,7 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
         has_leases,
         is_stopped: identity::is_stopped,
         is_above: above::is_above,
-        owner_above: above::owner,
+        owner_above: acquired::owner,
         runs: None,
     };
     let process = caller::process(&options.whose, ci.as_ref(), agent.as_deref(), command);

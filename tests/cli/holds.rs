@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::acquire::is_free;
-use rlock_testkit::needs::{programs, skip_unless};
+use rlock_testkit::needs::{excused, programs, skip_unless};
 use rlock_testkit::servers::Kind;
 use rlock_testkit::{Lab, RLOCK, Ran, on_both, wait_until};
 
@@ -77,6 +77,32 @@ fn hold_with_a_process_and_a_limit_ends_with_the_first_of_both() {
         assert!(kept.success());
         // No signal tells this process, which would end the test.
         wait_until("the hold ends at its instant", || lab.run(["exec", "-nq", "k", "--", "true"]).code() == Some(0));
+    });
+}
+
+/// "A script in the background whose shell has ended finds the hold that it was granted."
+#[test]
+fn orphan_of_a_call_finds_its_hold_for_the_agent_by_the_key() {
+    let is_first = fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == "pid:[4026531836]");
+    skip_unless!(
+        programs(&["setsid"])
+            && (is_first || excused("another pid namespace has no process that adopts orphans of agents"))
+    );
+    on_both(|lab| {
+        let job = "while kill -0 $1 2>/dev/null; do sleep .01; done\n\
+                   \"$RLOCK\" acquire sim --pid agent >/dev/null; \"$RLOCK\" exec -n sim -- true\n\
+                   \"$RLOCK\" held sim; echo held: $?\n\
+                   \"$RLOCK\" exec --nested -n sim -- echo in\n\
+                   \"$RLOCK\" release sim; echo released: $?\n";
+        for (name, script) in [("job", job), ("start", "sh job $$ >out 2>&1 &\n")] {
+            fs::write(lab.folder().join(name), script).expect("a file can be written");
+        }
+        let script = "echo $$\ncall 'sh start; until grep -q released: out; do sleep .01; done; cat out'";
+        let ran = agent(lab, script);
+        let (pid, said) = ran.stdout.split_once('\n').expect("the pid has a line");
+        let (busy, rest) = said.split_once('\n').expect("the busy line");
+        assert!(busy.contains(&format!("; it is a hold for process {pid}, above this command: ")), "{said}");
+        assert_eq!(rest, "held: 0\nin\nreleased: 0\n");
     });
 }
 

@@ -43,6 +43,7 @@ mod room;
 mod runner;
 mod small_disk;
 mod spare;
+mod standins;
 mod status;
 mod stuck;
 mod supersede;

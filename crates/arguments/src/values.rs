@@ -195,17 +195,33 @@ pub fn pid(word: &str) -> Result<Pid, String> {
     pid.ok_or_else(|| format!("'{word}' is not a process id: give the number of a process, such as $$"))
 }
 
-/// A process id, or `None` for a word that means a process which rlock finds itself.
-pub type PidOrWord = Option<Pid>;
-
-/// Parses the process with which a hold ends: a process id, or `agent`, which is `None`.
-pub fn keeper(word: &str) -> Result<PidOrWord, String> {
-    if word == "agent" { Ok(None) } else { pid(word).map(Some) }
+/// A process with which something ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// The process with this id.
+    Pid(Pid),
+    /// The parent of rlock.
+    Parent,
+    /// The coding agent above rlock.
+    Agent,
 }
 
-/// Parses the process with which a request ends: a process id, or `parent`, which is `None`.
-pub fn owner(word: &str) -> Result<PidOrWord, String> {
-    if word == "parent" { Ok(None) } else { pid(word).map(Some) }
+/// Parses the process with which a hold ends.
+pub fn keeper(word: &str) -> Result<Owner, String> {
+    if word == "agent" { Ok(Owner::Agent) } else { numbered(word, ", or 'agent'") }
+}
+
+/// Parses the process with which a request ends.
+pub fn owner(word: &str) -> Result<Owner, String> {
+    match word {
+        "parent" => Ok(Owner::Parent),
+        "agent" => Ok(Owner::Agent),
+        _ => numbered(word, ", or 'parent' or 'agent'"),
+    }
+}
+
+fn numbered(word: &str, or_words: &str) -> Result<Owner, String> {
+    pid(word).map(Owner::Pid).map_err(|text| text + or_words)
 }
 
 /// Parses the name or the number of a signal, or `none`.

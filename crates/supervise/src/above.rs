@@ -83,15 +83,16 @@ pub fn is_above(process: &Process, since: StoreTime) -> bool {
 }
 
 /// The number of the process for which a session with this process holds its lock, if it is above
-/// this one, and the session is one of this user. A number and a start mean one process of a
-/// machine only.
-pub fn owner(process: &Process) -> Option<u32> {
+/// this one or the `agent`, and the session is one of this user. A number and a start mean one
+/// process of a machine only.
+pub fn owner(process: &Process, agent: impl FnOnce() -> Option<Pid>) -> Option<u32> {
     let is_own = identity::is_of_this_host(process) && process.user == identity::user(geteuid().as_raw());
     let owner = process.lasts_for.filter(|_| is_own)?;
     let is_it = |stat: &Stat| {
         u32::try_from(stat.process.pid.as_raw_nonzero().get()) == Ok(owner.pid) && stat.process.started == owner.started
     };
-    parents().iter().any(is_it).then_some(owner.pid)
+    let is_agent = || agent().and_then(|pid| processes::stat(pid).ok()).is_some_and(|agent| is_it(&agent));
+    (parents().iter().any(is_it) || is_agent()).then_some(owner.pid)
 }
 
 /// Whether this process belongs to a job of at(1): the leader of its session, or the parent of the
@@ -199,8 +200,8 @@ mod tests {
         let pid = u32::try_from(own.pid.as_raw_nonzero().get()).unwrap();
         let mut process = identity::process(geteuid().as_raw(), 1, Vec::new());
         process.lasts_for = Some(Owner { pid, started: own.started });
-        assert_eq!(owner(&process), Some(pid));
+        assert_eq!(owner(&process, || None), Some(pid));
         process.user.push('x');
-        assert_eq!(owner(&process), None);
+        assert_eq!(owner(&process, || Some(own.pid)), None);
     }
 }

@@ -79,14 +79,18 @@ const CI_MARKS: [&str; 10] = [
 ];
 
 /// The variables by which rlock recognises an agent. An agent may run the tests.
-const AGENT_MARKS: [&str; 9] = [
+const AGENT_MARKS: [&str; 13] = [
     "CLAUDECODE",
     "CODEX_CI",
     "CODEX_THREAD_ID",
+    "CODEX_SESSION_ID",
+    "QWEN_CODE",
     "GEMINI_CLI",
     "CURSOR_AGENT",
     "COPILOT_CLI",
     "OPENCODE",
+    "PI_CODING_AGENT",
+    "VIBE_APP_SERVER_BIN",
     "AI_AGENT",
     "AGENT",
 ];
