@@ -335,7 +335,6 @@ fn acquire_renew_and_release_are_parsed() {
         let expected = (None, Pid::from_raw(7).map(Owner::Pid), LostSignal(number));
         assert_eq!((ends.length, ends.pid, ends.lost_signal), expected, "{words}");
     }
-    assert!(mistake("acquire k --pid parent").contains("'parent' is not a process id: give the number of a process"));
     let words = "such as $$, or 'parent' or 'agent'";
     assert!(mistake("exec k --pid me -- true").contains(words), "{}", mistake("exec k --pid me -- true"));
     let both = acquire("acquire k --pid agent --for 1m");

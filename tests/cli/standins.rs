@@ -156,6 +156,9 @@ fn hold_over_calls_ends_with_each_agent_whose_process_is_found() {
         }
         assert_eq!(agent.call(LONG, "held sim").0, Some(0));
         assert!(agent.call(LONG, "exec --nested sim -- echo in").1.starts_with("in\n"));
+        // A shell with a single command becomes rlock.
+        agent.running.write(&format!("{LONG} '{RLOCK}' acquire own --pid agent --for 1h\n"));
+        assert_eq!(agent.answer().0, Some(if is_found { 0 } else { 64 }));
         // The launcher, where there is one, ends alone.
         if agent.running.pid().cast_signed() != agent.pid.as_raw_nonzero().get() {
             agent.running.signal(Signal::TERM);
@@ -164,6 +167,6 @@ fn hold_over_calls_ends_with_each_agent_whose_process_is_found() {
         agent.ask(LONG, &format!("exec --pid {} k -- sleep 600", if is_found { "agent" } else { "$PPID" }));
         wait_until("the call works", || lab.counts("k") == (1, 0));
         kill_process(agent.pid, Signal::KILL).expect("the agent lives");
-        wait_until("both end with the agent", || is_free(lab, "sim") && is_free(lab, "k"));
+        wait_until("all end with the agent", || ["sim", "own", "k"].iter().all(|key| is_free(lab, key)));
     });
 }

@@ -41,6 +41,7 @@ fn commands_of_the_help_for_agents_run() {
         }
         assert_eq!(lab.counts("sim"), (0, 0));
         assert!(help.stdout.lines().all(|line| line.len() <= 80), "it fits a terminal");
+        assert!(help.stdout.lines().count() <= 40, "an agent has better things to read");
     });
 }
 

@@ -208,7 +208,7 @@ pub enum Owner {
 
 /// Parses the process with which a hold ends.
 pub fn keeper(word: &str) -> Result<Owner, String> {
-    if word == "agent" { Ok(Owner::Agent) } else { numbered(word, ", or 'agent'") }
+    if word == "agent" { Ok(Owner::Agent) } else { pid(word).map(Owner::Pid) }
 }
 
 /// Parses the process with which a request ends.
@@ -216,12 +216,8 @@ pub fn owner(word: &str) -> Result<Owner, String> {
     match word {
         "parent" => Ok(Owner::Parent),
         "agent" => Ok(Owner::Agent),
-        _ => numbered(word, ", or 'parent' or 'agent'"),
+        _ => pid(word).map(Owner::Pid).map_err(|text| text + ", or 'parent' or 'agent'"),
     }
-}
-
-fn numbered(word: &str, or_words: &str) -> Result<Owner, String> {
-    pid(word).map(Owner::Pid).map_err(|text| text + or_words)
 }
 
 /// Parses the name or the number of a signal, or `none`.
