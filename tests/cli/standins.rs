@@ -54,7 +54,9 @@ impl Agent {
     fn start(lab: &Lab, name: &str) -> Self {
         let mut agent = Command::new(STAND_IN);
         lab.settle(&mut agent);
-        let mut running = Running::start(agent.arg(name).current_dir(lab.folder()).stdin(Stdio::piped()));
+        // A login shell reads the files of HOME, which may print.
+        agent.arg(name).env("HOME", lab.folder()).current_dir(lab.folder()).stdin(Stdio::piped());
+        let mut running = Running::start(&mut agent);
         let pid = running.line().parse().ok().and_then(Pid::from_raw).expect("it prints its process id");
         Self { running, pid }
     }
