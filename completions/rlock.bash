@@ -11,13 +11,13 @@ _rlock_grammar() {
         range-write) echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per -- ;;
         acquire) echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --connect-timeout --replicas --history --owner --reason --job --grace ;;
         renew) echo 0 --store --namespace --for ;;
-        release) echo 0 --store --namespace ;;
+        release) echo 0 --store --namespace --path ;;
         held) echo 1 --store --namespace --path ;;
-        inspect) echo 999 --store --namespace --color --held-longer-than --waiting-longer-than --no-success-for --job --output -o ;;
+        inspect) echo 999 --store --namespace --path --color --held-longer-than --waiting-longer-than --no-success-for --job --output -o ;;
         doctor) echo 0 --store --namespace --ttl --color ;;
-        history) echo 999 --store --namespace --last -n --since --until --color ;;
-        cleanup) echo 999 --store --namespace --wait -w --session --pid ;;
-        break) echo 999 --store --namespace --wait -w --session --pid ;;
+        history) echo 999 --store --namespace --path --last -n --since --until --color ;;
+        cleanup) echo 999 --store --namespace --path --wait -w --session --pid ;;
+        break) echo 999 --store --namespace --path --wait -w --session --pid ;;
         shrink) echo 0 --store --namespace --resource ;;
         downgrade) echo 0 --store --namespace --resource ;;
         serve) echo 0 --store --namespace --listen --token-file --max-connections --max-waiting --only --ttl --history --grace ;;
@@ -512,7 +512,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__break)
-            opts="-w -h --store --namespace --dry-run --wait --now --session --pid --help"
+            opts="-w -h --store --namespace --path --dry-run --wait --now --session --pid --all --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -527,6 +527,10 @@ _rlock_static() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
                     fi
+                    return 0
+                    ;;
+                --path)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --wait)
@@ -565,7 +569,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__cleanup)
-            opts="-w -h --store --namespace --dry-run --break --wait --now --session --pid --help"
+            opts="-w -h --store --namespace --path --dry-run --break --wait --now --session --pid --all --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -580,6 +584,10 @@ _rlock_static() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
                     fi
+                    return 0
+                    ;;
+                --path)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --wait)
@@ -1311,7 +1319,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__history)
-            opts="-n -h --store --namespace --last --since --until --failed --stats --blame --timeline --trace --json --color --help"
+            opts="-n -h --store --namespace --path --last --since --until --failed --stats --blame --timeline --trace --json --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1326,6 +1334,10 @@ _rlock_static() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
                     fi
+                    return 0
+                    ;;
+                --path)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --last)
@@ -1371,7 +1383,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__inspect)
-            opts="-v -o -h --store --namespace --json --names --tree --dot --watch --verbose --wide --color --held-longer-than --waiting-longer-than --no-success-for --job --prometheus --output --help"
+            opts="-v -o -h --store --namespace --path --json --names --tree --dot --watch --verbose --wide --color --held-longer-than --waiting-longer-than --no-success-for --job --prometheus --output --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1386,6 +1398,10 @@ _rlock_static() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
                     fi
+                    return 0
+                    ;;
+                --path)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --watch)
@@ -2193,7 +2209,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__release)
-            opts="-v -h --store --namespace --export --verbose --help"
+            opts="-v -h --store --namespace --path --export --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2208,6 +2224,10 @@ _rlock_static() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
                     fi
+                    return 0
+                    ;;
+                --path)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 *)

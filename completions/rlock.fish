@@ -245,6 +245,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand renew" -s v -l verbose -d 'S
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l store -d 'The store: redis://HOST, postgres://HOST/DB, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand release" -l path -d 'Only the file or folder P, what is in it, and the folders around it' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l export -d 'Print the variables of the session around, for a shell\'s eval; on failure (exit N)'
 complete -c rlock -n "__fish_rlock_using_subcommand release" -s v -l verbose -d 'Say what was released'
 complete -c rlock -n "__fish_rlock_using_subcommand release" -s h -l help -d 'Print help'
@@ -259,6 +260,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand held" -s v -l verbose -d 'Sa
 complete -c rlock -n "__fish_rlock_using_subcommand held" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l store -d 'The store: redis://HOST, postgres://HOST/DB, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l path -d 'Only the file or folder P, what is in it, and the folders around it' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l watch -d 'Go on with each change; a server is asked each DUR [1s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l color -d 'Use colours: always, never, or auto: on a terminal' -r -f -a "auto\t''
 always\t''
@@ -286,6 +288,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l json -d 'Print JS
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l store -d 'The store: redis://HOST, postgres://HOST/DB, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand history" -l path -d 'Only the file or folder P, what is in it, and the folders around it' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand history" -s n -l last -d 'Only the last N entries of each KEY' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l since -d 'Only what ended less than DUR ago' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l until -d 'Only what ended at least DUR ago' -r -f
@@ -301,20 +304,24 @@ complete -c rlock -n "__fish_rlock_using_subcommand history" -l json -d 'Print J
 complete -c rlock -n "__fish_rlock_using_subcommand history" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l store -d 'The store: redis://HOST, postgres://HOST/DB, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l path -d 'Only the file or folder P, what is in it, and the folders around it' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -s w -l wait -d 'Wait at most DUR until the lock is released [default: the rest of the lease, or 1m]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l session -d 'Break only the lock of this session' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l pid -d 'Break only the lock of the rlock with this process id' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l dry-run -d 'Only say what would be removed'
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l break -d 'Break live locks on KEY, too, as \'rlock break\' does'
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l now -d 'Free the lock at once, while its command may still run'
+complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -l all -d 'Break the locks on all paths, where several are held'
 complete -c rlock -n "__fish_rlock_using_subcommand cleanup" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l store -d 'The store: redis://HOST, postgres://HOST/DB, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l path -d 'Only the file or folder P, what is in it, and the folders around it' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand break" -s w -l wait -d 'Wait at most DUR until the lock is released [default: the rest of the lease, or 1m]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l session -d 'Break only the lock of this session' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l pid -d 'Break only the lock of the rlock with this process id' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l dry-run -d 'Only say what would be broken'
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l now -d 'Free the lock at once, while its command may still run'
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l all -d 'Break the locks on all paths, where several are held'
 complete -c rlock -n "__fish_rlock_using_subcommand break" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand shrink" -l store -d 'The store: redis://HOST, postgres://HOST/DB, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand shrink" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
@@ -387,19 +394,19 @@ function __fish_rlock_grammar
         case renew
             echo 0 --store --namespace --for
         case release
-            echo 0 --store --namespace
+            echo 0 --store --namespace --path
         case held
             echo 1 --store --namespace --path
         case inspect
-            echo 999 --store --namespace --color --held-longer-than --waiting-longer-than --no-success-for --job --output -o
+            echo 999 --store --namespace --path --color --held-longer-than --waiting-longer-than --no-success-for --job --output -o
         case doctor
             echo 0 --store --namespace --ttl --color
         case history
-            echo 999 --store --namespace --last -n --since --until --color
+            echo 999 --store --namespace --path --last -n --since --until --color
         case cleanup
-            echo 999 --store --namespace --wait -w --session --pid
+            echo 999 --store --namespace --path --wait -w --session --pid
         case break
-            echo 999 --store --namespace --wait -w --session --pid
+            echo 999 --store --namespace --path --wait -w --session --pid
         case shrink
             echo 0 --store --namespace --resource
         case downgrade

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::path::Path;
 
 use anyhow::Context;
 use clap::{ArgMatches, Args, Command};
@@ -10,10 +11,10 @@ use rustix::process::Pid;
 
 use super::subcommand::Subcommand;
 use super::{Invocation, stdout};
-use crate::environment::{after_all_but, caller, context, say};
+use crate::environment::{after_all_but, caller, context, paths, say};
 use rlock_arguments::help::notes;
 use rlock_arguments::mistake::Mistake;
-use rlock_arguments::options::{self, KEY, StoreOptions, each_once};
+use rlock_arguments::options::{self, KEY, PathOptions, StoreOptions};
 use rlock_arguments::values::{self, Wait};
 use rlock_model::op::HolderListing;
 use rlock_model::records::{ClaimRecord, Phase, Session};
@@ -54,7 +55,7 @@ pub(super) const BREAK: Subcommand = Subcommand {
 /// `rlock cleanup`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 #[command(
-    override_usage = "rlock cleanup [KEY]... [--dry-run]",
+    override_usage = "rlock cleanup [KEY]... [--path P] [--dry-run]",
     after_help = notes(
         "--break KEY... is another name for 'rlock break KEY...'.",
         &["rlock cleanup --dry-run", "rlock cleanup deploy"],
@@ -66,6 +67,8 @@ pub(crate) struct Cleanup {
     // With `breaks` it is never empty.
     #[arg(id = KEY, value_parser = values::resource)]
     pub(super) resources: Vec<Resource>,
+    #[command(flatten)]
+    pub(super) paths: PathOptions,
     /// Only say what would be removed.
     #[arg(long)]
     pub(super) dry_run: bool,
@@ -81,7 +84,8 @@ pub(crate) struct Cleanup {
 /// `rlock break`.
 #[derive(Args)]
 #[command(
-    override_usage = "rlock break KEY... [-w DUR | --now] [--session ID | --pid PID]",
+    override_usage = "rlock break KEY...|--path P [-w DUR | --now]\n       \
+                      rlock break KEY... --session ID | --pid PID | --all [-w DUR | --now]",
     after_help = notes(
         "Exit: 0 if the locks are free, 1 if nobody holds any KEY, 75 if one is still held after the wait.",
         &["rlock break --dry-run deploy", "rlock break -w 1m backup --pid 4711"],
@@ -90,8 +94,10 @@ pub(crate) struct Cleanup {
 #[group(skip)]
 struct Break {
     /// Whose locks to break: their commands are stopped.
-    #[arg(id = KEY, value_parser = values::resource, required = true)]
+    #[arg(id = KEY, value_parser = values::resource, required_unless_present = "path")]
     resources: Vec<Resource>,
+    #[command(flatten)]
+    paths: PathOptions,
     /// Only say what would be broken.
     #[arg(long)]
     dry_run: bool,
@@ -117,6 +123,9 @@ pub(crate) struct BreakOptions {
     /// Break only the lock of the rlock with this process id.
     #[arg(long, value_name = "PID", value_parser = values::pid)]
     pub(super) pid: Option<Pid>,
+    /// Break the locks on all paths, where several are held.
+    #[arg(long, conflicts_with_all = ["session", "pid"])]
+    pub(super) all: bool,
 }
 
 /// Selects one of several holders.
@@ -137,38 +146,46 @@ impl BreakOptions {
 
 /// The definition of the words of `cleanup`.
 fn define(command: Command) -> Command {
-    let how = ["wait", "now", "session", "pid"];
+    let how = ["wait", "now", "session", "pid", "all"];
     how.into_iter()
         .fold(Cleanup::augment_args(command), |command, id| command.mut_arg(id, |option| option.requires("breaks")))
 }
 
 /// Reads the matched words.
 fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
-    let cleanup: Cleanup = options::read(&mut matches);
+    let mut cleanup: Cleanup = options::read(&mut matches);
+    cleanup.resources = cleanup.paths.resolve(cleanup.resources, paths::resolved)?;
     if cleanup.breaks && cleanup.resources.is_empty() {
         return Err(Mistake::plain("--break needs a KEY: name the locks to break"));
     }
-    Ok(Invocation::Cleanup(Cleanup { resources: each_once(cleanup.resources), ..cleanup }))
+    Ok(Invocation::Cleanup(cleanup))
 }
 
 /// Reads the matched words.
 fn read_break(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
-    let Break { resources, dry_run, how, store } = options::read(&mut matches);
-    Ok(Invocation::Cleanup(Cleanup { resources: each_once(resources), dry_run, breaks: true, how, store }))
+    let Break { resources, mut paths, dry_run, how, store } = options::read(&mut matches);
+    let resources = paths.resolve(resources, paths::resolved)?;
+    Ok(Invocation::Cleanup(Cleanup { resources, paths, dry_run, breaks: true, how, store }))
 }
 
 /// Cleans up, prints the removed claims, and returns the exit code.
 pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
     let mut store = context::open_store(&cleanup.store)?;
     let dry = cleanup.dry_run;
-    let dead = store.cleanup(&cleanup.resources, dry).map_err(Failure::from)?;
+    let mut dead = store.cleanup(&cleanup.resources, dry).map_err(Failure::from)?;
+    let is_meant = |record: &ClaimRecord| {
+        let claim = &record.claim;
+        cleanup.resources.is_empty()
+            || cleanup.resources.contains(&claim.resource) && cleanup.paths.include(&claim.resource, &claim.span)
+    };
+    dead.retain(|(_, session)| session.claims.iter().any(is_meant));
     let removed = if dry { "would remove" } else { "removed" };
     let removed = Done { to_hold: removed, to_unclaimed: removed };
     tell(removed, dead.iter().map(|(_, session)| session), None, |_| String::new())?;
     if !cleanup.breaks {
         let unusable = store.take_unusable();
         if !dry {
-            report_live(store.as_mut(), &cleanup.resources);
+            report_live(store.as_mut(), cleanup);
         }
         return Ok(after_all_but(&unusable));
     }
@@ -191,12 +208,14 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
     // session again that holds several of the resources.
     let mut told: BTreeSet<_> = dead.iter().map(|(id, _)| *id).collect();
     let mut held: BTreeSet<_> = dead.iter().flat_map(|(_, session)| context::held_by(session)).collect();
-    for resource in &cleanup.resources {
-        let only = cleanup.how.only().map(|only| find(store.as_mut(), resource, only)).transpose()?;
-        if only == Some(None) {
-            continue;
+    // A mistake breaks nothing.
+    let chosen = cleanup.resources.iter().map(|name| Ok((name, chosen(store.as_mut(), name, cleanup)?)));
+    for (resource, only) in chosen.collect::<anyhow::Result<Vec<_>>>()? {
+        let ids: Vec<_> = only.map_or_else(|| vec![None], |ids| ids.into_iter().map(Some).collect());
+        let mut broken = Vec::new();
+        for id in ids {
+            broken.extend(store.break_grants(resource, id, how).map_err(Failure::from)?);
         }
-        let broken = store.break_grants(resource, only.flatten(), how).map_err(Failure::from)?;
         held.extend(broken.iter().flat_map(|(_, session)| context::held_by(session)));
         let live = broken.into_iter().filter(|(id, _)| told.insert(*id));
         let stays = |session: &Session| session.phase == Phase::Held && matches!(how, Breaking::Revoke(_));
@@ -218,7 +237,14 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
             Some(Holder::Session(id)) => format!("session {id} does not hold"),
             Some(Holder::Process(pid)) => format!("process {} does not hold", pid.as_raw_nonzero()),
         };
-        say(&format!("{who} '{resource}': nothing to break; 'rlock inspect' shows what is held"));
+        let parts = cleanup.paths.spans.iter().map(|span| messages::part(resource.as_str(), span));
+        let what = match cleanup.paths.narrow(resource) {
+            true => parts.collect::<Vec<_>>().join(", "),
+            false => format!("'{resource}'"),
+        };
+        let is_file = resource.as_str() != Resource::PATHS && Path::new(resource.as_str()).exists();
+        let or_path = if is_file { "; --path names a file or folder" } else { "" };
+        say(&format!("{who} {what}: nothing to break; 'rlock inspect' shows what is held{or_path}"));
     }
     let still_held = revoked::report(&left);
     let not_held = (free.len() == cleanup.resources.len()).then_some(exit::NOT_HELD);
@@ -229,38 +255,70 @@ pub(super) fn run(cleanup: &Cleanup) -> anyhow::Result<u8> {
 }
 
 /// Says which of the resources live sessions hold. Users who name one expect it to be free then.
-fn report_live(store: &mut dyn Store, resources: &[Resource]) {
-    if resources.is_empty() {
+fn report_live(store: &mut dyn Store, cleanup: &Cleanup) {
+    if cleanup.resources.is_empty() {
         return;
     }
     // The cleanup is done, whether or not this user may also look.
-    let Ok(seen) = store.inspect(resources) else { return };
+    let Ok(seen) = store.inspect(&cleanup.resources) else { return };
     // The caller has reported the unusable resources.
     store.take_unusable();
     for listing in seen.resources {
-        let Some(holder) = listing.holders.iter().find(|holder| !holder.is_over(seen.now)) else { continue };
+        let is_live =
+            |holder: &&HolderListing| !holder.is_over(seen.now) && cleanup.paths.include(&listing.name, &holder.span);
+        let Some(holder) = listing.holders.iter().find(is_live) else { continue };
         let what = messages::held(&listing.name, &holder.span, holder.mode, holder.slots, holder.count);
         let line = format!("{what} is a live lock: 'rlock break' takes it away, 'rlock inspect' shows who holds it");
         say(&line);
     }
 }
 
-/// The session of one holder of a resource, if there is one.
-fn find(store: &mut dyn Store, resource: &Resource, only: Holder) -> anyhow::Result<Option<SessionId>> {
-    let seen = store.inspect(std::slice::from_ref(resource)).map_err(Failure::from)?;
-    let holders = seen.resources.iter().flat_map(|listing| &listing.holders);
-    let is_it = |holder: &&HolderListing| match only {
-        Holder::Session(id) => holder.session == id,
-        Holder::Process(pid) => i64::from(holder.process.pid) == i64::from(pid.as_raw_nonzero().get()),
-    };
-    let found: BTreeSet<_> = holders.filter(is_it).map(|holder| holder.session).collect();
-    if found.len() > 1 {
-        let text = format!(
-            "several processes with this id hold '{resource}': name one with --session; see 'rlock inspect -v'"
-        );
-        return Err(Failure::usage(text).into());
+/// Maximum number of holders that a message lists.
+const LISTED_MAX: usize = 8;
+
+/// The sessions of a resource to break: all of them, or those that the paths and options choose.
+fn chosen(
+    store: &mut dyn Store,
+    resource: &Resource,
+    cleanup: &Cleanup,
+) -> anyhow::Result<Option<BTreeSet<SessionId>>> {
+    let only = cleanup.how.only();
+    let wants_choice = resource.as_str() == Resource::PATHS && !cleanup.how.all;
+    if only.is_none() && !wants_choice && !cleanup.paths.narrow(resource) {
+        return Ok(None);
     }
-    Ok(found.into_iter().next())
+    let seen = store.inspect(std::slice::from_ref(resource)).map_err(Failure::from)?;
+    let mut holders: Vec<_> = seen.resources.iter().flat_map(|listing| &listing.holders).collect();
+    holders.retain(|holder| {
+        let is_it = match only {
+            None => true,
+            Some(Holder::Session(id)) => holder.session == id,
+            Some(Holder::Process(pid)) => i64::from(holder.process.pid) == i64::from(pid.as_raw_nonzero().get()),
+        };
+        is_it && !holder.is_over(seen.now) && cleanup.paths.include(resource, &holder.span)
+    });
+    let found: BTreeSet<_> = holders.iter().map(|holder| holder.session).collect();
+    match only {
+        Some(_) if found.len() > 1 => Err(Failure::usage(format!(
+            "several processes with this id hold '{resource}': name one with --session; see 'rlock inspect -v'"
+        ))
+        .into()),
+        None if found.len() > 1 && wants_choice && !cleanup.paths.narrow(resource) && !cleanup.dry_run => {
+            let one = |holder: &&HolderListing| {
+                let (what, process) = (messages::part(resource.as_str(), &holder.span), &holder.process);
+                format!("{what} by {}, pid {}", messages::who(process), process.pid)
+            };
+            let shown: Vec<_> = holders.iter().take(LISTED_MAX).map(one).collect();
+            let more = if holders.len() > LISTED_MAX { "; and more, see 'rlock inspect /'" } else { "" };
+            Err(Failure::usage(format!(
+                "'{resource}' has {} holders: {}{more}: name one by --path P, --pid PID or --session ID, or all by --all",
+                found.len(),
+                shown.join("; ")
+            ))
+            .into())
+        }
+        _ => Ok(Some(found)),
+    }
 }
 
 /// The words for what was done.

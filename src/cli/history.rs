@@ -10,14 +10,15 @@ use super::exec::calendar;
 use super::look::look;
 use super::subcommand::Subcommand;
 use super::{Invocation, stdout};
-use crate::environment::{after_all_but, context};
+use crate::environment::{after_all_but, context, paths};
 use rlock_arguments::help::notes;
 use rlock_arguments::mistake::Mistake;
-use rlock_arguments::options::{self, KEY, LookOptions, StoreOptions, each_once};
+use rlock_arguments::options::{self, KEY, LookOptions, PathOptions, StoreOptions};
 use rlock_arguments::values;
-use rlock_model::past::{Ended, HISTORY_MAX, Past, Remembered};
+use rlock_model::past::{Ended, HISTORY_MAX, Past, Remembered, Totals};
 use rlock_model::records::Session;
 use rlock_model::remember::add_unrecorded;
+use rlock_model::request::Claim;
 use rlock_model::resource::Resource;
 use rlock_show::failure::Failure;
 use rlock_show::history::blame::blame;
@@ -50,6 +51,8 @@ pub(crate) struct History {
     /// What to show [default: all that is remembered].
     #[arg(id = KEY, value_parser = values::resource)]
     pub(super) resources: Vec<Resource>,
+    #[command(flatten)]
+    pub(super) paths: PathOptions,
     /// Only the last N entries of each KEY.
     #[arg(short = 'n', long, value_name = "N", value_parser = values::entries)]
     pub(super) last: Option<u32>,
@@ -112,8 +115,9 @@ impl History {
 
 /// Reads the matched words.
 fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
-    let history: History = options::read(&mut matches);
-    Ok(Invocation::History(History { resources: each_once(history.resources), ..history }))
+    let mut history: History = options::read(&mut matches);
+    history.resources = history.paths.resolve(history.resources, paths::resolved)?;
+    Ok(Invocation::History(history))
 }
 
 /// Prints the entries or their statistics, and returns the exit code.
@@ -159,7 +163,8 @@ fn json(value: &serde_json::Value) -> String {
 /// later, may have waited in that time, so only a list leaves it out.
 fn remembered(store: &mut dyn Store, options: &History) -> Result<(Vec<Remembered>, Range<StoreTime>), store::Error> {
     let is_list = matches!(options.form(), Form::Entries | Form::Stats);
-    let is_filtered = options.failed || options.since.is_some() || options.until.is_some();
+    let is_filtered =
+        options.failed || options.since.is_some() || options.until.is_some() || !options.paths.spans.is_empty();
     let last = options.last.filter(|_| !is_filtered).unwrap_or(HISTORY_MAX);
     // A hold that somebody finds ended in between is in both.
     let unrecorded = store.unrecorded(&options.resources)?;
@@ -180,6 +185,12 @@ fn remembered(store: &mut dyn Store, options: &History) -> Result<(Vec<Remembere
     for known in &mut found {
         // Entries that several requests share stand where the first of them was entered.
         known.entries.sort_by_key(|entry| entry.ended.latest());
+        if options.paths.narrow(&known.name) {
+            let is_meant = |claim: &Claim| options.paths.include(&claim.resource, &claim.span);
+            known.entries.retain(|entry| entry.claims.iter().any(is_meant));
+            // They count the requests for all paths.
+            known.past.totals = Totals::default();
+        }
         selection.apply(&mut known.entries);
     }
     Ok((found, since.unwrap_or_default()..until.unwrap_or(StoreTime::NEVER)))

@@ -15,11 +15,11 @@ use clap::{ArgMatches, Args, ValueHint};
 use super::look::look;
 use super::subcommand::Subcommand;
 use super::{Invocation, stdout};
-use crate::environment::{after_all_but, context, places};
+use crate::environment::{after_all_but, context, paths, places};
 use crate::stores;
 use rlock_arguments::help::notes;
 use rlock_arguments::mistake::Mistake;
-use rlock_arguments::options::{self, KEY, LookOptions, StoreOptions, each_once, no_blank_before_value};
+use rlock_arguments::options::{self, KEY, LookOptions, PathOptions, StoreOptions, no_blank_before_value};
 use rlock_arguments::values;
 use rlock_model::op::ResourceListing;
 use rlock_model::past::Remembered;
@@ -48,7 +48,7 @@ pub(super) const INSPECT: Subcommand = Subcommand {
 /// `rlock inspect`.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 #[command(
-    override_usage = "rlock inspect [KEY]... [--json]\n       \
+    override_usage = "rlock inspect [KEY]... [--path P] [--json]\n       \
                       rlock inspect [KEY]... --held-longer-than DUR | --waiting-longer-than DUR\n       \
                       rlock inspect [KEY]... --watch | --tree | --dot | --names\n       \
                       rlock inspect --no-success-for DUR KEY... | --job NAME\n       \
@@ -63,6 +63,8 @@ pub(crate) struct Inspect {
     /// What to show [default: all that is held or waited for].
     #[arg(id = KEY, value_parser = values::resource)]
     pub(super) resources: Vec<Resource>,
+    #[command(flatten)]
+    pub(super) paths: PathOptions,
     /// Print JSON.
     #[arg(long, group = "form")]
     pub(super) json: bool,
@@ -96,13 +98,14 @@ pub(crate) struct Inspect {
     #[arg(long, value_name = "DUR", value_parser = values::duration, conflicts_with = "no_success_for")]
     pub(super) waiting_longer_than: Option<Duration>,
     /// Exit 1 and name each KEY without a successful run in DUR.
-    #[arg(long, value_name = "DUR", value_parser = values::period, conflicts_with = "form")]
+    #[arg(long, value_name = "DUR", value_parser = values::period)]
+    #[arg(conflicts_with_all = ["form", "path"])]
     pub(super) no_success_for: Option<Duration>,
     /// Only successful runs with this --job count.
     #[arg(long, value_name = "NAME", value_parser = values::job, requires = "no_success_for")]
     pub(super) job: Option<String>,
     /// Print metrics for Prometheus.
-    #[arg(long, conflicts_with_all = ["form", "held_longer_than", "waiting_longer_than", "no_success_for"])]
+    #[arg(long, conflicts_with_all = ["form", "held_longer_than", "waiting_longer_than", "no_success_for", "path"])]
     pub(super) prometheus: bool,
     /// Write the metrics to FILE.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "prometheus")]
@@ -136,16 +139,25 @@ impl Inspect {
             _ => Form::Table,
         }
     }
+
+    /// Removes what the paths do not mean.
+    pub(super) fn narrow(&self, inspection: &mut Inspection) {
+        for ResourceListing { name, holders, waiters } in &mut inspection.resources {
+            holders.retain(|holder| self.paths.include(name, &holder.span));
+            waiters.retain(|waiter| self.paths.include(name, &waiter.span));
+        }
+    }
 }
 
 /// Reads the matched words.
 fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     no_blank_before_value(&matches, "watch")?;
-    let inspect: Inspect = options::read(&mut matches);
+    let mut inspect: Inspect = options::read(&mut matches);
+    inspect.resources = inspect.paths.resolve(inspect.resources, paths::resolved)?;
     if inspect.no_success_for.is_some() && inspect.resources.is_empty() && inspect.job.is_none() {
         return Err(Mistake::plain("--no-success-for needs a KEY: name what has to run"));
     }
-    Ok(Invocation::Inspect(Inspect { resources: each_once(inspect.resources), ..inspect }))
+    Ok(Invocation::Inspect(inspect))
 }
 
 /// How often `--watch` asks a server, unless it is told.
@@ -166,6 +178,7 @@ pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
     }
     let mut inspection = store.inspect(&inspect.resources).map_err(Failure::from)?;
     let unusable = store.take_unusable();
+    inspect.narrow(&mut inspection);
     note_gates(&mut inspection);
     let (held, waiting) = (inspect.held_longer_than, inspect.waiting_longer_than);
     let checked = held.or(waiting).map(|_| checks::longer_than(&mut inspection, held, waiting));
@@ -184,9 +197,9 @@ pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
             let pasts = store.pasts(&inspection).map_err(Failure::from)?;
             match form {
                 Form::Json => json::as_text(&store.url(), &inspection, &pasts, &absent) + "\n",
-                form => {
+                _ => {
                     let shown: String =
-                        listing(form, &inspection, &look).iter().flat_map(|line| [line, "\n"]).collect();
+                        listing(inspect, &inspection, &look).iter().flat_map(|line| [line, "\n"]).collect();
                     let unknown = unknown(&inspection, &pasts);
                     shown
                         + &skips(&inspection, &pasts)
@@ -217,18 +230,35 @@ fn note_gates(inspection: &mut Inspection) {
 }
 
 /// The lines of the tree or of the table.
-pub(super) fn listing(form: Form, inspection: &Inspection, look: &Look) -> Vec<String> {
+pub(super) fn listing(inspect: &Inspect, inspection: &Inspection, look: &Look) -> Vec<String> {
     if inspection.resources.is_empty() {
         return vec!["nobody holds or waits".to_owned()];
+    }
+    let is_free = |listing: &ResourceListing| listing.holders.is_empty() && listing.waiters.is_empty();
+    // The resource is not free if nobody uses these parts of it.
+    let (free, used): (Vec<_>, Vec<_>) = inspection
+        .resources
+        .iter()
+        .cloned()
+        .partition(|listing| inspect.paths.narrow(&listing.name) && is_free(listing));
+    let of_paths = free.iter().flat_map(|listing| {
+        inspect.paths.spans.iter().map(|span| format!("nobody holds {}", messages::part(listing.name.as_str(), span)))
+    });
+    let of_paths: Vec<_> = of_paths.collect();
+    let inspection = &Inspection { resources: used, ..inspection.clone() };
+    if inspection.resources.is_empty() {
+        return of_paths;
     }
     let mut known = HashMap::new();
     let mut is_stopped = |process: &Process| {
         *known.entry((process.host.clone(), process.pid)).or_insert_with(|| identity::is_stopped(process))
     };
-    match form {
+    let mut lines = match inspect.form() {
         Form::Tree => tree(inspection, look, &mut is_stopped),
         _ => table(&inspection.resources, inspection.now, look, &mut is_stopped),
-    }
+    };
+    lines.extend(of_paths);
+    lines
 }
 
 /// The lines that tell where the listing comes from, and that nothing is known of these names

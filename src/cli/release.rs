@@ -9,14 +9,15 @@ use super::subcommand::Subcommand;
 use super::{Invocation, stdout};
 use crate::environment::context::Named;
 use crate::environment::variables::{self, Form, Held};
-use crate::environment::{acquired, context, say};
+use crate::environment::{acquired, context, paths, say};
 use rlock_arguments::help::notes;
 use rlock_arguments::mistake::Mistake;
-use rlock_arguments::options::{self, StoreOptions, each_once};
+use rlock_arguments::options::{self, PathOptions, StoreOptions, each_once};
 use rlock_arguments::values::{self, Which};
 use rlock_model::past::End;
 use rlock_model::records::Session;
 use rlock_model::request::SessionId;
+use rlock_model::resource::Resource;
 use rlock_show::failure::Failure;
 use rlock_show::messages::Messages;
 use rlock_store::{Released, Store};
@@ -37,7 +38,7 @@ pub(super) const RELEASE: Subcommand = Subcommand {
 /// `rlock release`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 #[command(
-    override_usage = "rlock release [SESSION|KEY]... [--export]",
+    override_usage = "rlock release [SESSION|KEY]... [--path P] [--export]",
     after_help = notes(
         "Exit: 0 given back; 76 not held any more; 64 not a lock of 'rlock acquire'.",
         &["eval \"$(rlock release --export)\""],
@@ -49,6 +50,8 @@ pub(crate) struct Release {
     /// acquire around].
     #[arg(id = "SESSION", value_parser = values::which)]
     pub(super) locks: Vec<Which>,
+    #[command(flatten)]
+    pub(super) paths: PathOptions,
     /// Print the variables of the session around, for a shell's eval; on failure (exit N).
     #[arg(long)]
     pub(super) export: bool,
@@ -61,7 +64,8 @@ pub(crate) struct Release {
 
 /// Reads the matched words.
 fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
-    let release: Release = options::read(&mut matches);
+    let mut release: Release = options::read(&mut matches);
+    release.paths.resolve(Vec::new(), paths::resolved)?;
     Ok(Invocation::Release(Release { locks: each_once(release.locks), ..release }))
 }
 
@@ -69,10 +73,17 @@ fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
 pub(super) fn run(release: &Release) -> anyhow::Result<u8> {
     let (named, mut store) = context::open_named(&release.store)?;
     let store = store.as_mut();
-    let mut ids = match release.locks.as_slice() {
-        [] => vec![acquired::innermost(store)?],
-        locks => locks.iter().map(|which| acquired::meant(store, which)).collect::<Result<_, _>>()?,
+    let mut ids = match (&release.locks[..], &release.paths.spans[..]) {
+        ([], []) => vec![acquired::innermost(store)?],
+        (locks, _) => locks.iter().map(|which| acquired::meant(store, which)).collect::<Result<_, _>>()?,
     };
+    for path in &release.paths.spans {
+        ids.push(acquired::holds(
+            store,
+            &Resource::new(Resource::PATHS).expect("the axis has a valid name"),
+            Some(path),
+        )?);
+    }
     // One lock may have several of the KEYs.
     let mut seen = BTreeSet::new();
     ids.retain(|id| seen.insert(*id));

@@ -26,7 +26,7 @@ use super::release::Release;
 use super::renew::Renew;
 use super::{Invocation, Usage, parse};
 use rlock_arguments::narrowing;
-use rlock_arguments::options::{LookOptions, StoreOptions};
+use rlock_arguments::options::{LookOptions, PathOptions, StoreOptions};
 use rlock_arguments::values::{Load, LostSignal, Owner, Period, Unit, Wait, Which};
 use rlock_model::mode::Mode;
 use rlock_model::request::Claim;
@@ -274,7 +274,7 @@ fn other_subcommands_are_parsed() {
     assert!(parsed("history --blame --stats").is_err() && parsed("history --timeline --json").is_err());
     let cleanup = |resources, dry_run, breaks, how| {
         let store = StoreOptions::default();
-        Invocation::Cleanup(Cleanup { store, resources, dry_run, breaks, how })
+        Invocation::Cleanup(Cleanup { store, resources, paths: PathOptions::default(), dry_run, breaks, how })
     };
     let plain = BreakOptions::default();
     assert_eq!(parsed("cleanup").unwrap(), cleanup(vec![], false, false, plain));
@@ -349,7 +349,8 @@ fn acquire_renew_and_release_are_parsed() {
     assert_eq!(parsed(&format!("renew {id} --for 2m")).unwrap(), renew(Some(secs(120)), Some(session.clone())));
     let key = Which::Key(Resource::new("sim").unwrap());
     assert_eq!(parsed("renew sim").unwrap(), renew(None, Some(key.clone())));
-    let release = Release { store, locks: vec![session, key], export: true, verbose: true };
+    let paths = PathOptions::default();
+    let release = Release { store, locks: vec![session, key], paths, export: true, verbose: true };
     assert_eq!(parsed(&format!("release {id} --export -v sim {id}")).unwrap(), Invocation::Release(release));
 }
 

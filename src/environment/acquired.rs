@@ -5,7 +5,9 @@ use rlock_arguments::values::Which;
 use rlock_model::records::Session;
 use rlock_model::request::{Process, SessionId};
 use rlock_model::resource::Resource;
+use rlock_model::span::Span;
 use rlock_show::failure::Failure;
+use rlock_show::messages;
 use rlock_store::{Inspection, Store};
 use rlock_supervise::above;
 use rlock_sys::exit;
@@ -57,27 +59,37 @@ pub(crate) fn lasting_for_parents(seen: &Inspection) -> Vec<SessionId> {
 /// # Errors
 /// No hold of the KEY is for a process above this one, or several are, or the store cannot be used.
 pub(crate) fn meant(store: &mut dyn Store, which: &Which) -> Result<SessionId, Failure> {
-    let name = match which {
-        Which::Session(id) => return Ok(*id),
-        Which::Key(name) => name,
-    };
-    let seen = store.inspect(std::slice::from_ref(name))?;
+    match which {
+        Which::Session(id) => Ok(*id),
+        Which::Key(name) => holds(store, name, None),
+    }
+}
+
+/// The session that holds this KEY, or what overlaps this path, for a process above this one.
+///
+/// # Errors
+/// Those of [`meant`].
+pub(crate) fn holds(store: &mut dyn Store, name: &Resource, path: Option<&Span>) -> Result<SessionId, Failure> {
+    let mut seen = store.inspect(std::slice::from_ref(name))?;
+    let holders = seen.resources.iter_mut().map(|listing| &mut listing.holders);
+    holders.for_each(|them| them.retain(|it| path.is_none_or(|path| it.span.overlaps(path))));
+    let what = messages::part(name.as_str(), path.unwrap_or(&Span::Whole));
     match lasting_for_parents(&seen).as_slice() {
         [only] => Ok(*only),
         // A word that the store does not know is rather a mistake than a lock that has ended.
-        [] if is_free(&seen) && is_unknown(store, name)? => {
+        [] if path.is_none() && is_free(&seen) && is_unknown(store, name)? => {
             let text =
                 format!("'{name}' is not a session, and no KEY that the store knows: name the SESSION or the KEY");
             Err(Failure::usage(text))
         }
         [] => {
-            let text = format!("no lock of 'rlock acquire --pid' on '{name}' is for a process above this one");
-            Err(Failure::new(exit::LOST, text))
+            let text = format!("no lock of 'rlock acquire --pid' on {what} is for a process above this one");
+            Err(Failure::new(exit::LOST, text + &kept(&seen, name)))
         }
         several => {
             let ids: Vec<_> = several.iter().map(SessionId::to_string).collect();
             let text =
-                format!("several locks on '{name}' are for processes above this one: name one, of {}", ids.join(", "));
+                format!("several locks on {what} are for processes above this one: name one, of {}", ids.join(", "));
             Err(Failure::usage(text))
         }
     }
@@ -88,6 +100,16 @@ pub(crate) fn meant(store: &mut dyn Store, which: &Which) -> Result<SessionId, F
 fn is_unknown(store: &mut dyn Store, name: &Resource) -> Result<bool, Failure> {
     let name = std::slice::from_ref(name);
     Ok(store.history(name, 0)?.is_empty() && store.unrecorded(name)?.is_empty())
+}
+
+/// Names the session of a lock without a process.
+fn kept(seen: &Inspection, name: &Resource) -> String {
+    let mut holders = seen.resources.iter().flat_map(|listing| &listing.holders);
+    let kept = holders.find(|holder| holder.kept && !holder.is_over(seen.now));
+    kept.map_or_else(String::new, |holder| {
+        let words = messages::words(name, &holder.span);
+        format!("; it is kept for session {}: name that, or 'rlock break {words}'", holder.session)
+    })
 }
 
 /// Whether nobody holds or waits.

@@ -4,6 +4,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -46,6 +47,11 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
     let mut store = named.open(options.connect_timeout)?;
     if !options.quiet {
         context::warn_of_password(&options.store);
+        // People list folders so, and the command would run without the lock on the second one.
+        let beside = options.paths.as_deref().and_then(claims::key_beside_paths);
+        if let Some((key, id, words)) = beside.filter(|(key, ..)| Path::new(key.as_str()).exists()) {
+            say(&format!("warning: '{key}' beside --{id} is a KEY and not a folder: write {words}"));
+        }
     }
     // The signals are installed before the request is made, so that no signal that cancels it is
     // lost.

@@ -193,3 +193,109 @@ fn lock_of_acquire_is_on_the_folder_that_the_link_leads_to_at_the_grant() {
     assert_eq!(Ran::of(shell.args(["-c", &release])).code(), Some(0));
     lab.run(["exec", "-nq", "--path", &path("b"), "--", "true"]).silently(0);
 }
+
+/// "With several holders on `/`, `rlock break /` breaks nothing without `--path`, `--pid`,
+/// `--session` or `--all`, and lists them."
+#[test]
+fn break_of_all_paths_wants_a_choice_where_several_are_held() {
+    on_both(|lab| {
+        let folders = ["/w/api", "/w/web"];
+        let [mut api, mut web] = folders.map(|folder| lab.hold_by(["exec", "--path", folder]));
+        for line in [&["break", "/"][..], &["break", "--now", "/"], &["cleanup", "--break", "/"]] {
+            let refused = lab.run(line);
+            let text = refused.failed(64);
+            assert!(text.starts_with("'/' has 2 holders: path '"), "{text}");
+            assert!(text.ends_with(": name one by --path P, --pid PID or --session ID, or all by --all"), "{text}");
+            assert!(folders.iter().all(|folder| text.contains(&format!("path '{folder}' by "))), "{text}");
+        }
+        let lines = lab.run(["break", "--dry-run", "/"]).stdout;
+        assert_eq!(lines.lines().count(), 2, "{lines}");
+        assert!(api.runs() && web.runs());
+        // The folder overlaps what is in it, and the folders around it.
+        let broken = lab.run(["break", "--path", "/w/api/x.rs"]);
+        assert!(broken.stdout.starts_with("broke the hold for write on '/' (/w/api) of "), "{broken:?}");
+        assert_eq!((broken.stdout.lines().count(), broken.code()), (1, Some(0)));
+        assert_eq!(api.end().code(), Some(76));
+        assert!(web.runs());
+        let free = "path '/w/api': nothing to break; 'rlock inspect' shows what is held";
+        lab.run(["break", "--path", "/w/api"]).said(1, &format!("nobody holds {free}"));
+        // One holder needs no choice.
+        let api = lab.hold_by(["exec", "--path", "/w/api"]);
+        let broken = lab.run(["break", "--all", "/"]);
+        assert_eq!((broken.stdout.lines().count(), broken.code()), (2, Some(0)), "{broken:?}");
+        assert_eq!([api.end().code(), web.end().code()], [Some(76); 2]);
+        let only = lab.hold_by(["exec", "--path", "/w/api"]);
+        assert_eq!(lab.run(["break", "/"]).code(), Some(0));
+        assert_eq!(only.end().code(), Some(76));
+    });
+}
+
+/// "`--path P` on inspect, history, cleanup and release takes what overlaps P."
+#[test]
+fn listings_of_a_path_leave_the_other_paths_out() {
+    on_both(|lab| {
+        let api = lab.hold_by(["exec", "--path", "/w/api"]);
+        let mut web = lab.hold_by(["exec", "--path", "/w/web"]);
+        let shown = lab.run(["inspect", "--path", "/w/api/src"]).stdout;
+        assert!(shown.contains("/w/api") && !shown.contains("/w/web"), "{shown}");
+        let shown = lab.run(["inspect", "--path", "/w"]).stdout;
+        assert!(shown.contains("/w/api") && shown.contains("/w/web"), "{shown}");
+        let shown = lab.run(["inspect", "--path", "/x"]).stdout;
+        assert!(shown.starts_with("nobody holds path '/x'\n"), "{shown}");
+        let json = lab.run(["inspect", "--json", "--path", "/x"]).stdout;
+        assert!(json.contains(r#""holders":[]"#), "{json}");
+        let live =
+            "path '/w/web' for write is a live lock: 'rlock break' takes it away, 'rlock inspect' shows who holds it";
+        lab.run(["cleanup", "--path", "/w/web"]).said(0, live);
+        lab.run(["cleanup", "--path", "/x"]).silently(0);
+        api.end().silently(0);
+        web.close();
+        web.end();
+        let shown = lab.run(["history", "--path", "/w/api"]).stdout;
+        assert!(shown.contains("/w/api") && !shown.contains("/w/web"), "{shown}");
+        assert_eq!(lab.run(["history", "--path", "/x"]).code(), Some(0));
+        assert!(lab.run(["history", "--stats", "--json", "--path", "/w"]).stdout.contains(r#""ended":2"#));
+    });
+}
+
+#[test]
+fn cleanup_of_a_path_lists_what_is_dead_there() {
+    let lab = Lab::new();
+    for folder in ["/w/api", "/w/web"] {
+        lab.hold_by(["exec", "--path", folder]).kill();
+    }
+    let dead = lab.run(["cleanup", "--dry-run", "--path", "/w/api"]).stdout;
+    assert!(dead.contains("would remove the hold for write on '/' (/w/api)") && !dead.contains("/w/web"), "{dead}");
+}
+
+/// "`rlock release --path P` gives back the lock that `rlock acquire --pid` has got."
+#[test]
+fn release_by_path_finds_the_lock_of_a_process_above() {
+    on_both(|lab| {
+        let script = format!(
+            "{RLOCK} acquire --path /w/api --pid $$ >&2 && {RLOCK} acquire --path /w/web --pid $$ >&2 \
+             && {RLOCK} release --path /w/api/x; echo $?; {RLOCK} inspect / --json"
+        );
+        let mut shell = Command::new("sh");
+        lab.settle(&mut shell);
+        let ran = Ran::of(shell.args(["-c", &script]));
+        assert!(ran.stdout.starts_with("0\n") && !ran.stdout.contains("/w/api"), "{ran:?}");
+        assert!(ran.stdout.contains("/w/web"), "{ran:?}");
+        let text = "no lock of 'rlock acquire --pid' on path '/w/none' is for a process above this one";
+        lab.run(["release", "--path", "/w/none"]).said(76, text);
+    });
+}
+
+/// "A bare KEY beside `--path` is a KEY": people list folders so.
+#[test]
+fn key_beside_a_path_that_is_a_file_is_warned_of() {
+    let lab = Lab::new();
+    fs::create_dir_all(lab.folder().join("lib")).expect("a folder");
+    let run =
+        |words: &[&str]| Ran::of(lab.rlock([&["exec"], words, &["--", "true"]].concat()).current_dir(lab.folder()));
+    let text = "warning: 'lib' beside --path is a KEY and not a folder: write --path web --path lib";
+    run(&["--path", "web", "lib"]).said(0, text);
+    run(&["-q", "--path", "web", "lib"]).silently(0);
+    run(&["--path", "web", "library"]).silently(0);
+    run(&["--path", "web", "--write", "lib"]).silently(0);
+}

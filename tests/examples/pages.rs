@@ -91,9 +91,10 @@ const ALONE: &str = "EXAMPLE";
 const BESIDE_HOLDERS: &str = "
     for key in backup deploy; do rlock exec $key -- sleep 1000 2>/dev/null & done
     rlock exec workers -- sleep 1000 2>/dev/null & PID=$!
-    until [ \"$(rlock inspect --names | wc -l)\" = 3 ]; do sleep 0.01; done
+    rlock exec --path src -- sleep 1000 2>/dev/null &
+    until [ \"$(rlock inspect --names | wc -l)\" = 4 ]; do sleep 0.01; done
     EXAMPLE
-    rlock break backup deploy workers >/dev/null 2>&1 || :";
+    rlock break backup deploy workers / >/dev/null 2>&1 || :";
 /// Examples about a run that has succeeded.
 const AFTER_BACKUP: &str = "rlock exec backup -- true; EXAMPLE";
 /// Examples below a lock without a command.

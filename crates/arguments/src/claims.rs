@@ -116,6 +116,15 @@ pub fn has_paths(matches: &ArgMatches) -> bool {
     [PATH, PATH_READ].into_iter().any(|id| matches.contains_id(id))
 }
 
+/// A bare KEY beside paths, with the option of a path, and the words that name KEY as a path, too.
+pub fn key_beside_paths(matches: &ArgMatches) -> Option<(&Resource, &'static str, String)> {
+    let key = matches.get_one::<Resource>(KEY).filter(|key| key.as_str() != Resource::PATHS)?;
+    let of = |id: &'static str| Some((id, matches.get_many::<PathBuf>(id)?.next()?));
+    let (id, path) = [PATH, PATH_READ].into_iter().find_map(of)?;
+    let [path, name] = [&path.to_string_lossy(), key.as_str()].map(shell_quoted);
+    Some((key, id, format!("--{id} {path} --{id} {name}")))
+}
+
 fn all(matches: &ArgMatches, resolve: Resolve) -> Result<Vec<Claim>, Mistake> {
     let mut claims = Vec::new();
     for (id, mode) in [(KEY, Mode::Write), (READ, Mode::Read), (PREWRITE, Mode::Prewrite), (WRITE, Mode::Write)] {

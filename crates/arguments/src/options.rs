@@ -4,14 +4,17 @@
 //! definition, and its comment is the help. The structs skip the groups that clap would make of
 //! them: no option refers to one, and rlock must start quickly.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Args, ColorChoice, FromArgMatches, ValueHint};
 
-use super::claims::STRAY;
+use super::claims::{self, Resolve, STRAY};
 use super::mistake::Mistake;
 use super::values;
+use rlock_model::mode::Mode;
 use rlock_model::resource::Resource;
+use rlock_model::span::Span;
 
 /// The name of the argument KEY, of which a subcommand may take one or several.
 pub const KEY: &str = "KEY";
@@ -54,6 +57,44 @@ pub fn store_options() -> [Arg; 2] {
         Arg::new("namespace").long("namespace").value_name("NAME").help(namespace).display_order(101),
     ]
     .map(|arg| arg.value_parser(values::plain).global(true).help_heading("Store options"))
+}
+
+/// The files and folders that a subcommand looks at. They are parts of the resource of all paths.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[group(skip)]
+pub struct PathOptions {
+    /// Only the file or folder P, what is in it, and the folders around it.
+    #[arg(long, value_name = "P")]
+    path: Vec<PathBuf>,
+    /// Their spans: all paths, if there are none.
+    #[arg(skip)]
+    pub spans: Vec<Span>,
+}
+
+impl PathOptions {
+    /// Resolves the paths, and adds their resource to those that the user has named.
+    ///
+    /// # Errors
+    /// A path cannot be resolved.
+    pub fn resolve(&mut self, named: Vec<Resource>, resolve: Resolve) -> Result<Vec<Resource>, Mistake> {
+        let mut named = named;
+        for path in self.path.drain(..) {
+            let claim = claims::path_claim("path", &path, Mode::Write, resolve)?;
+            named.push(claim.resource);
+            self.spans.push(claim.span);
+        }
+        Ok(each_once(named))
+    }
+
+    /// Whether the paths narrow what a subcommand looks at of this resource.
+    pub fn narrow(&self, resource: &Resource) -> bool {
+        resource.as_str() == Resource::PATHS && !self.spans.is_empty()
+    }
+
+    /// Whether a claim on this part of the resource is meant: the paths overlap as claims do.
+    pub fn include(&self, resource: &Resource, span: &Span) -> bool {
+        !self.narrow(resource) || self.spans.iter().any(|path| path.overlaps(span))
+    }
 }
 
 /// How a listing looks.

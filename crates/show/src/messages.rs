@@ -174,11 +174,13 @@ impl Messages {
         // Only people know whether the hold is theirs: those whom an agent starts share its
         // process.
         let blocked = Blocked::find(&self.claims, &self.related, obstructions).holder;
-        if let Some((of, pid)) = blocked.and_then(|(of, it)| Some((of, (self.owner_above)(&it.process)?))) {
+        if let Some((of, span, pid)) =
+            blocked.and_then(|(of, it)| Some((of, &it.span, (self.owner_above)(&it.process)?)))
+        {
             found.state.push_str(&format!(
                 "; it is a hold for process {pid}, above this command: if it is yours, add --nested to 'rlock exec', or \
                  run 'rlock release {}'",
-                shell_quoted(of.listing.name.as_str())
+                self::words(&of.listing.name, span)
             ));
         }
         found
@@ -698,6 +700,14 @@ pub fn part(name: &str, span: &Span) -> String {
         Some(path) => format!("path '{path}'"),
         None if span.is_whole() => format!("'{name}'"),
         None => format!("{span} of '{name}'"),
+    }
+}
+
+/// The words that name a resource, or a path, to a subcommand.
+pub fn words(resource: &Resource, span: &Span) -> String {
+    match span.as_path() {
+        Some(path) => format!("--path {}", shell_quoted(path)),
+        None => shell_quoted(resource.as_str()),
     }
 }
 

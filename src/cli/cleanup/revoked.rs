@@ -12,13 +12,13 @@ use rlock_model::op::HolderListing;
 use rlock_model::records::Session;
 use rlock_model::request::SessionId;
 use rlock_model::resource::Resource;
+use rlock_model::span::Span;
 use rlock_show::failure::Failure;
 use rlock_show::messages;
 use rlock_store::Store;
 use rlock_sys::alarm::Alarm;
 use rlock_sys::clock::Boottime;
 use rlock_sys::exit;
-use rlock_words::shell_quoted;
 
 /// How long to wait for a holder without a lease.
 const LIMIT: Duration = Duration::from_mins(1);
@@ -42,11 +42,13 @@ impl Revoked {
         let Self { resource, session, .. } = self;
         let held = session.claims.iter().find(|record| record.claim.resource == *resource);
         let mode = held.map(|record| format!(" for {}", record.claim.mode)).unwrap_or_default();
+        let span = held.map_or(&Span::Whole, |record| &record.claim.span);
         format!(
-            "'{resource}' is revoked and still held{mode} by {}: wait for the end of its command, \
+            "{} is revoked and still held{mode} by {}: wait for the end of its command, \
              or free it at once by 'rlock break --now {}', while that command may run on",
+            messages::part(resource.as_str(), span),
             messages::process(&session.process),
-            shell_quoted(resource.as_str())
+            messages::words(resource, span)
         )
     }
 }

@@ -18,7 +18,7 @@ use super::{Form, Inspect, listing, sources};
 use crate::cli::look::look;
 use crate::environment::{after_all_but, say};
 use rlock_show::Look;
-use rlock_show::changes::{Seen, changes};
+use rlock_show::changes::{Request, Seen, changes};
 use rlock_show::columns::cut;
 use rlock_show::failure::Failure;
 use rlock_show::json::change_as_json;
@@ -63,7 +63,8 @@ impl Watch<'_> {
         // Only the first look tells what it had to skip.
         self.store.take_unusable();
         let names = &self.inspect.resources;
-        let (inspection, notices) = self.store.inspect_and_watch(names)?;
+        let (mut inspection, notices) = self.store.inspect_and_watch(names)?;
+        self.inspect.narrow(&mut inspection);
         // The history comes after the listing: see `Seen`.
         let pasts = self.store.history(names, ENTRIES)?;
         let is_told = notices.as_ref().is_some_and(|notices| notices.are_complete);
@@ -130,6 +131,11 @@ fn tell(mut watch: Watch<'_>, mut last: Seen) -> anyhow::Result<u8> {
         trouble = None;
         let mut text = String::new();
         for change in changes(&last, &seen, &mut told) {
+            let (paths, name) = (&watch.inspect.paths, &change.resource);
+            let is_meant = |request: &Request| request.claims.iter().any(|(claim, _)| paths.include(name, &claim.span));
+            if !change.request.as_ref().map_or(!paths.narrow(name), is_meant) {
+                continue;
+            }
             text += &match watch.inspect.form() {
                 Form::Json => json(&change_as_json(&change)),
                 _ => change.line(),
@@ -210,7 +216,7 @@ impl Shown {
         });
         let mut lines = vec![cut(&heading, width, false)];
         lines.extend(trouble);
-        lines.extend(listing(watch.inspect.form(), &inspection, &look));
+        lines.extend(listing(watch.inspect, &inspection, &look));
         let places = sources(watch.store.as_ref(), &[], &Look { palette: rlock_show::Palette::plain(), ..look });
         lines.extend(places.lines().map(|line| cut(line, width, false)));
         lines
