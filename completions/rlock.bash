@@ -5,11 +5,11 @@
 # takes one. `--` stands for the command. Nothing follows a word that is no subcommand.
 _rlock_grammar() {
     case $1 in
-        exec) echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --min-memory --max-load --meanwhile --else --once-per --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c -- ;;
-        range-read) echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per -- ;;
-        range-prewrite) echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per -- ;;
-        range-write) echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per -- ;;
-        acquire) echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --connect-timeout --replicas --history --owner --reason --job --grace ;;
+        exec) echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --title --min-memory --max-load --meanwhile --else --once-per --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c -- ;;
+        range-read) echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --title --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per -- ;;
+        range-prewrite) echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --title --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per -- ;;
+        range-write) echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --title --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per -- ;;
+        acquire) echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --connect-timeout --replicas --history --owner --reason --title --job --grace ;;
         renew) echo 0 --store --namespace --for ;;
         release) echo 0 --store --namespace --path ;;
         held) echo 1 --store --namespace --path ;;
@@ -304,7 +304,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__acquire)
-            opts="-n -w -E -q -v -h --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-prewrite --range-write --for --pid --lost-signal --export --no-wait --wait --max-waiting --place --deadlock-timeout --conflict-exit-code --quiet --ttl --connect-timeout --replicas --history --no-default-store --owner --reason --verbose --job --grace --help"
+            opts="-n -w -E -q -v -h --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-prewrite --range-write --for --pid --lost-signal --export --no-wait --wait --max-waiting --place --deadlock-timeout --conflict-exit-code --quiet --ttl --connect-timeout --replicas --history --no-default-store --owner --reason --title --verbose --job --grace --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -484,6 +484,13 @@ _rlock_static() {
                     return 0
                     ;;
                 --reason)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --title)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -722,7 +729,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__exec)
-            opts="-n -w -E -q -v -c -h --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-prewrite --range-write --no-wait --wait --max-waiting --place --deadlock-timeout --conflict-exit-code --quiet --ttl --grace --connect-timeout --replicas --job --history --no-default-store --owner --reason --verbose --supersede --min-memory --max-load --meanwhile --else --skip-ok --once-per --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --remember --status-file --nested --shell --help"
+            opts="-n -w -E -q -v -c -h --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-prewrite --range-write --no-wait --wait --max-waiting --place --deadlock-timeout --conflict-exit-code --quiet --ttl --grace --connect-timeout --replicas --job --history --no-default-store --owner --reason --title --verbose --supersede --min-memory --max-load --meanwhile --else --skip-ok --once-per --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --remember --status-file --nested --shell --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -895,6 +902,13 @@ _rlock_static() {
                     return 0
                     ;;
                 --reason)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --title)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -1516,7 +1530,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__prewrite)
-            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --max-waiting --place --deadlock-timeout --conflict-exit-code --quiet --ttl --grace --connect-timeout --replicas --job --history --no-default-store --owner --reason --verbose --supersede --min-memory --max-load --meanwhile --else --skip-ok --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --remember --status-file --nested --shell --once-per --help"
+            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --max-waiting --place --deadlock-timeout --conflict-exit-code --quiet --ttl --grace --connect-timeout --replicas --job --history --no-default-store --owner --reason --title --verbose --supersede --min-memory --max-load --meanwhile --else --skip-ok --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --remember --status-file --nested --shell --once-per --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1632,6 +1646,13 @@ _rlock_static() {
                     return 0
                     ;;
                 --reason)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --title)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -1747,7 +1768,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__read)
-            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --max-waiting --place --deadlock-timeout --conflict-exit-code --quiet --ttl --grace --connect-timeout --replicas --job --history --no-default-store --owner --reason --verbose --supersede --min-memory --max-load --meanwhile --else --skip-ok --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --remember --status-file --nested --shell --once-per --help"
+            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --max-waiting --place --deadlock-timeout --conflict-exit-code --quiet --ttl --grace --connect-timeout --replicas --job --history --no-default-store --owner --reason --title --verbose --supersede --min-memory --max-load --meanwhile --else --skip-ok --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --remember --status-file --nested --shell --once-per --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1863,6 +1884,13 @@ _rlock_static() {
                     return 0
                     ;;
                 --reason)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --title)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -1978,7 +2006,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__write)
-            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --max-waiting --place --deadlock-timeout --conflict-exit-code --quiet --ttl --grace --connect-timeout --replicas --job --history --no-default-store --owner --reason --verbose --supersede --min-memory --max-load --meanwhile --else --skip-ok --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --remember --status-file --nested --shell --once-per --help"
+            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --max-waiting --place --deadlock-timeout --conflict-exit-code --quiet --ttl --grace --connect-timeout --replicas --job --history --no-default-store --owner --reason --title --verbose --supersede --min-memory --max-load --meanwhile --else --skip-ok --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --remember --status-file --nested --shell --once-per --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2094,6 +2122,13 @@ _rlock_static() {
                     return 0
                     ;;
                 --reason)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --title)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace

@@ -71,6 +71,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -l job -d 'Name of the
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l title -d 'What others see in place of COMMAND and its arguments' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l min-memory -d 'Start COMMAND only when so much memory is free, such as 4G' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-load -d 'Start COMMAND only when the load, or with N% the pressure, is at most N' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
@@ -108,6 +109,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l job -d 'Name 
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l title -d 'What others see in place of COMMAND and its arguments' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l min-memory -d 'Start COMMAND only when so much memory is free, such as 4G' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l max-load -d 'Start COMMAND only when the load, or with N% the pressure, is at most N' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
@@ -145,6 +147,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l job -d 'N
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l title -d 'What others see in place of COMMAND and its arguments' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l min-memory -d 'Start COMMAND only when so much memory is free, such as 4G' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l max-load -d 'Start COMMAND only when the load, or with N% the pressure, is at most N' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
@@ -182,6 +185,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l job -d 'Name
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l title -d 'What others see in place of COMMAND and its arguments' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l min-memory -d 'Start COMMAND only when so much memory is free, such as 4G' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l max-load -d 'Start COMMAND only when the load, or with N% the pressure, is at most N' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
@@ -229,6 +233,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l replicas -d 'Num
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l title -d 'What others see in place of COMMAND and its arguments' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l job -d 'Name of the job in the store [default: derived from user and words]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l grace -d 'Time before the end of a lease at which PID is told [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l export -d 'Print commands for eval; on failure (exit N)'
@@ -382,15 +387,15 @@ complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_su
 function __fish_rlock_grammar
     switch $argv[1]
         case exec
-            echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --min-memory --max-load --meanwhile --else --once-per --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --
+            echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --title --min-memory --max-load --meanwhile --else --once-per --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --
         case range-read
-            echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per --
+            echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --title --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per --
         case range-prewrite
-            echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per --
+            echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --title --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per --
         case range-write
-            echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per --
+            echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --title --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per --
         case acquire
-            echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --connect-timeout --replicas --history --owner --reason --job --grace
+            echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --connect-timeout --replicas --history --owner --reason --title --job --grace
         case renew
             echo 0 --store --namespace --for
         case release

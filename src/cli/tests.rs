@@ -139,7 +139,8 @@ fn every_option_of_exec_and_range_is_parsed() {
         (long.request.waiting.wait, long.request.conflict_exit_code, long.request.quiet),
         (at_most(90), 3, true)
     );
-    let whose = exec("exec k --owner a_b --reason=c_d -- c").request.whose;
+    let whose = exec("exec k --owner a_b --reason=c_d --title e_f -- c").request.whose;
+    assert_eq!(whose.title.as_deref(), Some("e f"));
     assert_eq!((whose.owner.as_deref(), whose.reason.as_deref()), (Some("a b"), Some("c d")));
     let both = exec("exec -n k --meanwhile a_b --else c_d -- c");
     assert_eq!((both.meanwhile, both.otherwise), (Some("a b".into()), Some("c d".into())));

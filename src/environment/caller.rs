@@ -10,7 +10,7 @@ use super::{agent, names};
 use rlock_arguments::request::Whose;
 use rlock_model::request::Process;
 use rlock_store::identity;
-use rlock_words::{one_line, without_passwords};
+use rlock_words::{TITLE_BYTES, for_others, without_secrets};
 
 /// Maximum number of bytes of the command that the store keeps, for other users to see.
 const COMMAND_BYTES: usize = 2048;
@@ -25,10 +25,15 @@ pub(crate) fn process(whose: &Whose, run: Option<&Run>, agent: Option<&str>, com
     let of_run = |text: fn(&Run) -> &Option<String>| run.and_then(|run| text(run).clone());
     let owner = of_run(|run| &run.person).or(agent.map(str::to_owned));
     let reason = of_run(|run| &run.url).or_else(|| agent.and_then(|_| place()));
+    let title = whose.title.as_deref().map(|title| for_others(title, TITLE_BYTES)).filter(|title| !title.is_empty());
     Process {
         owner: text(&whose.owner, names::OWNER, owner, OWNER_BYTES),
         reason: text(&whose.reason, names::REASON, reason, REASON_BYTES),
-        ..identity::process(rustix::process::geteuid().as_raw(), std::process::id(), words(command))
+        ..identity::process(
+            rustix::process::geteuid().as_raw(),
+            std::process::id(),
+            title.map_or_else(|| words(command), |title| vec![title]),
+        )
     }
 }
 
@@ -50,15 +55,14 @@ fn text(given: &Option<String>, name: &str, otherwise: Option<String>, bytes_max
     let variable = || env::var_os(name).filter(|text| !text.is_empty());
     let variable = || variable().map(|text| text.to_string_lossy().into_owned());
     let text = given.clone().or_else(variable).or(otherwise)?;
-    Some(shown(&text, bytes_max)).filter(|text| !text.is_empty())
+    Some(for_others(&text, bytes_max)).filter(|text| !text.is_empty())
 }
 
 /// The words of a command, as every user of the store may read them.
 fn words(command: &[OsString]) -> Vec<String> {
     let mut left = COMMAND_BYTES;
     let mut words = Vec::with_capacity(command.len());
-    for word in command {
-        let word = without_passwords(&word.to_string_lossy());
+    for word in without_secrets(command.iter().map(|word| word.to_string_lossy())) {
         if word.len() > left {
             words.push(format!("{}…", &word[..word.floor_char_boundary(left)]));
             break;
@@ -67,13 +71,6 @@ fn words(command: &[OsString]) -> Vec<String> {
         words.push(word);
     }
     words
-}
-
-/// A text as every user of the store may read it: without passwords, on one line, and cut.
-fn shown(text: &str, bytes_max: usize) -> String {
-    let text = without_passwords(text);
-    let text = one_line(&text.split_whitespace().collect::<Vec<_>>().join(" "));
-    text[..text.floor_char_boundary(bytes_max)].trim_end().to_owned()
 }
 
 /// The name of the job: the given one, or a hash of the user and the command. The hash is the same
@@ -105,7 +102,7 @@ mod tests {
 
     #[test]
     fn text_for_people_is_cut_and_sanitised() {
-        assert_eq!(shown(" a\n\tb https://u:secret@h\u{7}\u{202e}\n", 99), "a b https://u:***@h??");
-        assert_eq!([shown("ééé", 5), shown("a b", 2), shown("\n", 9)], ["éé", "a", ""]);
+        assert_eq!(for_others(" a\n\tb https://u:secret@h\u{7}\u{202e}\n", 99), "a b https://u:***@h??");
+        assert_eq!([for_others("ééé", 5), for_others("a b", 2), for_others("\n", 9)], ["éé", "a", ""]);
     }
 }

@@ -1,6 +1,8 @@
 //! The owner of a request and the reason for it, which are text for people.
 
-use rlock_testkit::{Lab, RLOCK, Ran, Running};
+use std::process::Stdio;
+
+use rlock_testkit::{Lab, RLOCK, Ran, Running, on_both};
 
 /// "Both stand first in the busy line, and in `rlock inspect`."
 #[test]
@@ -83,4 +85,54 @@ fn recognised_ci_names_the_owner_and_the_reason() {
         assert!(busy.failed(75).contains(who), "{busy:?}");
         holder.end().silently(0);
     }
+}
+
+/// "Text that others see in place of COMMAND": the process is known by its title all the same, and
+/// its job is that of COMMAND.
+#[test]
+fn title_stands_for_the_command() {
+    on_both(|lab| {
+        let words = ["exec", "k", "--title", "nightly  report"];
+        let holder = lab.hold_by(words);
+        let busy = lab.run(["exec", "-n", "k", "--", "true"]);
+        assert!(busy.busy().contains(", 'nightly report', since "), "{busy:?}");
+        assert_eq!(lab.inspect(["k"])["resources"][0]["holders"][0]["command"], serde_json::json!(["nightly report"]));
+        holder.end().silently(0);
+        let history = lab.run(["history", "k"]).stdout;
+        assert!(history.contains("'nightly report'") && !history.contains("echo"), "{history}");
+        // A command that runs below its own lock is told so, which needs its process.
+        let itself = ["-n", "j", "--", "env", "-u", "RLOCK_SESSION", RLOCK, "exec", "-n", "j", "--", "true"];
+        let below = lab.run([&["exec", "--title=a  title"], &itself[..]].concat());
+        assert!(below.failed(75).contains("RLOCK_SESSION"), "{below:?}");
+        let skipped = |title: &[&str]| lab.run([&["exec", "-n", "--skip-ok", "s"], title, &["--", "true"]].concat());
+        let holder = lab.hold("s");
+        skipped(&["--title", "one"]).silently(0);
+        skipped(&["--title", "two"]).silently(0);
+        skipped(&[]).silently(0);
+        assert_eq!(lab.inspect(["s"])["resources"][0]["skips"][0]["count"], 3);
+        holder.end().silently(0);
+    });
+}
+
+/// "The value is `***` where the name ends in PASSWORD, PASSWD, TOKEN or SECRET": in all that is
+/// stored or printed.
+#[test]
+fn secrets_of_commands_are_masked_wherever_they_are_shown() {
+    on_both(|lab| {
+        let secret = "hunter2";
+        let words = [&format!("X_TOKEN={secret}"), "--password", secret, &format!("Authorization: Bearer {secret}")];
+        let mut rlock = lab.rlock(["exec", "k", "--", "sh", "-c", "echo held; cat >/dev/null", "sh"]);
+        let mut holder = Running::start(rlock.args(words).stdin(Stdio::piped()));
+        holder.expect_held();
+        let reads =
+            [&["exec", "-n", "k", "--", "true"][..], &["inspect"], &["inspect", "--json"], &["inspect", "--tree"]];
+        for line in reads {
+            let ran = lab.run(line);
+            assert!(!format!("{ran:?}").contains(secret), "{ran:?}");
+        }
+        assert_eq!(holder.end().code(), Some(0));
+        let history = lab.run(["history", "k"]).stdout;
+        assert!(history.contains(" sh 'X_TOKEN=***' --password '***' 'Authorization: Bearer ***'\n"), "{history}");
+        assert!(!history.contains(secret), "{history}");
+    });
 }

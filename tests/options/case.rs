@@ -333,6 +333,7 @@ fn others(random: &mut Random, on_server: bool) -> Vec<String> {
     let mut all = vec![
         vec!["--owner", "ann\nand bob"],
         vec!["--reason", "because"],
+        vec!["--title", "nightly report"],
         vec!["--job", "nightly"],
         vec!["--history", "0"],
         vec!["--history=5"],

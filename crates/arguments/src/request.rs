@@ -73,7 +73,7 @@ pub struct RequestOptions {
     /// Fail unless --store, RLOCK_STORE or /etc/rlock.conf names the store.
     #[arg(long, help_heading = CRON, hide_short_help = true, display_order = 93)]
     pub no_default_store: bool,
-    /// The owner and the reason of the request.
+    /// The owner, the reason and the title of the request.
     #[command(flatten)]
     pub whose: Whose,
     /// Say what is done, and why a run was skipped.
@@ -124,8 +124,8 @@ impl WaitOptions {
     }
 }
 
-/// The owner and the reason of a request, as text for people. The environment and the CI apply
-/// where an option is absent.
+/// The owner and the reason of a request, and its title, as text for people. The environment and
+/// the CI apply where owner or reason are absent.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 #[group(skip)]
 pub struct Whose {
@@ -135,4 +135,7 @@ pub struct Whose {
     /// The reason for this, for others to read [default: RLOCK_REASON].
     #[arg(long, value_name = "TEXT", value_parser = values::plain, hide_short_help = true)]
     pub reason: Option<String>,
+    /// What others see in place of COMMAND and its arguments.
+    #[arg(long, value_name = "TEXT", value_parser = values::plain, hide_short_help = true)]
+    pub title: Option<String>,
 }

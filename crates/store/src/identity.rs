@@ -11,7 +11,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use rlock_model::request::{Process, SessionId};
 use rlock_sys::{passwd, processes};
-use rlock_words::without_passwords;
+use rlock_words::{TITLE_BYTES, for_others, without_secrets};
 
 /// The random id of a new session.
 pub fn new_session() -> Result<SessionId, Errno> {
@@ -74,10 +74,14 @@ pub fn is_stopped(process: &Process) -> bool {
 /// have the beginning only.
 pub fn runs_here(process: &Process) -> bool {
     let words = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
-    let last = words.strip_suffix(b"\0").and_then(|words| words.rsplit(|byte| *byte == 0).next());
-    let (Some(last), Some(known)) = (last, process.command.last()) else { return false };
-    let last = without_passwords(&String::from_utf8_lossy(last));
-    last == *known || known.strip_suffix('…').is_some_and(|start| last.starts_with(start))
+    let words = words.strip_suffix(b"\0").unwrap_or_default().split(|byte| *byte == 0);
+    let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
+    let (shown, Some(known)) = (without_secrets(&words), process.command.last()) else { return false };
+    let is_last = |last: &String| last == known || known.strip_suffix('…').is_some_and(|start| last.starts_with(start));
+    let is_title = |word: &str| for_others(word, TITLE_BYTES) == *known;
+    let mut titles = words.windows(2).filter(|pair| pair[0] == "--title").map(|pair| &*pair[1]);
+    let mut joined = words.iter().filter_map(|word| word.strip_prefix("--title="));
+    shown.last().is_some_and(is_last) || titles.any(is_title) || joined.any(is_title)
 }
 
 /// Whether a process has recorded the name of this host.

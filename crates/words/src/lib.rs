@@ -41,9 +41,58 @@ pub fn json(value: &Value) -> String {
     text
 }
 
+/// What stands for a secret.
+const MASK: &str = "***";
+
+/// How the names of options and variables end whose values are secrets, in any case.
+const SECRETS: [&str; 4] = ["PASSWORD", "PASSWD", "TOKEN", "SECRET"];
+
+fn is_secret(name: &str) -> bool {
+    let name = name.to_uppercase();
+    SECRETS.iter().any(|end| name.ends_with(end))
+}
+
+/// The words of a command line as every user may read them: with `***` for the passwords in URLs,
+/// for the values in `NAME=value` and `--name value` where the name is that of a secret, and for
+/// what follows `Bearer`. When in doubt, the function masks more.
+pub fn without_secrets(words: impl IntoIterator<Item = impl AsRef<str>>) -> Vec<String> {
+    let mut is_value = false;
+    let shown = words.into_iter().map(|word| {
+        let word = word.as_ref();
+        let shown = if is_value && word != "--" { MASK.to_owned() } else { without_values(&without_passwords(word)) };
+        is_value = word.starts_with("--") && is_secret(word) || word == "Bearer" || word.ends_with(" Bearer");
+        shown
+    });
+    shown.collect()
+}
+
+/// One word without the secrets that the word itself names.
+fn without_values(word: &str) -> String {
+    let is_name = |name: &str| name.chars().all(|c| c.is_alphanumeric() || "-_.=".contains(c));
+    let mut signs = word.match_indices('=').map(|(at, _)| at);
+    if let Some(at) = signs.find(|at| is_name(&word[..*at]) && is_secret(&word[..*at])) {
+        return format!("{}={MASK}", &word[..at]);
+    }
+    let (mut shown, mut rest) = (String::with_capacity(word.len()), word);
+    while let Some((before, after)) = rest.split_once("Bearer ") {
+        let end = after.find(|c: char| c.is_whitespace() || c == '\'' || c == '"').unwrap_or(after.len());
+        shown.extend([before, "Bearer ", if end == 0 { "" } else { MASK }]);
+        rest = &after[end..];
+    }
+    shown + rest
+}
+
+/// Maximum length of a title in bytes.
+pub const TITLE_BYTES: usize = 128;
+
+/// A text for people as every user may read it: without secrets, on one line, and cut.
+pub fn for_others(text: &str, bytes_max: usize) -> String {
+    let text = one_line(&without_secrets(text.split_whitespace()).join(" "));
+    text[..text.floor_char_boundary(bytes_max)].trim_end().to_owned()
+}
+
 /// `text` with `***` for the passwords in its URLs. When in doubt, the function masks more.
 pub fn without_passwords(text: &str) -> String {
-    const MASK: &str = "***";
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("://") {
@@ -96,7 +145,27 @@ mod tests {
 
     use std::io;
 
-    use super::{json, reason, without_passwords};
+    use super::{json, reason, without_passwords, without_secrets};
+
+    /// "The value is `***` where the name ends in PASSWORD, PASSWD, TOKEN or SECRET, and after
+    /// `Bearer `", and no more than that.
+    #[test]
+    fn values_of_secret_names_are_masked() {
+        for (line, expected) in [
+            ("env PGPASSWORD=a|DB_PASSWD=b=c|X=d", "env PGPASSWORD=***|DB_PASSWD=***|X=d"),
+            ("--api-token=a|--client-secret=|--tokens=a", "--api-token=***|--client-secret=***|--tokens=a"),
+            ("--password|a b|c|--token|--x|y", "--password|***|c|--token|***|y"),
+            ("--token|--|c", "--token|--|c"),
+            ("--env=MY_TOKEN=a|-eMY_TOKEN=a", "--env=MY_TOKEN=***|-eMY_TOKEN=***"),
+            ("-H|Authorization: Bearer a.b", "-H|Authorization: Bearer ***"),
+            ("Authorization:|Bearer|a|b", "Authorization:|Bearer|***|b"),
+            ("curl -H 'A: Bearer a' u 'B: Bearer b'", "curl -H 'A: Bearer ***' u 'B: Bearer ***'"),
+            ("echo TOKEN=a|-pa|secret|a|https://u:p@h", "echo TOKEN=a|-pa|secret|a|https://u:***@h"),
+        ] {
+            let line = line.replacen("env ", "env|", 1);
+            assert_eq!(without_secrets(line.split('|')).join("|"), expected.replacen("env ", "env|", 1));
+        }
+    }
 
     #[test]
     fn json_has_no_character_that_a_terminal_obeys_or_hides() {
