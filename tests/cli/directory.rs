@@ -80,14 +80,22 @@ fn directory_without_write_permission_exits_69() {
     assert_unusable(&lab, &above, "the directory above it does not exist: make that first");
     skip_unless!(needs::root("become a user whom permissions bind"));
     let lab = users::shared_lab();
-    for (name, mode) in [("closed", 0o700), ("readable", 0o755)] {
+    // Where the store is named, another one would exclude nobody.
+    let group = "; it belongs to group daemon (2770): ask root for 'usermod -aG daemon nobody' and log in anew";
+    let [closed, readable] = ["700", "755"]
+        .map(|mode| format!("; it belongs to user root ({mode}): ask root to share it with a group of yours"));
+    let below = ": ask root to make it for a group of yours";
+    for (name, mode, whose) in
+        [("closed", 0o700, closed), ("readable", 0o755, readable), ("jobs", 0o2770, group.to_owned())]
+    {
         let directory = lab.folder().join(name);
         fs::create_dir(&directory).expect("a folder");
+        std::os::unix::fs::chown(&directory, None, Some(1)).expect("root can give the directory away");
         fs::set_permissions(&directory, Permissions::from_mode(mode)).expect("its permissions");
-        for directory in [directory.clone(), directory.join("below")] {
+        for (directory, whose) in [(directory.clone(), &*whose), (directory.join("below"), below)] {
             let mut rlock = users::alone(65534).rlock(&lab, &["exec", "k", "--", "true"]);
             rlock.env("RLOCK_STORE", format!("file://{}", directory.display()));
-            let text = "permission denied: name a directory that you may write with --store";
+            let text = format!("permission denied for user nobody{whose}; another store would exclude nobody here");
             Ran::of(&mut rlock).said(69, &format!("the store in {} can't be used: {text}", directory.display()));
         }
         assert_eq!(fs::read_dir(&directory).expect("the folder").count(), 0);

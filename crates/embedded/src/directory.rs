@@ -28,13 +28,16 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FlockOperation, Stat, StatVfs, fstat, inotify};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 pub(super) use self::place::default as default_place;
 use self::place::same_file;
 use self::rights::Rights;
 use rlock_model::request::SessionId;
 use rlock_store::error::Error;
+use rlock_store::identity;
 use rlock_store::operations::Elsewhere;
+use rlock_sys::passwd;
 use rlock_words::{Explained, reason};
 
 const STATE: &str = "state";
@@ -91,7 +94,13 @@ impl Directory {
     }
 
     fn open_at(path: PathBuf, is_default: bool) -> Result<Self, Error> {
-        Self::try_open_at(&path, is_default).map_err(|error| unusable(&path, &error))
+        Self::try_open_at(&path, is_default).map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied if is_default => {
+                unusable(&path, Explained::new(reason(&error), "name a directory that you may write with --store"))
+            }
+            io::ErrorKind::PermissionDenied => unusable(&path, denied(&path, &reason(&error))),
+            _ => unusable(&path, &error),
+        })
     }
 
     fn try_open_at(path: &Path, is_default: bool) -> io::Result<Self> {
@@ -274,13 +283,30 @@ pub(super) fn foreign() -> io::Error {
     Explained::new("what is in it is not rlock's", "name another directory").into()
 }
 
+/// Says why the user may not use the directory that the store's name leads to, where the others of
+/// the machine lock.
+fn denied(path: &Path, reason: &str) -> Explained {
+    let user = identity::user(geteuid().as_raw());
+    let (whose, remedy) = match rustix::fs::stat(path) {
+        Ok(stat) if stat.st_mode & 0o030 == 0o030 && stat.st_gid != 0 => {
+            let group = passwd::group(stat.st_gid).unwrap_or_else(|| stat.st_gid.to_string());
+            let whose = format!("; it belongs to group {group} ({:o})", stat.st_mode & 0o7777);
+            (whose, format!("ask root for 'usermod -aG {group} {user}' and log in anew"))
+        }
+        Ok(stat) => {
+            let whose = format!("; it belongs to user {} ({:o})", identity::user(stat.st_uid), stat.st_mode & 0o7777);
+            (whose, "ask root to share it with a group of yours".to_owned())
+        }
+        Err(_) => (String::new(), "ask root to make it for a group of yours".to_owned()),
+    };
+    let remedy = format!("{remedy}; another store would exclude nobody here");
+    Explained::new(format!("{reason} for user {user}{whose}"), remedy)
+}
+
 /// Adds advice to the error of a directory that cannot be opened or made.
 fn advised(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::NotFound => Explained::new("the directory above it does not exist", "make that first").into(),
-        io::ErrorKind::PermissionDenied => {
-            Explained::new(reason(&error), "name a directory that you may write with --store").into()
-        }
         // The sandbox of an agent. Other processes of the machine use the directory that is named.
         io::ErrorKind::ReadOnlyFilesystem => {
             let remedy = "let the sandbox write there; another --store would exclude nobody here";

@@ -1,4 +1,4 @@
-//! Reads the entry of a user from /etc/passwd.
+//! Reads the entry of a user from /etc/passwd, and that of a group from /etc/group.
 //!
 //! The file is read directly, because a lookup through the system's name services would load shared
 //! libraries at every start. A user that only such a service knows has no name here.
@@ -14,6 +14,16 @@ const PASSWD_BYTES_MAX: u64 = 16 << 20;
 pub fn lookup(uid: u32) -> Option<(String, PathBuf)> {
     let passwd = String::from_utf8(files::read(Path::new("/etc/passwd"), PASSWD_BYTES_MAX).ok()?).ok()?;
     find(&passwd, uid)
+}
+
+/// The name of a group, if /etc/group lists the group.
+pub fn group(gid: u32) -> Option<String> {
+    let groups = String::from_utf8(files::read(Path::new("/etc/group"), PASSWD_BYTES_MAX).ok()?).ok()?;
+    groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next().filter(|name| !name.is_empty())?;
+        (fields.nth(1)?.parse() == Ok(gid)).then(|| name.to_owned())
+    })
 }
 
 fn find(passwd: &str, uid: u32) -> Option<(String, PathBuf)> {
