@@ -100,7 +100,7 @@ fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
     let words = claims::has_paths(&matches).then(|| Box::new(matches.clone()));
     let acquire: Acquire = options::read(&mut matches);
     if acquire.length.is_none() && acquire.pid.is_none() {
-        let text = "no end: write --for DUR for a lock that ends by itself, or --pid PID for one with a process";
+        let text = "how long? write --for DUR, or --pid PID for as long as a process";
         return Err(Mistake::plain(text));
     }
     let request = RequestOptions { paths: words, ..acquire.request.with(claims)? };

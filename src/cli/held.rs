@@ -18,6 +18,7 @@ use rlock_model::resource::Resource;
 use rlock_model::span::Span;
 use rlock_show::failure::Failure;
 use rlock_show::messages;
+use rlock_store::Inspection;
 use rlock_sys::exit;
 
 pub(super) const HELD: Subcommand = Subcommand {
@@ -97,7 +98,7 @@ pub(super) fn run(held: &HeldBy, claim: &Claim) -> anyhow::Result<u8> {
     above.extend(acquired::lasting_for_parents(&seen));
     if above.is_empty() {
         if verbose {
-            say(&format!("not below any rlock: {}", context::why_not_below()?));
+            say(&format!("not below any rlock: {}{}", context::why_not_below()?, by_others(&seen, claim)));
         }
         return Ok(exit::NOT_HELD);
     }
@@ -110,9 +111,18 @@ pub(super) fn run(held: &HeldBy, claim: &Claim) -> anyhow::Result<u8> {
     if verbose {
         let Claim { resource, mode, span, .. } = claim;
         let not = if is_held { "a live" } else { "no live" };
-        say(&format!("below {not} lock of {} that allows {mode}", messages::part(resource.as_str(), span)));
+        let others = if is_held { String::new() } else { by_others(&seen, claim) };
+        say(&format!("below {not} lock of {} that allows {mode}{others}", messages::part(resource.as_str(), span)));
     }
     Ok(if is_held { 0 } else { exit::NOT_HELD })
+}
+
+/// Says that somebody else holds what is asked for.
+fn by_others(seen: &Inspection, claim: &Claim) -> String {
+    let mut holders = seen.resources.iter().flat_map(|listing| &listing.holders);
+    let is_held = holders.any(|holder| !holder.is_over(seen.now) && holder.span.overlaps(&claim.span));
+    let words = messages::words(&claim.resource, &claim.span);
+    if is_held { format!("; somebody else holds it: see 'rlock inspect {words}'") } else { String::new() }
 }
 
 /// Whether a hold allows all that the claim would allow.

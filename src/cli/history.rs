@@ -148,7 +148,12 @@ pub(super) fn run(options: &History) -> anyhow::Result<u8> {
             let wall = |at| calendar::wall_clock(at, &zone);
             joined(&history::timeline::lines(&found, &window, !by_time, &wall, &look))
         }
-        Form::Stats | Form::Entries | Form::Timeline => "no entries\n".to_owned(),
+        Form::Stats | Form::Entries | Form::Timeline => {
+            let names: Vec<_> = options.resources.iter().map(|name| format!("'{name}'")).collect();
+            let of =
+                if names.is_empty() { String::new() } else { format!(" of {} in {}", names.join(", "), store.url()) };
+            format!("no entries{of}\n")
+        }
     };
     stdout::print(lines.as_bytes()).context("can't write to standard output")?;
     Ok(after_all_but(&unusable))

@@ -141,7 +141,10 @@ impl Named {
         // A nested rlock leaves the line to the one around it.
         let is_nested = env::var_os(SESSION).is_some_and(|value| !value.is_empty());
         if is_default && !quiet && !is_nested && ci::is_present() {
-            say(&format!("locks on this machine only; name a store, or '{EMBEDDED}'"));
+            say(&format!(
+                "note: no store is named, so this excludes only this machine: set {STORE} to a server, or to '{EMBEDDED}' \
+                 if that is meant"
+            ));
         }
         Ok(named)
     }

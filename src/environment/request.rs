@@ -25,6 +25,7 @@ use rlock_supervise::machine::{Notice, Settings, Skip};
 use rlock_supervise::run::{Anew, MOVES_MAX, Resolve};
 use rlock_supervise::signals::Signals;
 use rlock_supervise::terminal::group_for_command;
+use rlock_sys::clock::StoreTime;
 use rlock_sys::exit;
 
 /// A request that nobody has made yet, and what its supervision needs.
@@ -90,6 +91,7 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
     };
     let names = options.claims.iter().map(|claim| &claim.resource).chain(&held_above).cloned();
     let detector = settings.deadlock_timeout.map(|_| Detector::new(session, wait, names));
+    let process = caller::process(&options.whose, ci.as_ref(), agent.as_deref(), command);
     let related = ancestors.iter().copied().chain([session]).collect();
     let messages = Messages {
         claims: options.claims.clone(),
@@ -98,9 +100,14 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
         is_stopped: identity::is_stopped,
         is_above: above::is_above,
         owner_above: acquired::owner,
+        is_beside: above::is_beside,
         runs: None,
+        own: process.clone(),
+        // Without an id, the name may be that of several sessions.
+        agent: agent.filter(|agent| agent.contains(' ') && process.owner.as_ref() == Some(agent)),
+        run: ci.and_then(|run| run.url).filter(|url| process.reason.as_ref() == Some(url)),
+        now: StoreTime::of_machine,
     };
-    let process = caller::process(&options.whose, ci.as_ref(), agent.as_deref(), command);
     let request = Request {
         session,
         ancestors,

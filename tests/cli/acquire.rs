@@ -344,7 +344,7 @@ fn acquire_waits_its_turn_and_has_the_exit_codes_of_exec() {
 fn mistake_in_the_words_of_acquire_exits_64_and_says_why() {
     let lab = Lab::new();
     for (words, text) in [
-        ("k", "no end: write --for DUR for a lock that ends by itself, or --pid PID for one with a process"),
+        ("k", "how long? write --for DUR, or --pid PID for as long as a process"),
         ("k --for 8days", "--for: '8days' is too long: a lock without a process lasts at most 7 days, or 'ever'"),
         ("k --for 0", "--for: '0' is too short: a lock without a process lasts at least 1ms"),
         ("k --for 1ns", "--for: '1ns' is too short: a lock without a process lasts at least 1ms"),

@@ -80,7 +80,10 @@ fn last_line_tells_how_a_command_ended_unless_it_was_granted_at_once_and_succeed
         assert!(busy.ends_with("; the command was not started"), "{busy}");
         assert!(said(&["exec", "k", "--", "no-such-program"], 127).starts_with("cannot run "));
         let timeout = said(&["exec", "--max-runtime", "10ms", "k", "--", "sleep", "60"], 124);
-        assert!(timeout.ends_with("; the command is stopped"), "{timeout}");
+        assert!(
+            timeout == "timeout: 'k': 'sleep 60' ran for longer than --max-runtime 10ms and is stopped",
+            "{timeout}"
+        );
         Ran::of(&mut of_agent(lab, &["exec", "-q", "k", "--", "false"])).silently(1);
         Ran::of(of_agent(lab, &["exec", "k", "--", "false"]).env("RLOCK_AGENT", "")).silently(1);
         let verbose = lab.run(["exec", "-v", "k", "--", "false"]);

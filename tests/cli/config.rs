@@ -203,7 +203,8 @@ fn no_default_store_needs_a_store_by_option_variable_or_configuration() {
 /// "In a CI (CI=true is enough), not with -q, once per nesting, with the default store".
 #[test]
 fn default_store_in_a_ci_is_told_once() {
-    let line = "rlock: locks on this machine only; name a store, or 'embedded'\n";
+    let line = "rlock: note: no store is named, so this excludes only this machine: set RLOCK_STORE to a server, or to \
+                'embedded' if that is meant\n";
     let text = "exec 2>&1; rlock exec k -- echo no CI\n\
                 CI=true rlock exec k -c \"'$RLOCK' exec j -- echo nested\"\n\
                 GITLAB_CI=1 rlock range-write k 1 2 -- echo range\n\

@@ -217,7 +217,8 @@ fn timeout_of_a_tree(lab: &Lab) {
     let mut rlock = lab.rlock(["exec", "--max-runtime", "100ms", "--grace", "200ms", "k", "-c", stubborn]);
     let ran = Ran::of(&mut rlock);
     assert_eq!((ran.code(), ran.stdout.as_str()), (Some(124), "term\n"), "{ran:?}");
-    let text = "rlock: timeout: the command has run for longer than --max-runtime 100ms; the command is stopped\n";
+    let text = "rlock: timeout: 'k': '/bin/sh -c trap 'echo term' TERM; (trap '' TERM; sleep 1000)…' ran for longer than \
+                --max-runtime 100ms and is stopped\n";
     assert_eq!(ran.stderr, text);
     exec(lab, &["--max-runtime", "1h"]).silently(0);
     let ran = lab.run(["exec", "--max-runtime", "1ms", "k", "-c", "trap 'exit 0' TERM; while :; do sleep 0.01; done"]);

@@ -88,7 +88,7 @@ fn request_below_a_daemon_is_not_nested_and_a_line_says_why() {
             let [line, busy, again, nested, downgrade] = lines[..] else { panic!("{start}: {said}") };
             assert_eq!([line, again], [LINE; 2], "{start}");
             assert!(busy.starts_with("rlock: busy: ") && !busy.contains("variables"), "{busy}");
-            assert!(nested.starts_with("rlock: lost: no rlock around this command holds 'k'"), "{nested}");
+            assert!(nested.starts_with("rlock: not locked: no rlock around this command holds 'k'"), "{nested}");
             assert!(downgrade.contains("not inside a hold: RLOCK_SESSION comes from a daemon"), "{downgrade}");
         }
         // The session of an inner rlock that has ended is no lock.

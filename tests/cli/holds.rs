@@ -154,10 +154,10 @@ fn busy_line_below_a_hold_for_the_agent_says_how_to_use_it() {
         );
         let (pid, line) = ran.stdout.split_once('\n').expect("the pid has a line");
         let advice = format!(
-            "; it is a hold for process {pid}, above this command: if it is yours, add --nested to 'rlock exec', or \
-             run 'rlock release sim'; the command was not started\n"
+            "rlock: busy: 'sim' is a hold for process {pid}, above this command: if it is yours, add --nested to \
+             'rlock exec', or run 'rlock release sim'; 'sim' is held for write by "
         );
-        assert!(line.ends_with(&advice), "{line}");
+        assert!(line.starts_with(&advice), "{line}");
     });
 }
 

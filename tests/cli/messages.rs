@@ -129,11 +129,11 @@ fn wait_ends_no_sooner_than_its_duration() {
 fn verbose_request_reports_the_grant_and_the_release() {
     let lab = Lab::new();
     let ran = lab.run(["exec", "-v", "k", "--range-read", "t", "[1.2,1.8]", "--slot", "s=2", "--", "true"]);
-    let claims = "'k' for write, [1.2,1.8] of 't' for read, 's' for slot";
+    let claims = "'k' for write, [1.2,1.8] of 't' for read, a slot of 's'";
     assert_eq!((ran.code(), ran.stdout.as_str()), (Some(0), ""));
     assert_eq!(ran.stderr, format!("rlock: holds {claims}\nrlock: releases {claims}\n"));
     let ran = lab.run(["exec", "-v", "--slot", "s=5:2", "--slot", "t=2", "--", "true"]);
-    let claims = "'s' for 2 slots of 5, 't' for slot";
+    let claims = "'s' for 2 slots of 5, a slot of 't'";
     assert_eq!(ran.stderr, format!("rlock: holds {claims}\nrlock: releases {claims}\n"));
 }
 

@@ -37,14 +37,14 @@ fn nested_requests(lab: &Lab) {
         (&["k"][..], &["j"][..], "'j' for write"),
         (&["k"], &["k", "--read", "j"], "'j' for read"),
         (&["--read", "k"], &["k"], "'k' for write"),
-        (&["--read", "k"], &["--slot", "k=2"], "'k' for slot"),
+        (&["--read", "k"], &["--slot", "k=2"], "a slot of 'k'"),
         (&["--range-write", "k", "[0,9]"], &["--range-read", "k", "[8,10]"], "[8,10] of 'k' for read"),
     ] {
         let text = format!("lost: no rlock around this command holds {what}; the command was not started");
         inside(lab, &[outer], claims).said(76, &text);
     }
     let alone = lab.run(["exec", "--nested", "k", "--", "echo", "ran"]);
-    assert!(alone.failed(76).starts_with("lost: no rlock around this command holds 'k' for write; "));
+    assert!(alone.failed(76).starts_with("not locked: no rlock around this command holds 'k' for write; "));
     lab.assert_idle();
 }
 
@@ -193,7 +193,7 @@ fn requests_below_several_slots_share_them_out() {
         let busy = Ran::of(&mut nested(&["exec", "-n", "--slot", "gpu=4", "--", "true"]));
         let pids = siblings.each_ref().map(|sibling| format!(", pid {}, ", sibling.pid()));
         let told = busy.failed(75);
-        assert!(told.starts_with("busy: 'gpu' is held for slot by ") && told.contains(", and 1 more; "), "{told}");
+        assert!(told.starts_with("busy: a slot of 'gpu' is held by ") && told.contains(", and 1 more; "), "{told}");
         assert!(pids.iter().any(|pid| told.contains(pid)), "{told}");
         let too_many = Ran::of(&mut nested(&["exec", "--slot", "gpu=4:3", "--", "true"]));
         too_many.said(

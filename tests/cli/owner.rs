@@ -1,6 +1,6 @@
 //! The owner of a request and the reason for it, which are text for people.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use rlock_testkit::{Lab, RLOCK, Ran, Running, on_both};
 
@@ -135,4 +135,53 @@ fn secrets_of_commands_are_masked_wherever_they_are_shown() {
         assert!(history.contains(" sh 'X_TOKEN=***' --password '***' 'Authorization: Bearer ***'\n"), "{history}");
         assert!(!history.contains(secret), "{history}");
     });
+}
+
+/// A lock that the caller holds itself is named before anything else.
+#[test]
+fn wait_on_a_lock_of_ones_own_is_named_first() {
+    let lab = Lab::new();
+    let said = |words: &[&str], variables: &[(&str, &str)]| {
+        let ran = Ran::of(lab.rlock(words).envs(variables.iter().copied()));
+        (ran.code(), ran.stderr)
+    };
+    // A step of a CI that has forgotten the variables of `acquire`.
+    let run = |number| {
+        [
+            ("GITHUB_ACTIONS", "true"),
+            ("GITHUB_SERVER_URL", "https://h"),
+            ("GITHUB_REPOSITORY", "a/b"),
+            ("GITHUB_RUN_ID", number),
+        ]
+    };
+    assert_eq!(said(&["acquire", "deploy", "--for", "1m", "--no-default-store"], &run("7")).0, Some(0));
+    let step = ["exec", "-n", "deploy", "--", "true"];
+    let own = "rlock: busy: 'deploy' is this run's own lock: add >> \"$GITHUB_ENV\" to its step, or what your CI has for that; ";
+    let (code, text) = said(&step, &run("7"));
+    assert!(code == Some(75) && text.starts_with(&format!("{own}'deploy' is kept until ")), "{text}");
+    assert!(said(&step, &run("8")).1.starts_with("rlock: busy: 'deploy' is kept until "));
+    // A call of an agent whose earlier call still runs.
+    let agent = |id| [("CLAUDECODE", "1"), ("CLAUDE_CODE_SESSION_ID", id)];
+    let mut rlock = lab.rlock(["exec", "sim", "--", "sh", "-c", "echo held; exec cat >/dev/null"]);
+    let mut holder = Running::start(rlock.envs(agent("3f2a1b9c-1")).stdin(Stdio::piped()));
+    holder.expect_held();
+    let call = ["exec", "-w", "1500ms", "sim", "--", "true"];
+    let own = "'sim' is held by an earlier call of your own session, which still runs: see 'rlock help agents'; ";
+    let (_, text) = said(&call, &agent("3f2a1b9c-1"));
+    let lines: Vec<_> = text.lines().collect();
+    assert!(lines[0].starts_with("rlock: waiting for 'sim', 1 of 1, 1s of 1s: "), "{text}");
+    assert!(lines[0].contains(&format!(": {own}held for write by claude 3f2a1b9c ")), "{text}");
+    assert!(lines[0].ends_with("s)") && lines[1].contains("s); nobody waits; "), "the age is told: {text}");
+    assert!(lines[1].starts_with(&format!("rlock: busy: {own}'sim' is held for write by ")), "{text}");
+    assert!(!said(&call, &agent("77777777-1")).1.contains("your own session"));
+    assert_eq!(holder.end().code(), Some(0));
+    // Both sides of a pipe.
+    let script =
+        format!("'{RLOCK}' exec p -- sh -c 'echo held; sleep 1' | {{ read -r line; '{RLOCK}' exec -n p -- true; }}");
+    let mut shell = Command::new("sh");
+    lab.settle(&mut shell);
+    let ran = Ran::of(shell.args(["-c", &script]));
+    let text =
+        "rlock: busy: 'p' is held at the other end of this pipe: lock once around both, as by -c 'A | B'; 'p' is held ";
+    assert!(ran.stderr.starts_with(text), "{ran:?}");
 }

@@ -46,6 +46,7 @@ const OTHERS: [(&str, &[&str]); 17] = [
         &[
             "asked_again",
             "cannot_lock",
+            "cure",
             "cycle",
             "deadlock",
             "in_the_way",

@@ -100,7 +100,7 @@ fn agent_ci_or_dumb_terminal_gets_whole_lines_on_a_terminal() {
         let holder = lab.hold("k");
         let words = ["env", variable, "rlock", "exec", "-w", "110s", "k", "--", "echo", "started"];
         let mut session = Session::on_terminal(&lab, words);
-        let line = session.output.expect("; nobody waits\r\n");
+        let line = session.output.expect("s)\r\n");
         let (start, rest) = line.split_once("s of 110s: ").expect("the time and its limit");
         assert!(start.starts_with("rlock: waiting for 'k', 1 of 1, "), "{line:?}");
         assert!(rest.starts_with("held for write by "), "{line:?}");

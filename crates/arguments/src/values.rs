@@ -119,7 +119,17 @@ pub fn optional(parse: fn(&str) -> Result<Duration, Explained>) -> impl TypedVal
 
 /// Parses the limit of a wait: a duration, or `ever`.
 pub fn wait(word: &str) -> Result<Wait, Explained> {
-    if word == EVER_WORD { Ok(Wait::Ever) } else { duration(word).map(Wait::AtMost) }
+    if word == EVER_WORD { Ok(Wait::Ever) } else { or_ever(word).map(Wait::AtMost) }
+}
+
+/// Parses a duration where `ever` may stand for it.
+fn or_ever(word: &str) -> Result<Duration, Explained> {
+    match word.to_lowercase().as_str() {
+        "forever" | "inf" | "infinity" => {
+            Err(Explained::new(format!("'{word}' is not a duration"), "write it as 90s, 5m, 1h30m or 500ms, or ever"))
+        }
+        _ => duration(word),
+    }
 }
 
 /// Parses the ttl of a lease.
@@ -182,6 +192,7 @@ pub fn hold(word: &str) -> Result<Duration, String> {
     if word == EVER_WORD {
         return Ok(EVER);
     }
+    or_ever(word)?;
     let length = at_most(word, KEPT_MAX, "a lock without a process lasts at most 7 days, or 'ever'")?;
     if length < SHORTEST {
         return Err(format!("'{word}' is too short: a lock without a process lasts at least 1ms"));

@@ -62,8 +62,18 @@ pub struct Messages {
     /// Looks for the number of the process above this one for which a session with this process
     /// holds its lock.
     pub owner_above: fn(&Process) -> Option<u32>,
+    /// Looks whether the process of a session has the other end of a pipe of this one.
+    pub is_beside: fn(&Process) -> bool,
     /// The past holds of the resource, if they are known.
     pub runs: Option<Runs>,
+    /// The process of the request.
+    pub own: Process,
+    /// The owner of the request, if that is one session of a coding agent.
+    pub agent: Option<String>,
+    /// The reason of the request, if that is the page of a CI run.
+    pub run: Option<String>,
+    /// Reads the time of the machine, by which messages tell ages.
+    pub now: fn() -> StoreTime,
 }
 
 impl Messages {
@@ -135,16 +145,18 @@ impl Messages {
         let since = time(asked);
         let of_day = since.get(11..19).unwrap_or_default();
         let turn = self.turn(obstructions).map(|turn| format!(", {turn}")).unwrap_or_default();
-        format!("waiting, {place}since {of_day}Z{turn}: {}", self.hindrance(obstructions))
+        let hindrance = self.hindrance(obstructions).without_count(!place.is_empty());
+        format!("waiting, {place}since {of_day}Z{turn}: {hindrance}")
     }
 
     /// The line for a caller who reads the last lines of an output: it is complete by itself.
     /// `limit` is that of the wait.
     pub fn progress(&self, obstructions: &[Obstruction], waited: Duration, limit: Option<Duration>) -> String {
-        let (names, hindrance) = (self.names(), self.hindrance(obstructions));
+        let names = self.names();
         let place = self.place(obstructions).map(|place| format!("{place}, ")).unwrap_or_default();
+        let hindrance = self.hindrance(obstructions).without_count(!place.is_empty());
         let limit = limit.map(|limit| format!(" of {}", in_seconds(limit))).unwrap_or_default();
-        let why = if hindrance.what == names { hindrance.state } else { hindrance.to_string() };
+        let why = if hindrance.what == names { hindrance.beside_names() } else { hindrance.to_string() };
         let turn = self.then_turn(obstructions);
         format!("waiting for {names}, {place}{}{limit}: {why}{turn}", in_seconds(waited))
     }
@@ -170,20 +182,37 @@ impl Messages {
     }
 
     fn hindrance(&self, obstructions: &[Obstruction]) -> Hindrance {
-        let mut found = in_the_way(&self.claims, &self.related, obstructions, self.is_stopped);
+        let mut found = in_the_way(self, &self.related, obstructions);
+        let blocked = Blocked::find(&self.claims, &self.related, obstructions).holder;
+        found.cure = blocked.and_then(|(of, it)| self.cure(&of.listing.name, it)).unwrap_or_default();
+        found
+    }
+
+    /// What to do, with a semicolon, where the holder in the way belongs to the caller.
+    fn cure(&self, name: &Resource, it: &HolderListing) -> Option<String> {
+        let (what, process) = (part(name.as_str(), &it.span), &it.process);
+        let is_own = |known: &Option<String>, own: &Option<String>| own.is_some() && known == own;
         // Only people know whether the hold is theirs: those whom an agent starts share its
         // process.
-        let blocked = Blocked::find(&self.claims, &self.related, obstructions).holder;
-        if let Some((of, span, pid)) =
-            blocked.and_then(|(of, it)| Some((of, &it.span, (self.owner_above)(&it.process)?)))
-        {
-            found.state.push_str(&format!(
-                "; it is a hold for process {pid}, above this command: if it is yours, add --nested to 'rlock exec', or \
-                 run 'rlock release {}'",
-                self::words(&of.listing.name, span)
+        if let Some(pid) = (self.owner_above)(process) {
+            return Some(format!(
+                "{what} is a hold for process {pid}, above this command: if it is yours, add --nested to 'rlock exec', or \
+                 run 'rlock release {}'; ",
+                self::words(name, &it.span)
             ));
         }
-        found
+        match it.kept {
+            true if is_own(&process.reason, &self.run) => Some(format!(
+                "{what} is this run's own lock: add >> \"$GITHUB_ENV\" to its step, or what your CI has for that; "
+            )),
+            false if is_own(&process.owner, &self.agent) && process.host == self.own.host => Some(format!(
+                "{what} is held by an earlier call of your own session, which still runs: see 'rlock help agents'; "
+            )),
+            false if (self.is_beside)(process) => {
+                Some(format!("{what} is held at the other end of this pipe: lock once around both, as by -c 'A | B'; "))
+            }
+            _ => None,
+        }
     }
 
     /// `why` is what [`in_the_way`](Self::in_the_way) or [`superseded`](Self::superseded) says, and
@@ -209,9 +238,11 @@ impl Messages {
 
     /// Describes what blocks the request. `waited` is the length of its wait, if it was to wait.
     pub fn in_the_way(&self, obstructions: &[Obstruction], waited: Option<Duration>) -> String {
-        let what = self.hindrance(obstructions);
-        let remedy = if self.waits_for_itself(obstructions) { format!("; {UNNAMED}") } else { String::new() };
-        format!("{what}{}{}{remedy}", self.then_turn(obstructions), after(waited))
+        let mut what = self.hindrance(obstructions);
+        if self.waits_for_itself(obstructions) {
+            what.cure = format!("{}; ", UNNAMED.replace("that command", "the command of the holder"));
+        }
+        format!("{what}{}{}", self.then_turn(obstructions), after(waited))
     }
 
     /// Whether a holder in the way runs its command around this process, and the variables do not
@@ -276,6 +307,25 @@ impl Messages {
             Some(change) => format!("lost: {}: {change}{outcome}", self.taken_away()),
             None => format!("lost: {}{outcome}", self.taken_away()),
         }
+    }
+
+    /// The command exceeded its maximum run time.
+    pub fn timeout(&self, max_runtime: Option<Duration>) -> String {
+        let limit = max_runtime.map(|limit| format!(" {}", words::duration(limit))).unwrap_or_default();
+        format!(
+            "timeout: {}: '{}' ran for longer than --max-runtime{limit} and is stopped",
+            self.names(),
+            self.command()
+        )
+    }
+
+    /// The end of the message about a loss that ends the command.
+    pub fn stopped(&self) -> String {
+        format!("{STOPPED}: '{}'", self.command())
+    }
+
+    fn command(&self) -> String {
+        shortened(&self.own.command.join(" ")).to_string()
     }
 
     /// The reason of a loss of which the store tells no cause: all that may have ended the grant.
@@ -372,12 +422,6 @@ fn named(claims: &[Claim]) -> Vec<&str> {
     let mut seen = HashSet::new();
     let names = claims.iter().map(|claim| claim.span.as_path().unwrap_or(claim.resource.as_str()));
     names.filter(|name| seen.insert(*name)).collect()
-}
-
-/// The command exceeded its maximum run time.
-pub fn timeout(max_runtime: Option<Duration>) -> String {
-    let limit = max_runtime.map(|limit| format!(" {}", words::duration(limit))).unwrap_or_default();
-    format!("timeout: the command has run for longer than --max-runtime{limit}{STOPPED}")
 }
 
 /// A signal has ended a request before its command. `waited` is its time in the queue, and `place`
@@ -542,36 +586,49 @@ fn first_in_the_way(claims: &[Claim], related: &[SessionId], obstructions: &[Obs
 
 /// What blocks a request: `what` `is` or `was` in a `state`.
 struct Hindrance {
+    /// What to do, with a semicolon: first, since a narrow line loses its end.
+    cure: String,
     what: String,
     verb: &'static str,
     state: String,
+    /// How many wait.
+    count: String,
 }
 
 impl Hindrance {
-    fn is(what: String, state: String) -> Self {
-        Self { what, verb: "is", state }
+    /// The same without the count, if the place in the queue tells it.
+    fn without_count(mut self, has_place: bool) -> Self {
+        if has_place {
+            self.count.clear();
+        }
+        self
+    }
+
+    /// The text of a line that has named the lock.
+    fn beside_names(&self) -> String {
+        format!("{}{}{}", self.cure, self.state, self.count)
     }
 }
 
 impl Display for Hindrance {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.what, self.verb, self.state)
+        write!(f, "{}{} {} {}{}", self.cure, self.what, self.verb, self.state, self.count)
     }
 }
 
 /// Describes in one line what blocks `claims`: the held part, its holder, the time since then, and
 /// the numbers of other holders and of waiters. `related` are the sessions that cannot be in the
 /// way.
-fn in_the_way(
-    claims: &[Claim],
-    related: &[SessionId],
-    obstructions: &[Obstruction],
-    is_stopped: fn(&Process) -> bool,
-) -> Hindrance {
-    let line = |obstruction: &Obstruction, span: &Span, claim: String, who: String, since, rest: &str| {
-        let state = format!("{claim} by {who}, since {}{rest}; {}", time(since), waiting(obstruction, related));
-        Hindrance::is(part(obstruction.listing.name.as_str(), span), state)
+fn in_the_way(messages: &Messages, related: &[SessionId], obstructions: &[Obstruction]) -> Hindrance {
+    let Messages { claims, is_stopped, now, .. } = messages;
+    let line = |obstruction: &Obstruction, what: String, claim: String, who: String, since: StoreTime, rest: &str| {
+        let age = now().as_micros().saturating_sub(since.as_micros()) / 1_000_000;
+        let age = if age == 0 { String::new() } else { format!(" ({})", whole_seconds(Duration::from_secs(age))) };
+        let state = format!("{claim} by {who}, since {}{age}{rest}", time(since));
+        let count = format!("; {}", waiting(obstruction, related));
+        Hindrance { cure: String::new(), what, verb: "is", state, count }
     };
+    let part = |of: &Obstruction, span: &Span| part(of.listing.name.as_str(), span);
     let stopped = |process| if is_stopped(process) { ", its process is stopped" } else { "" };
     let found = Blocked::find(claims, related, obstructions);
     if let Some((obstruction, it)) = found.holder {
@@ -580,24 +637,29 @@ fn in_the_way(
             true => {
                 let until = kept_until(it).map_or("without an end".to_owned(), |end| format!("until {}", time(end)));
                 let claim = format!("kept {until} for {}", it.mode);
-                line(obstruction, &it.span, claim, without_pid(&it.process), it.since, &others)
+                line(obstruction, part(obstruction, &it.span), claim, without_pid(&it.process), it.since, &others)
             }
             false => {
-                let (claim, rest) = (format!("held for {}", it.mode), stopped(&it.process).to_owned() + &others);
-                line(obstruction, &it.span, claim, process(&it.process), it.since, &rest)
+                let (what, rest) = (part(obstruction, &it.span), stopped(&it.process).to_owned() + &others);
+                let (what, claim) = match it.mode {
+                    Mode::Slot => (format!("a slot of {what}"), "held".to_owned()),
+                    mode => (what, format!("held for {mode}")),
+                };
+                line(obstruction, what, claim, process(&it.process), it.since, &rest)
             }
         };
     }
     if let Some((obstruction, it)) = found.waiter {
         let (claim, rest) = (format!("waited for in mode {}", it.mode), stopped(&it.process));
-        return line(obstruction, &it.span, claim, process(&it.process), it.since, rest);
+        return line(obstruction, part(obstruction, &it.span), claim, process(&it.process), it.since, rest);
     }
     if let Some(own) = without_ancestors(related) {
-        return in_the_way(claims, own, obstructions, is_stopped);
+        return in_the_way(messages, own, obstructions);
     }
     let names: Vec<_> = named(claims).iter().map(|name| format!("'{name}'")).collect();
     let verb = if names.len() == 1 { "was" } else { "were" };
-    Hindrance { what: names.join(", "), verb, state: "held a moment ago".to_owned() }
+    let (what, state) = (names.join(", "), "held a moment ago".to_owned());
+    Hindrance { cure: String::new(), what, verb, state, count: String::new() }
 }
 
 /// Claims in the words of the busy line.
@@ -631,6 +693,9 @@ pub fn downgrades(claims: &[Claim], mode: Mode) -> String {
 /// A claim in the words of the busy line: `[1.2,1.8] of 'tree' for write`, or
 /// `'gpu' for 2 slots of 5`.
 pub fn held(resource: &Resource, span: &Span, mode: Mode, slots: Option<u32>, count: usize) -> String {
+    if mode == Mode::Slot && count == 1 {
+        return format!("a slot of {}", part(resource.as_str(), span));
+    }
     let what = if count == 1 { mode.to_string() } else { self::mode(mode, slots, count) };
     format!("{} for {what}", part(resource.as_str(), span))
 }
@@ -821,7 +886,12 @@ mod tests {
             is_stopped: |_| false,
             is_above: |_, _| false,
             owner_above: |_| None,
+            is_beside: |_| false,
             runs: None,
+            own: Process::default(),
+            agent: None,
+            run: None,
+            now: StoreTime::default,
         }
     }
 

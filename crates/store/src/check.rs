@@ -170,7 +170,12 @@ impl Pace {
             return Check::unknown("latency", found, remedy);
         };
         let shown = |length: &Duration| format!("{:.1}ms", length.as_secs_f64() * 1000.0);
-        let found = format!("{} usually, {} at most, with a ttl of {}", shown(middle), shown(longest), duration(ttl));
+        let found = format!(
+            "{} usually, {} at most, with a ttl of {}; of one round trip, while cost is all that a lock takes",
+            shown(middle),
+            shown(longest),
+            duration(ttl)
+        );
         let remedy = "use a server nearer by, or raise --ttl";
         match *longest {
             longest if longest >= ttl / 3 => Check::fail("latency", found, remedy),

@@ -95,6 +95,16 @@ pub fn owner(process: &Process, agent: impl FnOnce() -> Option<Pid>) -> Option<u
     (parents().iter().any(is_it) || is_agent()).then_some(owner.pid)
 }
 
+/// Whether the process of a session has the other end of a pipe that is the input or the output of
+/// this one.
+pub fn is_beside(process: &Process) -> bool {
+    let link = |of: &str, fd: u8| std::fs::read_link(format!("/proc/{of}/fd/{fd}")).ok();
+    let is_pipe = |path: &std::path::PathBuf| path.as_os_str().as_encoded_bytes().starts_with(b"pipe:");
+    let other = process.pid.to_string();
+    let joins = |own, its| link("self", own).filter(is_pipe).is_some_and(|pipe| link(&other, its) == Some(pipe));
+    identity::is_of_this_host(process) && (joins(0, 1) || joins(1, 0))
+}
+
 /// Whether this process belongs to a job of at(1): the leader of its session, or the parent of the
 /// leader, is the daemon that starts these jobs.
 pub fn is_job_of_at() -> bool {

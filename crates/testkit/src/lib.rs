@@ -381,12 +381,14 @@ impl Ran {
     }
 
     /// Fails unless the program ended busy and said so of a command. Returns the busy line up to
-    /// its end.
+    /// its end, without the age of the hold, which the load of the machine decides.
     #[track_caller]
-    pub fn busy(&self) -> &str {
+    pub fn busy(&self) -> String {
         let line = self.failed(75);
         let why = line.strip_prefix("busy: ").and_then(|line| line.strip_suffix("; the command was not started"));
-        why.unwrap_or_else(|| panic!("it is no busy line: {line:?}"))
+        let why = why.unwrap_or_else(|| panic!("it is no busy line: {line:?}"));
+        let age = why.split_once("Z (").and_then(|(_, rest)| rest.split_once(')')).map(|(age, _)| format!("Z ({age})"));
+        age.map_or_else(|| why.to_owned(), |age| why.replacen(&age, "Z", 1))
     }
 }
 

@@ -43,7 +43,7 @@ impl Cover {
                     Nesting::Refused => {}
                 }
             }
-            if tokens.is_empty() && !grows { Err(uncovered(claim)) } else { Ok(tokens) }
+            if tokens.is_empty() && !grows { Err(uncovered(claim, above)) } else { Ok(tokens) }
         };
         let tokens = claims.iter().map(cover).collect::<Result<_, _>>()?;
         Ok(Self { above: above.to_vec(), claims: claims.to_vec(), tokens })
@@ -68,7 +68,9 @@ impl Cover {
     }
 }
 
-fn uncovered(claim: &Claim) -> Failure {
+/// `above` are the sessions around this command that the variables name.
+fn uncovered(claim: &Claim, above: &[SessionId]) -> Failure {
     let what = messages::held(&claim.resource, &claim.span, claim.mode, claim.slots, 1);
-    Failure::new(exit::LOST, format!("lost: no rlock around this command holds {what}{}", messages::NOT_STARTED))
+    let kind = if above.is_empty() { "not locked" } else { "lost" };
+    Failure::new(exit::LOST, format!("{kind}: no rlock around this command holds {what}{}", messages::NOT_STARTED))
 }

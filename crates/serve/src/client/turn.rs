@@ -3,10 +3,10 @@
 use super::super::event::Action;
 use super::super::rules::Rules;
 use super::state::Client;
-use rlock_model::request::{Claim, SessionId};
+use rlock_model::request::{Claim, Process, SessionId};
 use rlock_show::messages::Messages;
 use rlock_store as store;
-use rlock_sys::clock::Boottime;
+use rlock_sys::clock::{Boottime, StoreTime};
 use rlock_words as words;
 
 /// One event with what it causes.
@@ -31,7 +31,12 @@ impl Turn<'_> {
             is_stopped,
             is_above: |_, _| false,
             owner_above: |_| None,
+            is_beside: |_| false,
             runs: None,
+            own: Process::default(),
+            agent: None,
+            run: None,
+            now: StoreTime::default,
         }
     }
 

@@ -138,16 +138,18 @@ impl Blame<'_> {
         };
         let rows: Vec<_> = self.pairs.iter().map(row).collect();
         let mut all = match rows.as_slice() {
-            [] => vec!["nobody is known to have made anybody wait".to_owned()],
+            [] => vec!["no waits".to_owned()],
             rows => lines(&COLUMNS, look.palette.heading, rows, look.width),
         };
         let dim = look.palette.dim;
         let mut note = |text: String| all.push(format!("{dim}{text}{dim:#}"));
         if let (times @ 1.., sum) = self.unknown {
-            note(format!("not known is for whom {times} more requests waited, {} in all", length(sum)));
+            let what = if times == 1 { "wait" } else { "waits" };
+            let was = if times == 1 { "was" } else { "were" };
+            note(format!("{times} {what} ({}) {was} for holds that still run or are forgotten", length(sum)));
         }
         note(match self.since {
-            Some(since) => format!("known is every hold that ended since {}", messages::time(since)),
+            Some(since) => format!("complete since {}", messages::time(since)),
             None => "no hold is known that has ended".to_owned(),
         });
         all
@@ -343,10 +345,10 @@ mod tests {
         let expected = [
             "SECONDS  TIMES  LONGEST  WHO                  MADE WHOM WAIT",
             "82.0     1      1m 22s   make 'it all' (ada)  b",
-            "known is every hold that ended since 1970-01-01T00:00:00.000Z",
+            "complete since 1970-01-01T00:00:00.000Z",
         ];
         assert_eq!(blame(&found, &ALWAYS).lines(&look), expected);
-        let nothing = ["nobody is known to have made anybody wait", "no hold is known that has ended"];
+        let nothing = ["no waits", "no hold is known that has ended"];
         assert_eq!(blame(&[], &ALWAYS).lines(&look), nothing);
     }
 

@@ -208,6 +208,7 @@ impl<'a> Voice<'a> {
         self.place = self.messages.place(&obstructions);
         let first = self.messages.first_in_the_way(&obstructions);
         // Nobody is in the way for as long as the grant is on its way.
+        let is_due = is_due && (first.is_some() || self.settings.notice == Notice::Progress);
         if is_due || first.is_some() && self.reported != Some(first) {
             self.reported = Some(first);
             self.say(&match self.settings.notice {
@@ -223,11 +224,13 @@ impl<'a> Voice<'a> {
             Consequence::Stopped => messages::STOPPED,
             Consequence::EndedLate => messages::ENDED_LATE,
         };
+        let names_command = matches!(consequence, Consequence::Stopped) && !self.command.is_empty();
+        let lost = if names_command { self.messages.stopped() } else { outcome.to_owned() };
         match cause {
-            Cause::Lost => self.messages.lost(request.change_of_store().as_deref(), outcome),
-            Cause::Overdue => self.messages.overdue(request.trouble().as_deref(), outcome),
+            Cause::Lost => self.messages.lost(request.change_of_store().as_deref(), &lost),
+            Cause::Overdue => self.messages.overdue(request.trouble().as_deref(), &lost),
             Cause::Revoked => format!("revoked: {}{outcome}", self.messages.revoked()),
-            Cause::Timeout | Cause::TimeoutReleased => messages::timeout(self.settings.max_runtime),
+            Cause::Timeout | Cause::TimeoutReleased => self.messages.timeout(self.settings.max_runtime),
         }
     }
 
