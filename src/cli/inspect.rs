@@ -146,6 +146,10 @@ impl Inspect {
             holders.retain(|holder| self.paths.include(name, &holder.span));
             waiters.retain(|waiter| self.paths.include(name, &waiter.span));
         }
+        // A table would show the resource as free, while other paths are held.
+        let is_free = |listing: &ResourceListing| listing.holders.is_empty() && listing.waiters.is_empty();
+        let is_shown = |listing: &ResourceListing| self.json || !self.paths.narrow(&listing.name) || !is_free(listing);
+        inspection.resources.retain(is_shown);
     }
 }
 
@@ -197,9 +201,9 @@ pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
             let pasts = store.pasts(&inspection).map_err(Failure::from)?;
             match form {
                 Form::Json => json::as_text(&store.url(), &inspection, &pasts, &absent) + "\n",
-                _ => {
+                form => {
                     let shown: String =
-                        listing(inspect, &inspection, &look).iter().flat_map(|line| [line, "\n"]).collect();
+                        listing(form, &inspection, &look).iter().flat_map(|line| [line, "\n"]).collect();
                     let unknown = unknown(&inspection, &pasts);
                     shown
                         + &skips(&inspection, &pasts)
@@ -230,35 +234,18 @@ fn note_gates(inspection: &mut Inspection) {
 }
 
 /// The lines of the tree or of the table.
-pub(super) fn listing(inspect: &Inspect, inspection: &Inspection, look: &Look) -> Vec<String> {
+pub(super) fn listing(form: Form, inspection: &Inspection, look: &Look) -> Vec<String> {
     if inspection.resources.is_empty() {
         return vec!["nobody holds or waits".to_owned()];
-    }
-    let is_free = |listing: &ResourceListing| listing.holders.is_empty() && listing.waiters.is_empty();
-    // The resource is not free if nobody uses these parts of it.
-    let (free, used): (Vec<_>, Vec<_>) = inspection
-        .resources
-        .iter()
-        .cloned()
-        .partition(|listing| inspect.paths.narrow(&listing.name) && is_free(listing));
-    let of_paths = free.iter().flat_map(|listing| {
-        inspect.paths.spans.iter().map(|span| format!("nobody holds {}", messages::part(listing.name.as_str(), span)))
-    });
-    let of_paths: Vec<_> = of_paths.collect();
-    let inspection = &Inspection { resources: used, ..inspection.clone() };
-    if inspection.resources.is_empty() {
-        return of_paths;
     }
     let mut known = HashMap::new();
     let mut is_stopped = |process: &Process| {
         *known.entry((process.host.clone(), process.pid)).or_insert_with(|| identity::is_stopped(process))
     };
-    let mut lines = match inspect.form() {
+    match form {
         Form::Tree => tree(inspection, look, &mut is_stopped),
         _ => table(&inspection.resources, inspection.now, look, &mut is_stopped),
-    };
-    lines.extend(of_paths);
-    lines
+    }
 }
 
 /// The lines that tell where the listing comes from, and that nothing is known of these names

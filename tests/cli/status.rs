@@ -101,6 +101,8 @@ fn status_file_that_cannot_be_written_is_a_usage_error() {
         let start = format!("--status-file: can't write '{path}': {reason}: ");
         assert!(ran.failed(64).starts_with(&start), "{ran:?}");
     }
+    let text = "--status-file: '-' is not standard output here: name a file";
+    lab.run(["exec", "--status-file", "-", "k", "--", "true"]).said(64, text);
     assert!(!lab.directory().exists(), "nothing was locked");
     // The file behind a link is replaced, and not the link.
     fs::write(lab.folder().join("real"), "").expect("a file can be made");

@@ -54,6 +54,7 @@ const OTHERS: [(&str, &[&str]); 17] = [
             "not_confirmed",
             "not_released",
             "not_renewed",
+            "rest",
             "revoked",
             "superseded",
             "taken_away",

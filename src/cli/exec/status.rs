@@ -25,6 +25,9 @@ impl StatusFile {
     /// # Errors
     /// The file cannot be written.
     pub(super) fn prepare(path: &Path, claims: &[Claim]) -> Result<Self, Failure> {
+        if path == Path::new("-") {
+            return Err(Failure::usage("--status-file: '-' is not standard output here: name a file"));
+        }
         let file = Replaced::prepare(path).map_err(|error| error.of_option("--status-file"))?;
         let resources = request::resources(claims).iter().map(|name| name.as_str().to_owned()).collect();
         Ok(Self { file, resources })

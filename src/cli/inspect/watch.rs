@@ -216,7 +216,7 @@ impl Shown {
         });
         let mut lines = vec![cut(&heading, width, false)];
         lines.extend(trouble);
-        lines.extend(listing(watch.inspect, &inspection, &look));
+        lines.extend(listing(watch.inspect.form(), &inspection, &look));
         let places = sources(watch.store.as_ref(), &[], &Look { palette: rlock_show::Palette::plain(), ..look });
         lines.extend(places.lines().map(|line| cut(line, width, false)));
         lines
