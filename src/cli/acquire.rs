@@ -34,7 +34,7 @@ use rlock_supervise::place::KeptPlace;
 use rlock_supervise::run::{self, Granted};
 use rlock_sys::exit;
 use rlock_sys::streams::StandardStream;
-use rlock_words::reason;
+use rlock_words::{duration, reason};
 
 pub(super) const ACQUIRE: Subcommand = Subcommand {
     name: "acquire",
@@ -212,13 +212,20 @@ fn lock(
     let mut handle = ManuallyDrop::new(handle);
     settings.has_gate = acquire.request.paths.is_some();
     let anew = request::anew(named, &acquire.request, &request, options);
-    let session = Cell::new(request.session);
+    let (session, names) = (Cell::new(request.session), messages.names());
     let hand_over = |Granted { session: own, claims, grant }: Granted<'_>| {
         session.set(own);
         let held = Held { claims, tokens: &grant.tokens, slots: &grant.slots };
         let chain = [&[own], &request.ancestors[..]].concat();
         let lines = variables::of(form, &chain, Some(held), &request.job.held_above, place);
-        hand_over(&variables::text(form, &lines))
+        // The calls of an agent find the lock by its KEY and need no variables.
+        hand_over(&match (acquire.pid, owner) {
+            (Some(None), Some(Owner { pid, .. })) if !acquire.export => {
+                let limit = acquire.length.map(|length| format!(", at most for {}", duration(length)));
+                format!("holds {names} until process {pid} ends{}; session {own}\n", limit.unwrap_or_default())
+            }
+            _ => variables::text(form, &lines),
+        })
     };
     let kept = keeper.map(|(process, store)| {
         let ended = |grant: &Grant| announcement::is_there(session.get()) || was_released(store, &request, grant);

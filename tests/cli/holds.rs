@@ -167,7 +167,7 @@ fn several_holds_of_a_key_are_named_and_an_unknown_word_is_a_mistake() {
     on_both(|lab| {
         let ran = agent(
             lab,
-            "call 'for n in 1 2; do rlock acquire --read k --pid agent; done' >ids; sed -n 's/RLOCK_SESSION=//p' ids\n\
+            "call 'for n in 1 2; do rlock acquire --read k --pid agent; done' >ids; sed -n 's/.*; session //p' ids\n\
              call 'rlock release k' 2>&1; echo $?",
         );
         let lines: Vec<_> = ran.stdout.lines().collect();
@@ -250,4 +250,18 @@ fn agent_outside_of_the_pid_namespace_or_none_at_all_exits_64() {
         ran.said(64, text);
     }
     lab.run(["acquire", "k", "--pid", "agent", "--lost-signal", "none", "--for", "1s"]).failed(64);
+}
+
+/// "`--pid agent` prints one line in place of the variables, unless `--export` is given."
+#[test]
+fn hold_for_the_agent_prints_one_line() {
+    skip_unless!(programs(&["setsid"]));
+    let lab = Lab::new();
+    let script = "echo $$\n\
+                  call 'rlock acquire sim --pid agent --for 1h'\n\
+                  call 'rlock acquire gpu --pid agent --export' | grep -c '^export '";
+    let ran = agent(&lab, script);
+    let lines: Vec<_> = ran.stdout.lines().collect();
+    let start = format!("holds 'sim' until process {} ends, at most for 1h; session ", lines[0]);
+    assert!(lines[1].starts_with(&start) && lines.len() == 3 && lines[2] != "0", "{ran:?}");
 }

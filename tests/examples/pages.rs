@@ -106,7 +106,7 @@ const PAGES: [(&str, &[Play]); 18] = [
     (
         "acquire",
         &[
-            Some(("(export CLAUDECODE=1; EXAMPLE\n)", "use\n")),
+            Some(("(export CLAUDECODE=1; EXAMPLE\n) | sed 's/until.*/until/'", "holds 'sim' until\nuse\n")),
             Some((ALONE, "upload\ncheck\n")),
             Some((ALONE, "")),
             Some((ALONE, "upload\n")),
