@@ -945,10 +945,7 @@ _rlock_static() {
                     return 0
                     ;;
                 --once-per)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
+                    COMPREPLY=($(compgen -W "hour day week month" -- "${cur}"))
                     return 0
                     ;;
                 --success-codes)
@@ -1754,10 +1751,7 @@ _rlock_static() {
                     return 0
                     ;;
                 --once-per)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
+                    COMPREPLY=($(compgen -W "hour day week month" -- "${cur}"))
                     return 0
                     ;;
                 *)
@@ -1992,10 +1986,7 @@ _rlock_static() {
                     return 0
                     ;;
                 --once-per)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
+                    COMPREPLY=($(compgen -W "hour day week month" -- "${cur}"))
                     return 0
                     ;;
                 *)
@@ -2230,10 +2221,7 @@ _rlock_static() {
                     return 0
                     ;;
                 --once-per)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
+                    COMPREPLY=($(compgen -W "hour day week month" -- "${cur}"))
                     return 0
                     ;;
                 *)

@@ -13,7 +13,7 @@ use rlock_testkit::{Lab, RLOCK, Ran};
 const BASH_COMPLETION: &str = "/usr/share/bash-completion/bash_completion";
 
 /// Lines, each with what Tab makes of it in every shell. Backslashes are left out.
-const LINES: [(&str, &str); 35] = [
+const LINES: [(&str, &str); 36] = [
     // A KEY.
     ("rlock exec b", "rlock exec backup:one"),
     ("rlock exec backup:o", "rlock exec backup:one"),
@@ -52,6 +52,7 @@ const LINES: [(&str, &str); 35] = [
     // Values.
     ("rlock inspect --color al", "rlock inspect --color always"),
     ("rlock downgrade pre", "rlock downgrade prewrite"),
+    ("rlock exec --once-per mon", "rlock exec --once-per month"),
     ("rlock completions fi", "rlock completions fish"),
     ("rlock man rlock-ins", "rlock man rlock-inspect"),
     ("rlock exec --status-file unus", "rlock exec --status-file unusual.txt"),
