@@ -220,7 +220,7 @@ fn lock(
         let lines = variables::of(form, &chain, Some(held), &request.job.held_above, place);
         // The calls of an agent find the lock by its KEY and need no variables.
         hand_over(&match (acquire.pid, owner) {
-            (Some(None), Some(Owner { pid, .. })) if !acquire.export => {
+            (Some(values::Owner::Agent), Some(Owner { pid, .. })) if !acquire.export => {
                 let limit = acquire.length.map(|length| format!(", at most for {}", duration(length)));
                 format!("holds {names} until process {pid} ends{}; session {own}\n", limit.unwrap_or_default())
             }
