@@ -217,6 +217,21 @@ fn refused_subreaper_is_reported_before_the_command_starts() {
     assert_eq!(session.code(), 0);
 }
 
+/// "The children of rlock are the guardian, the command, then the orphans": also while the guardian
+/// has no name yet, as on a busy machine, or where a filter refuses the name.
+#[test]
+fn daemon_of_an_rlock_whose_guardian_has_no_name_is_a_daemon() {
+    let lab = Lab::new();
+    let folder = lab.folder().display();
+    let script = format!(
+        "cd '{folder}' && mkfifo go answer; \
+         setsid -f sh -c 'read -r go <go; rlock exec -n k -- true; echo $? >answer' >/dev/null 2>&1; \
+         echo >go; read -r code <answer; exit $code"
+    );
+    let mut session = refused(&lab, &["prctl&0x8"], &[RLOCK, "exec", "k", "-c", &script]);
+    assert_eq!(session.code(), 75);
+}
+
 /// Where /proc shows other processes, rlock finds the command's tree only by its group, and says so
 /// before the command starts.
 #[test]
