@@ -411,6 +411,20 @@ fn lock_for_ever_ends_by_a_release_or_a_break() {
 
 /// "`cleanup` leaves it, `cleanup --break KEY` takes it."
 #[test]
+fn cleanup_tells_of_a_kept_hold_whose_time_is_over() {
+    on_both(|lab| {
+        drop(acquire(lab, &["k", "--for", "100ms"]));
+        let mut said = String::new();
+        wait_until("the hold is over", || {
+            said = lab.run(["cleanup", "k"]).stdout;
+            !said.is_empty()
+        });
+        assert!(said.starts_with("removed the hold for write on 'k'"), "{said}");
+        lab.run(["cleanup", "k"]).printed("");
+    });
+}
+
+#[test]
 fn cleanup_leaves_a_kept_hold_and_break_takes_it() {
     on_both(|lab| {
         let kept = acquire(lab, &["k", "--for", "1h"]);

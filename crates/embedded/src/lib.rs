@@ -265,12 +265,15 @@ impl Store for Embedded {
 
     fn cleanup(&mut self, resources: &[Resource], dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {
         let dead = self.transact(None, |work| {
-            let sessions = work.records().sessions()?;
+            let (sessions, now) = (work.records().sessions()?, work.time()?);
             work.await_trees(&sessions.iter().map(|(id, _)| *id).collect::<Vec<_>>())?;
             let mut dead = Vec::new();
             for (id, session) in sessions {
                 let concerned = |name: &Resource| session.claims.iter().any(|claim| claim.claim.resource == *name);
-                if (resources.is_empty() || resources.iter().any(concerned)) && matches!(work.fate(id)?, Peer::Dead) {
+                let is_over = session.expiry.is_some_and(|expiry| expiry <= now);
+                if (resources.is_empty() || resources.iter().any(concerned))
+                    && (is_over || matches!(work.fate(id)?, Peer::Dead))
+                {
                     dead.push((id, session));
                 }
             }
