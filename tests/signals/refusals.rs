@@ -217,6 +217,18 @@ fn refused_subreaper_is_reported_before_the_command_starts() {
     assert_eq!(session.code(), 0);
 }
 
+/// vfat, exfat and hugetlbfs answer so.
+#[test]
+fn directory_that_refuses_named_pipes_is_told_by_what_it_lacks() {
+    let lab = Lab::new();
+    let mut session = refused(&lab, &["mknodat", "mknod"], &[RLOCK, "exec", "-n", "k", "--", "true"]);
+    let errors = session.errors().all();
+    let words = "it refuses named pipes (operation not permitted), as vfat, exfat, hugetlbfs and some sandboxes do: name a \
+                 directory on another file system with --store\n";
+    assert!(errors.ends_with(words), "{errors}");
+    assert_eq!(session.code(), 69);
+}
+
 /// "The children of rlock are the guardian, the command, then the orphans": also while the guardian
 /// has no name yet, as on a busy machine, or where a filter refuses the name.
 #[test]

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::foreign;
+use rlock_words::{Explained, reason};
 
 /// The ownership and permissions that a store's files take over from its directory. So everybody
 /// who may write to the directory may use the store.
@@ -87,7 +88,7 @@ impl Rights {
     /// Makes a named pipe and opens it for reading and writing. Opening it only for reading would
     /// wait for a writer, and reads would report an end of file after each writer.
     pub(super) fn pipe(&self, parent: &OwnedFd, name: &str) -> io::Result<(OwnedFd, Stat)> {
-        regardless_of_umask(|| rustix::fs::mkfifoat(parent, name, Mode::from_raw_mode(self.file)))?;
+        regardless_of_umask(|| rustix::fs::mkfifoat(parent, name, Mode::from_raw_mode(self.file))).map_err(no_pipes)?;
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let pipe = rustix::fs::openat(parent, name, flags, Mode::empty())?;
         let stat = fstat(&pipe)?;
@@ -112,6 +113,18 @@ impl Rights {
             let _ = rustix::fs::fchown(made, owner, Some(Gid::from_raw(self.group)));
         }
         self.differ_from_mine()
+    }
+}
+
+/// Adds advice to the error of a named pipe that cannot be made.
+fn no_pipes(error: Errno) -> io::Error {
+    match error {
+        Errno::PERM => {
+            let what =
+                format!("it refuses named pipes ({}), as vfat, exfat, hugetlbfs and some sandboxes do", reason(&error));
+            Explained::new(what, "name a directory on another file system with --store").into()
+        }
+        error => error.into(),
     }
 }
 
