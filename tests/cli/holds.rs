@@ -101,7 +101,7 @@ fn orphan_of_a_call_finds_its_hold_for_the_agent_by_the_key() {
         let ran = agent(lab, script);
         let (pid, said) = ran.stdout.split_once('\n').expect("the pid has a line");
         let (busy, rest) = said.split_once('\n').expect("the busy line");
-        assert!(busy.contains(&format!("; it is a hold for process {pid}, above this command: ")), "{said}");
+        assert!(busy.contains(&format!(" is a hold for process {pid}, above this command: ")), "{said}");
         assert_eq!(rest, "held: 0\nin\nreleased: 0\n");
     });
 }
