@@ -54,8 +54,8 @@ const AGENTS: [Known; 8] = [
     Known { name: "pi", marks: &["PI_CODING_AGENT"], session: None },
 ];
 
-/// The variable of vibe, which starts itself with it. So it tells the name of the agent, and nothing
-/// about its process.
+/// The variable of vibe. Since vibe starts itself with this variable, the variable tells the name of
+/// the agent and nothing about the process.
 // https://github.com/mistralai/mistral-vibe, of November 2026
 const VIBE: &str = "VIBE_APP_SERVER_BIN";
 
@@ -96,7 +96,8 @@ fn recognised(variable: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     Some(if ["1", "true"].contains(&name.as_str()) { "agent".to_owned() } else { name })
 }
 
-/// The process of the agent that runs this command. `otherwise` is what to write where none is found.
+/// The process of the agent that runs this command. `otherwise` is what to write where none is
+/// found.
 ///
 /// # Errors
 /// No agent is recognised, or its process is in another pid namespace.
@@ -192,7 +193,8 @@ impl<M: Fn(Pid) -> bool, A: Fn(Pid) -> bool, C: Fn(Pid) -> Option<Vec<u8>>> Seen
 
     /// Whether nothing stands between this process and the leader of its session, or only subshells
     /// of the leader, which is the shell of a call or has become this process. Elsewhere the leader
-    /// may be the agent, or whoever has started it: not every agent gives each call a session.
+    /// may be the agent, or a process above the agent, because some agents start calls in their own
+    /// session.
     fn is_only_below_call(&self, leader: Pid) -> bool {
         let mut chain = self.chain.iter().map(|stat| stat.process.pid);
         if chain.next() == Some(leader) {

@@ -49,7 +49,8 @@ const CALLS: [(&str, &str, Left); 17] = [
 /// What the sandbox of codex 0.171.0 refuses.
 const CODEX: &str = "sendto shutdown getsockopt getsockname connect bind ptrace io_uring_setup";
 
-/// What is run below each filter: a name, the words, and the right exit code and start of the output.
+/// What is run below each filter: a name, the words, and the right exit code and start of the
+/// output.
 const RUNS: [(&str, &str, i32, &str); 4] = [
     ("exec", "exec k -- echo ran", 0, "ran\n"),
     ("busy", "exec -w 10ms held -- echo ran", 75, ""),

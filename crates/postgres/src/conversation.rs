@@ -59,7 +59,8 @@ impl Conversation {
         let Some(speech) = &mut self.driver.server_mut().speaks else { return };
         let is_crowded = speech.stands.retries < stands.retries;
         speech.stands = stands;
-        if let Some(id) = speech.id.filter(|_| is_crowded) {
+        if is_crowded && speech.is_awaited {
+            let id = speech.id;
             self.driver.keep_asking(id, now);
         }
     }
@@ -85,10 +86,10 @@ impl Conversation {
         self.driver.on_sign_of_life(true, now);
         self.tables = committed.tables.map(|last| (self.tables.map_or(last, |(first, _)| first), last));
         match self.driver.server_mut().speaks.take() {
-            Some(Speech { id: Some(id), command: Some(command), sent, .. }) => {
+            Some(Speech { id, is_awaited: true, command: Some(command), sent, .. }) => {
                 self.on_answer(id, command, reply, sent, committed, now);
             }
-            Some(Speech { id: Some(id), command: None, .. }) => self.driver.on_released(id, reply, now),
+            Some(Speech { id, is_awaited: true, command: None, .. }) => self.driver.on_released(id, reply, now),
             _ => self.driver.server_mut().line_mut().served(),
         }
         self.take_notices(now);
@@ -127,7 +128,7 @@ impl Conversation {
         if backend.is_none() {
             self.driver.look_by(id, now + LOOK_AFTER);
         } else if begins {
-            self.driver.send(id, vec![Command::Subscribe, Command::Renew], now);
+            self.driver.send_if_quiet(id, vec![Command::Subscribe, Command::Renew], now);
         } else if rests {
             self.rest_until(now + rest(position, ttl, now - sent));
         }

@@ -7,9 +7,9 @@
 //!   a login proves, and `binding` ties to TLS. `connection`: finds a server. `wire`: messages.
 //! - `rows`: the rows of a transaction in memory; `work`: runs operations on them; `step`: the
 //!   transaction around an operation, without a clock and a socket.
-//! - `turns`: what is said for the sessions of a process, whose turn it is, and when a connection is
-//!   opened. `conversation`: what an answer means for the connection. These
-//!   decide, without a clock and a socket, for `rlock_store::lease`, which drives the sessions.
+//! - `turns`: what is said for the sessions of a process, whose turn it is, and when a connection
+//!   is opened. `conversation`: what an answer means for the connection. Both decide without a
+//!   clock and a socket, for `rlock_store::lease`, which drives the sessions.
 //! - `exchange`: runs steps over a connection. `sessions` carries out what the conversation about
 //!   the request of `exec`, or the many of `rlock serve`, decides, in a poll loop; `client` blocks.
 //!   `examine`: the checks of `rlock doctor`.

@@ -64,8 +64,8 @@ const COPIES: &str = "SELECT current_setting('synchronous_standby_names'), curre
     set_config('synchronous_commit', 'on', true)";
 /// First the pid of the backend, or 0 if it is one of a standby. Then the rows of some ranges, each
 /// with the number of its range and whether its backend is gone. A role that may not see when the
-/// backends of others began takes them for alive. clock_timestamp() is volatile, so a proxy does not take
-/// the statement for one that any server can answer.
+/// backends of others began takes them for alive. clock_timestamp() is volatile, so a proxy does not
+/// take the statement for one that any server can answer.
 const READ: &str = "SELECT 0::bigint, clock_timestamp()::text, '', \
     CASE WHEN pg_is_in_recovery() THEN 0 ELSE pg_backend_pid() END UNION ALL \
     SELECT w.number, encode(r.key, 'hex'), encode(r.value, 'hex'), (r.pid IS NOT NULL AND NOT EXISTS \

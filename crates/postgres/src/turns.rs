@@ -118,8 +118,10 @@ pub(super) enum Action {
 
 /// The transaction under way.
 pub(super) struct Speech {
-    /// The session that awaits the reply, unless it does not matter any more.
-    pub(super) id: Option<SessionId>,
+    /// The session that has asked.
+    pub(super) id: SessionId,
+    /// Whether the session awaits the reply.
+    pub(super) is_awaited: bool,
     /// `None` for a release.
     pub(super) command: Option<Command>,
     pub(super) sent: Boottime,
@@ -182,13 +184,13 @@ impl Turns {
     }
 
     fn say(&mut self, id: SessionId, command: Option<Command>, task: Task<LeaseReply>, sent: Boottime) {
-        self.queue.push_back((Speech { id: Some(id), command, sent, stands: Stands::default() }, task));
+        self.queue.push_back((Speech { id, is_awaited: true, command, sent, stands: Stands::default() }, task));
     }
 
     /// Makes what a session has said irrelevant. Nothing more of it leaves.
     fn forget(&mut self, id: SessionId) {
-        self.queue.retain(|(speech, _)| speech.id != Some(id));
-        self.speaks.iter_mut().filter(|speech| speech.id == Some(id)).for_each(|speech| speech.id = None);
+        self.queue.retain(|(speech, _)| speech.id != id);
+        self.speaks.iter_mut().filter(|speech| speech.id == id).for_each(|speech| speech.is_awaited = false);
     }
 
     fn failure(&self, kind: ErrorKind) -> Failure {
@@ -196,8 +198,8 @@ impl Turns {
     }
 }
 
-/// When the next connection is opened after a failure: all servers are tried before there is a pause
-/// until `at`.
+/// When the next connection is opened after a failure: all servers are tried before there is a
+/// pause until `at`.
 pub(super) fn next_attempt(line: &Line<Failure>, servers: usize, at: Boottime) -> Boottime {
     if (line.failures() as usize).is_multiple_of(servers) { at } else { Boottime::default() }
 }
@@ -249,7 +251,7 @@ impl Server for Turns {
 
     fn abandon(&mut self, session: &Requester, is_sole: bool) -> bool {
         // A transaction that only this session waits for is never committed without it.
-        let id = Some(session.request.session);
+        let id = session.request.session;
         self.speaks.as_ref().is_some_and(|speech| speech.id == id && (speech.stands.may_be_committed || !is_sole))
     }
 
@@ -261,7 +263,7 @@ impl Server for Turns {
     }
 
     fn may_have_got(&self, session: &Requester, _sent: Boottime, _failure: &Failure) -> bool {
-        let id = Some(session.request.session);
+        let id = session.request.session;
         self.speaks.as_ref().is_some_and(|speech| speech.id == id && speech.stands.may_be_committed)
     }
 

@@ -134,7 +134,7 @@ fn may_supervise(process: Pid) -> bool {
 /// How what runs below this child of an rlock runs below that rlock.
 fn link_of(rlock: &Stat, child: &Stat) -> Link {
     let children = processes::children(rlock.process.pid);
-    // A guardian that has not got its name yet has the command line of rlock, whose memory it shares.
+    // A guardian without its name yet has the command line of rlock, whose memory it shares.
     let words = processes::words(rlock.process.pid);
     let guards = |pid: &Pid| is_guardian(*pid) || processes::words(*pid) == words;
     let Some(guardian) = children.iter().rposition(guards) else { return Link::Beside };

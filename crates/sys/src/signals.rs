@@ -36,8 +36,8 @@ impl Receiver {
     /// An error of the kernel, when it has no descriptors left.
     pub fn new(numbers: impl IntoIterator<Item = c_int>) -> io::Result<Self> {
         let sockets = UnixStream::pair().map(|(read, write)| (read.into(), OwnedFd::from(write)));
-        // Where a sandbox refuses socketpair(2), the handlers write nothing into the pipe that takes
-        // its place. A wait does not depend on the descriptor.
+        // Where a sandbox refuses socketpair(2), a pipe takes its place, into which the handlers
+        // write nothing. A wait does not depend on the descriptor.
         let (read, write) = sockets.or_else(|_| io::pipe().map(|(read, write)| (read.into(), write.into())))?;
         let delivery = SignalDelivery::with_pipe(read, write, WithOrigin::default(), numbers)?;
         Ok(Self { delivery, kept: VecDeque::new() })

@@ -236,6 +236,32 @@ fn request_that_the_server_has_no_room_for_waits_as_one_in_the_queue() {
     assert_eq!(reports(&mut conversation), "", "its wait decides when it ends");
 }
 
+/// Each of them is made until an instant that the refusal has moved.
+#[test]
+fn requests_that_the_server_has_no_room_for_keep_their_order() {
+    let mut conversation = begin();
+    acquire(&mut conversation, 3, START);
+    acquire(&mut conversation, 1, START);
+    conversation.on_failure(ErrorKind::TooManyClients("sorry".to_owned()).of("h"), false, false, START);
+    let now = START + Duration::from_secs(10);
+    assert_eq!(actions(&mut conversation, now), "close, open");
+    conversation.on_ready(now);
+    assert_eq!(actions(&mut conversation, now), "ask for 3");
+}
+
+/// A request that is given up may be committed before the server hears so.
+#[test]
+fn release_of_a_request_that_was_given_up_while_it_was_committed_is_sent() {
+    let mut conversation = asking();
+    conversation.on_sign_of_life(Stands { may_be_committed: true, has_lock: true, retries: 0 }, START);
+    conversation.driver.give_up(id(1), START);
+    conversation.driver.release(id(1), None, START);
+    conversation.on_done(granted(), committed(true), START);
+    assert_eq!(actions(&mut conversation, START), "ask for 1");
+    conversation.on_done(LeaseReply::Released(vec![7]), committed(true), START);
+    assert_eq!(reports(&mut conversation), "1 released");
+}
+
 /// A transaction that nobody awaits any more is not committed: its connection is closed.
 #[test]
 fn release_of_a_request_that_was_not_committed_sends_nothing() {

@@ -77,8 +77,8 @@ impl Client {
         }
     }
 
-    /// Carries out a transaction up to a byte of a message. Gives the lengths of the messages, unless
-    /// this machine was so slow that the server has ended the transaction before.
+    /// Carries out a transaction up to a byte of a message. Gives the lengths of the messages,
+    /// unless this machine was so slow that the server has ended the transaction before.
     fn speak(&mut self, namespace: &str, message: usize, byte: usize) -> Option<Vec<usize>> {
         let mut step = Step::new(long_task(), namespace.into(), self.pid, 0);
         let (mut out, mut lengths) = (step.begin(), Vec::new());

@@ -44,7 +44,8 @@ pub struct Exchange {
     node: Option<Node>,
     /// When the next connection is opened, if there is none.
     line: Line<Failure>,
-    /// Whether commands leave. Otherwise the server is still being looked for, or there is no connection.
+    /// Whether commands leave. Otherwise the server is still being looked for, or there is no
+    /// connection.
     is_open: bool,
     in_flight: VecDeque<Sent>,
     /// The scripts whose source has left over this connection, and when it left last.

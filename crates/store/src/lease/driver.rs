@@ -157,11 +157,13 @@ pub struct Driver<S: Server> {
     server: S,
     connect_timeout: Duration,
     members: BTreeMap<SessionId, Member<S>>,
+    /// The number of requests so far.
+    made: u64,
     /// When which session needs attention.
     timers: Timers<SessionId>,
     /// When something last arrived on this connection.
     heard: Option<Boottime>,
-    /// When the server last went on with a command then.
+    /// When the server last went on with a command on this connection.
     served: Option<Boottime>,
     /// The connection that was set aside, if a release left over it.
     aside: Option<Aside>,
@@ -181,6 +183,7 @@ impl<S: Server> Driver<S> {
             server,
             connect_timeout,
             members: BTreeMap::new(),
+            made: 0,
             timers: Timers::default(),
             heard: None,
             served: None,
@@ -256,7 +259,8 @@ impl<S: Server> Driver<S> {
             // The connection may rest.
             self.server.line_mut().hurry();
         }
-        self.members.insert(id, Member::new(session, client, waits));
+        self.made += 1;
+        self.members.insert(id, Member::new(session, client, waits, self.made));
         if self.is_closed() {
             self.schedule(id);
         } else {
@@ -337,8 +341,15 @@ impl<S: Server> Driver<S> {
         if self.is_closed() { self.schedule(id) } else { self.send(id, commands, now) }
     }
 
+    /// Sends these commands of a session, unless the server has still to answer one.
+    pub fn send_if_quiet(&mut self, id: SessionId, commands: Vec<Command>, now: Boottime) {
+        if self.members.get(&id).is_some_and(|member| member.turn == Turn::Quiet) {
+            self.send(id, commands, now);
+        }
+    }
+
     /// Sends commands of a session.
-    pub fn send(&mut self, id: SessionId, commands: Vec<Command>, now: Boottime) {
+    fn send(&mut self, id: SessionId, commands: Vec<Command>, now: Boottime) {
         let Some(member) = self.members.get_mut(&id) else { return };
         for command in commands {
             let timeout = member.client.reply_timeout(self.connect_timeout);
@@ -633,10 +644,10 @@ impl<S: Server> Driver<S> {
         if self.is_closed() && self.needs_server() && self.server.open(now) {
             (self.heard, self.served) = (None, None);
             // Requests that were never answered come last, in the order in which they were made.
-            let order = |(id, member): (&SessionId, &Member<S>)| (member.persistence().1, *id);
+            let order = |(id, member): (&SessionId, &Member<S>)| (member.persistence().1.is_some(), member.number, *id);
             let mut ids: Vec<_> = self.members.iter().map(order).collect();
             ids.sort_unstable();
-            ids.into_iter().for_each(|(_, id)| self.begin(id, now));
+            ids.into_iter().for_each(|(.., id)| self.begin(id, now));
         }
     }
 

@@ -16,6 +16,8 @@ pub(super) struct Member<S: Server> {
     pub(super) client: LeaseClient<S::Failure>,
     /// Whether the request waits where it conflicts.
     pub(super) waits: bool,
+    /// Requests with lower numbers were made before.
+    pub(super) number: u64,
     pub(super) turn: Turn,
     pub(super) releasing: Option<Releasing>,
     /// The error replies in a row.
@@ -58,8 +60,8 @@ pub(super) struct Trouble<F> {
 
 impl<S: Server> Member<S> {
     /// Nothing was sent for the session yet.
-    pub(super) fn new(session: S::Session, client: LeaseClient<S::Failure>, waits: bool) -> Self {
-        Self { session, client, waits, turn: Turn::Unsent, releasing: None, trouble: None }
+    pub(super) fn new(session: S::Session, client: LeaseClient<S::Failure>, waits: bool, number: u64) -> Self {
+        Self { session, client, waits, number, turn: Turn::Unsent, releasing: None, trouble: None }
     }
 
     /// Whether the session has nothing left to say until it is released.
