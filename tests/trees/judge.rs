@@ -10,14 +10,14 @@ pub(crate) struct Facts {
     pub(crate) is_owner: bool,
     /// How many processes of the tree begin sessions of their own.
     pub(crate) sessions: usize,
-    /// When something was first done to the command, or its time was over.
+    /// When something was first done to the command, or rlock said why it ends the command.
     pub(crate) touched: Option<SystemTime>,
-    /// When rlock first got a signal that asks for the end, or the time was over.
+    /// When rlock first got a signal that asks for the end, or said why it ends the command.
     pub(crate) asked: Option<SystemTime>,
     /// When a process of the tree itself was first sent a signal that may end it.
     pub(crate) member_hit: Option<SystemTime>,
-    /// When rlock said that the time was over.
-    pub(crate) timed_out: Option<SystemTime>,
+    /// When rlock said that the time was over, or that the lock was revoked.
+    pub(crate) told: Option<SystemTime>,
     /// When rlock, or the keeper of an owner, was killed.
     pub(crate) rlock_killed: Option<SystemTime>,
     /// When a guardian was last killed. The guardian has other copies.
@@ -66,15 +66,16 @@ const HEARD: Duration = Duration::from_millis(300);
 const REPLACED: Duration = Duration::from_secs(1);
 
 impl Facts {
-    /// Takes note that the time of `--max-runtime` is over, which rlock says before it looks at the
-    /// tree.
-    pub(crate) fn note_timeout(&mut self, tree: &Path) {
+    /// Takes note that rlock ends the command by itself, which it says before it looks at the tree.
+    /// A break that was meant for one command may meet the next.
+    pub(crate) fn note_end(&mut self, tree: &Path) {
         let path = tree.with_extension("err");
-        if self.timed_out.is_none()
+        let says = |said: &str| ["timeout", "revoked"].iter().any(|word| said.contains(&format!("rlock: {word}: ")));
+        if self.told.is_none()
             && let Some(at) = changed(&path)
-            && std::fs::read_to_string(&path).is_ok_and(|said| said.contains("rlock: timeout: "))
+            && std::fs::read_to_string(&path).is_ok_and(|said| says(&said))
         {
-            self.timed_out = Some(at);
+            self.told = Some(at);
             let first = |other: Option<SystemTime>| Some(other.map_or(at, |other| other.min(at)));
             (self.touched, self.asked) = (first(self.touched), first(self.asked));
         }

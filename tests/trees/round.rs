@@ -177,7 +177,7 @@ impl<'a> Round<'a> {
                 self.log(&format!("{index} begins"));
             }
             let run = &mut self.runs[index];
-            run.facts.note_timeout(&run.tree);
+            run.facts.note_end(&run.tree);
             if run.status.is_none() {
                 run.status = run.child.try_wait().expect("the process is a child");
                 if let Some(status) = run.status {

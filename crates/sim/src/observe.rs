@@ -6,6 +6,7 @@ use super::world::World;
 use rlock_model::mode::{Mode, Nesting};
 use rlock_model::op::Change;
 use rlock_model::request::{self, Claim, SessionId};
+use rlock_model::tables::SUPERSEDED_MAX;
 use rlock_redis::codec::ScriptReply;
 use rlock_store::Standing;
 
@@ -138,7 +139,7 @@ impl World {
     /// superseded request has been followed by one that supersedes it.
     fn check_superseded(&mut self, call: &Call, reply: &ScriptReply, also: &Consequences) {
         let Operation::Acquire { request, place, .. } = &call.operation else { return };
-        let is_new = *place == 0 && also.joined.is_some() && request.job.supersedes;
+        let is_new = *place == 0 && also.joined.is_some() && request.job.supersedes && also.crowd <= SUPERSEDED_MAX;
         if is_new && matches!(reply, ScriptReply::Waiting { .. } | ScriptReply::Granted { .. }) {
             let server = &self.nodes[self.primary].server;
             let names = request::resources(&request.claims);

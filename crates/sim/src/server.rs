@@ -73,6 +73,8 @@ pub(super) struct Consequences {
     /// The session that joins the queue, and the number of grants before that. None of these
     /// overtakes the session.
     pub(super) joined: Option<(SessionId, usize)>,
+    /// The number of waiting claims among which the request that joins finds those that it supersedes.
+    pub(super) crowd: usize,
     /// The waiter that cannot get its place back, because another one has its number.
     pub(super) displaced: Option<SessionId>,
     /// The sessions whose grants the call revokes.
@@ -364,6 +366,10 @@ impl Server {
         sure(self.data.table.sessions_of(name, |rank| !rank.is_held())).len()
     }
 
+    fn waiting_claims(&self, name: &Resource) -> usize {
+        sure(self.data.table.records().resource(name)).map_or(0, |state| state.waiting as usize)
+    }
+
     /// Whether a session is in the queue.
     pub(super) fn waits(&self, id: SessionId) -> bool {
         self.session(id).is_some_and(|session| !session.is_holder())
@@ -530,6 +536,7 @@ impl Engine for Transaction<'_> {
             && request.job.supersedes
         {
             let names = request::resources(&request.claims);
+            self.also.crowd = names.iter().map(|name| self.server.waiting_claims(name)).sum();
             let waiters = names.into_iter().flat_map(|name| self.server.waiters_of(name, &request.job.name));
             self.superseded = waiters.collect();
         }

@@ -6,7 +6,7 @@ use super::data::{Data, sure};
 use super::server::{Consequences, Replied};
 use super::wire::{Call, Operation};
 use rlock_model::records::{Phase, Session};
-use rlock_model::request::SessionId;
+use rlock_model::request::{self, SessionId};
 use rlock_model::resource::Resource;
 use rlock_redis::codec::ScriptReply;
 use rlock_sys::clock::StoreTime;
@@ -63,9 +63,13 @@ impl Before {
         let Ok(reply) = reply else { return also };
         match (&call.operation, reply) {
             (_, ScriptReply::Need(_)) => return also,
-            (Operation::Acquire { place, .. }, _) => {
+            (Operation::Acquire { request, place, .. }, _) => {
                 also.session = caller;
                 also.joined = caller.filter(|_| !is_known).map(|caller| (caller, also.granted.len()));
+                let waiting = self.sessions.values().filter(|session| !session.is_holder());
+                let claims = waiting.flat_map(|session| &session.claims).map(|record| &record.claim);
+                let names = request::resources(&request.claims);
+                also.crowd = claims.filter(|claim| names.contains(&&claim.resource)).count();
                 let has_place = matches!(reply, ScriptReply::Waiting { seq, .. } if seq == place);
                 let is_moved = !is_known && *place > 0 && matches!(reply, ScriptReply::Waiting { .. }) && !has_place;
                 also.displaced = caller.filter(|_| is_moved);
