@@ -26,7 +26,7 @@ use rlock_arguments::{claims, options, values};
 use rlock_model::past::{Ending, Entry, Event, HISTORY_MAX};
 use rlock_model::request::{Owner, Request, resources};
 use rlock_show::failure::Failure;
-use rlock_store::{AcquireOptions, Grant, Store};
+use rlock_store::{AcquireOptions, Grant, Handle, Store};
 use rlock_supervise::keeper::process::{self, Side};
 use rlock_supervise::keeper::{self, Kept, announcement};
 use rlock_supervise::owner::Watched;
@@ -207,7 +207,8 @@ fn lock(
     let name = acquire.request.place.as_ref();
     let kept_place = name.map(|name| places::take(store.as_mut(), name, &request)).transpose()?;
     let options = AcquireOptions { returns: kept_place.as_ref().and_then(KeptPlace::returns), ..options };
-    let handle = store.acquire(request.clone(), options).map_err(Failure::from)?;
+    let sessions = store.sessions(false).map_err(Failure::from)?;
+    let handle = Handle::new(sessions, request.clone(), options).map_err(Failure::from)?;
     // The handle is not dropped, for the reason that `exec` has.
     let mut handle = ManuallyDrop::new(handle);
     settings.has_gate = acquire.request.paths.is_some();
@@ -232,7 +233,7 @@ fn lock(
         Kept { process, was_released: Box::new(ended) }
     });
     let code = run::acquire(
-        handle.as_mut(),
+        &mut handle,
         (messages, settings, detector, anew),
         hand_over,
         kept,

@@ -143,22 +143,23 @@ fn locks(doctor: &Doctor, ttl: Duration) -> Result<&'static str, Explained> {
     let store = open()?;
     let has_leases = store.leases();
     let first = request(store.as_ref(), false)?;
-    let mut first = store.acquire(first, AcquireOptions::default()).map_err(words)?;
-    until(first.as_mut(), |standing| matches!(standing, Standing::Granted(_)))?;
+    let ask = |store: Box<dyn Store>, request| Handle::new(store.sessions(false)?, request, AcquireOptions::default());
+    let mut first = ask(store, first).map_err(words)?;
+    until(&mut first, |standing| matches!(standing, Standing::Granted(_)))?;
     let mut second = None;
     // LMDB does not allow one process to open a table twice.
     if has_leases {
         let store = open()?;
         let request = request(store.as_ref(), true)?;
-        let mut waiter = store.acquire(request, AcquireOptions::default()).map_err(words)?;
-        until(waiter.as_mut(), |standing| matches!(standing, Standing::Waiting))?;
+        let mut waiter = ask(store, request).map_err(words)?;
+        until(&mut waiter, |standing| matches!(standing, Standing::Waiting))?;
         second = Some(waiter);
     }
     first.release(None).map_err(words)?;
     drop(first);
     let mut found = "a lock was taken and released";
     if let Some(mut waiter) = second {
-        until(waiter.as_mut(), |standing| matches!(standing, Standing::Granted(_)))?;
+        until(&mut waiter, |standing| matches!(standing, Standing::Granted(_)))?;
         waiter.release(None).map_err(words)?;
         found = "a lock was taken, waited for, handed over and released";
     }
@@ -167,7 +168,7 @@ fn locks(doctor: &Doctor, ttl: Duration) -> Result<&'static str, Explained> {
 }
 
 /// Drives a request until the store says what is expected of it.
-fn until(handle: &mut dyn Handle, is_expected: fn(&Standing) -> bool) -> Result<(), Explained> {
+fn until(handle: &mut Handle, is_expected: fn(&Standing) -> bool) -> Result<(), Explained> {
     let deadline = Boottime::now() + STEP;
     loop {
         match handle.check().map_err(|error| error.words().clone())? {

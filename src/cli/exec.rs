@@ -32,7 +32,7 @@ use rlock_model::mode::Mode;
 use rlock_model::request::{Claim, Job, OncePer, Request, distinct, resources};
 use rlock_model::resource::Resource;
 use rlock_show::failure::Failure;
-use rlock_store::{AcquireOptions, Grant, Store, identity};
+use rlock_store::{AcquireOptions, Grant, Handle, Store, identity};
 use rlock_supervise::above;
 use rlock_supervise::gate::Gate;
 use rlock_supervise::gate::room::{Load, Needs};
@@ -357,7 +357,8 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     let kept_place = exec.request.place.map(|name| places::take(store.as_mut(), &name, &request)).transpose()?;
     let returns = kept_place.as_ref().and_then(KeptPlace::returns);
     let options = AcquireOptions { from: asks_at, returns, ..options };
-    let handle = store.acquire(request, options).map_err(Failure::from)?;
+    let sessions = store.sessions(false).map_err(Failure::from)?;
+    let handle = Handle::new(sessions, request, options).map_err(Failure::from)?;
     // The handle is not dropped: rlock ends when this function returns, and the kernel frees the
     // table's map and all other memory faster.
     let mut handle = ManuallyDrop::new(handle);
@@ -382,7 +383,7 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     let anew = Some(anew);
     let task =
         Task { command, messages, settings, spare, otherwise, report, detector, notify, owner, gate, anew, place };
-    run::run(handle.as_mut(), task, start_with, conclude, signals, &mut StandardStream::stderr())
+    run::run(&mut handle, task, start_with, conclude, signals, &mut StandardStream::stderr())
 }
 
 /// Adds the holds of the claimed resources that `acquire --pid` has made for a process above to the

@@ -19,7 +19,7 @@ use rlock_model::deadlock::Detector;
 use rlock_model::request::{Claim, Job, Request};
 use rlock_show::failure::Failure;
 use rlock_show::messages::Messages;
-use rlock_store::{AcquireOptions, Store, identity};
+use rlock_store::{AcquireOptions, Handle, Store, identity};
 use rlock_supervise::above;
 use rlock_supervise::machine::{Notice, Settings, Skip};
 use rlock_supervise::run::{Anew, MOVES_MAX, Resolve};
@@ -133,7 +133,7 @@ pub(crate) fn anew(named: Named, options: &RequestOptions, request: &Request, ac
     let (again, timeout) = (Request { wait: true, ..request.clone() }, options.connect_timeout);
     let ask = move |session, claims: &[Claim], returns| {
         let request = Request { session, claims: claims.to_vec(), ..again.clone() };
-        Ok(named.open(timeout)?.acquire(request, AcquireOptions { returns, ..acquire })?)
+        Ok(Handle::new(named.open(timeout)?.sessions(false)?, request, AcquireOptions { returns, ..acquire })?)
     };
     let resolve = options.paths.clone().map(|words| {
         let claims = move || {

@@ -53,7 +53,7 @@ impl Disk {
         &mut self,
         names: impl IntoIterator<Item = String>,
         job: Job,
-    ) -> Result<(Box<dyn Handle>, Standing), rlock_store::Error> {
+    ) -> Result<(Handle, Standing), rlock_store::Error> {
         self.sessions += 1;
         let claim = |name: String| Claim {
             resource: Resource::new(&name).unwrap(),
@@ -70,7 +70,7 @@ impl Disk {
             job,
             process: Process { host: "host".to_owned(), command: vec!["./backup.sh".to_owned()], ..Process::default() },
         };
-        let mut handle = self.store().acquire(request, AcquireOptions::default())?;
+        let mut handle = Handle::new(self.store().sessions(false)?, request, AcquireOptions::default())?;
         let mut standing = handle.check()?;
         while standing == Standing::Asking {
             thread::yield_now();

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use rlock_model::lease::Lease;
 use rlock_model::mode::Mode;
+use rlock_model::past::End;
 use rlock_model::request::{Claim, Job, Process, Request, SessionId};
 use rlock_model::resource::Resource;
 use rlock_model::span::Span;
 use rlock_store::sessions::{Report, Sessions};
-use rlock_store::{Released, Secrets, Standing};
+use rlock_store::{AcquireOptions, Released, Secrets, Standing};
 use rlock_sys::clock::Boottime;
 use rustix::event::{PollFd, Timespec, poll};
 
@@ -35,14 +36,14 @@ struct Crowd {
 impl Crowd {
     fn new(lab: &Lab, connect_timeout: Duration) -> Self {
         let store = rlock::stores::open(Some(&lab.url()), lab.namespace(), &Secrets::default(), connect_timeout);
-        let sessions = store.and_then(|store| store.sessions()).expect("the URL is valid");
+        let sessions = store.and_then(|store| store.sessions(true)).expect("the URL is valid");
         Self { sessions, states: BTreeMap::new(), over: BTreeSet::new(), ttl: Duration::from_secs(60) }
     }
 
     fn acquire(&mut self, number: u8, resource: &str) {
         let resource = Resource::new(resource).expect("the name is valid");
         let claim = Claim { resource, mode: Mode::Write, span: Span::Whole, slots: None };
-        self.sessions.acquire(Request {
+        let request = Request {
             session: SessionId([number; 16]),
             ancestors: Vec::new(),
             claims: vec![claim],
@@ -50,11 +51,12 @@ impl Crowd {
             terms: Some(Lease::new(self.ttl).terms()),
             job: Job::default(),
             process: Process::default(),
-        });
+        };
+        self.sessions.acquire(request, AcquireOptions::default());
     }
 
     fn release(&mut self, number: u8) {
-        self.sessions.release(SessionId([number; 16]));
+        self.sessions.release(SessionId([number; 16]), Some(End::KEPT), false);
     }
 
     /// Polls once, for at most a tenth of a second.
@@ -77,7 +79,7 @@ impl Crowd {
             if let Report::Standing(standing) = &event
                 && standing.as_ref().map_or(true, Standing::is_over)
             {
-                self.sessions.release(id);
+                self.sessions.release(id, Some(End::KEPT), false);
                 self.over.insert(id);
             }
             let state = match event {

@@ -43,8 +43,8 @@ if (defined $lasts) {
 }
 exec @ARGV or die "$ARGV[0]: $!";
 
-# The processes of a tree, for people, and those that may be of it, since they are about to end and
-# have no environment any more.
+# The processes of a tree, for people, with the locks that each has, and those that may be of it,
+# since they are about to end and have no environment any more.
 sub living {
     my ($mark) = @_;
     my @lines;
@@ -52,7 +52,9 @@ sub living {
         my @stat = split ' ', text("$folder/stat");
         my $environment = text("$folder/environ");
         my $is_ending = $environment eq '' && @stat > 3 && $stat[2] ne 'Z' && $stat[3] > 2;
-        push @lines, "@stat[0 .. 5]" if $is_ending || $environment =~ /(^|\0)TREES=\Q$mark\E\0/;
+        next unless $is_ending || $environment =~ /(^|\0)TREES=\Q$mark\E\0/;
+        my @open = grep { -e "$folder/fd/$_" } 8, 9;
+        push @lines, "@stat[0 .. 5] has @open of " . text("$folder/cmdline") =~ tr/\0/ /r;
     }
     return @lines;
 }

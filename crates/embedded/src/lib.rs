@@ -52,7 +52,6 @@ mod failure;
 mod fault;
 mod file;
 mod gate;
-mod handle;
 mod lmdb;
 mod lock_file;
 mod records;
@@ -72,8 +71,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use self::beacon::Peer;
-use self::handle::{EmbeddedHandle, LEAVE_LIMIT};
-use self::sessions::EmbeddedSessions;
+use self::sessions::{EmbeddedSessions, LEAVE_LIMIT};
 use self::snapshot::{Interest, Seen};
 pub use self::store::Embedded;
 use self::transaction::Work;
@@ -82,12 +80,12 @@ use rlock_model::index::Rank;
 use rlock_model::op::{Change, Op, Reply};
 use rlock_model::past::{End, Ended, Remembered};
 use rlock_model::records::{Records, Session};
-use rlock_model::request::{Request, SessionId};
+use rlock_model::request::SessionId;
 use rlock_model::resource::Resource;
 use rlock_store::check::Check;
 use rlock_store::engine::Engine;
 use rlock_store::error::Error;
-use rlock_store::handle::{AcquireOptions, Handle, Released, Replicas};
+use rlock_store::handle::Released;
 use rlock_store::operations::{Breaking, Changed, Elsewhere, Inspection, Notices, Store};
 use rlock_store::percent::encode;
 use rlock_store::sessions::Sessions;
@@ -157,22 +155,15 @@ impl Store for Embedded {
         self.directory.others()
     }
 
-    fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Handle>, Error> {
-        if options.replicas != Replicas::default() {
-            return Err(Error::Refused(Explained::new("the embedded store has no replicas", "leave out --replicas")));
-        }
-        Ok(Box::new(EmbeddedHandle::ask(*self, request, options)?))
-    }
-
-    fn sessions(mut self: Box<Self>) -> Result<Box<dyn Sessions>, Error> {
-        self.serves = true;
+    fn sessions(mut self: Box<Self>, serves: bool) -> Result<Box<dyn Sessions>, Error> {
+        self.serves = serves;
         Ok(Box::new(EmbeddedSessions::new(*self)))
     }
 
     fn session(&mut self, id: SessionId, _resources: &[Resource]) -> Result<Option<Session>, Error> {
         self.transact(None, |work| {
             let now = work.time()?;
-            let is_over = |session: &Session| session.is_kept() && session.expiry.is_some_and(|expiry| expiry <= now);
+            let is_over = |session: &Session| session.is_kept() && session.is_over(now);
             let found = work.records().session(id)?.filter(|session| !is_over(session));
             Ok(if found.is_some() && matches!(work.fate(id)?, Peer::Dead) { None } else { found })
         })
@@ -209,8 +200,7 @@ impl Store for Embedded {
             let now = work.time()?;
             let mut found = Vec::new();
             for (id, session) in work.records().sessions()? {
-                let concerned = |name: &Resource| session.claims.iter().any(|claim| claim.claim.resource == *name);
-                if !session.is_holder() || !resources.is_empty() && !resources.iter().any(concerned) {
+                if !session.is_holder() || !session.concerns(resources) {
                     continue;
                 }
                 let over = session.expiry.filter(|expiry| *expiry <= now);
@@ -269,11 +259,7 @@ impl Store for Embedded {
             work.await_trees(&sessions.iter().map(|(id, _)| *id).collect::<Vec<_>>())?;
             let mut dead = Vec::new();
             for (id, session) in sessions {
-                let concerned = |name: &Resource| session.claims.iter().any(|claim| claim.claim.resource == *name);
-                let is_over = session.expiry.is_some_and(|expiry| expiry <= now);
-                if (resources.is_empty() || resources.iter().any(concerned))
-                    && (is_over || matches!(work.fate(id)?, Peer::Dead))
-                {
+                if session.concerns(resources) && (session.is_over(now) || matches!(work.fate(id)?, Peer::Dead)) {
                     dead.push((id, session));
                 }
             }

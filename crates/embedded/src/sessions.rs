@@ -1,7 +1,10 @@
 //! The requests of one process in the embedded store: one open table, one beacon, and one
 //! descriptor for each session of another process that blocks any of them.
 //!
-//! `rlock serve` has many requests; [`super::handle`] has one.
+//! `rlock serve` has many requests, and `rlock exec` has one. An advance never waits for the lock on
+//! the state. It follows, while the gate waits for the lock, as soon as the lock is free or trouble
+//! begins, and then nothing else counts; else a wake-up, the end of a watched holder, the next end
+//! of a lease, and the end of a holder that a line on the terminal names, or a change of its name.
 //!
 //! The process that holds the lock on the state may be stopped, so nothing here waits for that
 //! lock. A session for which there is something to do is **due**. The due sessions are served in
@@ -16,6 +19,7 @@
 
 mod batch;
 mod local_session;
+mod looks;
 mod reports;
 mod watches;
 
@@ -29,34 +33,43 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 
-use self::batch::{Batch, leave, withdraw};
+use self::batch::{Batch, withdraw};
 use self::local_session::{LocalSession, Stage};
+use self::looks::Shown;
 use self::watches::Watches;
 use super::beacon::{self, Beacon, Wake};
 use super::failure;
 use super::gate::{Gate, Stuck, TROUBLE_AFTER};
-use super::snapshot::{Interest, Seen};
 use super::store::Embedded;
-use super::transaction::{View, Work};
+use super::transaction::Work;
+use rlock_model::deadlock::Reading;
 use rlock_model::lease::CLAIM;
-use rlock_model::op::{Op, Reply};
 use rlock_model::past::{End, Remembered};
 use rlock_model::request::{Place, Request, SessionId};
 use rlock_model::resource::Resource;
 use rlock_store::engine::Engine;
 use rlock_store::error::Error;
-use rlock_store::handle::{AcquireOptions, Released, Return, Standing};
+use rlock_store::handle::{AcquireOptions, Obstruction, Released, Replicas, Return};
+use rlock_store::operations::Store as _;
 use rlock_store::sessions::{Report, Sessions};
 use rlock_sys::clock::{Boottime, StoreTime};
 use rlock_sys::timers::Timers;
+use rlock_words::Explained;
 
 /// Maximum wait of a holder for the lock to release its grant. The end of its process releases the
 /// grant as well.
-pub(super) const RELEASE_LIMIT: Duration = TROUBLE_AFTER;
+const RELEASE_LIMIT: Duration = TROUBLE_AFTER;
+
+/// How long the release of a command that goes on is tried: for ever, as far as anybody can tell.
+const AS_LONG_AS_IT_TAKES: Duration = Duration::from_secs(1 << 32);
+
+/// Maximum wait of a waiter for the lock, to leave the queue or to look for a deadlock. Its place
+/// disturbs no other session, and the end of its process removes the place.
+pub(super) const LEAVE_LIMIT: Duration = Duration::from_millis(100);
 
 /// The sessions of this process.
 pub(super) struct EmbeddedSessions {
-    pub(super) store: Embedded,
+    store: Embedded,
     sessions: HashMap<SessionId, LocalSession>,
     due: VecDeque<SessionId>,
     /// How many of the due sessions are served in transactions of their own, because a transaction
@@ -68,7 +81,8 @@ pub(super) struct EmbeddedSessions {
     watches: Watches,
     /// When which session looks again.
     timers: Timers<SessionId>,
-    pub(super) stuck: Stuck,
+    stuck: Stuck,
+    shown: Shown,
     /// The sessions whose release failed, and the instant of the next attempt.
     failed: Vec<SessionId>,
     retry_at: Option<Boottime>,
@@ -94,23 +108,11 @@ impl EmbeddedSessions {
             watches: Watches::default(),
             timers: Timers::default(),
             stuck: Stuck::default(),
+            shown: Shown::default(),
             failed: Vec::new(),
             retry_at: None,
             events: VecDeque::new(),
         }
-    }
-
-    /// Makes a request at the instant `from`, or as soon as the lock is free after it.
-    pub(super) fn ask(&mut self, request: Request, AcquireOptions { from, returns, .. }: AcquireOptions) {
-        let id = self.add(request);
-        if let (Some(Return { place: number, waited }), Some(session)) = (returns, self.sessions.get_mut(&id)) {
-            session.place = Place { number, asked: StoreTime::of_machine() - waited };
-        }
-        if Boottime::now() < from {
-            return self.timers.set(id, Some(from));
-        }
-        self.call([id]);
-        self.serve(Duration::ZERO);
     }
 
     fn add(&mut self, request: Request) -> SessionId {
@@ -121,29 +123,12 @@ impl EmbeddedSessions {
         id
     }
 
-    /// Whether a session is granted; `None` if the table does not contain it.
-    pub(super) fn is_granted(&self, id: SessionId) -> Option<bool> {
-        let session = self.sessions.get(&id).filter(|session| !matches!(session.stage, Stage::Asking(_)));
-        session.map(|session| matches!(session.stage, Stage::Granted))
-    }
-
-    /// The number of the place of a session in the queue, while it waits.
-    pub(super) fn place(&self, id: SessionId) -> Option<u64> {
-        let session = self.sessions.get(&id).filter(|session| matches!(session.stage, Stage::Waiting(_)));
-        session.map(|session| session.place.number)
-    }
-
-    /// The beacon's descriptor, which shows other processes that this process lives.
-    pub(super) fn kept(&self) -> Option<BorrowedFd<'_>> {
-        self.beacon.as_ref().map(AsFd::as_fd)
-    }
-
     /// Serves the due sessions until the lock is not free within `limit`. Returns whether all are
     /// served. A process with clients answers them before it takes the lock again.
-    pub(super) fn serve(&mut self, limit: Duration) -> bool {
+    fn serve(&mut self, limit: Duration) -> bool {
         while !self.due.is_empty() {
             if self.serve_some(limit) == Access::Stuck {
-                self.give_up();
+                self.report_overdue();
                 return false;
             }
             if self.store.serves {
@@ -230,83 +215,6 @@ impl EmbeddedSessions {
         done
     }
 
-    /// Makes a request that the table does not contain yet as one that must not wait, if the lock
-    /// is free within `limit`.
-    pub(super) fn ask_without_wait(&mut self, id: SessionId, limit: Duration) {
-        if let Some(LocalSession { stage: Stage::Asking(request), .. }) = self.sessions.get_mut(&id) {
-            request.wait = false;
-            self.serve(limit);
-        }
-    }
-
-    /// Leaves the queue because the wait took too long, and counts the request as busy, if the lock
-    /// is free within `limit`.
-    pub(super) fn give_up_place(&mut self, id: SessionId, limit: Duration) -> Result<(), Error> {
-        let view = self.transact(limit, |work, beacon, sessions| {
-            let (Some(LocalSession { stage: Stage::Waiting(request), place, .. }), Some(beacon)) =
-                (sessions.get(&id), beacon)
-            else {
-                return work.stand(id);
-            };
-            match work.apply(Op::GiveUp(id))? {
-                Reply::Busy { streak, .. } => Ok(View::settled(Standing::Busy { obstructions: Vec::new(), streak })),
-                // A waiter whose job is done has left the queue already, and asks again to hear so.
-                _ => {
-                    let again = Request { wait: false, ..Request::clone(request) };
-                    work.stand_or_return(&again, *place, beacon, sessions.len() == 1)
-                }
-            }
-        })?;
-        view.into_iter().for_each(|view| self.settle(id, view));
-        self.put_out();
-        Ok(())
-    }
-
-    /// Takes a session out of the table, if the lock is free within `limit`.
-    pub(super) fn leave(
-        &mut self,
-        id: SessionId,
-        end: Option<End>,
-        limit: Duration,
-    ) -> Result<Option<Released>, Error> {
-        let reply = self.transact(limit, |work, _, sessions| leave(work, id, end, sessions))?;
-        Ok(reply.map(|reply| self.released(id, &reply)))
-    }
-
-    /// Removes the dead sessions among these, if the lock is free within `limit`.
-    pub(super) fn reap(&mut self, dead: &[SessionId], limit: Duration) -> Result<(), Error> {
-        self.transact(limit, |work, _, _| work.remove_gone(dead)).map(drop)
-    }
-
-    /// What a resource remembers, with at most so many entries, if the lock is free within `limit`.
-    pub(super) fn past(&mut self, name: &Resource, entries: u32, limit: Duration) -> Result<Option<Remembered>, Error> {
-        let found = self.transact(limit, |work, _, _| work.table().past(work.time()?, name, entries))?;
-        Ok(found.flatten())
-    }
-
-    /// Lists the holders and waiters of these resources.
-    ///
-    /// # Errors
-    /// The store cannot be used, or the lock is not free within `limit`.
-    pub(super) fn listings(&mut self, resources: &[Resource], limit: Duration) -> Result<Seen, Error> {
-        self.store.listings(Some(limit), resources, Interest::Holders)?.ok_or_else(|| {
-            self.stuck.note(&self.store.directory);
-            Stuck::error(&self.store.directory)
-        })
-    }
-
-    /// Forgets all sessions, and closes the beacon and the gate, because this process may go on.
-    /// The sessions that watch the beacon look for what blocks them now, and take a session that
-    /// could not leave for dead. A lock that the gate got from now on would never be unlocked.
-    pub(super) fn close(&mut self) {
-        self.sessions.clear();
-        self.due.clear();
-        self.timers = Timers::default();
-        self.watches = Watches::default();
-        self.beacon = None;
-        self.store.gate = Gate::default();
-    }
-
     /// Runs a transaction if the lock is free within `limit`. The sessions of this process that it
     /// concerns become due.
     fn transact<T>(
@@ -329,6 +237,7 @@ impl EmbeddedSessions {
             return Ok(None);
         };
         self.stuck = Stuck::default();
+        self.store.forgets = false;
         for (session, wake) in concerned {
             self.wake(session, wake);
         }
@@ -378,46 +287,82 @@ impl EmbeddedSessions {
 }
 
 impl Sessions for EmbeddedSessions {
-    fn acquire(&mut self, request: Request) {
+    fn acquire(&mut self, request: Request, AcquireOptions { from, returns, replicas }: AcquireOptions) {
         let id = self.add(request);
+        if replicas != Replicas::default() {
+            let words = Explained::new("the embedded store has no replicas", "leave out --replicas");
+            return self.fail(id, Error::Refused(words));
+        }
+        if let (Some(Return { place: number, waited }), Some(session)) = (returns, self.sessions.get_mut(&id)) {
+            session.place = Place { number, asked: StoreTime::of_machine() - waited };
+        }
+        if Boottime::now() < from {
+            return self.timers.set(id, Some(from));
+        }
         self.call([id]);
+        if !self.store.serves {
+            self.serve(Duration::ZERO);
+        }
     }
 
-    fn release(&mut self, id: SessionId) {
+    fn release(&mut self, id: SessionId, end: Option<End>, goes_on: bool) {
         self.events.retain(|(session, _)| *session != id);
         match self.sessions.get(&id).map(|session| &session.stage) {
             Some(Stage::Granted) => {
-                return self.retire(id, Stage::Releasing(Some(Boottime::now() + RELEASE_LIMIT)));
+                let limit = if goes_on { AS_LONG_AS_IT_TAKES } else { RELEASE_LIMIT };
+                return self.retire(id, Stage::Releasing { end, report_by: Some(Boottime::now() + limit) });
             }
             // A place in the queue disturbs nobody until it is released.
-            Some(Stage::Waiting(_)) => self.retire(id, Stage::LeavingQueue),
+            Some(Stage::Waiting(_)) => {
+                self.retire(id, Stage::LeavingQueue);
+                if !self.store.serves {
+                    self.serve(LEAVE_LIMIT);
+                }
+            }
             Some(Stage::Asking(_)) => drop(self.sessions.remove(&id)),
-            Some(Stage::LeavingQueue | Stage::Releasing(_)) | None => {}
+            Some(Stage::LeavingQueue | Stage::Releasing { .. }) | None => {}
         }
         self.events.push_back((id, Report::Released(Ok(Released::Done))));
     }
 
+    fn give_up(&mut self, id: SessionId) {
+        self.end_wait(id);
+    }
+
     fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
-        let descriptors = self.kept().into_iter().chain(self.watches.descriptor()).chain(self.store.gate.descriptor());
-        descriptors.map(|fd| (fd, PollFlags::IN)).collect()
+        if let Some(descriptor) = self.store.gate.descriptor() {
+            // Other descriptors that are ready stay ready until the lock is free.
+            return vec![(descriptor, PollFlags::IN)];
+        }
+        let own = self.kept().into_iter().chain(self.watches.descriptor());
+        own.map(|descriptor| (descriptor, PollFlags::IN)).chain(self.shown.descriptors()).collect()
     }
 
     fn timeout(&self) -> Option<Boottime> {
-        let trouble = self.stuck.trouble_at().filter(|_| self.store.serves);
+        let now = Boottime::now();
+        let trouble = self.stuck.trouble_at().filter(|at| self.store.serves || now < *at);
         let limits = self.due.iter().filter_map(|id| match self.sessions.get(id)?.stage {
             Stage::Asking(_) => trouble,
-            Stage::Releasing(limit) => limit,
+            Stage::Releasing { report_by, .. } => report_by,
             Stage::Waiting(_) | Stage::Granted | Stage::LeavingQueue => None,
         });
         // A report may have used the lock for which the gate waited. While the gate waits, a look
         // would achieve nothing.
-        let at_once = self.due.front().map(|_| Boottime::now());
+        let at_once = self.due.front().map(|_| now);
         let timers = at_once.into_iter().chain(self.timers.first());
         let timers = timers.filter(|_| self.store.gate.descriptor().is_none());
-        limits.chain(self.retry_at).chain(self.store.missed.again_at()).chain(timers).min()
+        // A look may have served a session whose report was not handed out yet.
+        let reports = self.events.front().map(|_| now);
+        let waits = trouble.filter(|_| !self.store.serves);
+        limits.chain(waits).chain(self.retry_at).chain(self.store.missed.again_at()).chain(timers).chain(reports).min()
+    }
+
+    fn is_noise(&self) -> bool {
+        self.hears_noise()
     }
 
     fn advance(&mut self) {
+        self.shown = Shown::default();
         self.store.missed.repeat(&self.store.directory, Boottime::now());
         if self.retry_at.take_if(|at| *at <= Boottime::now()).is_some() {
             let failed = mem::take(&mut self.failed);
@@ -434,5 +379,50 @@ impl Sessions for EmbeddedSessions {
 
     fn next_report(&mut self) -> Option<(SessionId, Report)> {
         self.events.pop_front()
+    }
+
+    /// Closes the beacon and the gate, too. The sessions that watch the beacon look for what blocks
+    /// them now, and take a session that could not leave for dead. A lock that the gate got from
+    /// now on would never be unlocked.
+    fn close(&mut self) {
+        self.sessions.clear();
+        self.due.clear();
+        self.timers = Timers::default();
+        self.watches = Watches::default();
+        self.beacon = None;
+        self.shown = Shown::default();
+        self.store.gate = Gate::default();
+    }
+
+    fn inspect(&mut self, resources: &[Resource]) -> Result<Vec<Obstruction>, Error> {
+        self.look(resources)
+    }
+
+    fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
+        self.store.read(resources)
+    }
+
+    fn history(&mut self, name: &Resource, entries: u32) -> Result<Vec<Remembered>, Error> {
+        let found = self.transact(LEAVE_LIMIT, |work, _, _| work.table().past(work.time()?, name, entries))?;
+        Ok(found.flatten().into_iter().collect())
+    }
+
+    fn place(&self, id: SessionId) -> Option<u64> {
+        let session = self.sessions.get(&id).filter(|session| matches!(session.stage, Stage::Waiting(_)));
+        session.map(|session| session.place.number)
+    }
+
+    fn trouble(&self, _: SessionId) -> Option<String> {
+        self.stuck.is_trouble(Boottime::now()).then(|| Stuck::error(&self.store.directory).to_string())
+    }
+
+    fn kept(&self) -> Vec<BorrowedFd<'_>> {
+        self.beacon.iter().map(AsFd::as_fd).collect()
+    }
+
+    fn change_of_store(&self) -> Option<String> {
+        let directory = &self.store.directory;
+        let path = directory.path().display();
+        directory.is_cut_off().then(|| format!("the files of '{path}' were removed, replaced or mounted over"))
     }
 }

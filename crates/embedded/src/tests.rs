@@ -15,9 +15,9 @@ use super::beacon::{Beacon, Identity, Wake};
 use super::transaction::View;
 use super::*;
 use rlock_model::mode::Mode;
-use rlock_model::request::{Claim, Job, Process};
+use rlock_model::request::{Claim, Job, Process, Request};
 use rlock_model::span::Span;
-use rlock_store::handle::Standing;
+use rlock_store::handle::{AcquireOptions, Handle, Standing};
 use rlock_sys::tree_end;
 use rlock_testkit::needs;
 
@@ -37,8 +37,8 @@ impl Lab {
     }
 
     /// Makes a request of a process with one session.
-    fn handle(&self, request: Request) -> Box<dyn Handle> {
-        Box::new(self.open().0).acquire(request, AcquireOptions::default()).unwrap()
+    fn handle(&self, request: Request) -> Handle {
+        Handle::new(Box::new(self.open().0).sessions(false).unwrap(), request, AcquireOptions::default()).unwrap()
     }
 
     fn file(&self, name: &str) -> PathBuf {

@@ -103,6 +103,16 @@ impl Session {
         self.phase == Phase::Kept
     }
 
+    /// Whether the lease, the place in the queue or the kept hold is over.
+    pub fn is_over(&self, now: StoreTime) -> bool {
+        self.expiry.is_some_and(|expiry| expiry <= now)
+    }
+
+    /// Whether the session has a claim on one of these resources, or none is named.
+    pub fn concerns(&self, names: &[Resource]) -> bool {
+        names.is_empty() || self.claims.iter().any(|record| names.contains(&record.claim.resource))
+    }
+
     /// The resources of the session, each once.
     pub fn resources(&self) -> Vec<&Resource> {
         request::resources(self.claims.iter().map(|record| &record.claim))

@@ -11,7 +11,6 @@ use super::target::Target;
 use super::work::{Work, ranges, ranges_of_listing, ranges_of_past};
 use rlock_model::deadlock::Reading;
 use rlock_model::past::Remembered;
-use rlock_model::records::Session;
 use rlock_model::resource::Resource;
 use rlock_store::engine::Engine as _;
 use rlock_store::handle::Obstruction;
@@ -88,11 +87,8 @@ impl Client {
             if names.is_empty() {
                 resources.retain(|listing| !listing.holders.is_empty() || !listing.waiters.is_empty());
             }
-            let concerned = |session: &Session| {
-                names.is_empty() || session.claims.iter().any(|record| names.contains(&record.claim.resource))
-            };
             let mut sessions: Reading = work.records().sessions()?.into_iter().collect();
-            sessions.retain(|_, session| concerned(session));
+            sessions.retain(|_, session| session.concerns(&names));
             Ok(Inspection { now: work.now, resources, sessions })
         })
     }

@@ -50,15 +50,14 @@ use rlock_model::deadlock::Reading;
 use rlock_model::op::{Change, Op, Reply};
 use rlock_model::past::{End, Ended, Remembered};
 use rlock_model::records::{Records as _, Session};
-use rlock_model::request::{Request, SessionId};
+use rlock_model::request::SessionId;
 use rlock_model::resource::Resource;
 use rlock_store::check::Check;
 use rlock_store::engine::Engine as _;
 use rlock_store::error::Error;
-use rlock_store::handle::{AcquireOptions, Handle, Released};
+use rlock_store::handle::Released;
 use rlock_store::operations::{Breaking, Changed, Inspection, Store};
 use rlock_store::sessions::Sessions;
-use rlock_store::single::Single;
 
 /// A server, or several of which one takes writes.
 pub struct Postgres {
@@ -80,11 +79,6 @@ impl Postgres {
     }
 }
 
-/// Whether a session has a claim on one of these resources, or on any if none is named.
-fn is_concerned(session: &Session, resources: &[Resource]) -> bool {
-    resources.is_empty() || session.claims.iter().any(|record| resources.contains(&record.claim.resource))
-}
-
 impl Store for Postgres {
     fn url(&self) -> String {
         self.target.url()
@@ -98,19 +92,13 @@ impl Store for Postgres {
         true
     }
 
-    fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Handle>, Error> {
-        let sessions = PostgresSessions::new(self.target, self.namespace, self.connect_timeout);
-        Ok(Box::new(Single::new(sessions, request, options)?))
-    }
-
-    fn sessions(self: Box<Self>) -> Result<Box<dyn Sessions>, Error> {
+    fn sessions(self: Box<Self>, _serves: bool) -> Result<Box<dyn Sessions>, Error> {
         Ok(Box::new(PostgresSessions::new(self.target, self.namespace, self.connect_timeout)))
     }
 
     fn session(&mut self, id: SessionId, _: &[Resource]) -> Result<Option<Session>, Error> {
         let found = self.client.look(ranges([], [id]), move |work| {
-            let is_over = |session: &Session| session.expiry.is_some_and(|expiry| expiry <= work.now);
-            Ok(work.records().session(id)?.filter(|session| !is_over(session)))
+            Ok(work.records().session(id)?.filter(|session| !session.is_over(work.now)))
         });
         Ok(found?)
     }
@@ -139,9 +127,9 @@ impl Store for Postgres {
     fn cleanup(&mut self, resources: &[Resource], dry_run: bool) -> Result<Vec<(SessionId, Session)>, Error> {
         let names = resources.to_vec();
         let found = self.client.look(ranges_of_listing(resources), move |work| {
-            let is_over = |session: &Session| session.expiry.is_some_and(|expiry| expiry <= work.now);
+            let is_found = |session: &Session| session.is_over(work.now) && session.concerns(&names);
             let sessions = work.records().sessions()?.into_iter();
-            Ok(sessions.filter(|(_, session)| is_over(session) && is_concerned(session, &names)).collect::<Vec<_>>())
+            Ok(sessions.filter(|(_, session)| is_found(session)).collect::<Vec<_>>())
         })?;
         // One transaction ends a limited number of sessions.
         while !dry_run && !found.is_empty() {

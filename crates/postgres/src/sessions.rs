@@ -21,8 +21,7 @@ use rlock_model::resource::Resource;
 use rlock_store::error::Error;
 use rlock_store::handle::{AcquireOptions, Obstruction};
 use rlock_store::lease::{LeaseReply, Server as _};
-use rlock_store::sessions::{Report, Sessions};
-use rlock_store::single::Alone;
+use rlock_store::sessions::{Report, Sessions, look_limit};
 use rlock_sys::clock::Boottime;
 
 /// How long a transaction under way may take before this process does something else for a while.
@@ -34,6 +33,7 @@ pub(super) struct PostgresSessions {
     exchange: Exchange,
     /// The transaction under way.
     step: Option<Step<LeaseReply>>,
+    look_limit: Duration,
 }
 
 impl PostgresSessions {
@@ -41,7 +41,12 @@ impl PostgresSessions {
     pub(super) fn new(target: Arc<Target>, namespace: Arc<str>, connect_timeout: Duration) -> Self {
         let exchange = Exchange::new(target, namespace, connect_timeout);
         let turns = Turns::new(exchange.servers(), exchange.connection.shown());
-        Self { conversation: Conversation::new(turns, connect_timeout), exchange, step: None }
+        Self {
+            conversation: Conversation::new(turns, connect_timeout),
+            exchange,
+            step: None,
+            look_limit: look_limit(None),
+        }
     }
 
     /// Carries out what the conversation decides, and gives it what has arrived, until that would
@@ -116,19 +121,31 @@ impl PostgresSessions {
         stands.retries > 0 && !stands.may_be_committed
     }
 
-    fn client(&mut self, limit: Duration) -> Client {
+    fn client(&mut self) -> Client {
         self.settle();
-        Client::over(self.exchange.another(), limit)
+        Client::over(self.exchange.another(), self.look_limit)
     }
 }
 
 impl Sessions for PostgresSessions {
-    fn acquire(&mut self, request: Request) {
-        self.ask(request, AcquireOptions::default());
+    fn acquire(&mut self, request: Request, options: AcquireOptions) {
+        self.look_limit = look_limit(request.terms);
+        self.conversation.driver.acquire(request, options, Boottime::now());
     }
 
-    fn release(&mut self, session: SessionId) {
-        self.release_after(session, Some(End::KEPT));
+    fn release(&mut self, session: SessionId, end: Option<End>, _goes_on: bool) {
+        self.conversation.driver.release(session, end, Boottime::now());
+    }
+
+    fn give_up(&mut self, session: SessionId) {
+        self.settle();
+        let (is_locked_out, now) = (self.is_locked_out(), Boottime::now());
+        let driver = &mut self.conversation.driver;
+        if is_locked_out && driver.client(session).is_some_and(|client| !client.may_be_kept(false)) {
+            // There is nothing to take back, for which the same lock would be needed.
+            return driver.fail(session, self.exchange.failure(ErrorKind::TooSlow), now);
+        }
+        driver.give_up(session, now);
     }
 
     fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
@@ -148,31 +165,6 @@ impl Sessions for PostgresSessions {
     fn next_report(&mut self) -> Option<(SessionId, Report)> {
         self.conversation.driver.next_report()
     }
-}
-
-impl Alone for PostgresSessions {
-    fn ask(&mut self, request: Request, options: AcquireOptions) {
-        self.conversation.driver.acquire(request, options, Boottime::now());
-    }
-
-    fn release_after(&mut self, session: SessionId, end: Option<End>) {
-        self.conversation.driver.release(session, end, Boottime::now());
-    }
-
-    fn place_of(&self, session: SessionId) -> Option<u64> {
-        self.conversation.driver.place(session)
-    }
-
-    fn give_up(&mut self, session: SessionId) {
-        self.settle();
-        let (is_locked_out, now) = (self.is_locked_out(), Boottime::now());
-        let driver = &mut self.conversation.driver;
-        if is_locked_out && driver.client(session).is_some_and(|client| !client.may_be_kept(false)) {
-            // There is nothing to take back, for which the same lock would be needed.
-            return driver.fail(session, self.exchange.failure(ErrorKind::TooSlow), now);
-        }
-        driver.give_up(session, now);
-    }
 
     fn close(&mut self) {
         self.conversation.driver.close();
@@ -180,16 +172,20 @@ impl Alone for PostgresSessions {
         self.step = None;
     }
 
-    fn inspect(&mut self, resources: &[Resource], limit: Duration) -> Result<Vec<Obstruction>, Error> {
-        Ok(self.client(limit).obstructions(resources)?)
+    fn inspect(&mut self, resources: &[Resource]) -> Result<Vec<Obstruction>, Error> {
+        Ok(self.client().obstructions(resources)?)
     }
 
-    fn read(&mut self, resources: &[Resource], limit: Duration) -> Result<Option<Reading>, Error> {
-        Ok(Some(self.client(limit).read(resources)?))
+    fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
+        Ok(Some(self.client().read(resources)?))
     }
 
-    fn history(&mut self, name: &Resource, entries: u32, limit: Duration) -> Result<Vec<Remembered>, Error> {
-        Ok(self.client(limit).history(slice::from_ref(name), entries)?)
+    fn history(&mut self, name: &Resource, entries: u32) -> Result<Vec<Remembered>, Error> {
+        Ok(self.client().history(slice::from_ref(name), entries)?)
+    }
+
+    fn place(&self, session: SessionId) -> Option<u64> {
+        self.conversation.driver.place(session)
     }
 
     fn trouble(&self, session: SessionId) -> Option<String> {
@@ -200,7 +196,8 @@ impl Alone for PostgresSessions {
         Some(self.exchange.connection.shown())
     }
 
-    fn has_new_tables(&self) -> bool {
-        self.conversation.has_new_tables()
+    fn change_of_store(&self) -> Option<String> {
+        let is_new = self.conversation.has_new_tables();
+        is_new.then(|| "its tables are new: the database was dropped or restored".to_owned())
     }
 }

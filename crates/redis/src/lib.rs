@@ -58,14 +58,13 @@ use rlock_model::deadlock::Reading;
 use rlock_model::op::Change;
 use rlock_model::past::{End, Ended, Remembered};
 use rlock_model::records::Session;
-use rlock_model::request::{Request, SessionId};
+use rlock_model::request::SessionId;
 use rlock_model::resource::Resource;
 use rlock_store::check::Check;
 use rlock_store::error::Error;
-use rlock_store::handle::{AcquireOptions, Handle, Released};
+use rlock_store::handle::Released;
 use rlock_store::operations::{Breaking, Changed, Inspection, Store, Unusable};
 use rlock_store::sessions::Sessions;
-use rlock_store::single::Single;
 
 /// After how many claims a call ends that reads expired sessions for a dry run of `cleanup`, so
 /// that the server soon serves other clients.
@@ -122,7 +121,7 @@ impl Redis {
     ) -> Result<(), Failure> {
         let mut over: BTreeMap<&Resource, Vec<SessionId>> = BTreeMap::new();
         for (id, session) in &seen.sessions {
-            if session.expiry.is_some_and(|expiry| expiry <= seen.now) {
+            if session.is_over(seen.now) {
                 session.resources().into_iter().for_each(|name| over.entry(name).or_default().push(*id));
             }
         }
@@ -215,13 +214,7 @@ impl Store for Redis {
         true
     }
 
-    fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Handle>, Error> {
-        let setting = self.setting();
-        let sessions = RedisSessions::new(self.target, setting, self.connect_timeout);
-        Ok(Box::new(Single::new(sessions, request, options)?))
-    }
-
-    fn sessions(self: Box<Self>) -> Result<Box<dyn Sessions>, Error> {
+    fn sessions(self: Box<Self>, _serves: bool) -> Result<Box<dyn Sessions>, Error> {
         let setting = self.setting();
         Ok(Box::new(RedisSessions::new(self.target, setting, self.connect_timeout)))
     }

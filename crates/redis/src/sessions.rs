@@ -23,8 +23,7 @@ use rlock_model::request::{Request, SessionId};
 use rlock_model::resource::Resource;
 use rlock_store::error::Error;
 use rlock_store::handle::{AcquireOptions, Obstruction};
-use rlock_store::sessions::{Report, Sessions};
-use rlock_store::single::Alone;
+use rlock_store::sessions::{Report, Sessions, look_limit};
 use rlock_sys::clock::Boottime;
 
 /// How many holders and waiters of a resource are listed to find one that is in the way.
@@ -37,6 +36,7 @@ pub(super) struct RedisSessions {
     target: Arc<Target>,
     setting: Setting,
     connect_timeout: Duration,
+    look_limit: Duration,
     /// The conversations with their connections, in a Cluster by the session.
     conversations: BTreeMap<Option<SessionId>, Box<(SessionsConversation, Route)>>,
 }
@@ -44,47 +44,57 @@ pub(super) struct RedisSessions {
 impl RedisSessions {
     /// No sessions yet, and no connection.
     pub(super) fn new(target: Arc<Target>, setting: Setting, connect_timeout: Duration) -> Self {
-        Self { target, setting, connect_timeout, conversations: BTreeMap::new() }
+        let look_limit = look_limit(None);
+        Self { target, setting, connect_timeout, look_limit, conversations: BTreeMap::new() }
     }
 
-    fn place(&self, session: SessionId) -> Option<SessionId> {
+    /// The key of the conversation about a session.
+    fn key(&self, session: SessionId) -> Option<SessionId> {
         (self.target.kind == Kind::Cluster).then_some(session)
     }
 
     /// The conversation about a session, if it has begun.
     fn conversation(&self, session: SessionId) -> Option<&SessionsConversation> {
-        self.conversations.get(&self.place(session)).map(|both| &both.0)
+        self.conversations.get(&self.key(session)).map(|both| &both.0)
     }
 
     /// The conversation about a session and its connection, which begin if they have not yet.
     fn begun(&mut self, session: SessionId) -> &mut (SessionsConversation, Route) {
-        let place = self.place(session);
-        let Self { target, setting, connect_timeout, conversations } = self;
+        let key = self.key(session);
+        let Self { target, setting, connect_timeout, conversations, .. } = self;
         let begin = || {
             let exchange = Exchange::new(Arc::clone(target), setting.clone());
             let route = Route::new(Arc::clone(target), *connect_timeout, REPLY_MAX);
             Box::new((SessionsConversation::new(exchange, *connect_timeout), route))
         };
-        conversations.entry(place).or_insert_with(begin)
+        conversations.entry(key).or_insert_with(begin)
     }
 
     /// A client for listings of so many resources. The next reply on the other connection may be
     /// the grant, so the client takes one of its own.
-    fn client(&self, resources: usize, limit: Duration) -> Client {
+    fn client(&self, resources: usize) -> Client {
         let reply_max = REPLY_MAX.saturating_mul(4 * resources).min(LISTING_MAX);
         let exchange = Exchange::new(Arc::clone(&self.target), self.setting.clone());
         let route = Route::new(Arc::clone(&self.target), self.connect_timeout, reply_max);
-        Client::over(exchange, route, limit)
+        Client::over(exchange, route, self.look_limit)
     }
 }
 
 impl Sessions for RedisSessions {
-    fn acquire(&mut self, request: Request) {
-        self.ask(request, AcquireOptions::default());
+    fn acquire(&mut self, request: Request, options: AcquireOptions) {
+        self.look_limit = look_limit(request.terms);
+        let reply_max = REPLY_MAX.saturating_mul(request.claims.len()).min(LISTING_MAX);
+        let (conversation, route) = self.begun(request.session);
+        route.raise_reply_max(reply_max);
+        conversation.acquire(request, options, Boottime::now());
     }
 
-    fn release(&mut self, session: SessionId) {
-        self.release_after(session, Some(End::KEPT));
+    fn release(&mut self, session: SessionId, end: Option<End>, _goes_on: bool) {
+        self.begun(session).0.release(session, end, Boottime::now());
+    }
+
+    fn give_up(&mut self, session: SessionId) {
+        self.begun(session).0.give_up(session, Boottime::now());
     }
 
     fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
@@ -107,38 +117,17 @@ impl Sessions for RedisSessions {
         let report = self.conversations.values_mut().find_map(|both| both.0.next_report());
         if report.is_none() {
             // A connection stays for the sessions of the same server.
-            self.conversations.retain(|place, both| place.is_none() || !both.0.is_empty());
+            self.conversations.retain(|key, both| key.is_none() || !both.0.is_empty());
         }
         report
-    }
-}
-
-impl Alone for RedisSessions {
-    fn ask(&mut self, request: Request, options: AcquireOptions) {
-        let reply_max = REPLY_MAX.saturating_mul(request.claims.len()).min(LISTING_MAX);
-        let (conversation, route) = self.begun(request.session);
-        route.raise_reply_max(reply_max);
-        conversation.acquire(request, options, Boottime::now());
-    }
-
-    fn release_after(&mut self, session: SessionId, end: Option<End>) {
-        self.begun(session).0.release(session, end, Boottime::now());
-    }
-
-    fn place_of(&self, session: SessionId) -> Option<u64> {
-        self.conversation(session)?.place(session)
-    }
-
-    fn give_up(&mut self, session: SessionId) {
-        self.begun(session).0.give_up(session, Boottime::now());
     }
 
     fn close(&mut self) {
         self.conversations.clear();
     }
 
-    fn inspect(&mut self, resources: &[Resource], limit: Duration) -> Result<Vec<Obstruction>, Error> {
-        let mut client = self.client(resources.len(), limit);
+    fn inspect(&mut self, resources: &[Resource]) -> Result<Vec<Obstruction>, Error> {
+        let mut client = self.client(resources.len());
         let mut found = Vec::new();
         for names in resources.chunks(LISTED_AT_ONCE) {
             let ScriptReply::Listing { resources, .. } = client.call(Call::inspect(names.to_vec(), LISTED))? else {
@@ -149,18 +138,22 @@ impl Alone for RedisSessions {
         Ok(found)
     }
 
-    fn read(&mut self, resources: &[Resource], limit: Duration) -> Result<Option<Reading>, Error> {
-        reading::read(self.client(resources.len(), limit), resources)
+    fn read(&mut self, resources: &[Resource]) -> Result<Option<Reading>, Error> {
+        reading::read(self.client(resources.len()), resources)
     }
 
-    fn history(&mut self, name: &Resource, entries: u32, limit: Duration) -> Result<Vec<Remembered>, Error> {
-        Ok(survey_past(self.client(1, limit), slice::from_ref(name), entries, &mut Vec::new())?)
+    fn history(&mut self, name: &Resource, entries: u32) -> Result<Vec<Remembered>, Error> {
+        Ok(survey_past(self.client(1), slice::from_ref(name), entries, &mut Vec::new())?)
     }
 
-    fn explain(&mut self, session: SessionId, error: Error, limit: Duration) -> Error {
+    fn explain(&mut self, session: SessionId, error: Error) -> Error {
         // The request is over, so there is time to find the right that the user lacks.
         let failure = self.conversation(session).and_then(|conversation| conversation.failure(session)).cloned();
-        failure.map_or(error, |failure| self.client(1, limit).with_right(failure).into())
+        failure.map_or(error, |failure| self.client(1).with_right(failure).into())
+    }
+
+    fn place(&self, session: SessionId) -> Option<u64> {
+        self.conversation(session)?.place(session)
     }
 
     fn trouble(&self, session: SessionId) -> Option<String> {

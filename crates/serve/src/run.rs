@@ -62,7 +62,7 @@ pub fn run(
     let signals = signals()?;
     raise_descriptor_limit();
     let worker = Worker::new(open, Arc::clone(&rules)).context("can't prepare the worker")?;
-    let sessions = store.sessions().map_err(rlock_show::failure::Failure::from)?;
+    let sessions = store.sessions(true).map_err(rlock_show::failure::Failure::from)?;
     let limits = Limits { connections: options.max_connections, waiting: options.max_waiting };
     let server = Server::new(rules, limits, (terms, history), options.verbose, sessions, worker);
     let mut server = server.context("can't prepare the server")?;

@@ -24,9 +24,10 @@ use super::peer;
 use super::rules::Rules;
 use super::worker::Worker;
 use rlock_arguments::lines::LineParser;
+use rlock_model::past::End;
 use rlock_model::request::{Job, Process, Request, SessionId, Terms};
-use rlock_store::identity;
 use rlock_store::sessions::{Report, Sessions};
+use rlock_store::{AcquireOptions, identity};
 use rlock_sys::clock::Boottime;
 use rlock_sys::rights::Closer;
 use rlock_sys::timers::Timers;
@@ -271,19 +272,13 @@ impl Server {
             Action::Acquire { session, parent, held_above, claims, wait } => {
                 self.owners.insert(session, id);
                 let (ancestors, process) = (parent.into_iter().collect(), entry.process.clone());
-                self.sessions.acquire(Request {
-                    session,
-                    ancestors,
-                    claims,
-                    wait,
-                    terms: self.terms,
-                    job: Job { history: self.history, held_above, ..Job::default() },
-                    process,
-                });
+                let job = Job { history: self.history, held_above, ..Job::default() };
+                let request = Request { session, ancestors, claims, wait, terms: self.terms, job, process };
+                self.sessions.acquire(request, AcquireOptions::default());
             }
             Action::Release(session) => {
                 self.owners.insert(session, id);
-                self.sessions.release(session);
+                self.sessions.release(session, Some(End::KEPT), false);
             }
             Action::Ask(question) => self.worker.ask(id, question),
             Action::Log(text) if self.verbose => say(&format!("{}: {text}", entry.name)),
@@ -335,7 +330,7 @@ impl Server {
             };
             if is_over && matches!(report, Report::Standing(_)) {
                 // The client has nothing left, and the store may.
-                self.sessions.release(session);
+                self.sessions.release(session, Some(End::KEPT), false);
             }
             let owner = if is_over { self.owners.remove(&session) } else { self.owners.get(&session).copied() };
             if let Some(id) = owner {

@@ -182,7 +182,7 @@ fn by_name(seen: &Seen) -> BTreeMap<&Resource, Known<'_>> {
     let mut found: BTreeMap<_, Known<'_>> = BTreeMap::new();
     found.extend(resources.iter().map(|listing| (&listing.name, Known::default())));
     // A server lists a hold until somebody meets it after its end.
-    let is_over = |session: &Session| session.is_holder() && session.expiry.is_some_and(|expiry| expiry <= *now);
+    let is_over = |session: &Session| session.is_holder() && session.is_over(*now);
     for (id, session) in sessions.iter().filter(|(_, session)| !is_over(session)) {
         for name in session.resources() {
             // A session may have claims on resources that are not listed.

@@ -21,7 +21,7 @@ use rlock_redis::codec::{Call, ScriptReply};
 use rlock_redis::conversation::{Question, QuestionReply, Retry, SessionsConversation};
 use rlock_redis::interface::{Conversation as _, Transport as _};
 use rlock_store::sessions::Report;
-use rlock_store::single::look_limit;
+use rlock_store::sessions::look_limit;
 use rlock_store::{AcquireOptions, Error, Grant, Released, Replicas, Standing};
 use rlock_supervise::event::{Action, Cause, Event, Line, Sender, Signal};
 use rlock_supervise::machine::{Machine, Skip};
@@ -444,8 +444,7 @@ impl<'s> Supervision<'s> {
     /// Asks the store over a connection of its own.
     async fn list(&mut self, call: Call) -> Option<QuestionReply> {
         let mut exchange = route::exchange(&self.site.world().location.target);
-        let ttl = self.plan.request.terms.expect("a request to a server has terms").ttl;
-        let until = self.site.now() + look_limit(ttl);
+        let until = self.site.now() + look_limit(self.plan.request.terms);
         let mut question = Question::call(&mut exchange, call, Retry::WhileUp, until);
         let mut route = Route::new(self.site);
         route.run(&mut Counted(&mut question, self.site)).await;

@@ -198,7 +198,7 @@ impl Server {
             let is_broken = breaks(resource);
             for id in sure(table.sessions_of(resource, |rank| is_due || is_broken || !rank.is_held())) {
                 let Some(session) = self.session(id) else { continue };
-                if is_broken || !session.is_holder() || session.expiry.is_some_and(|expiry| expiry <= now) {
+                if is_broken || !session.is_holder() || session.is_over(now) {
                     let names = session.claims.iter().map(|record| &record.claim.resource);
                     missing.extend(names.filter(|name| !call.resources.contains(name)));
                 }
@@ -268,7 +268,7 @@ impl Server {
     /// The holders of these resources, and the waiters that hear of their grants.
     fn living(&self, resources: &[Resource], now: StoreTime) -> Vec<(SessionId, Session)> {
         let here = resources.iter().flat_map(|name| sure(self.data.table.sessions_of(name, |_| true)));
-        let is_over = |id| self.session(id).and_then(|session| session.expiry).is_some_and(|expiry| expiry <= now);
+        let is_over = |id| self.session(id).is_some_and(|session| session.is_over(now));
         let living: BTreeSet<_> = here.filter(|id| !is_over(*id) && (!self.waits(*id) || self.is_heard(*id))).collect();
         let told = |id| {
             let mut session = self.session(id)?.clone();

@@ -37,7 +37,7 @@ impl Before {
     }
 
     fn is_due(&self, id: SessionId) -> bool {
-        self.sessions.get(&id).is_some_and(|session| session.expiry.is_some_and(|expiry| expiry <= self.now))
+        self.sessions.get(&id).is_some_and(|session| session.is_over(self.now))
     }
 
     /// Whether a session waited before the call, unless its place was over.

@@ -4,9 +4,9 @@
 //! A store keeps a [`rlock_model::table::LockTable`] in a place that many processes reach. The
 //! store adds what the model leaves out: it finds dead sessions, wakes waiters and tells the time.
 //!
-//! - `operations`: the trait of a store; `handle`: the trait of one request in a store; `sessions`:
-//!   the trait of many requests; `single`: a handle over them; `error`: why a store fails;
-//!   `failure`: the errors of servers as a table.
+//! - `operations`: the trait of a store; `sessions`: the trait of the requests of a process;
+//!   `handle`: one request over them; `error`: why a store fails; `failure`: the errors of servers
+//!   as a table.
 //! - `lease`: what the requests of a process say to a server with leases, and when.
 //! - `engine`: runs an operation on the table of a store that keeps its records itself; `records`:
 //!   these records as keys and values.
@@ -37,7 +37,6 @@ pub mod percent;
 pub mod records;
 pub mod secrets;
 pub mod sessions;
-pub mod single;
 
 pub use error::Error;
 pub use handle::{AcquireOptions, Grant, Handle, Obstruction, Released, Replicas, Return, Standing};

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use super::check::Check;
 use super::error::Error;
-use super::handle::{AcquireOptions, Handle, Released};
+use super::handle::Released;
 use super::sessions::Sessions;
 use rlock_model::deadlock::Reading;
 use rlock_model::op::{Change, Refusal, ResourceListing};
 use rlock_model::past::{End, Ended, Remembered};
 use rlock_model::records::Session;
-use rlock_model::request::{Process, Request, SessionId};
+use rlock_model::request::{Process, SessionId};
 use rlock_model::resource::Resource;
 use rlock_sys::clock::StoreTime;
 use rlock_words::Explained;
@@ -91,18 +91,12 @@ pub trait Store {
     /// grant lives as long as its process.
     fn leases(&self) -> bool;
 
-    /// Makes a request, or begins to make it. The first [`Handle::check`] reports its state.
+    /// Prepares the store for the requests of this process. `serves` tells whether clients wait for
+    /// it, as for `rlock serve`.
     ///
     /// # Errors
-    /// The store cannot be used, and it has granted and queued nothing. The errors of the methods
-    /// below mean the same.
-    fn acquire(self: Box<Self>, request: Request, options: AcquireOptions) -> Result<Box<dyn Handle>, Error>;
-
-    /// Prepares the store for many requests of this process.
-    ///
-    /// # Errors
-    /// The store cannot be used.
-    fn sessions(self: Box<Self>) -> Result<Box<dyn Sessions>, Error>;
+    /// The store cannot be used. The errors of the methods below mean the same.
+    fn sessions(self: Box<Self>, serves: bool) -> Result<Box<dyn Sessions>, Error>;
 
     /// Returns a session if it is a holder or a waiter. `resources` names the resources on which
     /// the session may have claims, for a store that finds sessions only by their resources.

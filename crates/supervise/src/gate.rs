@@ -65,9 +65,9 @@ pub struct Gate {
     open: Open,
     /// The store, until the first request for the gate is made.
     store: Option<Box<dyn Store>>,
-    handle: Option<Box<dyn Handle>>,
+    handle: Option<Handle>,
     /// The kept hold below the handle, until it is granted.
-    kept: Option<Box<dyn Handle>>,
+    kept: Option<Handle>,
     stage: Stage,
     /// When the request lets those behind it look, once it has come to the gate.
     patient_until: Option<Boottime>,
@@ -159,7 +159,7 @@ impl Gate {
                 (self.open)()?
             }
         };
-        self.handle = Some(store.acquire(self.request.clone(), AcquireOptions::default())?);
+        self.handle = Some(Handle::new(store.sessions(false)?, self.request.clone(), AcquireOptions::default())?);
         self.stage = Stage::Behind;
         Ok(())
     }
@@ -272,11 +272,11 @@ impl Gate {
         }
     }
 
-    fn ask_for_kept(&self) -> Result<Box<dyn Handle>, Failure> {
+    fn ask_for_kept(&self) -> Result<Handle, Failure> {
         let job = Job { keep_for: Some(PACE), ..self.request.job.clone() };
         let above = vec![self.request.session];
         let request = Request { session: new_session()?, ancestors: above, job, ..self.request.clone() };
-        Ok((self.open)()?.acquire(request, AcquireOptions::default())?)
+        Ok(Handle::new((self.open)()?.sessions(false)?, request, AcquireOptions::default())?)
     }
 
     /// Gives the gate up as soon as the store has answered for the kept hold. It never blocks,

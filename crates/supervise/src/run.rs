@@ -91,7 +91,7 @@ pub struct Task {
 /// A failure of the kernel that makes supervision impossible. A command that still runs dies with
 /// rlock.
 pub fn run(
-    handle: &mut dyn Handle,
+    handle: &mut Handle,
     task: Task,
     environment: impl FnOnce(Granted<'_>) -> Result<Vec<(OsString, OsString)>, Failure>,
     conclude: impl FnMut(&RunReport, Option<&Grant>) -> Option<String>,
@@ -110,7 +110,7 @@ pub fn run(
 /// # Errors
 /// A failure of the kernel that makes a wait impossible.
 pub fn acquire(
-    handle: &mut dyn Handle,
+    handle: &mut Handle,
     (messages, settings, detector, anew): (Messages, Settings, Option<Detector>, Anew),
     hand_over: impl FnOnce(Granted<'_>) -> Result<(), Failure>,
     kept: Option<Kept<'_>>,
@@ -139,7 +139,7 @@ enum Begun<'a> {
 }
 
 fn supervise<'a, E, C>(
-    handle: &'a mut dyn Handle,
+    handle: &'a mut Handle,
     Task { command, messages, settings, spare, otherwise, report, detector, notify, owner, gate, anew, place }: Task,
     begin: E,
     conclude: C,

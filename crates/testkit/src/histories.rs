@@ -299,10 +299,7 @@ impl Generator {
             0..4 => {
                 // A request is repeated only while its session lives, and not in the instant in
                 // which its lease ends: the request would then count as new.
-                let is_due = |id: SessionId| {
-                    matches!(table.records().session(id), Ok(Some(session))
-                        if session.expiry.is_some_and(|expiry| expiry <= self.now))
-                };
+                let is_due = |id: SessionId| matches!(table.records().session(id), Ok(Some(session)) if session.is_over(self.now));
                 let again: Vec<_> = live(&self.order, table).into_iter().filter(|id| !is_due(*id)).collect();
                 match again.is_empty() {
                     true => Op::Expire,

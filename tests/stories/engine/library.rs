@@ -62,7 +62,7 @@ fn run_story_at(url: &str, path: &Path) {
 
 struct Library {
     // Fields drop in this order, so all sessions have ended before the store is removed.
-    handles: BTreeMap<Label, Box<dyn Handle>>,
+    handles: BTreeMap<Label, Handle>,
     /// The sessions that have left. Their handles are not looked at any more, as by a process that
     /// ends.
     left: BTreeSet<Label>,
@@ -148,7 +148,7 @@ impl Library {
         rlock::stores::open(Some(&self.lab.url()), namespace, &Secrets::default(), limit).expect("the store opens")
     }
 
-    fn handle(&mut self, label: &str) -> &mut Box<dyn Handle> {
+    fn handle(&mut self, label: &str) -> &mut Handle {
         self.handles.get_mut(label).unwrap_or_else(|| panic!("{label} has made no request yet"))
     }
 
@@ -180,7 +180,7 @@ impl Library {
     /// How each session stands that has not left.
     fn standings(&mut self) -> BTreeMap<Label, String> {
         let here = self.handles.iter_mut().filter(|(label, _)| !self.left.contains(*label));
-        here.map(|(label, handle)| (label.clone(), standing(handle.as_mut()))).collect()
+        here.map(|(label, handle)| (label.clone(), standing(handle))).collect()
     }
 
     fn acquire(&mut self, acquire: &Acquire) {
@@ -201,7 +201,8 @@ impl Library {
         };
         let names = request::resources(&request.claims).into_iter().cloned();
         self.resources.insert(session, names.collect());
-        let handle = self.store().acquire(request, AcquireOptions::default());
+        let sessions = self.store().sessions(false).expect("the store can be used");
+        let handle = Handle::new(sessions, request, AcquireOptions::default());
         self.handles.insert(acquire.label.clone(), handle.expect("the store can be used"));
     }
 
@@ -251,7 +252,7 @@ impl Library {
     }
 }
 
-fn standing(handle: &mut dyn Handle) -> String {
+fn standing(handle: &mut Handle) -> String {
     // A check returns the last known standing first.
     let _ = handle.check();
     text(&handle.check().expect("the store can be used"))

@@ -63,7 +63,7 @@ impl Batch {
             batch.outcomes.push((id, outcome));
             for (concerned, wake) in work.take_concerned() {
                 let stage = sessions.get(&concerned).map(|session| &session.stage);
-                let is_leaving = matches!(stage, None | Some(Stage::LeavingQueue | Stage::Releasing(_)));
+                let is_leaving = matches!(stage, None | Some(Stage::LeavingQueue | Stage::Releasing { .. }));
                 match wake {
                     // The session has looked after that.
                     Wake::Now if concerned == id => {}
@@ -88,7 +88,7 @@ fn serve(
     match sessions.get(&id).map(|session| &session.stage) {
         Some(Stage::Asking(request)) => work.enter(Request::clone(request), place, beacon).map(Outcome::Stands),
         Some(Stage::LeavingQueue) => leave(work, id, None, sessions).map(Outcome::Left),
-        Some(Stage::Releasing(_)) => leave(work, id, Some(End::KEPT), sessions).map(Outcome::Left),
+        Some(Stage::Releasing { end, .. }) => leave(work, id, *end, sessions).map(Outcome::Left),
         _ => look(work, id, beacon, sessions).map(Outcome::Stands),
     }
 }
@@ -109,7 +109,7 @@ fn look(
 }
 
 /// Takes a session out of the table.
-pub(super) fn leave(
+fn leave(
     work: &mut Work<'_>,
     id: SessionId,
     end: Option<End>,

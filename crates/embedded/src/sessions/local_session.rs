@@ -1,5 +1,6 @@
 //! A session of this process, as far as it has come.
 
+use rlock_model::past::End;
 use rlock_model::request::{Place, Request};
 use rlock_sys::clock::Boottime;
 
@@ -23,7 +24,11 @@ pub(super) enum Stage {
     Granted,
     /// The place in the queue is to be released. Nothing is left to report.
     LeavingQueue,
-    /// The grant is to be released. The result is reported at this instant at the latest; `None`
-    /// if nothing is left to report.
-    Releasing(Option<Boottime>),
+    /// The grant is to be released.
+    Releasing {
+        /// How the command ended.
+        end: Option<End>,
+        /// The result is reported at this instant at the latest; `None` if nothing is left to report.
+        report_by: Option<Boottime>,
+    },
 }

@@ -10,6 +10,7 @@ use super::EmbeddedSessions;
 use super::batch::{Batch, Outcome};
 use super::local_session::{LocalSession, Stage};
 use rlock_model::op::Reply;
+use rlock_model::past::End;
 use rlock_model::request::SessionId;
 use rlock_store::error::Error;
 use rlock_store::handle::{Released, Standing};
@@ -27,7 +28,9 @@ impl EmbeddedSessions {
                 Outcome::Stands(view) => self.settle(id, view),
                 Outcome::Left(reply) => {
                     let released = self.released(id, &reply);
-                    if let Some(LocalSession { stage: Stage::Releasing(Some(_)), .. }) = self.sessions.remove(&id) {
+                    if let Some(LocalSession { stage: Stage::Releasing { report_by: Some(_), .. }, .. }) =
+                        self.sessions.remove(&id)
+                    {
                         self.events.push_back((id, Report::Released(Ok(released))));
                     }
                 }
@@ -40,7 +43,7 @@ impl EmbeddedSessions {
     }
 
     /// The result of a release, after which nobody looks for the beacon of the session.
-    pub(super) fn released(&self, id: SessionId, reply: &Reply) -> Released {
+    fn released(&self, id: SessionId, reply: &Reply) -> Released {
         beacon::remove(&self.store.directory, id);
         match reply {
             Reply::Unknown => Released::Lost,
@@ -53,7 +56,11 @@ impl EmbeddedSessions {
     /// else would end the hold.
     fn retry(&mut self, id: SessionId, error: Error) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        if let Stage::Releasing(limit @ Some(_)) = &mut session.stage {
+        // The disk may have no room for the history.
+        if matches!(session.stage, Stage::Releasing { .. }) && !mem::replace(&mut self.store.forgets, true) {
+            return self.put_back(&[id]);
+        }
+        if let Stage::Releasing { report_by: limit @ Some(_), .. } = &mut session.stage {
             *limit = None;
             self.events.push_back((id, Report::Released(Err(error))));
         }
@@ -65,7 +72,9 @@ impl EmbeddedSessions {
             self.failed.push(id);
             self.retry_at.get_or_insert(Boottime::now() + RETRY_AFTER);
         }
-        let is_over = |session: &LocalSession| matches!(session.stage, Stage::Asking(_) | Stage::Releasing(None));
+        let is_over = |session: &LocalSession| {
+            matches!(session.stage, Stage::Asking(_) | Stage::Releasing { report_by: None, .. })
+        };
         if self.sessions.values().all(is_over) {
             // The end of the beacon ends these sessions, as the end of the process would.
             self.sessions.retain(|_, session| matches!(session.stage, Stage::Asking(_)));
@@ -128,8 +137,8 @@ impl EmbeddedSessions {
             Some(Stage::Asking(_)) => drop(self.sessions.remove(&id)),
             // The command may still run, so the hold lasts until its release.
             Some(Stage::Granted) if !self.store.serves => {}
-            Some(Stage::Granted) => self.retire(id, Stage::Releasing(None)),
-            Some(Stage::LeavingQueue | Stage::Releasing(_)) => return self.retry(id, error),
+            Some(Stage::Granted) => self.retire(id, Stage::Releasing { end: Some(End::KEPT), report_by: None }),
+            Some(Stage::LeavingQueue | Stage::Releasing { .. }) => return self.retry(id, error),
             _ => self.retire(id, Stage::LeavingQueue),
         }
         self.events.push_back((id, Report::Standing(Err(error))));
@@ -166,8 +175,8 @@ impl EmbeddedSessions {
                     (id, Report::Standing(Err(Error::Unavailable(error.words().clone()))))
                 }
                 Stage::Granted => (id, Report::Standing(Ok(Standing::Lost))),
-                Stage::Releasing(Some(_)) => (id, Report::Released(Ok(Released::Lost))),
-                Stage::Releasing(None) | Stage::LeavingQueue => continue,
+                Stage::Releasing { report_by: Some(_), .. } => (id, Report::Released(Ok(Released::Lost))),
+                Stage::Releasing { report_by: None, .. } | Stage::LeavingQueue => continue,
             });
         }
         self.due.clear();
@@ -178,19 +187,20 @@ impl EmbeddedSessions {
     }
 
     /// Reports what has been due for too long while the lock is not free. The request of a client
-    /// that is not made yet is over. A release stays due.
-    pub(super) fn give_up(&mut self) {
+    /// that is not made yet is over, and that of `rlock exec` waits. A release stays due.
+    pub(super) fn report_overdue(&mut self) {
         let now = Boottime::now();
-        let is_trouble = self.store.serves && self.stuck.is_trouble(now);
+        let is_trouble = self.stuck.is_trouble(now);
         for id in &self.due {
             let Some(session) = self.sessions.get_mut(id) else { continue };
             let event = match &mut session.stage {
+                Stage::Asking(_) if is_trouble && !self.store.serves => Report::Standing(Ok(Standing::Waiting)),
                 Stage::Asking(_) if is_trouble => {
                     self.sessions.remove(id);
                     Report::Standing(Err(Stuck::error(&self.store.directory)))
                 }
-                Stage::Releasing(limit) if limit.is_some_and(|limit| limit <= now) => {
-                    *limit = None;
+                Stage::Releasing { report_by, .. } if report_by.is_some_and(|limit| limit <= now) => {
+                    *report_by = None;
                     Report::Released(Err(Stuck::error(&self.store.directory)))
                 }
                 _ => continue,

@@ -16,7 +16,7 @@ use rlock_model::mode::Mode;
 use rlock_model::request::{Claim, Job, Process};
 use rlock_model::resource::Resource;
 use rlock_model::span::Span;
-use rlock_store::handle::{AcquireOptions, Grant, Handle};
+use rlock_store::handle::{AcquireOptions, Grant, Handle, Standing};
 use rlock_store::operations::{Breaking, Store};
 
 /// A temporary directory for a store.
@@ -39,8 +39,8 @@ impl Lab {
     }
 
     /// Makes a request of a process with one session.
-    fn other(&self, request: Request) -> Box<dyn Handle> {
-        Box::new(self.open()).acquire(request, AcquireOptions::default()).unwrap()
+    fn other(&self, request: Request) -> Handle {
+        Handle::new(Box::new(self.open()).sessions(false).unwrap(), request, AcquireOptions::default()).unwrap()
     }
 
     fn state(&self) -> PathBuf {
@@ -104,13 +104,21 @@ impl Server {
         }
     }
 
+    fn begin(&mut self, request: Request) {
+        self.0.acquire(request, AcquireOptions::default());
+    }
+
+    fn let_go(&mut self, session: SessionId) {
+        self.0.release(session, Some(End::KEPT), false);
+    }
+
     fn ask(&mut self, number: u32) -> Standing {
-        self.0.acquire(request(number, Mode::Write));
+        self.begin(request(number, Mode::Write));
         self.standing(id(number))
     }
 
     fn release(&mut self, number: u32) -> Released {
-        self.0.release(id(number));
+        self.let_go(id(number));
         let (session, released) = self.released();
         assert_eq!(session, id(number));
         released
@@ -195,9 +203,9 @@ fn requests_and_releases_that_are_ready_share_a_transaction_and_keep_their_order
     let mut server = lab.server();
     assert!(is_granted(&server.ask(1)));
     let before = lab.transactions();
-    (2..9).for_each(|number| server.0.acquire(request(number, Mode::Write)));
-    server.0.release(id(1));
-    server.0.acquire(request(9, Mode::Write));
+    (2..9).for_each(|number| server.begin(request(number, Mode::Write)));
+    server.let_go(id(1));
+    server.begin(request(9, Mode::Write));
     server.0.advance();
     assert_eq!(lab.transactions(), before + 1);
     for number in 2..9 {
@@ -207,7 +215,7 @@ fn requests_and_releases_that_are_ready_share_a_transaction_and_keep_their_order
     assert_eq!(server.standing(id(9)), Standing::Waiting);
     let Standing::Granted(first) = server.standing(id(2)) else { panic!("the first in the queue is granted") };
     // Those that leave after it are granted the lock for an instant.
-    (2..9).for_each(|number| server.0.release(id(number)));
+    (2..9).for_each(|number| server.let_go(id(number)));
     server.0.advance();
     assert_eq!(lab.transactions(), before + 2);
     for number in [3, 4, 5, 6, 7, 8, 2] {
@@ -227,10 +235,10 @@ fn request_that_fails_in_a_transaction_with_others_undoes_none_of_them() {
     assert!(is_granted(&server.ask(1)));
     // The request can't have its beacon where somebody has put a folder.
     fs::create_dir(lab.state().join(id(3).to_string())).unwrap();
-    server.0.acquire(request(2, Mode::Write));
-    server.0.acquire(request(3, Mode::Write));
-    server.0.release(id(1));
-    server.0.acquire(request(4, Mode::Write));
+    server.begin(request(2, Mode::Write));
+    server.begin(request(3, Mode::Write));
+    server.let_go(id(1));
+    server.begin(request(4, Mode::Write));
     assert_eq!(server.standing(id(2)), Standing::Waiting);
     let (session, text) = server.failure();
     assert!(session == id(3) && text.contains("file exists"), "{text}");
@@ -239,8 +247,8 @@ fn request_that_fails_in_a_transaction_with_others_undoes_none_of_them() {
     assert!(is_granted(&server.standing(id(2))));
     // The sessions after these share transactions again.
     let before = lab.transactions();
-    server.0.release(id(2));
-    server.0.acquire(request(5, Mode::Write));
+    server.let_go(id(2));
+    server.begin(request(5, Mode::Write));
     server.0.advance();
     assert_eq!(lab.transactions(), before + 1);
     assert_eq!(server.released(), (id(2), Released::Done));
@@ -257,7 +265,7 @@ fn first_requests_of_a_process_that_fail_leave_no_beacon() {
     for number in [3, 4] {
         fs::create_dir(lab.state().join(id(number).to_string())).unwrap();
     }
-    (2..5).for_each(|number| server.0.acquire(request(number, Mode::Write)));
+    (2..5).for_each(|number| server.begin(request(number, Mode::Write)));
     assert!(is_granted(&server.standing(id(2))));
     assert_eq!((server.failure().0, server.failure().0), (id(3), id(4)));
     assert_eq!(server.release(2), Released::Done);
@@ -271,7 +279,7 @@ fn other_process_gets_the_lock_between_the_transactions_for_many_requests() {
     let lab = Lab::new();
     let mut server = lab.server();
     let many = u32::try_from(3 * BATCH_CLAIMS).unwrap();
-    (1..=many).for_each(|number| server.0.acquire(request(number, Mode::Write)));
+    (1..=many).for_each(|number| server.begin(request(number, Mode::Write)));
     server.0.advance();
     let mut other = lab.other(request(many + 1, Mode::Write));
     assert_eq!(other.check().unwrap(), Standing::Waiting);
@@ -291,8 +299,8 @@ fn request_with_many_claims_ends_a_transaction() {
     let mut wide = request(1, Mode::Write);
     let name = |number: usize| Resource::new(&format!("k{number}")).unwrap();
     wide.claims = (0..BATCH_CLAIMS).map(|number| Claim { resource: name(number), ..wide.claims[0].clone() }).collect();
-    server.0.acquire(wide);
-    server.0.acquire(request(2, Mode::Write));
+    server.begin(wide);
+    server.begin(request(2, Mode::Write));
     server.0.advance();
     assert!(server.0.next_report().is_some_and(|(session, _)| session == id(1)));
     assert!(server.0.next_report().is_none(), "the next transaction serves the other one");
@@ -330,16 +338,16 @@ fn all_waiters_behind_a_process_share_a_descriptor_and_notice_its_death() {
     let mut server = lab.server();
     let mut other = lab.other(request(1, Mode::Write));
     assert!(is_granted(&other.check().unwrap()));
-    server.0.acquire(request(2, Mode::Read));
+    server.begin(request(2, Mode::Read));
     assert_eq!(server.standing(id(2)), Standing::Waiting);
     let before = open_descriptors();
     for number in 3..200 {
-        server.0.acquire(request(number, Mode::Read));
+        server.begin(request(number, Mode::Read));
         assert_eq!(server.standing(id(number)), Standing::Waiting);
     }
     assert_eq!(server.0.watches.len(), 1);
     assert!(open_descriptors() < before + 100, "other tests may open some");
-    server.0.release(id(199));
+    server.let_go(id(199));
     server.released();
     drop(other);
     for number in 2..199 {
@@ -428,7 +436,7 @@ fn break_reports_the_loss_to_its_session_only() {
     server.ask(2);
     let mut elsewhere = request(3, Mode::Write);
     elsewhere.claims[0].resource = Resource::new("other").unwrap();
-    server.0.acquire(elsewhere);
+    server.begin(elsewhere);
     assert!(is_granted(&server.standing(id(3))));
     lab.open().break_grants(&Resource::new("k").unwrap(), None, Breaking::Now).unwrap();
     let mut standings = [server.event().unwrap(), server.event().unwrap()];
@@ -454,15 +462,15 @@ fn grant_that_was_taken_away_is_lost_for_the_release() {
 fn busy_and_refused_requests_leave_nothing() {
     let lab = Lab::new();
     let mut server = lab.server();
-    server.0.acquire(slot(1, 2));
+    server.begin(slot(1, 2));
     assert!(is_granted(&server.standing(id(1))));
     let mut refused = request(2, Mode::Write);
     refused.ancestors = vec![id(1)];
-    server.0.acquire(refused);
+    server.begin(refused);
     assert!(matches!(server.standing(id(2)), Standing::Refused(_)));
     let mut busy = request(3, Mode::Write);
     busy.wait = false;
-    server.0.acquire(busy);
+    server.begin(busy);
     match server.standing(id(3)) {
         Standing::Busy { obstructions, .. } => assert_eq!(obstructions[0].listing.holders[0].session, id(1)),
         other => panic!("the request should be busy: {other:?}"),
@@ -477,15 +485,15 @@ fn busy_and_refused_requests_leave_nothing() {
 fn session_grows_below_another_session_of_the_process() {
     let lab = Lab::new();
     let mut server = lab.server();
-    server.0.acquire(request(1, Mode::Prewrite));
+    server.begin(request(1, Mode::Prewrite));
     assert!(is_granted(&server.standing(id(1))));
-    server.0.acquire(request(2, Mode::Read));
+    server.begin(request(2, Mode::Read));
     assert!(is_granted(&server.standing(id(2))));
-    server.0.acquire(Request { ancestors: vec![id(1)], ..request(3, Mode::Write) });
+    server.begin(Request { ancestors: vec![id(1)], ..request(3, Mode::Write) });
     assert_eq!(server.standing(id(3)), Standing::Waiting);
     server.release(2);
     assert!(is_granted(&server.standing(id(3))));
-    server.0.acquire(request(4, Mode::Read));
+    server.begin(request(4, Mode::Read));
     assert_eq!(server.standing(id(4)), Standing::Waiting);
     server.release(3);
     assert!(is_granted(&server.standing(id(4))));
@@ -501,7 +509,7 @@ fn full_beacon_wakes_all_sessions() {
     let mut other = lab.other(request(1, Mode::Write));
     assert!(is_granted(&other.check().unwrap()));
     for number in 2..10 {
-        server.0.acquire(request(number, Mode::Read));
+        server.begin(request(number, Mode::Read));
         assert_eq!(server.standing(id(number)), Standing::Waiting);
     }
     let path = lab.state().join(id(2).to_string());
@@ -529,16 +537,16 @@ fn taken_lock_delays_requests_and_releases_in_order() {
     server.ask(2);
     let stopped = lab.stop();
     let before = Instant::now();
-    server.0.release(id(1));
-    server.0.acquire(request(3, Mode::Write));
-    server.0.acquire(request(4, Mode::Write));
-    server.0.release(id(3));
+    server.let_go(id(1));
+    server.begin(request(3, Mode::Write));
+    server.begin(request(4, Mode::Write));
+    server.let_go(id(3));
     assert_eq!(server.released(), (id(3), Released::Done), "the table does not contain it");
-    server.0.release(id(2));
+    server.let_go(id(2));
     assert_eq!(server.released(), (id(2), Released::Done), "nothing is held");
     assert!(server.is_quiet());
     assert!(before.elapsed() < Duration::from_secs(1));
-    assert_eq!(server.0.descriptors().len(), 2);
+    assert_eq!(server.0.descriptors().len(), 1, "nothing counts but the lock");
     assert!(server.0.timeout().is_some());
     let unlock = thread::spawn(move || {
         thread::sleep(Duration::from_millis(100));
@@ -563,8 +571,8 @@ fn lock_that_stays_taken_fails_requests_and_releases_but_not_waiters() {
     server.ask(1);
     server.ask(2);
     let stopped = lab.stop();
-    server.0.release(id(1));
-    server.0.acquire(request(3, Mode::Write));
+    server.let_go(id(1));
+    server.begin(request(3, Mode::Write));
     let before = Instant::now();
     let mut failures = Vec::new();
     while failures.len() < 2 && before.elapsed() < Duration::from_secs(10) {
@@ -582,7 +590,7 @@ fn lock_that_stays_taken_fails_requests_and_releases_but_not_waiters() {
         }
     }
     assert_eq!(server.0.timeout(), None);
-    server.0.acquire(request(4, Mode::Write));
+    server.begin(request(4, Mode::Write));
     assert_eq!(server.failure().0, id(4), "the trouble is known already");
     drop(stopped);
     assert!(is_granted(&server.standing(id(2))), "the release stays due");
@@ -597,8 +605,8 @@ fn lock_that_comes_too_late_is_given_back() {
     let mut server = lab.server();
     server.ask(1);
     let stopped = lab.stop();
-    server.0.acquire(request(2, Mode::Write));
-    server.0.release(id(2));
+    server.begin(request(2, Mode::Write));
+    server.let_go(id(2));
     server.released();
     drop(stopped);
     while server.0.descriptors().len() > 1 {
@@ -617,7 +625,7 @@ fn replaced_files_end_all_sessions_and_the_next_request_uses_the_new_files() {
     fs::rename(lab.state(), lab.0.path().join("aside")).unwrap();
     let mut other = lab.other(request(3, Mode::Write));
     assert!(is_granted(&other.check().unwrap()));
-    server.0.acquire(request(4, Mode::Write));
+    server.begin(request(4, Mode::Write));
     let mut events: Vec<_> = (0..3).map(|_| server.event().unwrap()).collect();
     events.sort_by_key(|(id, _)| *id);
     assert!(matches!(events[0], (session, Report::Standing(Ok(Standing::Lost))) if session == id(1)));
@@ -665,10 +673,10 @@ fn damaged_table_fails_each_session_that_uses_it() {
     let mut server = lab.server();
     server.ask(1);
     fs::remove_file(lab.state().join("table")).unwrap();
-    server.0.acquire(request(2, Mode::Write));
+    server.begin(request(2, Mode::Write));
     let (session, text) = server.failure();
     assert!(session == id(2) && text.contains("damaged"), "{text}");
-    server.0.release(id(1));
+    server.let_go(id(1));
     assert!(matches!(server.event(), Some((session, Report::Released(Err(_)))) if session == id(1)));
     assert!(server.is_empty());
     assert!(is_granted(&server.ask(3)), "nobody uses the damaged table any more");
@@ -704,8 +712,8 @@ fn unknown_session_counts_as_released() {
     let lab = Lab::new();
     let mut server = lab.server();
     assert_eq!(server.release(1), Released::Done);
-    server.0.acquire(request(2, Mode::Write));
-    server.0.release(id(2));
+    server.begin(request(2, Mode::Write));
+    server.let_go(id(2));
     assert_eq!(server.released(), (id(2), Released::Done), "the grant is not reported any more");
     assert!(server.is_empty());
 }
@@ -720,7 +728,7 @@ fn stopped_waiter_of_another_process_is_passed_over_and_returns_to_its_place() {
     assert_eq!(stopped.check().unwrap(), Standing::Waiting);
     assert_eq!(server.ask(3), Standing::Waiting);
     assert_eq!(server.ask(4), Standing::Waiting);
-    server.0.release(id(1));
+    server.let_go(id(1));
     assert_eq!(server.released(), (id(1), Released::Done));
     let granted = std::iter::repeat_with(|| server.event()).find_map(|event| event);
     assert!(
@@ -728,7 +736,7 @@ fn stopped_waiter_of_another_process_is_passed_over_and_returns_to_its_place() {
         "{granted:?}"
     );
     assert_eq!(stopped.check().unwrap(), Standing::Waiting);
-    server.0.release(id(3));
+    server.let_go(id(3));
     assert_eq!(server.released(), (id(3), Released::Done));
     assert!(is_granted(&stopped.check().unwrap()), "it has its place before session 4");
     assert_eq!(stopped.release(None).unwrap(), Released::Done);
@@ -763,7 +771,7 @@ fn sessions_of_a_stopped_process_return_to_their_places() {
     assert!(server.event().is_none(), "session 2 waits again, which is no news");
     assert_eq!(other.release(None).unwrap(), Released::Done);
     assert!(is_granted(&server.standing(id(2))));
-    server.0.release(id(2));
+    server.let_go(id(2));
     assert_eq!(server.released(), (id(2), Released::Done));
     assert!(is_granted(&server.standing(id(4))));
 }

@@ -36,7 +36,8 @@ fn store_hears_nothing_of_a_request_before_its_instant() {
     let mut site = lab.open();
     let from = Boottime::now() + Duration::from_millis(200);
     let options = AcquireOptions { from, ..AcquireOptions::default() };
-    let mut late = Box::new(lab.open().0).acquire(request(1, Mode::Write, None), options).unwrap();
+    let mut late =
+        Handle::new(Box::new(lab.open().0).sessions(false).unwrap(), request(1, Mode::Write, None), options).unwrap();
     assert_eq!((late.check().unwrap(), late.timeout()), (Standing::Asking, Some(from)));
     assert_eq!(site.counts(), (0, 0));
     let (standing, _holder) = site.ask(2);

@@ -42,7 +42,7 @@ impl Site {
 }
 
 /// Polls a handle as a process does, until its request is granted.
-fn wait(handle: &mut dyn Handle) {
+fn wait(handle: &mut Handle) {
     let start = Instant::now();
     while !is_granted(&handle.check().unwrap()) {
         assert!(start.elapsed() < Duration::from_secs(10), "the request is not granted");
@@ -68,7 +68,7 @@ fn kept_hold_outlives_its_process_and_ends_by_itself() {
     drop(site);
     let mut next = lab.handle(request(2, Mode::Write, None));
     assert_eq!(next.check().unwrap(), Standing::Waiting);
-    wait(next.as_mut());
+    wait(&mut next);
     next.release(SUCCESS).unwrap();
     drop(next);
     assert_eq!(lab.open().endings(), [Event::Ended(Ending::Kept), Event::Ended(Ending::Exit(0))]);
@@ -145,7 +145,7 @@ fn waiter_behind_a_minimum_hold_is_granted_at_its_end() {
     assert_eq!(holder.release(SUCCESS).unwrap(), Released::Kept);
     assert_eq!(waiter.check().unwrap(), Standing::Waiting);
     assert_eq!(lab.open().kept(), [true]);
-    wait(waiter.as_mut());
+    wait(&mut waiter);
     drop(waiter);
     assert_eq!(lab.open().endings(), [Event::Ended(Ending::Exit(0))], "the run is recorded once");
 }

@@ -94,7 +94,7 @@ fn report_without_the_lock_leaves_a_timer_for_the_trouble() {
 }
 
 /// Whether any of the descriptors is ready.
-fn is_ready(handle: &dyn Handle) -> bool {
+fn is_ready(handle: &Handle) -> bool {
     let descriptors = handle.descriptors();
     let polled = descriptors.iter().map(|(descriptor, flags)| PollFd::from_borrowed_fd(*descriptor, *flags));
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -103,7 +103,7 @@ fn is_ready(handle: &dyn Handle) -> bool {
 
 /// Makes a request of a server, and reports nothing of it.
 fn ask(server: &mut dyn Sessions, request: Request) {
-    server.acquire(request);
+    server.acquire(request, AcquireOptions::default());
     server.advance();
 }
 
@@ -112,7 +112,7 @@ fn ask(server: &mut dyn Sessions, request: Request) {
 #[test]
 fn release_of_a_session_whose_process_goes_on_is_news_for_each_waiter_with_a_line() {
     let lab = Lab::new();
-    let mut server = Box::new(lab.open().0).sessions().unwrap();
+    let mut server = Box::new(lab.open().0).sessions(true).unwrap();
     let elsewhere = |number| {
         let mut elsewhere = request(number, Mode::Write, None);
         elsewhere.claims[0].resource = Resource::new("elsewhere").unwrap();
@@ -122,21 +122,21 @@ fn release_of_a_session_whose_process_goes_on_is_news_for_each_waiter_with_a_lin
     ask(&mut *server, elsewhere(20));
     let mut waiters: Vec<_> = (2..=9).map(|number| lab.handle(request(number, Mode::Write, None))).collect();
     let fifth = &mut waiters[5];
-    let names = |fifth: &mut Box<dyn Handle>| {
+    let names = |fifth: &mut Handle| {
         let seen = fifth.inspect().unwrap();
         seen[0].listing.holders.iter().map(|holder| holder.session).collect::<Vec<_>>()
     };
     assert_eq!(fifth.check().unwrap(), Standing::Waiting);
     assert_eq!(names(fifth), [id(1)]);
-    assert!(!is_ready(&**fifth));
+    assert!(!is_ready(fifth));
 
     ask(&mut *server, elsewhere(21));
-    assert_eq!((is_ready(&**fifth), fifth.check().unwrap()), (true, Standing::Asking), "another session is no news");
-    assert!(!is_ready(&**fifth));
+    assert_eq!((is_ready(fifth), fifth.check().unwrap()), (true, Standing::Asking), "another session is no news");
+    assert!(!is_ready(fifth));
 
-    server.release(id(1));
+    server.release(id(1), Some(End::KEPT), false);
     server.advance();
-    assert!(is_ready(&**fifth));
+    assert!(is_ready(fifth));
     assert_eq!(fifth.check().unwrap(), Standing::Waiting);
     assert_eq!(names(fifth), [id(2)]);
 }

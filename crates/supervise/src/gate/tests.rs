@@ -7,7 +7,7 @@ use crate::run::tests::Fake;
 use rlock_store::Grant;
 
 /// The gate of a request that needs nothing.
-fn gate(handle: Fake, stage: Stage) -> Gate {
+fn gate(mut handle: Fake, stage: Stage) -> Gate {
     Gate {
         needs: Needs::default(),
         request: Request {
@@ -21,7 +21,7 @@ fn gate(handle: Fake, stage: Stage) -> Gate {
         },
         open: || Err(Error::Unavailable("the test has no other request".into())),
         store: None,
-        handle: Some(Box::new(handle)),
+        handle: Some(handle.handle()),
         kept: None,
         stage,
         patient_until: None,
@@ -46,9 +46,9 @@ fn request_whose_turn_was_taken_over_joins_the_queue_again() {
 #[test]
 fn gate_is_given_up_only_when_the_store_has_answered_for_the_kept_hold() {
     for (answer, is_closed) in [("a", false), ("w", false), ("g", true), ("l", true), ("", true)] {
-        let (kept, mut news) = Fake::new(Standing::Asking);
+        let (mut kept, mut news) = Fake::new(Standing::Asking);
         let handle = Fake::new(Standing::Asking).0;
-        let mut gate = Gate { kept: Some(Box::new(kept)), ..gate(handle, Stage::Closes) };
+        let mut gate = Gate { kept: Some(kept.handle()), ..gate(handle, Stage::Closes) };
         let now = Boottime::default();
         assert_eq!(gate.look(now).unwrap(), None);
         assert_eq!((gate.handle.is_some(), gate.awaited().0.len()), (true, 1), "the store has not answered");

@@ -11,7 +11,7 @@ pub const MOVES_MAX: u32 = 3;
 
 /// Makes the request as that of this session, with these claims. It returns to a place in the
 /// queue, or goes to the end.
-type Ask = Box<dyn FnMut(SessionId, &[Claim], Option<Return>) -> Result<Box<dyn Handle>, Failure>>;
+type Ask = Box<dyn FnMut(SessionId, &[Claim], Option<Return>) -> Result<Handle, Failure>>;
 
 /// Finds the claims of the request again.
 pub type Resolve = Box<dyn FnMut() -> Result<Vec<Claim>, Failure>>;

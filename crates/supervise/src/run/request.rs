@@ -1,7 +1,6 @@
 //! Speaks to the store about the request, from the first question to the release, and makes events
 //! of the answers.
 
-use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
 
 use rustix::event::PollFlags;
@@ -22,7 +21,8 @@ use rlock_store::{self as store, Grant, Handle, Obstruction, Released, Standing}
 use rlock_sys::clock::{Boottime, StoreTime};
 
 pub(super) struct Request<'a> {
-    handle: Current<'a>,
+    /// The request as it was made last.
+    handle: &'a mut Handle,
     /// Whether the store may still report something.
     asks: bool,
     /// What the request was granted, if it was.
@@ -34,32 +34,6 @@ pub(super) struct Request<'a> {
     leaving: Option<Leaving>,
 }
 
-/// The handle of the request as it was made last.
-enum Current<'a> {
-    First(&'a mut dyn Handle),
-    Again(Box<dyn Handle>),
-}
-
-impl<'a> Deref for Current<'a> {
-    type Target = dyn Handle + 'a;
-
-    fn deref(&self) -> &Self::Target {
-        match self {
-            Self::First(handle) => *handle,
-            Self::Again(handle) => handle.as_ref(),
-        }
-    }
-}
-
-impl DerefMut for Current<'_> {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        match self {
-            Self::First(handle) => *handle,
-            Self::Again(handle) => handle.as_mut(),
-        }
-    }
-}
-
 /// A release that the store has not taken yet.
 struct Leaving {
     end: Option<End>,
@@ -67,13 +41,13 @@ struct Leaving {
 }
 
 impl<'a> Request<'a> {
-    pub(super) fn new(handle: &'a mut dyn Handle, detector: Option<Detector>) -> Self {
-        Self { handle: Current::First(handle), asks: true, grant: None, detector, place: None, leaving: None }
+    pub(super) fn new(handle: &'a mut Handle, detector: Option<Detector>) -> Self {
+        Self { handle, asks: true, grant: None, detector, place: None, leaving: None }
     }
 
     /// Goes on with a request that another session has made instead.
-    pub(super) fn go_on_as(&mut self, session: SessionId, handle: Box<dyn Handle>) {
-        (self.handle, self.asks, self.grant) = (Current::Again(handle), true, None);
+    pub(super) fn go_on_as(&mut self, session: SessionId, handle: Handle) {
+        (*self.handle, self.asks, self.grant) = (handle, true, None);
         self.detector.iter_mut().for_each(|detector| detector.rename(session));
     }
 

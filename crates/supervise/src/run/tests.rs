@@ -1,9 +1,12 @@
 //! Tests the loop with real commands and signals, and a store that the tests play themselves.
 
+use std::cell::Cell;
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, pipe};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
+use std::rc::Rc;
 
 use rustix::event::{Timespec, poll};
 use rustix::process::{getpid, kill_process};
@@ -16,18 +19,20 @@ use super::*;
 use rlock_model::deadlock::Reading;
 use rlock_model::mode::Mode;
 use rlock_model::op::Refusal;
-use rlock_model::past::End;
-use rlock_model::request::{Claim, Process, SessionId};
+use rlock_model::past::{End, Remembered};
+use rlock_model::request::{Claim, Job, Process, Request, SessionId};
 use rlock_model::resource::Resource;
 use rlock_model::span::Span;
-use rlock_store::{self as store, Obstruction, Released, Standing};
+use rlock_store::sessions::{Report, Sessions};
+use rlock_store::{self as store, AcquireOptions, Obstruction, Released, Standing};
 
 /// A fake store. It reports `first`, and then the states that a test writes to a pipe: `a`sking,
 /// `w`aiting, `g`ranted or `l`ost. At the end of the pipe, the store fails.
 pub(crate) struct Fake {
     first: Option<Standing>,
     news: PipeReader,
-    releases: usize,
+    releases: Rc<Cell<usize>>,
+    reports: VecDeque<(SessionId, Report)>,
     release_fails: bool,
     /// Whether a release finds that the grant was revoked.
     is_gone: bool,
@@ -50,7 +55,8 @@ impl Fake {
         let fake = Self {
             first: Some(first),
             news,
-            releases: 0,
+            releases: Rc::default(),
+            reports: VecDeque::new(),
             release_fails: false,
             is_gone: false,
             lease: None,
@@ -70,29 +76,18 @@ impl Fake {
         (fake, writer)
     }
 
-    /// The result of a renewal at this instant.
-    fn renewed(&mut self) -> Option<Standing> {
-        let lease = self.lease.as_mut()?;
-        lease.renew_at = Boottime::now() + lease.ttl / 3;
-        Some(Standing::Granted(Grant {
-            tokens: vec![7, 9],
-            deadline: Some(Boottime::now() + lease.ttl),
-            ..Grant::default()
-        }))
-    }
-}
-
-impl Handle for Fake {
-    fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
-        vec![(self.news.as_fd(), PollFlags::IN)]
+    /// The request of a process with this store, of which the number of releases is left.
+    pub(crate) fn handle(&mut self) -> Handle {
+        let left = Self { releases: Rc::clone(&self.releases), ..Self::new(Standing::Asking).0 };
+        let claims = vec![claim()];
+        let (process, job) = (Process::default(), Job::default());
+        let request = Request { session: SESSION, ancestors: vec![], claims, wait: true, terms: None, job, process };
+        let store = std::mem::replace(self, left);
+        Handle::new(Box::new(store), request, AcquireOptions::default()).unwrap()
     }
 
-    fn timeout(&self) -> Option<Boottime> {
-        self.lease.as_ref().filter(|lease| lease.renewals > 0).map(|lease| lease.renew_at)
-    }
-
-    fn check(&mut self) -> Result<Standing, store::Error> {
-        assert_eq!(self.releases, 0, "a released request is asked for no more");
+    /// The state that the store reports next, if there is news.
+    fn next_standing(&mut self) -> Result<Standing, store::Error> {
         if let Some(first) = self.first.take() {
             return Ok(first);
         }
@@ -113,41 +108,88 @@ impl Handle for Fake {
         })
     }
 
-    fn release(&mut self, _end: Option<End>) -> Result<Released, store::Error> {
-        self.releases += 1;
-        if self.release_fails {
-            return Err(store::Error::Unavailable("the table is full".into()));
+    /// The result of a renewal at this instant.
+    fn renewed(&mut self) -> Option<Standing> {
+        let lease = self.lease.as_mut()?;
+        lease.renew_at = Boottime::now() + lease.ttl / 3;
+        Some(Standing::Granted(Grant {
+            tokens: vec![7, 9],
+            deadline: Some(Boottime::now() + lease.ttl),
+            ..Grant::default()
+        }))
+    }
+}
+
+impl Sessions for Fake {
+    fn acquire(&mut self, _: Request, _: AcquireOptions) {}
+
+    fn release(&mut self, id: SessionId, _: Option<End>, _: bool) {
+        self.releases.update(|releases| releases + 1);
+        let result = match (self.release_fails, self.is_gone) {
+            (true, _) => Err(store::Error::Unavailable("the table is full".into())),
+            (false, true) => Ok(Released::Lost),
+            (false, false) => Ok(Released::Done),
+        };
+        self.reports.push_back((id, Report::Released(result)));
+    }
+
+    fn give_up(&mut self, id: SessionId) {
+        let standing = self.at_end.take().unwrap_or_else(|| {
+            self.releases.update(|releases| releases + 1);
+            Standing::Busy { obstructions: Vec::new(), streak: None }
+        });
+        self.reports.push_back((id, Report::Standing(Ok(standing))));
+    }
+
+    fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        vec![(self.news.as_fd(), PollFlags::IN)]
+    }
+
+    fn timeout(&self) -> Option<Boottime> {
+        self.lease.as_ref().filter(|lease| lease.renewals > 0).map(|lease| lease.renew_at)
+    }
+
+    fn advance(&mut self) {
+        if self.reports.is_empty() {
+            assert_eq!(self.releases.get(), 0, "a released request is asked for no more");
+            let standing = self.next_standing();
+            let reported = Some(standing).filter(|standing| !matches!(standing, Ok(Standing::Asking)));
+            self.reports.extend(reported.map(|standing| (SESSION, Report::Standing(standing))));
         }
-        Ok(if self.is_gone { Released::Lost } else { Released::Done })
     }
 
-    fn release_early(&mut self, end: Option<End>) -> Result<Option<Released>, store::Error> {
-        self.release(end).map(Some)
+    fn next_report(&mut self) -> Option<(SessionId, Report)> {
+        self.reports.pop_front()
     }
 
-    fn give_up(&mut self) -> Result<Standing, store::Error> {
-        if let Some(standing) = self.at_end.take() {
-            return Ok(standing);
-        }
-        self.release(None).map(|_| Standing::Busy { obstructions: Vec::new(), streak: None })
-    }
+    fn close(&mut self) {}
 
-    fn inspect(&mut self) -> Result<Vec<Obstruction>, store::Error> {
+    fn inspect(&mut self, _: &[Resource]) -> Result<Vec<Obstruction>, store::Error> {
         Ok(Vec::new())
     }
 
-    fn read(&mut self, _resources: &[Resource]) -> Result<Option<Reading>, store::Error> {
+    fn read(&mut self, _: &[Resource]) -> Result<Option<Reading>, store::Error> {
         Ok(None)
+    }
+
+    fn history(&mut self, _: &Resource, _: u32) -> Result<Vec<Remembered>, store::Error> {
+        Ok(Vec::new())
+    }
+
+    fn place(&self, _: SessionId) -> Option<u64> {
+        None
+    }
+
+    fn trouble(&self, _: SessionId) -> Option<String> {
+        self.trouble.clone()
     }
 
     fn kept(&self) -> Vec<BorrowedFd<'_>> {
         vec![self.news.as_fd()]
     }
-
-    fn trouble(&self) -> Option<String> {
-        self.trouble.clone()
-    }
 }
+
+const SESSION: SessionId = SessionId([5; 16]);
 
 const SETTINGS: Settings = Settings {
     group: Group::Own,
@@ -166,20 +208,19 @@ const SETTINGS: Settings = Settings {
     deadlock_timeout: None,
 };
 
-fn supervised(handle: &mut Fake, script: &str, settings: Settings, signals: Signals) -> (anyhow::Result<u8>, String) {
+fn supervised(hold: &mut Fake, script: &str, settings: Settings, signals: Signals) -> (anyhow::Result<u8>, String) {
     let tokens = |granted: Granted<'_>| Ok(vec![("RLOCK_TOKEN".into(), format!("{:?}", granted.grant.tokens).into())]);
     let mut output = Vec::new();
     let task = task(&["sh", "-c", script], settings);
-    let code = run(handle, task, tokens, |_, _| None, signals, &mut output);
+    let code = run(&mut hold.handle(), task, tokens, |_, _| None, signals, &mut output);
     (code, String::from_utf8(output).unwrap())
 }
 
 fn task(argv: &[&str], settings: Settings) -> Task {
     let command = CommandSpec { argv: argv.iter().map(OsString::from).collect(), session: "5e55".to_owned() };
-    let claim = Claim { resource: Resource::new("k").unwrap(), mode: Mode::Write, span: Span::Whole, slots: None };
-    let (related, has_leases) = (vec![SessionId([5; 16])], false);
+    let (related, has_leases) = (vec![SESSION], false);
     let messages = Messages {
-        claims: vec![claim],
+        claims: vec![claim()],
         related,
         has_leases,
         is_stopped: |_| false,
@@ -209,6 +250,10 @@ fn task(argv: &[&str], settings: Settings) -> Task {
     }
 }
 
+fn claim() -> Claim {
+    Claim { resource: Resource::new("k").unwrap(), mode: Mode::Write, span: Span::Whole, slots: None }
+}
+
 fn granted() -> Standing {
     Standing::Granted(Grant { tokens: vec![7, 9], ..Grant::default() })
 }
@@ -228,7 +273,7 @@ fn granted_command_runs_without_messages_and_is_released_once() {
     let (mut hold, _news) = Fake::new(granted());
     let script = r#"[ "$RLOCK_TOKEN" = "[7, 9]" ] && exit 3"#;
     let (code, messages) = supervised(&mut hold, script, SETTINGS, Signals::install(Group::Own).unwrap());
-    assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (3, "", 1));
+    assert_eq!((code.unwrap(), messages.as_str(), hold.releases.get()), (3, "", 1));
 }
 
 #[test]
@@ -238,7 +283,7 @@ fn waiter_runs_its_command_when_granted() {
         let (mut hold, mut news) = Fake::new(first);
         news.write_all(b"wg").unwrap();
         let (code, messages) = supervised(&mut hold, "exit 5", SETTINGS, Signals::install(Group::Own).unwrap());
-        assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, "", 1));
+        assert_eq!((code.unwrap(), messages.as_str(), hold.releases.get()), (5, "", 1));
     }
 }
 
@@ -251,9 +296,15 @@ fn released_request_is_not_renewed_while_spare_work_runs() {
     let wait = Some(Duration::from_millis(10));
     let settings = Settings { wait, quiet: true, has_spare: true, ..SETTINGS };
     let task = Task { spare: "sleep 1".into(), ..task(&["true"], settings) };
-    let code =
-        run(&mut hold, task, |_| Ok(Vec::new()), |_, _| None, Signals::install(Group::Own).unwrap(), &mut Vec::new());
-    assert_eq!((code.unwrap(), hold.releases), (75, 1));
+    let code = run(
+        &mut hold.handle(),
+        task,
+        |_| Ok(Vec::new()),
+        |_, _| None,
+        Signals::install(Group::Own).unwrap(),
+        &mut Vec::new(),
+    );
+    assert_eq!((code.unwrap(), hold.releases.get()), (75, 1));
 }
 
 #[test]
@@ -266,7 +317,7 @@ fn wait_that_ends_busy_names_the_holder_unless_quiet() {
         let settings = Settings { wait: Some(Duration::from_millis(1)), conflict_exit_code: 11, quiet, ..SETTINGS };
         let signals = Signals::install(Group::Own).unwrap();
         let (code, messages) = supervised(&mut hold, "exit 5", settings, signals);
-        assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (11, said, 1));
+        assert_eq!((code.unwrap(), messages.as_str(), hold.releases.get()), (11, said, 1));
     }
 }
 
@@ -277,7 +328,7 @@ fn request_that_is_granted_at_the_end_of_its_wait_runs_its_command() {
     hold.at_end = Some(granted());
     let settings = Settings { wait: Some(Duration::from_millis(1)), ..SETTINGS };
     let (code, messages) = supervised(&mut hold, "exit 5", settings, Signals::install(Group::Own).unwrap());
-    assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, "", 1));
+    assert_eq!((code.unwrap(), messages.as_str(), hold.releases.get()), (5, "", 1));
 }
 
 #[test]
@@ -291,10 +342,10 @@ fn command_is_not_started_if_its_environment_fails() {
         outcome = Some((report.outcome(), report.end()));
         Some("the file is full".to_owned())
     };
-    let code = run(&mut hold, task(&["true"], SETTINGS), fails, conclude, signals, &mut messages).unwrap();
+    let code = run(&mut hold.handle(), task(&["true"], SETTINGS), fails, conclude, signals, &mut messages).unwrap();
     let said = String::from_utf8(messages).unwrap();
     assert_eq!((code, said.as_str()), (76, "rlock: lost: the cover\nrlock: warning: the file is full\n"));
-    assert_eq!((hold.releases, outcome), (1, Some((Outcome::Lost, None))));
+    assert_eq!((hold.releases.get(), outcome), (1, Some((Outcome::Lost, None))));
 }
 
 #[test]
@@ -305,7 +356,7 @@ fn wait_that_ends_while_the_store_is_out_of_reach_gives_the_reason() {
     let settings = Settings { wait: Some(Duration::from_millis(1)), conflict_exit_code: 11, quiet: true, ..SETTINGS };
     let (code, messages) = supervised(&mut hold, "exit 5", settings, Signals::install(Group::Own).unwrap());
     assert_eq!(
-        (code.unwrap(), messages.as_str(), hold.releases),
+        (code.unwrap(), messages.as_str(), hold.releases.get()),
         (69, "rlock: cannot lock 'k': the table is gone\n", 1)
     );
 }
@@ -323,7 +374,7 @@ fn signal_before_the_grant_starts_no_command() {
         signal_hook::low_level::raise(Signal::Hup.kernel().as_raw()).unwrap();
         let script = format!("touch {}", mark.display());
         let (code, messages) = supervised(&mut hold, &script, SETTINGS, signals);
-        assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (129, "", 1));
+        assert_eq!((code.unwrap(), messages.as_str(), hold.releases.get()), (129, "", 1));
         assert!(!mark.exists());
     }
 }
@@ -351,7 +402,7 @@ fn each_signal_is_passed_on() {
         });
         let (code, messages) = supervised(&mut hold, &script, SETTINGS, Signals::install(Group::Own).unwrap());
         sender.join().unwrap();
-        assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (40, "", 1), "{name}");
+        assert_eq!((code.unwrap(), messages.as_str(), hold.releases.get()), (40, "", 1), "{name}");
     }
 }
 
@@ -373,7 +424,7 @@ fn passed_signal_that_kills_the_command_kills_its_group() {
     });
     let (code, _) = supervised(&mut hold, &script, SETTINGS, Signals::install(Group::Own).unwrap());
     sender.join().unwrap();
-    assert_eq!((code.unwrap(), hold.releases), (143, 1));
+    assert_eq!((code.unwrap(), hold.releases.get()), (143, 1));
     assert_eq!(alive.read(&mut [0]).unwrap(), 0);
 }
 
@@ -395,7 +446,7 @@ fn command_of_a_lost_grant_is_stopped_whatever_its_exit_code() {
         let (code, messages) = supervised(&mut hold, &script, settings, Signals::install(Group::Own).unwrap());
         drop(breaker.join().unwrap());
         let lost = "rlock: lost: 'k' was taken away, as 'rlock break' does; the command is stopped: 'sh -c ";
-        assert_eq!((code.unwrap(), hold.releases), (76, 1), "{trap}");
+        assert_eq!((code.unwrap(), hold.releases.get()), (76, 1), "{trap}");
         assert!(messages.starts_with(lost), "{messages}");
     }
 }
@@ -408,7 +459,7 @@ fn store_failure_ends_a_wait_but_not_a_command() {
     let signals = Signals::install(Group::Own).unwrap();
     let (code, messages) = supervised(&mut hold, "exit 5", SETTINGS, signals);
     assert_eq!(
-        (code.unwrap(), messages.as_str(), hold.releases),
+        (code.unwrap(), messages.as_str(), hold.releases.get()),
         (69, "rlock: cannot lock 'k': the table is?unreadable\n", 1)
     );
 
@@ -417,7 +468,7 @@ fn store_failure_ends_a_wait_but_not_a_command() {
     let signals = Signals::install(Group::Own).unwrap();
     let (code, messages) = supervised(&mut hold, "exit 5", SETTINGS, signals);
     let warning = "rlock: warning: cannot lock 'k': the table is?unreadable\n";
-    assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, warning, 1));
+    assert_eq!((code.unwrap(), messages.as_str(), hold.releases.get()), (5, warning, 1));
 }
 
 #[test]
@@ -448,9 +499,9 @@ fn command_that_cannot_run_is_reported_and_released() {
     let mut messages = Vec::new();
     let signals = Signals::install(Group::Own).unwrap();
     let task = task(&["rlock-no-such-program"], SETTINGS);
-    let code = run(&mut hold, task, |_| Ok(vec![]), |_, _| None, signals, &mut messages).unwrap();
+    let code = run(&mut hold.handle(), task, |_| Ok(vec![]), |_, _| None, signals, &mut messages).unwrap();
     let said = "rlock: cannot run 'rlock-no-such-program': not found\n";
-    assert_eq!((code, String::from_utf8(messages).unwrap().as_str(), hold.releases), (127, said, 1));
+    assert_eq!((code, String::from_utf8(messages).unwrap().as_str(), hold.releases.get()), (127, said, 1));
 }
 
 #[test]
@@ -477,7 +528,7 @@ fn request_that_is_denied_starts_nothing_and_releases_nothing() {
         let (mut hold, _news) = Fake::new(first);
         let settings = Settings { quiet, ..SETTINGS };
         let (ended, messages) = supervised(&mut hold, "exit 5", settings, Signals::install(Group::Own).unwrap());
-        assert_eq!((ended.unwrap(), hold.releases), (code, 0));
+        assert_eq!((ended.unwrap(), hold.releases.get()), (code, 0));
         assert!(messages.starts_with(said) && messages.is_empty() == said.is_empty(), "{messages}");
     }
 }
@@ -497,7 +548,7 @@ fn command_without_a_renewed_lease_is_stopped_whatever_its_exit_code() {
         let settings = Settings { grace, ..SETTINGS };
         let (code, messages) = supervised(&mut hold, &script, settings, Signals::install(Group::Own).unwrap());
         let said = format!("{OVERDUE} is stopped: 'sh -c {script}'\n");
-        assert_eq!((code.unwrap(), messages, hold.releases), (76, said, 1), "{trap}");
+        assert_eq!((code.unwrap(), messages, hold.releases.get()), (76, said, 1), "{trap}");
         assert!(Boottime::now() >= start + at_least, "{trap}");
     }
 }
@@ -541,9 +592,9 @@ fn loss_is_reported_after_the_command_has_ended_and_the_lock_is_free() {
     let task = task(&["sh", "-c", &script], Settings { grace: Duration::from_millis(100), ..SETTINGS });
     let mut messages = Late(alive, Vec::new());
     let signals = Signals::install(Group::Own).unwrap();
-    let code = run(&mut hold, task, |_| Ok(vec![]), |_, _| None, signals, &mut messages);
+    let code = run(&mut hold.handle(), task, |_| Ok(vec![]), |_, _| None, signals, &mut messages);
     drop(breaker.join().unwrap());
-    assert_eq!((code.unwrap(), hold.releases), (76, 1));
+    assert_eq!((code.unwrap(), hold.releases.get()), (76, 1));
     assert!(messages.1.starts_with(b"rlock: lost: 'k' was taken away"));
 }
 
@@ -558,7 +609,7 @@ fn silent_store_is_checked_at_its_timeout() {
     hold.lease.as_mut().unwrap().renew_at = Boottime::now() + Duration::from_millis(100);
     let settings = Settings { grace: Duration::ZERO, wait: Some(Duration::from_secs(60)), ..SETTINGS };
     let (code, messages) = supervised(&mut hold, "exit 5", settings, Signals::install(Group::Own).unwrap());
-    assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, "", 1));
+    assert_eq!((code.unwrap(), messages.as_str(), hold.releases.get()), (5, "", 1));
     assert!(Boottime::now() < start + Duration::from_secs(60));
 }
 
@@ -569,7 +620,7 @@ fn renewal_moves_the_deadline() {
     let settings = Settings { grace, ..SETTINGS };
     let (mut hold, _news) = Fake::leased(ttl, u32::MAX);
     let (code, messages) = supervised(&mut hold, "sleep 2; exit 5", settings, Signals::install(Group::Own).unwrap());
-    assert_eq!((code.unwrap(), messages.as_str(), hold.releases), (5, "", 1));
+    assert_eq!((code.unwrap(), messages.as_str(), hold.releases.get()), (5, "", 1));
 
     let start = Boottime::now();
     let (mut hold, _news) = Fake::leased(ttl, 2);
@@ -586,6 +637,6 @@ fn lease_too_short_for_the_start_starts_no_command() {
     let (mut hold, _news) = Fake::leased(SETTINGS.grace, 0);
     let script = format!("touch {}", mark.display());
     let (code, messages) = supervised(&mut hold, &script, SETTINGS, Signals::install(Group::Own).unwrap());
-    assert_eq!((code.unwrap(), messages, hold.releases), (76, format!("{OVERDUE} was not started\n"), 1));
+    assert_eq!((code.unwrap(), messages, hold.releases.get()), (76, format!("{OVERDUE} was not started\n"), 1));
     assert!(!mark.exists());
 }
