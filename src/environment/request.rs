@@ -131,9 +131,9 @@ pub(crate) fn prepare(options: &RequestOptions, command: &[OsString]) -> anyhow:
 /// Makes a request again that was granted and given back.
 pub(crate) fn anew(named: Named, options: &RequestOptions, request: &Request, acquire: AcquireOptions) -> Anew {
     let (again, timeout) = (Request { wait: true, ..request.clone() }, options.connect_timeout);
-    let ask = move |session, claims: &[Claim], returns| {
+    let ask = move |session, claims: &[Claim]| {
         let request = Request { session, claims: claims.to_vec(), ..again.clone() };
-        Ok(Handle::new(named.open(timeout)?.sessions(false)?, request, AcquireOptions { returns, ..acquire })?)
+        Ok(Handle::new(named.open(timeout)?.sessions(false)?, request, acquire)?)
     };
     let resolve = options.paths.clone().map(|words| {
         let claims = move || {

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, geteuid};
 
-use rlock_testkit::servers::Kind;
 use rlock_testkit::{Lab, Ran, Running, on_both, wait_until, wait_within};
 
 /// The memory of the machine in bytes, which is never free as a whole.
@@ -39,13 +38,10 @@ fn leave_run_to_others() {
 fn command_starts_only_when_there_is_room_and_one_at_a_time() {
     leave_run_to_others();
     on_both(waits_for_memory);
-    // The grants are given back after 30 s, so all stores are tried at once.
+    // The turns at the gate last for 30 s, so both are tried at once.
     thread::scope(|scope| {
         scope.spawn(|| passes_one_that_needs_more(&Lab::new()));
         scope.spawn(|| takes_over_from_a_stopped_one(&Lab::new()));
-        scope.spawn(|| gives_back(&Lab::new()));
-        scope.spawn(|| Kind::Redis7.is_present().then(|| gives_back(&Lab::on(Kind::Redis7))));
-        scope.spawn(|| Lab::on_postgres().iter().for_each(gives_back));
     });
     let lab = Lab::new();
     starts_follow_each_other(&lab);
@@ -114,47 +110,6 @@ fn takes_over_from_a_stopped_one(lab: &Lab) {
     wait_until("the request is at the gate again", || gate().is_string());
     stopped.signal(Signal::TERM);
     assert_eq!(stopped.end().code(), Some(143));
-}
-
-/// "Where somebody behind it could go without room, it gives the grant back after 30 s and returns
-/// to its place." Each request is first behind the one that is granted then, whether it was in the
-/// queue before (`b`) or granted at once (`a`).
-fn gives_back(lab: &Lab) {
-    let all = all_memory();
-    let earlier = lab.hold("b");
-    let waiters = ["a", "b"].map(|key| {
-        let listed = |running: Running| {
-            wait_until("the request is listed", || {
-                let seen = &lab.inspect([key])["resources"][0];
-                let lists = ["holders", "waiters"].map(|list| seen[list].as_array().cloned().unwrap_or_default());
-                lists.concat().iter().any(|it| it["pid"] == running.pid())
-            });
-            running
-        };
-        let words = ["exec", "--min-memory", &all, key, "--", "true"];
-        let at_gate = listed(Running::start(&mut lab.rlock(words)));
-        (key, at_gate, [(), ()].map(|()| listed(lab.wait_by(["exec", key]))))
-    });
-    earlier.end().silently(0);
-    for (key, at_gate, [mut first, second]) in waiters {
-        let own = |it: &serde_json::Value| it["pid"] == at_gate.pid();
-        let seen = || lab.inspect([key])["resources"][0].clone();
-        wait_within(Duration::from_secs(120), "the grant is given back", || {
-            let waiters = seen()["waiters"].as_array().cloned().unwrap_or_default();
-            waiters.len() == 2 && own(&waiters[0]) && waiters[1]["pid"] == second.pid()
-        });
-        first.expect_held();
-        first.end().silently(0);
-        // It is granted before the second one, and passes the gate again.
-        wait_until("it has the lock again", || {
-            let seen = seen();
-            own(&seen["holders"][0]) && seen["holders"][0]["gate"].is_string()
-        });
-        at_gate.signal(Signal::TERM);
-        assert_eq!(at_gate.end().code(), Some(143));
-        second.end().printed("held\n");
-    }
-    lab.assert_idle();
 }
 
 /// "It keeps the gate for 2 s after its start, so three grants at once don't each count the same

@@ -159,7 +159,7 @@ impl Coverage {
             Supervised::Denied(_) => "denied",
             Supervised::Deadlock => "deadlock",
             Supervised::NotNested => unreachable!("only nested requests of the simulation look"),
-            Supervised::NoRoom | Supervised::Room | Supervised::Awaited => {
+            Supervised::NoRoom | Supervised::Room | Supervised::Moved => {
                 unreachable!("no simulated command needs room")
             }
             Supervised::Lost => "lost",

@@ -212,9 +212,8 @@ pub enum Event {
     /// The request is at the gate, its machine has room for the command, and its paths lead where
     /// they led when it was made.
     Room,
-    /// The request is at the gate, and others wait for what it holds, or its paths lead elsewhere
-    /// since it was made.
-    Awaited,
+    /// The request is at the gate, and its paths lead elsewhere since it was made.
+    Moved,
     /// The command runs.
     Started,
     /// The grant was handed over, and outlives this process.
@@ -325,16 +324,13 @@ pub enum Action {
     Start,
     /// Look whether the machine has room for the command, and go on looking; then resolve the paths
     /// of the request again. The loop answers with [`Event::Room`], with [`Event::NoRoom`] again
-    /// and again, with [`Event::Awaited`], or with [`Event::StartFailed`].
+    /// and again, with [`Event::Moved`], or with [`Event::StartFailed`].
     EnterGate,
     /// Give the wait for room up. The loop answers with [`Event::Busy`].
     LeaveGate,
-    /// Look whether others wait for what the request at the gate holds. The loop answers with
-    /// [`Event::Awaited`] if they do.
-    LookBehind,
-    /// Leave the gate, give the grant back, and return to the place in the queue, or go to its end
-    /// if the paths of the request lead elsewhere. The loop answers as to a new request.
-    GiveBack,
+    /// Leave the gate, give the grant back, and ask for what the paths of the request lead to now.
+    /// The loop answers as to a new request.
+    AskAnew,
     /// Send the signal to the command's process alone, as its sender would have.
     Pass(Signal),
     /// Send the signal to the command's process if the command does not catch it. A command that

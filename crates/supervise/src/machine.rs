@@ -97,9 +97,6 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// of a server is no news.
 pub const TROUBLE_AFTER: Duration = Duration::from_secs(30);
 
-/// How long a request at the gate keeps its grant from those behind it.
-pub(crate) const STEP_BACK_AFTER: Duration = Duration::from_secs(30);
-
 /// How long the start of a command may take at most. Signals wait meanwhile.
 pub(crate) const START_LIMIT: Duration = Duration::from_secs(30);
 

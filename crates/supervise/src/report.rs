@@ -144,7 +144,7 @@ impl RunReport {
                 Cause::Lost | Cause::Overdue if self.is_granted => self.outcome = Outcome::Lost,
                 Cause::Lost | Cause::Overdue => {}
             },
-            Action::GiveBack => (self.answered, self.is_granted, self.is_at_gate) = (None, false, false),
+            Action::AskAnew => (self.answered, self.is_granted, self.is_at_gate) = (None, false, false),
             Action::Exit(exit::UNAVAILABLE) if self.is_open() => self.answer(Outcome::Unavailable, now),
             _ => {}
         }
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn request_that_gave_its_grant_back_waits_again_and_loses_none() {
-        let mut report = after(&[GRANTED, Event::NoRoom], &[Action::GiveBack]);
+        let mut report = after(&[GRANTED, Event::NoRoom], &[Action::AskAnew]);
         assert_eq!(report.waited(START + SECOND * 100), SECOND * 100);
         report.act(Action::Say(Line::Ends(Cause::Lost, Consequence::NotStarted)), START);
         report.act(Action::Exit(69), START);

@@ -44,7 +44,7 @@ use rlock_model::past::End;
 use rlock_model::request::Claim;
 use rlock_show::failure::Failure;
 use rlock_show::messages::Messages;
-use rlock_store::{Grant, Handle, Return};
+use rlock_store::{Grant, Handle};
 use rlock_sys::alarm::Alarm;
 use rlock_sys::clock::Boottime;
 use rlock_words::{one_line, reason};
@@ -362,35 +362,29 @@ where
             Ok(None) => self.on(Event::Room),
             Ok(moved) => {
                 self.moved = moved;
-                self.on(Event::Awaited)
+                self.on(Event::Moved)
             }
             Err(failure) => self.start_failed(&failure),
         }
     }
 
-    /// Gives the grant back and asks again. The session is a new one, because a release that
-    /// arrives late must not free what it gets.
-    fn give_back(&mut self) -> anyhow::Result<()> {
-        let Some(anew) = &mut self.anew else { return Ok(()) };
+    /// Gives the grant back and asks for what the paths lead to now. The session is a new one,
+    /// because a release that arrives late must not free what it gets.
+    fn ask_anew(&mut self) -> anyhow::Result<()> {
+        let (Some(anew), Some(claims)) = (&mut self.anew, self.moved.take()) else { return Ok(()) };
         self.gate.iter_mut().for_each(Gate::step_back);
         self.voice.note_gate(None);
         // Nothing has run under the grant, so it does not matter whether it was lost.
         self.request.release(None, &mut self.voice);
-        let first_asked = self.place.as_ref().and_then(KeptPlace::returns);
-        let waited = first_asked.map_or_else(|| self.report.waited(Boottime::now()), |kept| kept.waited);
-        let mut returns = Some(Return { place: self.request.place().unwrap_or(0), waited });
-        if let Some(claims) = self.moved.take() {
-            // The place is in a queue for something else.
-            returns = None;
-            self.request.leave_place();
-            self.voice.tell_news("a link in --path leads elsewhere now");
-            self.voice.messages.claims = claims;
-        }
+        // The place is in a queue for something else.
+        self.request.leave_place();
+        self.voice.tell_news("a link in --path leads elsewhere now");
+        self.voice.messages.claims = claims;
         let claims = &self.voice.messages.claims;
         let again = gate::new_session().and_then(|session| {
             // A kill from here on leaves nothing that the next request with the place cannot find.
             self.place.iter_mut().for_each(|place| place.rename(session));
-            Ok((session, (anew.ask)(session, claims, returns)?))
+            Ok((session, (anew.ask)(session, claims)?))
         });
         match again {
             Ok((session, handle)) => {
@@ -459,12 +453,7 @@ where
                 self.gate.iter_mut().for_each(Gate::leave);
                 self.on(Event::Busy { skipped_for: None })?;
             }
-            Action::LookBehind => {
-                if self.request.is_awaited(&self.voice.messages.claims) {
-                    self.on(Event::Awaited)?;
-                }
-            }
-            Action::GiveBack => self.give_back()?,
+            Action::AskAnew => self.ask_anew()?,
             Action::Look => {
                 let event = self.request.look(&mut self.voice);
                 self.on_any(event)?;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::super::event::{Action, Cause, Event, Line, Signal, Stop};
 use super::{
-    LOOK_EVERY, NOTICE_AFTER, Next, Notice, STEP_BACK_AFTER, Settings, Skip, Starting, State, TROUBLE_AFTER, cancel,
-    failed, is_over, not_started, terminate_at,
+    LOOK_EVERY, NOTICE_AFTER, Next, Notice, Settings, Skip, Starting, State, TROUBLE_AFTER, cancel, failed, is_over,
+    not_started, terminate_at,
 };
 use rlock_sys::clock::Boottime;
 use rlock_sys::exit;
@@ -216,18 +216,16 @@ pub(super) struct AtGate {
     starting: Starting,
     /// The rest of the wait.
     wait: Wait,
-    /// When to look whether others wait for what the request holds.
-    look_behind_at: Boottime,
 }
 
 impl AtGate {
     pub(super) fn new(starting: Starting, wait: Wait, now: Boottime) -> Self {
-        Self { starting, wait: wait.at_gate(now), look_behind_at: now + STEP_BACK_AFTER }
+        Self { starting, wait: wait.at_gate(now) }
     }
 
     pub(super) fn next_timeout(&self, settings: &Settings) -> Option<Boottime> {
         let terminate_at = terminate_at(self.starting.deadline, settings);
-        self.wait.next_timeout().into_iter().chain(terminate_at).chain([self.look_behind_at]).min()
+        self.wait.next_timeout().into_iter().chain(terminate_at).min()
     }
 
     pub(super) fn on(&mut self, event: Event, now: Boottime, settings: &Settings) -> Next {
@@ -239,9 +237,9 @@ impl AtGate {
                 let deadline = self.starting.deadline;
                 Next::Enter(State::Starting(Starting { deadline }), vec![Action::Start])
             }
-            Event::Awaited => {
+            Event::Moved => {
                 let wait = self.wait.resumed(now, settings);
-                Next::Enter(State::Waiting(wait), vec![Action::GiveBack])
+                Next::Enter(State::Waiting(wait), vec![Action::AskAnew])
             }
             Event::Busy { skipped_for } => busy(skipped_for, settings).after(Some(Action::Release)),
             // A lease that was not renewed goes first.
@@ -249,10 +247,6 @@ impl AtGate {
                 self.starting.on(event, now, settings)
             }
             Event::Tick if self.wait.is_over(now) => Next::Stay(vec![Action::LeaveGate]),
-            Event::Tick if self.look_behind_at <= now => {
-                self.look_behind_at = now + STEP_BACK_AFTER;
-                return Next::Stay(vec![Action::LookBehind]);
-            }
             Event::Tick => return Next::Stay(self.wait.tick(now, settings)),
             _ => self.starting.on(event, now, settings),
         };

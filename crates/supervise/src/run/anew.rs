@@ -1,17 +1,15 @@
-//! Makes a granted request again that was given back: one that waits for room in the way of others,
-//! or one whose paths lead elsewhere since it was made.
+//! Makes a granted request again whose paths lead elsewhere since it was made.
 
 use rlock_model::request::{Claim, SessionId};
 use rlock_show::failure::Failure;
-use rlock_store::{Grant, Handle, Return};
+use rlock_store::{Grant, Handle};
 use rlock_sys::exit;
 
 /// How often a request is made again because its paths lead elsewhere.
 pub const MOVES_MAX: u32 = 3;
 
-/// Makes the request as that of this session, with these claims. It returns to a place in the
-/// queue, or goes to the end.
-type Ask = Box<dyn FnMut(SessionId, &[Claim], Option<Return>) -> Result<Handle, Failure>>;
+/// Makes the request as that of this session, with these claims.
+type Ask = Box<dyn FnMut(SessionId, &[Claim]) -> Result<Handle, Failure>>;
 
 /// Finds the claims of the request again.
 pub type Resolve = Box<dyn FnMut() -> Result<Vec<Claim>, Failure>>;
@@ -74,7 +72,7 @@ mod tests {
             seen += 1;
             Ok(claim(seen))
         };
-        let ask = |_: SessionId, _: &[Claim], _: Option<Return>| unreachable!("the test asks nothing");
+        let ask = |_: SessionId, _: &[Claim]| unreachable!("the test asks nothing");
         let mut anew = Anew { ask: Box::new(ask), resolve: Some(Box::new(resolve)), moves_left: MOVES_MAX };
         assert_eq!(anew.moved(&claim(1)).unwrap(), None);
         for turn in 2..=4 {

@@ -8,11 +8,10 @@ use rustix::event::PollFlags;
 use super::super::above::{Above, Link};
 use super::super::event::Event;
 use super::voice::Voice;
-use rlock_model::conflict::may_block;
 use rlock_model::deadlock::Detector;
 use rlock_model::past::{End, Streak};
 use rlock_model::records::{Phase, Session};
-use rlock_model::request::{Claim, SessionId, resources};
+use rlock_model::request::{Claim, SessionId};
 use rlock_model::resource::Resource;
 use rlock_show::failure::Failure;
 use rlock_show::messages::Messages;
@@ -77,21 +76,6 @@ impl<'a> Request<'a> {
     /// The number of the place in the queue, if the request had one.
     pub(super) fn place(&self) -> Option<u64> {
         self.place
-    }
-
-    /// Whether others wait for what the request holds. If it was granted at once, its place is then
-    /// that of the first of them, who leaves it when the grant is given back.
-    pub(super) fn is_awaited(&mut self, claims: &[Claim]) -> bool {
-        let names: Vec<_> = resources(claims).into_iter().cloned().collect();
-        let Ok(Some(reading)) = self.handle.read(&names) else { return false };
-        let is_blocked = |other: &Claim| {
-            claims.iter().any(|own| own.resource == other.resource && may_block(other, own.mode, &own.span))
-        };
-        let behind = reading.values().filter(|session| !session.is_holder());
-        let behind = behind.filter(|session| session.claims.iter().any(|record| is_blocked(&record.claim)));
-        let first = behind.map(Session::place).min();
-        self.place = self.place.or(first);
-        first.is_some()
     }
 
     /// The descriptors that a guardian is to keep open.

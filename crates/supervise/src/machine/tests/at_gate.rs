@@ -32,7 +32,6 @@ fn wait_at_the_gate_is_a_part_of_the_wait_with_its_limit_and_its_line() {
     assert_eq!(machine.on(granted(None), at), [Action::HideWaiting, Action::EnterGate]);
     assert_eq!(machine.on(Event::Tick, at), [Action::ShowWaiting]);
     assert_eq!(machine.on(Event::NoRoom, at), [Action::ShowWaiting], "what is missing changes");
-    assert_eq!(machine.on(Event::Tick, at + STEP_BACK_AFTER), [Action::LookBehind]);
     assert_eq!(machine.next_timeout(), Some(START + WAIT));
     assert_eq!(machine.on(Event::Tick, START + WAIT), [Action::HideWaiting, Action::LeaveGate]);
     let end = [Action::HideWaiting, Action::Release, Action::Say(Line::Busy), Action::Exit(75)];
@@ -81,44 +80,26 @@ fn request_that_is_granted_as_its_wait_ends_looks_once() {
     assert_eq!(machine.on(Event::Tick, at), [Action::LeaveGate]);
 }
 
-/// "Where somebody behind it could go without room, it gives the grant back after 30 s and returns
-/// to its place."
+/// "The lock is held and renewed meanwhile", whoever waits for it.
 #[test]
-fn grant_at_the_gate_is_given_back_after_30_s_and_every_30_s_if_others_wait() {
-    let settings = Settings { deadlock_timeout: Some(SECOND * 2), notice: Notice::Log, ..settings(Group::Own) };
-    let mut machine = at_gate(Settings { wait: None, ..settings }, None);
-    assert_eq!(machine.on(Event::Tick, START + NOTICE_AFTER), [Action::Say(Line::Waiting)]);
-    for look in 1..4 {
-        let at = START + STEP_BACK_AFTER * look;
-        assert_eq!(machine.next_timeout(), Some(at), "nobody waits");
-        assert_eq!(machine.on(Event::Tick, at), [Action::LookBehind]);
-    }
-    let at = START + STEP_BACK_AFTER * 3;
-    assert_eq!(machine.on(Event::Awaited, at), [Action::GiveBack]);
-    assert_eq!(machine.state_name(), "waiting");
-    machine.on(Event::Queued, at);
-    // Behind others, the request may wait for itself again.
-    assert_eq!(machine.on(Event::Tick, at + SECOND * 2), [Action::Look]);
-    let at = at + SECOND * 3;
-    assert_eq!(machine.on(granted(None), at), [Action::EnterGate]);
-    assert_eq!(machine.next_timeout(), Some(at + STEP_BACK_AFTER));
-    assert_eq!(machine.on(Event::Awaited, at), [Action::GiveBack]);
-    assert_eq!(machine.on(granted(None), at), [Action::EnterGate]);
-    assert_eq!(machine.on(Event::Room, at), [Action::Start]);
-    // A request that comes later waits for the command.
-    assert_eq!(machine.on(Event::Awaited, at), []);
+fn grant_at_the_gate_is_kept_for_as_long_as_the_wait_lasts() {
+    let mut machine = at_gate(Settings { wait: None, notice: Notice::Never, ..settings(Group::Own) }, None);
+    assert_eq!(machine.next_timeout(), None);
+    assert_eq!(machine.on(Event::Tick, START + SECOND * 1000), []);
+    assert_eq!(machine.on(Event::Room, START + SECOND * 1000), [Action::Start]);
 }
 
 #[test]
-fn request_that_gave_its_grant_back_waits_for_the_rest_of_its_wait() {
-    let mut machine = at_gate(settings(Group::Own), Some(LATE));
+fn request_whose_paths_have_moved_waits_for_the_rest_of_its_wait() {
+    let settings = Settings { deadlock_timeout: Some(SECOND * 2), ..settings(Group::Own) };
+    let mut machine = at_gate(settings, Some(LATE));
     assert_eq!(machine.on(Event::Tick, START + NOTICE_AFTER), [Action::ShowWaiting]);
-    let at = START + STEP_BACK_AFTER;
-    assert_eq!(machine.on(Event::Tick, at), [Action::LookBehind]);
-    assert_eq!(machine.on(Event::Awaited, at), [Action::HideWaiting, Action::GiveBack]);
+    let at = START + SECOND * 10;
+    assert_eq!(machine.on(Event::Moved, at), [Action::HideWaiting, Action::AskAnew]);
     machine.on(Event::Queued, at);
     assert_eq!(machine.on(Event::Tick, at), [Action::ShowWaiting]);
-    assert_eq!(machine.next_timeout(), Some(START + WAIT));
+    // Behind others, the request may wait for itself again.
+    assert_eq!(machine.on(Event::Tick, at + SECOND * 2), [Action::Look]);
     assert_eq!(machine.on(Event::Tick, START + WAIT), [Action::HideWaiting, Action::GiveUp]);
     assert_eq!(machine.on(BUSY, START + WAIT), [Action::Say(Line::Busy), Action::Exit(75)]);
 }

@@ -31,7 +31,7 @@ pub(super) fn every_event() -> Vec<Event> {
         Event::StoreFailed,
         Event::NoRoom,
         Event::Room,
-        Event::Awaited,
+        Event::Moved,
         Event::Started,
         Event::Ready,
         Event::HandedOver,
@@ -63,7 +63,7 @@ fn expected(event: Event, leased: bool) -> [String; 14] {
         Event::Queued          => row(["",         "",      "ShowWaiting", "",     "",        "",       "",      "",         "",       "",          "",       "",     "",      ""]),
         Event::OutOfReach      => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",       "",     "",      ""]),
         Event::Granted { .. }  => row(["Start",    "Start", "HideWaiting, Start", "Start", "Start", "",      "",      "",         "",       "",          "",       "",     "",      ""]),
-        Event::NoRoom | Event::Room | Event::Awaited | Event::Kept { .. } => row([""; 14]),
+        Event::NoRoom | Event::Room | Event::Moved | Event::Kept { .. } => row([""; 14]),
         Event::Started         => row(["",         "",      "",            "",     "",        "",       "",      "",         "",       "",          "",       "",     "",      ""]),
         Event::Ready           => row(["",         "",      "",            "",     "",        "",       "ReleaseEarly", "ReleaseEarly", "", "",      "",       "",     "",      ""]),
         Event::HandedOver      => row(["",         "",      "",            "",     "",        "Exit(0)", "",     "",         "",       "",          "",       "",     "",      ""]),
@@ -169,7 +169,7 @@ fn draining(event: Event) -> &'static str {
         Event::StoreFailed      => "Say(Warning)",
         Event::RestEnded        => "Release",
         Event::Queued | Event::OutOfReach | Event::Granted { .. } | Event::Denied(_) | Event::Deadlock | Event::NotNested => "",
-        Event::NoRoom | Event::Room | Event::Awaited | Event::Kept { .. } => "",
+        Event::NoRoom | Event::Room | Event::Moved | Event::Kept { .. } => "",
         Event::Started | Event::HandedOver | Event::StartFailed(_) | Event::Ready | Event::Released    => "",
         Event::Busy { .. } | Event::AlreadyDone | Event::CommandStopped(_) | Event::Ended(_)           => "",
         Event::SpareEnded(_) | Event::SpareFailed | Event::Tick                                        => "",
@@ -226,7 +226,7 @@ fn expected_late(event: Event) -> [String; 7] {
         Event::RestEnded                                => row(["",         "",           "",             "",       "",          "",       "Release, Exit(76)"]),
         Event::HandedOver                               => row(["Exit(0)",  "",           "",             "",       "",          "",       ""]),
         Event::SpareEnded(_) | Event::SpareFailed       => row([""; 7]),
-        Event::NotNested | Event::NoRoom | Event::Room | Event::Awaited | Event::Kept { .. } => row([""; 7]),
+        Event::NotNested | Event::NoRoom | Event::Room | Event::Moved | Event::Kept { .. } => row([""; 7]),
         Event::StartFailed(_) => {
             let failed = "Say(Failure), Release, Exit(127)";
             row([failed, "", "", "", "", "", ""])
