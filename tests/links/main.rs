@@ -48,6 +48,38 @@ fn every_page_that_the_source_cites_exists() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
+/// "Those of the last column occur nowhere."
+#[test]
+fn no_word_is_used_that_the_vocabulary_forbids() {
+    let forbidden = forbidden_words(&text(Path::new(VOCABULARY)));
+    assert!(forbidden.len() > 8, "{forbidden:?}");
+    let mut files = pages();
+    ["src", "crates", "man"].iter().for_each(|folder| files_below(Path::new(folder), &mut files));
+    files.retain(|file| file != Path::new(VOCABULARY));
+    let used: Vec<_> = files.iter().flat_map(|file| uses(file, &text(file), &forbidden)).collect();
+    assert!(used.is_empty(), "{}", used.join("\n"));
+}
+
+/// The page with the table of words.
+const VOCABULARY: &str = "docs/design.md";
+
+/// The words between backticks in the last column of the vocabulary.
+fn forbidden_words(page: &str) -> Vec<String> {
+    let table = page.split("| word | meaning | not |").nth(1).and_then(|rest| rest.split("\n\n").next());
+    let columns = table.expect("the page has the table").lines().filter_map(|row| row.split('|').nth(3));
+    columns.flat_map(|column| column.split('`').skip(1).step_by(2).map(str::to_owned)).collect()
+}
+
+/// The lines that use a forbidden word.
+fn uses(file: &Path, text: &str, forbidden: &[String]) -> Vec<String> {
+    let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.to_lowercase()));
+    let found = lines.flat_map(|(number, line)| {
+        let used = forbidden.iter().filter(move |word| line.contains(word.as_str()));
+        used.map(move |word| format!("{}:{number}: '{word}', see the vocabulary of {VOCABULARY}", file.display()))
+    });
+    found.collect()
+}
+
 /// The contents of the book.
 const SUMMARY: &str = "docs/book/src/SUMMARY.md";
 
@@ -114,6 +146,9 @@ fn link_path_or_citation_without_a_target_is_reported() {
     let functions = "`apply` in `crates/model/src/table.rs`, `leave` in `crates/redis/src/lua/prelude/change.lua`, \
                      `nothing` in `crates/model/src/table.rs`, `apply` in `src/nowhere.rs`";
     assert_eq!(broken_functions(page, functions).len(), 2);
+    let forbidden =
+        forbidden_words("| word | meaning | not |\n| --- | --- | --- |\n| token | a number | `magic number` |\n\n");
+    assert_eq!(uses(page, "A Magic number\nand a token", &forbidden).len(), 1);
     let citations = "docs/design.md docs/design.md#nesting, docs/nowhere.md (docs/design.md#nowhere).";
     assert_eq!(broken_citations(Path::new("src/lib.rs"), citations).len(), 2);
 }

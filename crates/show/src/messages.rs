@@ -750,7 +750,7 @@ fn as_option(Claim { resource, mode, span, slots }: &Claim, count: usize) -> Str
 }
 
 /// The number of other holders. A server lists only some of many holders, so the exact number ends
-/// where both kinds of store know it.
+/// where every store knows it.
 fn others(count: usize) -> String {
     match count {
         0 => String::new(),
