@@ -233,12 +233,15 @@ fn json_has_exactly_the_documented_fields() {
         assert_eq!((&skipped["outcome"], &skipped["count"]), (&json!("skipped"), &json!(1)));
         holder.end().silently(0);
         let other = entries(lab, &["other"]);
-        assert_eq!(other[0]["claims"], json!([{"mode": "slot", "span": null, "slots": 2, "count": 1}]));
+        assert_eq!(other[0]["claims"], json!([{"mode": "slot", "span": null, "slots": 2, "slot": [0], "count": 1}]));
         lab.run(["exec", "--slot", "gpu=5:2", "--", "true"]).silently(0);
         let several = entries(lab, &["gpu"]);
-        assert_eq!(several[0]["claims"], json!([{"mode": "slot", "span": null, "slots": 5, "count": 2}]));
+        assert_eq!(
+            several[0]["claims"],
+            json!([{"mode": "slot", "span": null, "slots": 5, "slot": [0, 1], "count": 2}])
+        );
         let row = lab.run(["history", "gpu"]).stdout;
-        assert!(row.lines().any(|line| line.contains("  2 slots of 5  ")), "{row}");
+        assert!(row.lines().any(|line| line.contains("  slots 0,1 of 5  ")), "{row}");
     });
 }
 

@@ -86,6 +86,49 @@ fn inspect_shows_the_number_of_slots() {
     assert!(resource["holders"][0]["token"].as_u64() < resource["holders"][1]["token"].as_u64());
 }
 
+/// "`slot` is there only for held slots, and has their numbers."
+#[test]
+fn number_of_a_held_slot_is_shown_wherever_the_hold_is() {
+    on_both(|lab| {
+        let first = lab.hold_by(["exec", "--slot", "k=4"]);
+        let second = lab.hold_by(["exec", "--slot", "k=4"]);
+        first.end().silently(0);
+        let third = lab.hold_by(["exec", "--slot", "k=4:2"]);
+        let mut slots = vec![("slot 1 of 4", json!([1])), ("slots 0,2 of 4", json!([0, 2]))];
+        let resource = &lab.inspect(["k"])["resources"][0];
+        for (holder, (_, numbers)) in resource["holders"].as_array().expect("a list").iter().zip(&slots) {
+            assert_eq!(&holder["slot"], numbers, "{resource}");
+        }
+        for words in [&["inspect", "k"][..], &["inspect", "--tree", "k"], &["inspect", "--dot", "k"]] {
+            let shown = lab.run(words).stdout;
+            assert!(slots.iter().all(|(words, _)| shown.contains(words)), "{shown}");
+        }
+        let metrics = lab.run(["inspect", "--prometheus", "k"]).stdout;
+        for number in [0, 1, 2] {
+            let line = format!("rlock_slot_info{{resource=\"k\",slot=\"{number}\"}} 1\n");
+            assert!(metrics.contains(&line), "{metrics}");
+        }
+        assert_eq!(metrics.matches("rlock_slot_info{").count(), 3, "{metrics}");
+        let busy = lab.run(["exec", "-n", "--slot", "k=4:3", "--", "true"]);
+        let told = busy.failed(75);
+        let is_told = |(words, _): &(&str, Value)| told.starts_with(&format!("busy: {words} of 'k' is held by "));
+        assert!(slots.iter().any(is_told), "{told}");
+        second.end().silently(0);
+        third.end().silently(0);
+        slots.insert(0, ("slot 0 of 4", json!([0])));
+        let history = lab.run(["history", "k"]).stdout;
+        assert!(slots.iter().all(|(words, _)| history.contains(words)), "{history}");
+        let found: Value = serde_json::from_str(&lab.run(["history", "--json", "k"]).stdout).expect("JSON");
+        let entries = found["resources"][0]["entries"].as_array().expect("a list");
+        for numbers in slots.iter().map(|(_, numbers)| numbers) {
+            let has = |entry: &&Value| &entry["claims"][0]["slot"] == numbers;
+            assert_eq!(entries.iter().filter(has).count(), 1, "{numbers} in {found}");
+        }
+        let busy = entries.iter().find(|entry| entry["outcome"] == "busy").expect("the busy request");
+        assert!(busy["claims"][0].get("slot").is_none(), "{busy}");
+    });
+}
+
 /// "`slots` and `count` are null except for slots: … the request takes `count` of `slots`."
 #[test]
 fn slots_of_a_request_are_one_row_and_one_object() {
@@ -99,16 +142,17 @@ fn slots_of_a_request_are_one_row_and_one_object() {
             claims.map(|claim| (claim["slots"].as_u64(), claim["count"].as_u64())).collect::<Vec<_>>()
         };
         assert_eq!(counts("holders"), [(Some(5), Some(2))]);
+        assert!(resource["waiters"][0].get("slot").is_none(), "{resource}");
         assert_eq!(counts("waiters"), [(Some(5), Some(4))]);
         assert_eq!(resource["waiters"][0]["position"], 1);
         let rows = table(lab, &["inspect", "gpu"]);
-        assert!(rows.len() == 3 && rows[1].contains("  2 slots of 5  "), "{rows:?}");
+        assert!(rows.len() == 3 && rows[1].contains("  slots 0,1 of 5  "), "{rows:?}");
         assert!(rows[2].contains("  waits 1  4 slots of 5  "), "{rows:?}");
         let tree = table(lab, &["inspect", "--tree", "gpu"]);
-        assert!(tree.len() == 3 && tree[1].starts_with("├─ holds 2 slots of 5: "), "{tree:?}");
+        assert!(tree.len() == 3 && tree[1].starts_with("├─ holds slots 0,1 of 5: "), "{tree:?}");
         assert!(tree[2].starts_with("└─ waits 1 4 slots of 5, behind pid "), "{tree:?}");
         let dot = lab.run(["inspect", "--dot", "gpu"]).stdout;
-        for label in ["[label=\"2 slots of 5\"]", "label=\"waits 1, 4 slots of 5\"]"] {
+        for label in ["[label=\"slots 0,1 of 5\"]", "label=\"waits 1, 4 slots of 5\"]"] {
             assert_eq!(dot.matches(label).count(), 1, "{label} in {dot}");
         }
         let metrics = lab.run(["inspect", "--prometheus", "gpu"]).stdout;

@@ -193,7 +193,12 @@ fn requests_below_several_slots_share_them_out() {
         let busy = Ran::of(&mut nested(&["exec", "-n", "--slot", "gpu=4", "--", "true"]));
         let pids = siblings.each_ref().map(|sibling| format!(", pid {}, ", sibling.pid()));
         let told = busy.failed(75);
-        assert!(told.starts_with("busy: a slot of 'gpu' is held by ") && told.contains(", and 1 more; "), "{told}");
+        assert!(
+            told.starts_with("busy: slot ")
+                && told.contains(" of 4 of 'gpu' is held by ")
+                && told.contains(", and 1 more; "),
+            "{told}"
+        );
         assert!(pids.iter().any(|pid| told.contains(pid)), "{told}");
         let too_many = Ran::of(&mut nested(&["exec", "--slot", "gpu=4:3", "--", "true"]));
         too_many.said(

@@ -85,6 +85,7 @@ impl Wait<'_> {
             ended: Ended::At(now),
             token: None,
             origin: origin(&self.request.job, self.is_nested),
+            slots: Vec::new(),
             later: Vec::new(),
         }
     }
@@ -96,6 +97,7 @@ pub(crate) struct Hold<'a> {
     pub(crate) job: &'a Job,
     pub(crate) process: &'a Process,
     pub(crate) claims: Vec<Claim>,
+    pub(crate) slots: Vec<u32>,
     pub(crate) token: Option<u64>,
     pub(crate) asked: StoreTime,
     pub(crate) since: StoreTime,
@@ -209,6 +211,7 @@ impl Kept {
             ended,
             token: hold.token,
             origin: origin(hold.job, hold.is_nested),
+            slots: hold.slots.clone(),
             later: Vec::new(),
         };
         self.enter(hold.job.history, entry, None);

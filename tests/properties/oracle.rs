@@ -303,6 +303,7 @@ impl Oracle {
             job: &member.request.job,
             process: &member.request.process,
             claims: claims.iter().filter(|claim| own(claim)).cloned().collect(),
+            slots: claims.iter().zip(&member.slots).filter_map(|(claim, slot)| slot.filter(|_| own(claim))).collect(),
             token: tokens.filter(|(claim, _)| own(claim)).map(|(_, token)| *token).max(),
             asked: member.asked,
             since: member.since,
@@ -983,6 +984,7 @@ impl Oracle {
             // The slots of a session are one claim.
             for same in here.chunk_by(|(_, one), (_, other)| one.0.mode == Mode::Slot && one == other) {
                 let ((index, (claim, token)), count) = (same[0], same.len());
+                let numbers = same.iter().filter_map(|(index, _)| *member.slots.get(*index)?).collect();
                 let (session, since, process) = (member.id(), member.since, member.request.process.clone());
                 let asked = member.asked;
                 let (mode, span, slots) = (claim.mode, claim.span.clone(), claim.slots);
@@ -996,6 +998,7 @@ impl Oracle {
                         span,
                         slots,
                         count,
+                        numbers,
                         token,
                         since,
                         expiry,

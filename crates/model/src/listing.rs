@@ -68,6 +68,7 @@ impl ResourceListing {
                     span,
                     slots,
                     count,
+                    numbers: same.iter().filter_map(|(_, _, record)| record.slot).collect(),
                     token: record.token,
                     since: session.since,
                     expiry: session.expiry.filter(|expiry| *expiry < StoreTime::NEVER),

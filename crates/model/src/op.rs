@@ -298,6 +298,8 @@ pub struct HolderListing {
     pub slots: Option<u32>,
     /// How many slots the session holds; 1 in the other modes.
     pub count: usize,
+    /// The numbers of these slots; none in the other modes.
+    pub numbers: Vec<u32>,
     /// The fencing token.
     pub token: u64,
     /// The instant at which the session became a holder.

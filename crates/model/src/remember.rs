@@ -93,6 +93,7 @@ impl<'a> Ungranted<'a> {
                 is_named: self.job.is_named,
                 is_nested: is_held_above(records, name, self.ancestors)?,
             },
+            slots: Vec::new(),
             later: Vec::new(),
         })
     }
@@ -301,6 +302,7 @@ fn entry_of(name: &Resource, session: &Session, ending: Ending, ended: Ended) ->
         ended,
         token: own().map(|record| record.token).max(),
         origin: Origin { job: session.job.name.clone(), is_named: session.job.is_named, is_nested: false },
+        slots: own().filter_map(|record| record.slot).collect(),
         later: Vec::new(),
     }
 }

@@ -88,6 +88,8 @@ pub struct Request {
     pub session: Option<SessionId>,
     /// The claims on the resource, each with its number of slots.
     pub claims: Vec<(Claim, usize)>,
+    /// The numbers of the held slots.
+    pub slots: Vec<u32>,
     /// The process that made the request.
     pub process: Process,
     /// The token of the grant; `None` for a request that was not granted.
@@ -95,9 +97,15 @@ pub struct Request {
 }
 
 impl Request {
-    fn of(session: Option<SessionId>, claims: &[Claim], process: &Process, token: Option<u64>) -> Self {
+    fn of(
+        session: Option<SessionId>,
+        claims: &[Claim],
+        slots: Vec<u32>,
+        process: &Process,
+        token: Option<u64>,
+    ) -> Self {
         let claims = request::counted(claims).map(|(claim, count)| (claim.clone(), count)).collect();
-        Self { session, claims, process: process.clone(), token }
+        Self { session, claims, slots, process: process.clone(), token }
     }
 }
 
@@ -106,8 +114,11 @@ impl Change {
     pub fn line(&self) -> String {
         let Self { what, at, resource, request, ending, by } = self;
         let mut text = format!("{} {} '{resource}'", messages::time(*at), what.as_str());
-        if let Some(Request { claims, process, .. }) = request {
-            let claims = claims.iter().map(|(its, count)| claim(its.mode, its.slots, *count, &its.span));
+        if let Some(Request { claims, slots, process, .. }) = request {
+            let claims = claims.iter().map(|(its, count)| {
+                let held = messages::held_slots(slots, its.slots);
+                held.unwrap_or_else(|| claim(its.mode, its.slots, *count, &its.span))
+            });
             let claims: Vec<_> = claims.collect();
             let Process { pid, command: words, .. } = process;
             let who = messages::who_and_why(process);
@@ -152,7 +163,8 @@ impl<'s> Member<'s> {
         let records = || session.claims.iter().filter(|record| record.claim.resource == *name);
         let claims: Vec<_> = records().map(|record| record.claim.clone()).collect();
         let token = session.is_holder().then(|| records().map(|record| record.token).max()).flatten();
-        Self { session, request: Request::of(Some(id), &claims, &session.process, token) }
+        let slots = records().filter_map(|record| record.slot).collect();
+        Self { session, request: Request::of(Some(id), &claims, slots, &session.process, token) }
     }
 
     /// Whether the session holds the resource for this process and with this token. A nested hold
@@ -249,7 +261,7 @@ fn compare(name: &Resource, now: StoreTime, old: Known<'_>, new: &Known<'_>, tol
         if let Some(id) = session {
             gone.remove(&id);
         }
-        let request = Request::of(session, &entry.claims, &entry.process, entry.token);
+        let request = Request::of(session, &entry.claims, entry.slots.clone(), &entry.process, entry.token);
         found.extend(entry.granted.map(|granted| change(What::Granted, granted, Some(request.clone()))));
         found.push(over(entry, ending, request));
     }
@@ -342,6 +354,7 @@ mod tests {
             ended,
             token,
             origin: Origin::default(),
+            slots: Vec::new(),
             later,
         }
     }

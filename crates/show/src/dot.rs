@@ -7,7 +7,7 @@
 use super::columns::{cut, escaped};
 use super::edges::{Graph, Member, Part};
 use super::listing::command;
-use super::tree::claim;
+use super::tree::{claim, held};
 use crate::messages;
 use rlock_model::request::SessionId;
 use rlock_store::Inspection;
@@ -43,7 +43,7 @@ pub fn dot(inspection: &Inspection) -> String {
             lines.push(match part {
                 Part::Held(it) => {
                     let kept = if it.kept { "kept " } else { "" };
-                    let label = format!("{kept}{}", claim(it.mode, it.slots, it.count, &it.span));
+                    let label = format!("{kept}{}", held(it));
                     format!("  {name} -> {} [label={}{red}];", session(*id), quoted(&label))
                 }
                 Part::Waiting(it) => {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::json;
 use crate::messages;
 use rlock_model::past::{Ended, Ending, Entry, Event, Remembered};
-use rlock_model::request;
+use rlock_model::request::{self, Claim};
 use rlock_sys::clock::StoreTime;
 use statistics::{Spread, Statistics};
 
@@ -75,12 +75,13 @@ fn entry(entry: &Entry) -> Value {
         Ended::Noticed(at) => Some(at),
     };
     let claims = request::counted(&entry.claims);
+    let claim = |it: &Claim, count| json::held(json::claim(it.mode, &it.span, it.slots, count), &entry.slots);
     let own = json!({
         "outcome": outcome,
         "exit": exit,
         "signal": signal,
         "count": count,
-        "claims": claims.map(|(it, count)| json::claim(it.mode, &it.span, it.slots, count)).collect::<Vec<_>>(),
+        "claims": claims.map(|(it, count)| claim(it, count)).collect::<Vec<_>>(),
         "asked": messages::time(entry.asked),
         "granted": entry.granted.map(messages::time),
         "ended": entry.ended.known().map(messages::time),
@@ -126,6 +127,7 @@ pub(super) mod tests {
             ended: Ended::At(at(ended)),
             token: Some(1),
             origin: Origin::default(),
+            slots: Vec::new(),
             later: Vec::new(),
         }
     }

@@ -11,6 +11,7 @@ use rlock_model::mode::Mode;
 use rlock_model::op::{HolderListing, ResourceListing, WaiterListing};
 use rlock_model::past::{Remembered, Streak};
 use rlock_model::records::Revocation;
+use rlock_model::request::Claim;
 use rlock_model::span::Span;
 use rlock_store::Inspection;
 use rlock_sys::clock::StoreTime;
@@ -46,7 +47,7 @@ pub fn as_text(store: &str, inspection: &Inspection, remembered: &[Remembered], 
             "kept": holder.kept,
             "revoked": holder.revoked.as_ref().map(revoked),
         });
-        let claim = claim(holder.mode, &holder.span, holder.slots, holder.count);
+        let claim = held(claim(holder.mode, &holder.span, holder.slots, holder.count), &holder.numbers);
         let mut value = joined([claim, json!(holder.process), own]);
         if let Some(gate) = &holder.gate {
             value["gate"] = json!(gate);
@@ -101,7 +102,8 @@ pub fn change_as_json(change: &Change) -> Value {
     let process = json!(request.map(|request| &request.process));
     let claims = request.map(|request| {
         let claims = request.claims.iter();
-        claims.map(|(its, count)| claim(its.mode, &its.span, its.slots, *count)).collect::<Vec<_>>()
+        let claim = |its: &Claim, count| held(claim(its.mode, &its.span, its.slots, count), &request.slots);
+        claims.map(|(its, count)| claim(its, *count)).collect::<Vec<_>>()
     });
     let ending = change.ending.map(|ending| ending.to_string());
     let (word, number) = ending.as_deref().map_or((None, None), |text| match text.split_once(' ') {
@@ -166,6 +168,14 @@ pub fn span(span: &Span) -> Value {
 /// A claim, which takes so many of the slots if it is on slots.
 pub fn claim(mode: Mode, span: &Span, slots: Option<u32>, count: usize) -> Value {
     json!({ "mode": mode.as_str(), "span": self::span(span), "slots": slots, "count": slots.map(|_| count) })
+}
+
+/// A held claim: on slots, it has their numbers.
+pub fn held(mut claim: Value, numbers: &[u32]) -> Value {
+    if !claim["slots"].is_null() && !numbers.is_empty() {
+        claim["slot"] = json!(numbers);
+    }
+    claim
 }
 
 /// One object with the members of these. A later one wins.

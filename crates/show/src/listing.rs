@@ -7,7 +7,6 @@ use anstyle::Style;
 use super::columns::{Cell, Column, lines};
 use super::{Look, Palette};
 use crate::messages;
-use rlock_model::mode::Mode;
 use rlock_model::op::{HolderListing, ResourceListing, WaiterListing};
 use rlock_model::records::Revocation;
 use rlock_model::request::{Process, SessionId};
@@ -162,9 +161,7 @@ struct Table<'a> {
 struct Line<'a> {
     state: String,
     style: Style,
-    mode: Mode,
-    slots: Option<u32>,
-    count: usize,
+    mode: String,
     span: &'a Span,
     since: StoreTime,
     lease: Option<String>,
@@ -195,9 +192,7 @@ impl Table<'_> {
         Line {
             state,
             style,
-            mode: holder.mode,
-            slots: holder.slots,
-            count: holder.count,
+            mode: messages::holding(holder),
             span: &holder.span,
             since: holder.since,
             // A kept hold has neither a lease nor a process.
@@ -213,9 +208,7 @@ impl Table<'_> {
         Line {
             state,
             style,
-            mode: waiter.mode,
-            slots: waiter.slots,
-            count: waiter.count,
+            mode: messages::mode(waiter.mode, waiter.slots, waiter.count),
             span: &waiter.span,
             since: waiter.since,
             lease: None,
@@ -230,7 +223,6 @@ impl Table<'_> {
         let text = |text: &str| Cell::new(text, plain);
         let is_repeated = self.look.width.is_some() && self.rows.len() > from;
         let process = line.process;
-        let mode = messages::mode(line.mode, line.slots, line.count);
         let age = if verbose { messages::time(line.since) } else { messages::duration(self.now - line.since) };
         let optional = |shown: Option<String>| shown.map_or_else(Cell::none, |shown| Cell::new(&shown, plain));
         self.rows.push(vec![
@@ -239,7 +231,7 @@ impl Table<'_> {
                 false => Cell::new(name, if is_busy { palette.busy } else { plain }),
             },
             Cell::new(&line.state, line.style),
-            text(&mode),
+            text(&line.mode),
             optional((!line.span.is_whole()).then(|| line.span.to_string())),
             text(&messages::who(process)),
             optional(line.pid.map(|pid| pid.to_string())),
@@ -294,6 +286,7 @@ pub(crate) mod tests {
             span: Span::Whole,
             slots: None,
             count: 1,
+            numbers: Vec::new(),
             token: u64::from(number),
             since: ago(192),
             expiry: None,
@@ -481,6 +474,7 @@ pub(crate) mod tests {
         let claim = HolderListing {
             mode: Mode::Slot,
             slots: Some(3),
+            numbers: vec![1],
             process: Process {
                 owner: Some("nightly\u{202e}".to_owned()),
                 reason: Some("release 7".to_owned()),
@@ -490,9 +484,9 @@ pub(crate) mod tests {
         };
         let interval = HolderListing { span: Span::parse("[1,2)").expect("a span"), ..holder(2) };
         let lines = shown(&[resource("k", vec![claim, interval], vec![])], None);
-        assert!(lines[1].contains(r"slot of 3  -      nightly\u{202e}, ada@web1  1 "), "{lines:?}");
+        assert!(lines[1].contains(r"slot 1 of 3  -      nightly\u{202e}, ada@web1  1 "), "{lines:?}");
         assert!(lines[0].contains("  REASON     COMMAND") && lines[1].contains("  release 7  true"), "{lines:?}");
-        assert!(lines[2].contains("write      [1,2)  ada@web1"), "{lines:?}");
+        assert!(lines[2].contains("write        [1,2)  ada@web1"), "{lines:?}");
     }
 
     #[test]

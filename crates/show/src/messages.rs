@@ -642,7 +642,7 @@ fn in_the_way(messages: &Messages, related: &[SessionId], obstructions: &[Obstru
             false => {
                 let (what, rest) = (part(obstruction, &it.span), stopped(&it.process).to_owned() + &others);
                 let (what, claim) = match it.mode {
-                    Mode::Slot => (format!("a slot of {what}"), "held".to_owned()),
+                    Mode::Slot => (format!("{} of {what}", holding(it)), "held".to_owned()),
                     mode => (what, format!("held for {mode}")),
                 };
                 line(obstruction, what, claim, process(&it.process), it.since, &rest)
@@ -698,6 +698,18 @@ pub fn held(resource: &Resource, span: &Span, mode: Mode, slots: Option<u32>, co
     }
     let what = if count == 1 { mode.to_string() } else { self::mode(mode, slots, count) };
     format!("{} for {what}", part(resource.as_str(), span))
+}
+
+/// What a holder has: `write`, `slot 1 of 3`, `slots 0,2 of 4`.
+pub fn holding(holder: &HolderListing) -> String {
+    held_slots(&holder.numbers, holder.slots).unwrap_or_else(|| mode(holder.mode, holder.slots, holder.count))
+}
+
+/// The numbers of held slots and their resource's number of slots; `None` without slots.
+pub fn held_slots(numbers: &[u32], of: Option<u32>) -> Option<String> {
+    let slots = if numbers.len() == 1 { "slot" } else { "slots" };
+    let of = of.filter(|_| !numbers.is_empty())?;
+    Some(format!("{slots} {} of {of}", numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(",")))
 }
 
 /// A mode, and for slots how many of how many: `write`, `slot of 5`, `2 slots of 5`.

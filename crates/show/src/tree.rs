@@ -13,7 +13,7 @@ use super::listing::{command, holder_state, waiter_state};
 use crate::messages;
 use rlock_model::deadlock::Claims;
 use rlock_model::mode::Mode;
-use rlock_model::op::{ResourceListing, WaiterListing};
+use rlock_model::op::{HolderListing, ResourceListing, WaiterListing};
 use rlock_model::request::{Process, SessionId};
 use rlock_model::span::Span;
 use rlock_store::Inspection;
@@ -113,7 +113,7 @@ impl<'l> Tree<'l, '_> {
         let (state, what, since, relations) = match branch.part {
             Part::Held(it) => {
                 let state = holder_state(it, self.now, palette, self.is_stopped);
-                (state, claim(it.mode, it.slots, it.count, &it.span), it.since, String::new())
+                (state, held(it), it.since, String::new())
             }
             Part::Waiting(it) => {
                 let state = waiter_state(it, palette, self.is_stopped);
@@ -189,6 +189,12 @@ impl<'l> Tree<'l, '_> {
 pub(super) fn claim(mode: Mode, slots: Option<u32>, count: usize, span: &Span) -> String {
     let span = if span.is_whole() { String::new() } else { format!(" {span}") };
     format!("{}{span}", messages::mode(mode, slots, count))
+}
+
+/// What a holder has, in a few words: `write [1,2)`, `slot 1 of 3`.
+pub(super) fn held(holder: &HolderListing) -> String {
+    let span = if holder.span.is_whole() { String::new() } else { format!(" {}", holder.span) };
+    format!("{}{span}", messages::holding(holder))
 }
 
 #[cfg(test)]

@@ -66,6 +66,7 @@ mod tests {
             ended: Ended::At(StoreTime::default() + Duration::from_secs(*seconds)),
             token: None,
             origin: Origin::default(),
+            slots: Vec::new(),
             later: Vec::new(),
         };
         Runs::of(&seconds.iter().map(entry).collect::<Vec<_>>(), NOW)

@@ -61,9 +61,9 @@ struct Metric {
     samples: fn(&Known<'_>, StoreTime) -> Vec<Sample>,
 }
 
-type Sample = (&'static str, Option<Mode>, String);
+type Sample = (&'static str, Option<(&'static str, String)>, String);
 
-const METRICS: [Metric; 14] = [
+const METRICS: [Metric; 15] = [
     Metric {
         name: "rlock_held",
         kind: "gauge",
@@ -71,8 +71,17 @@ const METRICS: [Metric; 14] = [
         samples: |known, _| {
             [Mode::Read, Mode::Prewrite, Mode::Write, Mode::Slot]
                 .into_iter()
-                .map(|mode| ("", Some(mode), known.held(mode).to_string()))
+                .map(|mode| ("", Some(("mode", mode.to_string())), known.held(mode).to_string()))
                 .collect()
+        },
+    },
+    Metric {
+        name: "rlock_slot_info",
+        kind: "gauge",
+        help: "1 for each slot of the resource that is held, with its number.",
+        samples: |known, _| {
+            let numbers: BTreeSet<_> = known.holders.iter().flat_map(|holder| &holder.numbers).collect();
+            numbers.into_iter().map(|number| ("", Some(("slot", number.to_string())), "1".to_owned())).collect()
         },
     },
     Metric {
@@ -229,10 +238,10 @@ fn metrics(inspection: &Inspection, found: &[Remembered]) -> String {
         // Writing to a `String` can't fail.
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
         for (resource, known) in &resources {
-            for (suffix, mode, value) in samples(known, inspection.now) {
-                let mode = mode.map(|mode| format!(",mode=\"{mode}\"")).unwrap_or_default();
+            for (suffix, label, value) in samples(known, inspection.now) {
+                let label = label.map(|(label, its)| format!(",{label}=\"{its}\"")).unwrap_or_default();
                 let resource = escaped(resource.as_str());
-                let _ = writeln!(text, "{name}{suffix}{{resource=\"{resource}\"{mode}}} {value}");
+                let _ = writeln!(text, "{name}{suffix}{{resource=\"{resource}\"{label}}} {value}");
             }
         }
     }

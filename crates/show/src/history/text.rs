@@ -11,7 +11,7 @@ use crate::listing::command;
 use crate::messages;
 use crate::tree::claim;
 use rlock_model::past::{Ended, Entry, Event, Remembered};
-use rlock_model::request;
+use rlock_model::request::{self, Claim};
 use rlock_model::text::shortened;
 
 pub(super) const fn column(heading: &'static str, leaves: u8) -> Column {
@@ -62,8 +62,10 @@ fn row(name: &str, entry: &Entry, look: &Look) -> Vec<Cell> {
     let outcome = outcome(entry);
     let style = if entry.event.has_failed() { look.palette.alarm } else { Style::new() };
     let process = &entry.process;
-    let claims: Vec<_> =
-        request::counted(&entry.claims).map(|(it, count)| claim(it.mode, it.slots, count, &it.span)).collect();
+    let claim = |it: &Claim, count| {
+        messages::held_slots(&entry.slots, it.slots).unwrap_or_else(|| claim(it.mode, it.slots, count, &it.span))
+    };
+    let claims: Vec<_> = request::counted(&entry.claims).map(|(it, count)| claim(it, count)).collect();
     let none = || NONE.to_owned();
     let waited = entry.waited().map_or_else(none, length);
     let held = entry.granted.zip(entry.ended.known()).map_or_else(none, |(granted, end)| length(end - granted));

@@ -95,15 +95,19 @@ impl Open for Past {
 
 /// The number of the field [`Entry::origin`].
 const ORIGIN: u8 = 0;
+/// The number of the field [`Entry::slots`].
+const SLOTS: u8 = 1;
 
 impl Open for Entry {
     fn fields(&self) -> Later {
-        std::iter::once((ORIGIN, encode(&self.origin))).chain(self.later.iter().cloned()).collect()
+        let slots = (!self.slots.is_empty()).then(|| (SLOTS, encode(&self.slots)));
+        std::iter::once((ORIGIN, encode(&self.origin))).chain(slots).chain(self.later.iter().cloned()).collect()
     }
 
     fn set(&mut self, (number, bytes): (u8, Vec<u8>)) -> Result<(), Damaged> {
         match number {
             ORIGIN => self.origin = decode(&bytes)?,
+            SLOTS => self.slots = decode(&bytes)?,
             _ => self.later.push((number, bytes)),
         }
         Ok(())
@@ -218,6 +222,7 @@ mod tests {
             ended: Ended::At(StoreTime::default()),
             token: None,
             origin: Origin { job: "j".into(), is_named: true, is_nested: false },
+            slots: vec![2, 0],
             later: vec![(9, vec![9])],
         };
         let mut bytes = encode_open(&entry);

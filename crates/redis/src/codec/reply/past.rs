@@ -87,6 +87,7 @@ fn entry(value: &Value, resource: &Resource) -> Option<Option<Entry>> {
     Some(Some(Entry {
         event,
         process: value::process(process)?,
+        slots: if matches!(event, Event::Ended(_)) { slots(list(claims)?)? } else { Vec::new() },
         claims: list(claims)?.iter().map(|value| claim(value, resource)).collect::<Option<_>>()?,
         asked: instant(asked)?,
         granted: optional(granted)?.filter(|_| was_granted),
@@ -103,4 +104,16 @@ fn claim(value: &Value, resource: &Resource) -> Option<Claim> {
     let mode = if text(mode)? == "h" { Mode::Slot } else { self::mode(mode)? };
     let slots = (mode == Mode::Slot).then_some(small(slots)?);
     Some(Claim { resource: resource.clone(), mode, span: span(part)?, slots })
+}
+
+/// The numbers of the slots that were held. A sole holder has the number 0, which its claim leaves
+/// out.
+fn slots(claims: &[Value]) -> Option<Vec<u32>> {
+    let number = |claim: &Value| match list(claim)? {
+        [_, mode, _, _, _, _, _, slot] if matches!(text(mode)?, "s" | "h") => small(slot).map(Some),
+        [_, mode, ..] => Some((text(mode)? == "s").then_some(0)),
+        _ => None,
+    };
+    let numbers = claims.iter().map(number).collect::<Option<Vec<_>>>()?;
+    Some(numbers.into_iter().flatten().collect())
 }
