@@ -2,7 +2,7 @@
 //!
 //! - `directory`: the files, their place, who may use them, and the lock on the state; `lock_file`:
 //!   the text of the file that is locked.
-//! - `gate`: the wait for that lock.
+//! - `lock_wait`: the wait for that lock.
 //! - `file`: the table's file; `records`: the file as a map of its records; `lmdb`: the calls
 //!   into LMDB; `failure`: why it cannot be used.
 //! - `verify`: reads a whole table that another process may have damaged; `fault`: handles damage
@@ -51,9 +51,9 @@ mod ending;
 mod failure;
 mod fault;
 mod file;
-mod gate;
 mod lmdb;
 mod lock_file;
+mod lock_wait;
 mod records;
 mod sessions;
 mod snapshot;

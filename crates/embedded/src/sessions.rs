@@ -2,7 +2,7 @@
 //! descriptor for each session of another process that blocks any of them.
 //!
 //! `rlock serve` has many requests, and `rlock exec` has one. An advance never waits for the lock on
-//! the state. It follows, while the gate waits for the lock, as soon as the lock is free or trouble
+//! the state. It follows, while a thread waits for the lock, as soon as the lock is free or trouble
 //! begins, and then nothing else counts; else a wake-up, the end of a watched holder, the next end
 //! of a lease, and the end of a holder that a line on the terminal names, or a change of its name.
 //!
@@ -10,7 +10,7 @@
 //! lock. A session for which there is something to do is **due**. The due sessions are served in
 //! order, as many in one transaction as [`batch`] allows. An error undoes the transaction.
 //! Then each of the sessions is served in a transaction of its own, so that the error concerns one
-//! session only. If the lock is not free, the sessions stay due until the gate has it.
+//! session only. If the lock is not free, the sessions stay due until a thread has got it.
 //!
 //! A session becomes due when it is new or released, when another process names it in the beacon,
 //! and when a session of another process that blocks it dies. A session to which a transaction of
@@ -39,7 +39,7 @@ use self::looks::Shown;
 use self::watches::Watches;
 use super::beacon::{self, Beacon, Wake};
 use super::failure;
-use super::gate::{Gate, Stuck, TROUBLE_AFTER};
+use super::lock_wait::{LockWait, Stuck, TROUBLE_AFTER};
 use super::store::Embedded;
 use super::transaction::Work;
 use rlock_model::deadlock::Reading;
@@ -135,8 +135,8 @@ impl EmbeddedSessions {
                 break;
             }
         }
-        if self.due.is_empty() && self.store.gate.descriptor().is_some() {
-            // The sessions for which the gate waits are gone. When it has the lock, the lock must
+        if self.due.is_empty() && self.store.lock_wait.descriptor().is_some() {
+            // The sessions for which a thread waits are gone. When it has the lock, the lock must
             // be released.
             let _ = self.transact(Duration::ZERO, |_, _, _| Ok(()));
         }
@@ -330,7 +330,7 @@ impl Sessions for EmbeddedSessions {
     }
 
     fn descriptors(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
-        if let Some(descriptor) = self.store.gate.descriptor() {
+        if let Some(descriptor) = self.store.lock_wait.descriptor() {
             // Other descriptors that are ready stay ready until the lock is free.
             return vec![(descriptor, PollFlags::IN)];
         }
@@ -346,11 +346,11 @@ impl Sessions for EmbeddedSessions {
             Stage::Releasing { report_by, .. } => report_by,
             Stage::Waiting(_) | Stage::Granted | Stage::LeavingQueue => None,
         });
-        // A report may have used the lock for which the gate waited. While the gate waits, a look
+        // A report may have used the lock for which a thread waited. While it waits, a look
         // would achieve nothing.
         let at_once = self.due.front().map(|_| now);
         let timers = at_once.into_iter().chain(self.timers.first());
-        let timers = timers.filter(|_| self.store.gate.descriptor().is_none());
+        let timers = timers.filter(|_| self.store.lock_wait.descriptor().is_none());
         // A look may have served a session whose report was not handed out yet.
         let reports = self.events.front().map(|_| now);
         let waits = trouble.filter(|_| !self.store.serves);
@@ -381,8 +381,8 @@ impl Sessions for EmbeddedSessions {
         self.events.pop_front()
     }
 
-    /// Closes the beacon and the gate, too. The sessions that watch the beacon look for what blocks
-    /// them now, and take a session that could not leave for dead. A lock that the gate got from
+    /// Closes the beacon and ends the wait for the lock, too. The sessions that watch the beacon look for what blocks
+    /// them now, and take a session that could not leave for dead. A lock that a thread got from
     /// now on would never be unlocked.
     fn close(&mut self) {
         self.sessions.clear();
@@ -391,7 +391,7 @@ impl Sessions for EmbeddedSessions {
         self.watches = Watches::default();
         self.beacon = None;
         self.shown = Shown::default();
-        self.store.gate = Gate::default();
+        self.store.lock_wait = LockWait::default();
     }
 
     fn inspect(&mut self, resources: &[Resource]) -> Result<Vec<Obstruction>, Error> {

@@ -8,7 +8,7 @@ use super::directory::Directory;
 use super::failure;
 use super::fault::Guard;
 use super::file::TableFile;
-use super::gate::Gate;
+use super::lock_wait::LockWait;
 use super::records::{self, Copied};
 use super::snapshot::{self, Interest, Seen};
 use super::wakeups::Missed;
@@ -35,7 +35,7 @@ pub struct Embedded {
     /// lock in between, another process could see no live session. That process could then replace
     /// a table that it takes for damaged, or for one of an earlier boot.
     pub(super) table: Option<TableFile>,
-    pub(super) gate: Gate,
+    pub(super) lock_wait: LockWait,
     pub(super) namespace: String,
     /// The sessions of this process that a portion of a crowd has concerned: the work after it
     /// takes them.
@@ -61,7 +61,7 @@ impl Embedded {
         Ok(Self {
             directory,
             table: None,
-            gate: Gate::default(),
+            lock_wait: LockWait::default(),
             namespace: namespace.to_owned(),
             concerned: Vec::new(),
             missed: Missed::default(),

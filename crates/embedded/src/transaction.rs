@@ -284,7 +284,7 @@ impl Embedded {
     /// again, unless this process has used the old one.
     fn lock(&mut self, limit: Option<Duration>) -> Result<bool, Error> {
         for _ in 0..OPENINGS {
-            let passed = self.gate.pass(self.directory.lock_file(), limit);
+            let passed = self.lock_wait.get(self.directory.lock_file(), limit);
             if !passed.map_err(|error| self.directory.unusable(&error))? {
                 return Ok(false);
             }

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::super::beacon::{Names, Watched};
 use super::super::directory::Directory;
-use super::super::gate::Stuck;
+use super::super::lock_wait::Stuck;
 use super::super::snapshot::{Interest, Seen};
 use super::super::transaction::View;
 use super::EmbeddedSessions;
@@ -72,7 +72,7 @@ impl EmbeddedSessions {
     /// Lists the holders and waiters of these resources, and shows the holders to a request that
     /// waits for them.
     pub(super) fn look(&mut self, resources: &[Resource]) -> Result<Vec<Obstruction>, Error> {
-        // The gate waits for the lock on behalf of the due sessions, which go before a report.
+        // A thread waits for the lock on behalf of the due sessions, which go before a report.
         if !self.serve(REPORT_LIMIT) {
             return Err(Stuck::error(&self.store.directory));
         }

@@ -4,7 +4,7 @@ use std::mem;
 use std::time::Duration;
 
 use super::super::beacon;
-use super::super::gate::Stuck;
+use super::super::lock_wait::Stuck;
 use super::super::transaction::View;
 use super::EmbeddedSessions;
 use super::batch::{Batch, Outcome};

@@ -6,7 +6,7 @@ use rlock_model::records::Phase;
 
 const LIMIT: Option<Duration> = Some(Duration::from_secs(5));
 
-/// The gate of a request that is over must not get the lock, because nobody would unlock it.
+/// The thread of a request that is over must not get the lock, because nobody would unlock it.
 #[test]
 fn request_that_is_over_leaves_the_lock_to_others() {
     let lab = Lab::new();

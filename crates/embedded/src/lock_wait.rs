@@ -9,7 +9,7 @@
 //!
 //! The lock belongs to the open file, so the process and the thread have the lock together, and an
 //! unlock by one of them unlocks the file for both. Hence two rules. First, while a thread waits,
-//! the process does not try the lock itself: [`Gate::pass`] takes up the wait that has begun. The
+//! the process does not try the lock itself: [`LockWait::get`] takes up the wait that has begun. The
 //! process abandons the thread only if it needs the lock no more. Second, exactly one of the two
 //! answers for a lock that the thread got. Each swaps its mark into the state once, and the old
 //! mark decides:
@@ -46,12 +46,12 @@ const STACK_BYTES: usize = 64 << 10;
 
 /// The progress of this process on its way to the lock.
 #[derive(Debug, Default)]
-pub(super) struct Gate(Option<Blocked>);
+pub(super) struct LockWait(Option<Blocked>);
 
-impl Gate {
+impl LockWait {
     /// Gets the lock, and returns whether it came within `limit`, if there is a limit. If not, the
     /// wait goes on in the background: see [`descriptor`](Self::descriptor).
-    pub(super) fn pass(&mut self, lock: BorrowedFd<'_>, limit: Option<Duration>) -> io::Result<bool> {
+    pub(super) fn get(&mut self, lock: BorrowedFd<'_>, limit: Option<Duration>) -> io::Result<bool> {
         if self.0.is_none() {
             for _ in 0..TRIES {
                 match rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive) {
