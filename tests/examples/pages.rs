@@ -139,7 +139,7 @@ const PAGES: [(&str, &[Play]); 18] = [
     ("man", &[Some((ALONE, "man -l -\nman -l -\n"))]),
     ("range", &[Some((ALONE, "check-header.sh\nreport.sh 2024\npatch-index.sh\nprune.sh\nrebalance.sh\napply p\n"))]),
     // tests/postgres runs the statements for roles.
-    ("postgres", &[None, None, None, None, None, None]),
+    ("postgres", &[None, None, None, None, None, None, None]),
     (
         "redis",
         &[

@@ -28,8 +28,8 @@ fn disconnect(server: &Postgres, holders: &[&Running]) {
     server.ask("alter system set log_connections = on");
     server.ask("select pg_reload_conf()");
     wait_until("the server logs its sessions", || server.ask("show log_connections") == "on");
-    server.ask("select pg_terminate_backend(pid, 60000) from pg_stat_activity where usename = 'scram'");
     let before = server.log().len();
+    server.ask("select pg_terminate_backend(pid, 60000) from pg_stat_activity where usename = 'scram'");
     for holder in holders {
         let name = format!(":{}", holder.pid());
         let is_login = |line: &str| {

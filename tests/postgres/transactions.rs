@@ -202,18 +202,62 @@ fn lock_is_held_after_an_immediate_shutdown() {
     lab.run(["exec", "-n", "k", "--", "true"]).silently(0);
 }
 
-/// "A holder closes its own after five seconds and opens one for each renewal … a revocation
-/// reaches it then."
-#[test]
-fn long_holder_keeps_no_connection_and_hears_of_a_revocation_at_its_renewal() {
-    skip_unless!(Postgres::is_present());
+/// A server whose role `locks` may have so many connections, and a store of that role.
+fn limited(limit: i32) -> (Postgres, Lab) {
     let server = Postgres::start(&[]);
-    let lab = Lab::at(server.url());
+    server.ask(&format!("create role locks login connection limit {limit}"));
+    server.ask("grant create on database postgres to locks");
+    let lab = Lab::at(server.url().replace("tester", "locks"));
+    (server, lab)
+}
+
+const OWN: &str = "select count(*) from pg_stat_activity where application_name like 'rlock%'";
+
+/// "A holder keeps its connection while …": a server that fills up later costs it nothing.
+#[test]
+fn holder_on_a_server_with_room_outlives_a_time_without_free_connections() {
+    skip_unless!(Postgres::is_present());
+    let (server, lab) = limited(10);
+    let mut holder = lab.hold_by(["exec", "--ttl", "3s", "--grace", "200ms", "k"]);
+    server.ask("alter role locks connection limit 0");
+    std::thread::sleep(Duration::from_secs(8));
+    assert!(holder.runs());
+    assert_eq!(server.ask(OWN), "1");
+    holder.end().silently(0);
+}
+
+/// "With more of them, a holder has none until half of its lease. If there is none then, rlock asks
+/// each second until the deadline": the line about the loss tells the reason.
+#[test]
+fn holder_on_a_full_server_renews_over_new_connections_and_tells_why_it_gets_none() {
+    skip_unless!(Postgres::is_present());
+    let (server, lab) = limited(3);
+    let mut holder = lab.hold_by(["exec", "--ttl", "6s", "--grace", "200ms", "k"]);
+    for _ in 0..2 {
+        wait_until("the holder has no connection", || server.ask(OWN) == "0");
+        wait_until("the holder renews", || server.ask(OWN) == "1");
+    }
+    wait_until("the holder has no connection", || server.ask(OWN) == "0");
+    server.ask("alter role locks connection limit 0");
+    let refused = || server.log().matches("too many connections for role").count();
+    wait_until("it asks twice", || refused() > 1);
+    server.ask("alter role locks connection limit 3");
+    std::thread::sleep(Duration::from_secs(6));
+    assert!(holder.runs());
+    server.ask("alter role locks connection limit 0");
+    wait_until("the holder ends", || !holder.runs());
+    let lost = holder.end();
+    assert_eq!(lost.code(), Some(76));
+    assert!(lost.stderr.contains("takes no more clients"), "{lost:?}");
+}
+
+/// "A revocation reaches a holder without a connection at its renewal."
+#[test]
+fn holder_without_a_connection_hears_of_a_revocation_at_its_renewal() {
+    skip_unless!(Postgres::is_present());
+    let (server, lab) = limited(3);
     let holder = lab.hold_by(["exec", "--ttl", "30s", "k"]);
-    let own = "select count(*) from pg_stat_activity where application_name like 'rlock%'";
-    wait_until("the holder has no connection", || server.ask(own) == "0");
-    let renewed = |lab: &Lab| lab.inspect(["k"])["resources"][0]["holders"][0]["expires_in_ms"].as_u64();
-    wait_until("the holder renews", || renewed(&lab).is_some_and(|left| left > 28_000));
+    wait_until("the holder has no connection", || server.ask(OWN) == "0");
     assert_eq!(lab.run(["break", "-w", "20s", "k"]).code(), Some(0));
     assert_eq!(holder.end().code(), Some(76));
 }

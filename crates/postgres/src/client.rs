@@ -131,6 +131,7 @@ pub(super) fn task<T>(ranges: Vec<Range>, run: impl Fn(&mut Work) -> Result<T, S
         tells: None,
         only_reads: false,
         wants_copies: false,
+        wants_room: false,
         channel: Channel::Stays,
         run: Box::new(run),
     }

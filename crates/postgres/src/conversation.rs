@@ -8,7 +8,7 @@ use std::mem;
 use std::time::Duration;
 
 use super::failure::Failure;
-use super::step::{Committed, Stands, channel};
+use super::step::{Committed, Room, Stands, channel};
 use super::turns::{Action, Speech, Turns};
 use rlock_model::request::SessionId;
 use rlock_store::lease::{Command, Driver, LeaseReply, Server as _, State};
@@ -21,16 +21,18 @@ const LOOK_AFTER: Duration = Duration::from_secs(1);
 const KEPT_MAX: u32 = 20;
 /// How many times as long as its look a waiter rests at least, so that a slow server is asked less.
 const RESTS: u32 = 8;
-/// How long a holder keeps its connection. It then opens one for each renewal.
-const KEEPS_FOR: Duration = Duration::from_secs(5);
+/// Holders keep their connections while the sessions are fewer than this part of all.
+const SHARE: u32 = 3;
 
 /// The conversation about the sessions of a process.
 pub(super) struct Conversation {
     pub(super) driver: Driver<Turns>,
     /// The number of the tables at the first transaction, and at the last.
     tables: Option<(i64, i64)>,
-    /// The last holder, and until when it keeps the connection if no other session uses it.
-    keeps: Option<(SessionId, Boottime)>,
+    /// The most connections that the server lets in, as the first answer on this connection told.
+    limit: Option<u32>,
+    /// Whether the sessions leave a holder no room to keep its connection, by the last answer.
+    is_full: bool,
     /// The channels on which a notice has come while a transaction was under way. The server may
     /// have sent it before the reply, and the transaction need not have seen what it is about.
     notices: Vec<String>,
@@ -39,7 +41,13 @@ pub(super) struct Conversation {
 impl Conversation {
     /// No sessions yet. A request fails if the server does not answer within `connect_timeout`.
     pub(super) fn new(turns: Turns, connect_timeout: Duration) -> Self {
-        Self { driver: Driver::new(turns, connect_timeout), tables: None, keeps: None, notices: Vec::new() }
+        Self {
+            driver: Driver::new(turns, connect_timeout),
+            tables: None,
+            limit: None,
+            is_full: false,
+            notices: Vec::new(),
+        }
     }
 
     /// Whether the server has other tables than at its first answer.
@@ -49,6 +57,7 @@ impl Conversation {
 
     /// The login is done.
     pub(super) fn on_ready(&mut self, now: Boottime) {
+        self.limit = None;
         self.driver.on_sign_of_life(false, now);
         self.driver.server_mut().on_ready();
     }
@@ -101,7 +110,7 @@ impl Conversation {
         command: Command,
         reply: LeaseReply,
         sent: Boottime,
-        Committed { backend, copies, .. }: Committed,
+        Committed { backend, copies, room, .. }: Committed,
         now: Boottime,
     ) {
         let position = if let LeaseReply::Waiting { position, .. } = reply { position } else { 0 };
@@ -114,16 +123,16 @@ impl Conversation {
             rests = !is_first && !session.listens;
             session.may_listen = is_first;
         }
+        if let Some(Room { limit, sessions }) = room {
+            self.is_full = sessions.saturating_mul(SHARE) >= *self.limit.get_or_insert(limit);
+        }
         self.driver.on_answer(id, command, reply, sent, now);
         let Some(client) = self.driver.client(id) else { return };
-        let (ttl, is_held) = (client.ttl(), client.held().is_some());
+        let ttl = client.ttl();
         if matches!(client.state(), State::Replicating { .. }) {
             let lacking =
                 self.driver.session(id).and_then(|(session, _, turns)| session.lacking(copies, &turns.server));
             self.driver.on_copies(id, lacking, now);
-        }
-        if is_held && self.keeps.is_none_or(|(holder, _)| holder != id) {
-            self.keeps = Some((id, now + KEEPS_FOR));
         }
         if backend.is_none() {
             self.driver.look_by(id, now + LOOK_AFTER);
@@ -147,17 +156,17 @@ impl Conversation {
     /// Takes in that the time is `now` and that nothing more has arrived.
     pub(super) fn on_time(&mut self, now: Boottime) {
         self.driver.on_time(now);
-        if let Some((_, due)) = self.rests().filter(|(at, _)| *at <= now) {
-            self.rest_until(due);
+        if let Some(until) = self.rests() {
+            self.rest_until(until);
         }
     }
 
-    /// When the connection of an only holder is closed, and when it is opened again.
-    fn rests(&self) -> Option<(Boottime, Boottime)> {
-        let (id, is_quiet) = self.driver.sole()?;
-        let (_, at) = self.keeps.filter(|(holder, _)| *holder == id && is_quiet && self.driver.server().is_idle())?;
-        let client = self.driver.client(id).filter(|client| client.held().is_some())?;
-        Some((at, client.due()?))
+    /// Until when an only holder has no connection on a full server: until half of its lease, so
+    /// that it may ask again for the other half.
+    fn rests(&self) -> Option<Boottime> {
+        let (id, _) = self.driver.sole().filter(|(_, is_quiet)| *is_quiet && self.driver.server().is_idle())?;
+        let client = self.driver.client(id).filter(|_| self.is_full)?;
+        Some(client.held()?.deadline? - client.ttl() / 2)
     }
 
     fn rest_until(&mut self, until: Boottime) {
@@ -172,7 +181,7 @@ impl Conversation {
 
     /// The instant at which [`on_time`](Self::on_time) is due even if nothing arrives.
     pub(super) fn due(&self) -> Option<Boottime> {
-        [self.driver.due(), self.rests().map(|(at, _)| at)].into_iter().flatten().min()
+        self.driver.due()
     }
 }
 

@@ -10,8 +10,18 @@ use rlock_model::text::shortened;
 use rlock_store::check::{Check, Pace, audience, certificate};
 use rlock_sys::clock::StoreTime;
 
-const ABOUT: &str = "SELECT current_setting('server_version_num'), current_setting('max_connections'), \
-    (SELECT sum(numbackends)::text FROM pg_stat_database), \
+/// The connections that the server, the role and the database let in: the free ones, and the limit.
+const ABOUT: &str = "WITH used AS (SELECT count(*) FILTER (WHERE datname IS NOT NULL) AS count, \
+    count(*) FILTER (WHERE usename = session_user) AS role, \
+    count(*) FILTER (WHERE datname = current_database()) AS base FROM pg_stat_activity), \
+    most AS (SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int \
+    - coalesce(current_setting('reserved_connections', true)::int, 0) AS count, \
+    (SELECT nullif(rolconnlimit, -1) FROM pg_roles WHERE rolname = session_user) AS role, \
+    (SELECT nullif(datconnlimit, -1) FROM pg_database WHERE datname = current_database()) AS base) \
+    SELECT current_setting('server_version_num'), \
+    (SELECT least(most.count, most.role, most.base)::text FROM most), \
+    (SELECT greatest(0, least(most.count - used.count, most.role - used.role, most.base - used.base))::text \
+    FROM most, used), \
     (current_setting('fsync') = 'on' AND current_setting('synchronous_commit') <> 'off')::text, \
     current_setting('synchronous_standby_names'), current_setting('synchronous_commit'), \
     (SELECT CASE WHEN bool_and(state IS NOT NULL) IS FALSE THEN '' \
@@ -95,15 +105,16 @@ fn notices(is_pooled: bool) -> Check {
     Check::ok("notices", "waiters hear of their grants at once")
 }
 
-/// The check of the number of connections and its maximum.
+/// The check of the number of free connections and the limit.
 fn connections(told: Option<(u64, u64)>) -> Check {
     let name = "connections";
-    let Some((count, max)) = told else {
+    let Some((free, max)) = told else {
         return Check::unknown(name, "the server does not tell their number", "see pg_stat_activity");
     };
-    let found = format!("{count} of at most {max}");
-    if count * 10 >= max * 9 {
-        return Check::warn(name, found, "raise max_connections, or put a pooler before the server");
+    let found = format!("{free} of {max} are free");
+    if free * 10 <= max {
+        let remedy = "raise the limit of the server, the role or the database, or put a pooler before it";
+        return Check::warn(name, found, remedy);
     }
     Check::ok(name, found)
 }
@@ -155,9 +166,9 @@ mod tests {
             (Verdict::Warn, version(140_020)),
             (Verdict::Ok, notices(false)),
             (Verdict::Warn, notices(true)),
-            (Verdict::Ok, connections(Some((17, 19)))),
-            (Verdict::Ok, connections(Some((89, 100)))),
-            (Verdict::Warn, connections(Some((90, 100)))),
+            (Verdict::Ok, connections(Some((2, 19)))),
+            (Verdict::Ok, connections(Some((11, 100)))),
+            (Verdict::Warn, connections(Some((10, 100)))),
             (Verdict::Unknown, connections(None)),
             (Verdict::Ok, durability(true)),
             (Verdict::Warn, durability(false)),

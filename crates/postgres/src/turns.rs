@@ -24,8 +24,8 @@ use rlock_words::Explained;
 /// How many failures a refusal counts as beside itself where a server has no room for a waiter, so
 /// that the first pause is 1.5 s at least.
 const NO_ROOM: u32 = 8;
-/// The longest pause of a holder then, since its lease ends.
-const HOLDER_PAUSE: Duration = Duration::from_millis(200);
+/// The longest pause of a holder, since its lease ends.
+const HOLDER_PAUSE: Duration = Duration::from_secs(1);
 
 /// What is asked for a session.
 pub(super) struct Requester {
@@ -74,6 +74,7 @@ impl Requester {
             tells: None,
             only_reads: false,
             wants_copies: false,
+            wants_room: false,
             channel: if self.listens { Channel::Begins } else { Channel::Stays },
             run,
         }
@@ -86,6 +87,7 @@ impl Requester {
         let run = move |work: &mut Work| work.command(command, &request);
         let mut task = self.task(command == Command::GiveUp, Box::new(run));
         task.wants_copies = self.replicas != Replicas::default() && !is_held;
+        task.wants_room = is_held;
         if command != Command::Renew {
             task.ranges.extend(nodes_of_request(&self.resources));
         }
@@ -315,11 +317,9 @@ impl Server for Turns {
 
     fn pause(&self, client: &LeaseClient<Failure>, id: SessionId, failures: u32, failure: &Failure) -> Duration {
         // Each login that is refused takes time of the server from those that it lets in.
-        match (failure.kind(), client.held()) {
-            (ErrorKind::TooManyClients(_), Some(_)) => client.retry_after(failures, id).min(HOLDER_PAUSE),
-            (ErrorKind::TooManyClients(_), None) => client.retry_after(failures.saturating_add(NO_ROOM), id),
-            _ => client.retry_after(failures, id),
-        }
+        let has_no_room = matches!(failure.kind(), ErrorKind::TooManyClients(_));
+        let pause = client.retry_after(failures.saturating_add(if has_no_room { NO_ROOM } else { 0 }), id);
+        if client.held().is_some() { pause.min(HOLDER_PAUSE) } else { pause }
     }
 
     fn unexpected(&self) -> Failure {

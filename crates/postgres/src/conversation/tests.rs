@@ -59,7 +59,7 @@ fn actions(conversation: &mut Conversation, now: Boottime) -> String {
 
 fn committed(has_backend: bool) -> Committed {
     let backend = has_backend.then_some(Backend { pid: 7, started: 7 });
-    Committed { backend, tables: Some(1), copies: Copies::default() }
+    Committed { backend, tables: Some(1), copies: Copies::default(), room: None }
 }
 
 fn waiting(position: u32) -> LeaseReply {
@@ -168,24 +168,67 @@ fn waiter_far_behind_keeps_no_connection() {
     assert_eq!(actions(&mut conversation, now), "", "it listens");
 }
 
-/// "A holder closes its connection after five seconds, and opens one for each renewal."
+/// "A holder keeps its connection while the sessions of the namespace are few."
 #[test]
-fn only_holder_keeps_no_connection_between_its_renewals() {
+fn only_holder_keeps_its_connection_on_a_server_with_room() {
+    let (mut conversation, mut limit) = (held(), 30);
+    let mut now = START + Duration::from_secs(1);
+    for _ in 0..3 {
+        assert_eq!(actions(&mut conversation, now), "ask for 1");
+        conversation.on_done(granted(), Committed { room: Some(Room { limit, sessions: 9 }), ..committed(true) }, now);
+        assert_eq!(actions(&mut conversation, now), "", "the limit at the login counts");
+        limit = 1;
+        now = conversation.due().expect("a renewal is due");
+        assert!(now <= conversation.driver.client(id(1)).unwrap().due().unwrap());
+    }
+}
+
+/// "Above, it has none until half of its lease."
+#[test]
+fn only_holder_keeps_no_connection_between_its_renewals_on_a_full_server() {
     let mut conversation = held();
     let mut now = START + Duration::from_secs(1);
     assert_eq!(actions(&mut conversation, now), "ask for 1", "it begins to listen");
-    conversation.on_done(granted(), committed(true), now);
-    assert_eq!(actions(&mut conversation, START + KEEPS_FOR), "close");
     for _ in 0..3 {
-        now = conversation.due().expect("a renewal is due");
+        conversation.on_done(
+            granted(),
+            Committed { room: Some(Room { limit: 30, sessions: 10 }), ..committed(true) },
+            now,
+        );
+        assert_eq!(actions(&mut conversation, now), "close");
+        let rest = conversation.due().expect("a renewal is due") - now;
+        assert!(rest > TTL / 2 - TTL / 20 && rest <= TTL / 2, "{rest:?}");
+        now = now + rest;
         assert_eq!(actions(&mut conversation, now), "open");
         conversation.on_ready(now);
         assert_eq!(actions(&mut conversation, now), "ask for 1");
-        conversation.on_done(granted(), committed(true), now);
-        assert_eq!(actions(&mut conversation, now), "close");
     }
+    conversation.on_done(granted(), Committed { room: Some(Room { limit: 30, sessions: 10 }), ..committed(true) }, now);
+    assert_eq!(actions(&mut conversation, now), "close");
     conversation.driver.release(id(1), Some(End::KEPT), now);
     assert_eq!(actions(&mut conversation, now), "open");
+}
+
+/// "It asks for a new one each second until its deadline."
+#[test]
+fn holder_without_a_connection_asks_for_one_each_second_until_its_deadline() {
+    let mut conversation = held();
+    let mut now = START + Duration::from_secs(1);
+    actions(&mut conversation, now);
+    conversation.on_done(granted(), Committed { room: Some(Room { limit: 30, sessions: 10 }), ..committed(true) }, now);
+    assert_eq!(actions(&mut conversation, now), "close");
+    now = conversation.due().unwrap();
+    assert_eq!(actions(&mut conversation, now), "open");
+    for attempt in 1..15 {
+        let before = now;
+        conversation.on_failure(ErrorKind::TooManyClients("sorry".to_owned()).of("h"), false, false, now);
+        actions(&mut conversation, now);
+        now = conversation.due().expect("it tries again");
+        assert_eq!(actions(&mut conversation, now), "open");
+        assert!(now - before <= Duration::from_secs(1), "{attempt}");
+        assert!(now - before >= Duration::from_millis(500), "{attempt}");
+        assert!(conversation.driver.trouble(id(1)).is_some());
+    }
 }
 
 /// A part of an answer is a sign of life, also if the whole takes long.

@@ -24,6 +24,7 @@ fn step(only_reads: bool, run: Run<Reply>) -> Step<Reply> {
         tells: None,
         only_reads,
         wants_copies: false,
+        wants_room: false,
         channel: Channel::Begins,
         run,
     };

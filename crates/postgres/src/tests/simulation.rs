@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::conversation::Conversation;
 use crate::failure::ErrorKind;
 use crate::rows::{Range, Row, Rows};
-use crate::step::{Backend, Channel, Committed, Copies, Stands, Task, channel};
+use crate::step::{Backend, Channel, Committed, Copies, Room, Stands, Task, channel};
 use crate::turns::{Action, Turns};
 use crate::work::{Work, session_key};
 use rlock_model::mode::Mode;
@@ -355,7 +355,10 @@ impl World {
             }
         }
         let backend = (!self.is_pooled).then_some(Backend { pid: number as i32, started: 0 });
-        let committed = Committed { backend, tables: Some(1), copies: Copies::default() };
+        // A full server, now and then.
+        let limit = self.random.below(6) as u32;
+        let room = task.wants_room.then_some(Room { limit, sessions: 1 });
+        let committed = Committed { backend, tables: Some(1), copies: Copies::default(), room };
         let after = self.latency();
         self.happen(after, Happening::Replied(client, number, reply, committed));
     }
