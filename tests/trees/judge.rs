@@ -3,6 +3,10 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use rlock_sys::clock::Boottime;
+
+use crate::plan::RUNTIME;
+
 /// What was done to a command, and how it ended.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
@@ -10,7 +14,7 @@ pub(crate) struct Facts {
     pub(crate) is_owner: bool,
     /// How many processes of the tree begin sessions of their own.
     pub(crate) sessions: usize,
-    /// When something was first done to the command, or rlock said why it ends the command.
+    /// The instant before which nothing was done to the command, and rlock ended nothing by itself.
     pub(crate) touched: Option<SystemTime>,
     /// When rlock first got a signal that asks for the end, or said why it ends the command.
     pub(crate) asked: Option<SystemTime>,
@@ -66,18 +70,24 @@ const HEARD: Duration = Duration::from_millis(300);
 const REPLACED: Duration = Duration::from_secs(1);
 
 impl Facts {
-    /// Takes note that rlock ends the command by itself, which it says before it looks at the tree.
-    /// A break that was meant for one command may meet the next.
+    /// Takes note that rlock ends the command by itself. rlock may say so long after it has looked
+    /// at the tree, but it never looks before the run time is over. A break that was meant for one
+    /// command may meet the next at any instant of its life.
     pub(crate) fn note_end(&mut self, tree: &Path) {
         let path = tree.with_extension("err");
-        let says = |said: &str| ["timeout", "revoked"].iter().any(|word| said.contains(&format!("rlock: {word}: ")));
         if self.told.is_none()
             && let Some(at) = changed(&path)
-            && std::fs::read_to_string(&path).is_ok_and(|said| says(&said))
+            && let Ok(said) = std::fs::read_to_string(&path)
+            && let Some(begun) = begun(tree)
         {
-            self.told = Some(at);
-            let first = |other: Option<SystemTime>| Some(other.map_or(at, |other| other.min(at)));
-            (self.touched, self.asked) = (first(self.touched), first(self.asked));
+            let says = |word: &str| said.contains(&format!("rlock: {word}: "));
+            let looks_from = says("timeout").then(|| begun + RUNTIME).or(says("revoked").then_some(begun));
+            self.told = looks_from.map(|_| at);
+            self.asked = self.asked.into_iter().chain(self.told).min();
+            self.touched = match looks_from {
+                Some(from) if says("timeout") => self.touched.into_iter().chain([from]).min(),
+                from => self.touched.or(from),
+            };
         }
     }
 
@@ -115,6 +125,13 @@ impl Facts {
 
 fn apart(one: SystemTime, other: SystemTime) -> Duration {
     one.duration_since(other).unwrap_or_else(|error| error.duration())
+}
+
+/// When a command was started, which the referee has noted in ticks since the boot.
+fn begun(tree: &Path) -> Option<SystemTime> {
+    let ticks: u64 = std::fs::read_to_string(tree.with_extension("ref")).ok()?.parse().ok()?;
+    let since_boot = Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second());
+    Some(SystemTime::now() - (Boottime::now() - Boottime::since_boot(since_boot)))
 }
 
 /// When a file was last written, if there is one.

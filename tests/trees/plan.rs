@@ -1,5 +1,7 @@
 //! The random plan of a round: who competes for the lock, their trees, and what is done to them.
 
+use std::time::Duration;
+
 use rlock_testkit::RLOCK;
 use rlock_testkit::random::Random;
 use rustix::process::Signal;
@@ -63,6 +65,10 @@ pub(crate) enum Target {
     Waiter,
 }
 
+/// The maximum run time of some commands, which the judge has as [`RUNTIME`].
+const MAX_RUNTIME: &str = "200ms";
+pub(crate) const RUNTIME: Duration = Duration::from_millis(200);
+
 /// The lease on a server, in milliseconds. TTL of [`LEASED`] says the same.
 const LEASE: u64 = 3000;
 
@@ -93,7 +99,7 @@ impl Command {
         let root = Node::random(random, has_big);
         let mut options = vec!["--grace", "100ms"];
         if random.once_in(3) {
-            options.extend(["--max-runtime", "200ms"]);
+            options.extend(["--max-runtime", MAX_RUNTIME]);
         }
         if store != Store::Embedded {
             options.extend(LEASED);
