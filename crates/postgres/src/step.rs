@@ -29,7 +29,7 @@ use bytes::BytesMut;
 use postgres_protocol::message::backend::Message;
 
 use super::failure::{ErrorKind, MAKES};
-use super::rows::{Range, Row, Rows, Stop};
+use super::rows::{Named, Range, Row, Rows, Stop};
 use super::wire::{self, ServerError};
 use super::work::{Work, session_key, widened};
 use rlock_model::request::SessionId;
@@ -72,14 +72,14 @@ const ROOM: &str = "SELECT least(current_setting('max_connections')::int \
     (SELECT count(*) FROM (SELECT FROM rlock.records WHERE namespace = $1 AND key >= 's' AND key < 't' \
     LIMIT current_setting('max_connections')::int) AS sessions)";
 /// First the pid of the backend, or 0 if it is one of a standby. Then the rows of some ranges, each
-/// with the number of its range and whether its backend is gone. A role that may not see when the
+/// with the number of its range and whether its backend is gone, 2 if it names none. A role that may not see when the
 /// backends of others began takes them for alive. clock_timestamp() is volatile, so a proxy does not
 /// take the statement for one that any server can answer.
 const READ: &str = "SELECT 0::bigint, clock_timestamp()::text, '', \
     CASE WHEN pg_is_in_recovery() THEN 0 ELSE pg_backend_pid() END UNION ALL \
-    SELECT w.number, encode(r.key, 'hex'), encode(r.value, 'hex'), (r.pid IS NOT NULL AND NOT EXISTS \
+    SELECT w.number, encode(r.key, 'hex'), encode(r.value, 'hex'), CASE WHEN r.pid IS NULL THEN 2 ELSE (NOT EXISTS \
     (SELECT FROM pg_stat_get_activity(r.pid) a WHERE a.backend_start IS NULL \
-    OR (extract(epoch FROM a.backend_start) * 1000000)::bigint = r.started))::int \
+    OR (extract(epoch FROM a.backend_start) * 1000000)::bigint = r.started))::int END \
     FROM unnest($2::bytea[], $3::bytea[], $4::bigint[]) WITH ORDINALITY AS w (low, high, count, number), \
     LATERAL (SELECT key, value, pid, started FROM rlock.records \
     WHERE namespace = $1 AND key >= w.low AND key < w.high ORDER BY key LIMIT w.count) r";
@@ -431,7 +431,12 @@ impl<T> Step<T> {
                 let (Some((_, rows)), Some(key), Some(value)) = (range, wire::bytes(*key), wire::bytes(*value)) else {
                     return Err(ErrorKind::UnexpectedReply);
                 };
-                rows.push(Row { key, value, is_gone: last == Some(1) });
+                let backend = match last {
+                    Some(0) => Named::Alive,
+                    Some(1) => Named::Gone,
+                    _ => Named::Nobody,
+                };
+                rows.push(Row { key, value, backend });
             }
             _ => {}
         }
