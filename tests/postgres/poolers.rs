@@ -1,8 +1,10 @@
 //! pgbouncer in transaction mode, where each transaction may be on another backend.
 
+use std::time::Duration;
+
 use rlock_testkit::needs::skip_unless;
 use rlock_testkit::servers::postgres::{Bouncer, Postgres, Splitter};
-use rlock_testkit::{Lab, wait_until};
+use rlock_testkit::{Lab, wait_until, wait_within};
 
 /// "Behind a pooler in transaction mode everything works."
 #[test]
@@ -27,6 +29,30 @@ fn queue_behind_a_pooler_is_served_in_order() {
     }
     waiters.into_iter().for_each(|waiter| waiter.end().silently(0));
     lab.assert_idle();
+}
+
+/// "All that were killed in a row cost 5 seconds together", which were 3 seconds for each.
+#[test]
+fn killed_waiters_behind_a_pooler_are_passed_over_together() {
+    skip_unless!(Bouncer::is_present());
+    let server = Postgres::start(&[]);
+    let bouncer = Bouncer::before(&server, 3);
+    let lab = Lab::at(bouncer.url());
+    let holder = lab.hold("k");
+    let dead: Vec<_> = (1..=6)
+        .map(|count| {
+            let waiter = lab.wait_by(["exec", "k"]);
+            lab.until_waiting("k", count);
+            waiter
+        })
+        .collect();
+    let mut next = lab.wait_by(["exec", "k"]);
+    lab.until_waiting("k", 7);
+    dead.into_iter().for_each(|waiter| drop(waiter.kill()));
+    holder.end().silently(0);
+    wait_within(Duration::from_secs(10), "the seventh is granted", || lab.counts("k") == (1, 0));
+    next.expect_held();
+    next.end().silently(0);
 }
 
 /// A holder finds the new one before its lease ends, and a waiter keeps its place.

@@ -50,6 +50,41 @@ fn locked(server: &Postgres, namespace: &str) -> std::process::Child {
     blocks
 }
 
+/// "While somebody else has locked a table, such as VACUUM FULL, requests and releases wait as for a
+/// busy store": the line names the lock and its pid, and `-w` bounds the wait.
+#[test]
+fn locked_table_lets_requests_wait_and_names_who_has_locked_it() {
+    skip_unless!(Postgres::is_present());
+    let server = Postgres::start(&[]);
+    let lab = Lab::at(server.url());
+    lab.run(["exec", "k", "--", "true"]).silently(0);
+    for table in ["rlock.records", "rlock.namespaces"] {
+        let holder = lab.hold_by(["exec", "--ttl", "60s", "k"]);
+        let mut blocks = server.psql().stdin(Stdio::piped()).spawn().expect("psql runs");
+        let lock = format!("begin; lock table {table} in access exclusive mode;\n");
+        blocks.stdin.as_mut().expect("a pipe").write_all(lock.as_bytes()).expect("psql reads");
+        let locked = format!(
+            "select pid from pg_locks where relation = '{table}'::regclass and mode = 'AccessExclusiveLock' and granted"
+        );
+        wait_until("the table is locked", || !server.ask(&locked).is_empty());
+        let pid = server.ask(&locked);
+        let begun = Instant::now();
+        let mut new = Running::start(&mut lab.rlock(["exec", "j", "--", "true"]));
+        let told = format!("waits for AccessExclusiveLock on {table}, of pid {pid}");
+        for words in [["exec", "-w", "1s"], ["exec", "-n", "-v"]] {
+            let bounded = lab.run(words.into_iter().chain(["--connect-timeout", "3s", "i", "--", "true"]));
+            assert!(bounded.failed(69).contains(&told), "{bounded:?}");
+        }
+        wait_until("a request without a bound waits on", || begun.elapsed() > Duration::from_secs(12));
+        assert!(new.runs());
+        drop(blocks.stdin.take());
+        blocks.wait().expect("psql ends");
+        let new = new.end();
+        assert_eq!(new.code(), Some(0), "{new:?}");
+        holder.end().silently(0);
+    }
+}
+
 /// "A request whose wait ends meanwhile ends": it has nothing to take back, and a waiter tries to
 /// leave for the connect timeout, once.
 #[test]

@@ -99,7 +99,7 @@ fn version(number: u64) -> Check {
 
 fn notices(is_pooled: bool) -> Check {
     if is_pooled {
-        let found = "a pooler is between: a waiter looks every second, and a dead one costs its claim of 3s";
+        let found = "a pooler is between: a waiter looks every second, and dead ones in a row cost 5s together";
         return Check::warn("notices", found, "name the server itself in the URL where waiters are to start at once");
     }
     Check::ok("notices", "waiters hear of their grants at once")

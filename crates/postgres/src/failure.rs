@@ -92,6 +92,8 @@ rlock_store::server_errors! {
         "takes no more clients: {text}", "raise the limit of the server, the role or the database, or put a pooler before it";
     Full(text: String) ["53"] WrongServer:
         "has no room: {text}", "free disk or memory of the server";
+    Locked(text: String) [] Transient:
+        "waits for {text}, as VACUUM FULL, ALTER TABLE and REINDEX take it", "see the statement of the pid in pg_stat_activity";
     /// The transaction kept others waiting, or was kept waiting by them.
     TooSlow ["25P03", "25P04", "55P03", "57014", "40001", "40P01"] Transient:
         "ended a transaction that took too long", "see whether the server is overloaded, or the network slow";

@@ -49,8 +49,18 @@ fn behind(prefix: &[u8]) -> Vec<u8> {
 pub(super) struct Row {
     pub(super) key: Vec<u8>,
     pub(super) value: Vec<u8>,
-    /// Whether the backend of its session is gone.
-    pub(super) is_gone: bool,
+    pub(super) backend: Named,
+}
+
+/// What a row tells of the backend of its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Named {
+    /// It names none.
+    Nobody,
+    /// The backend that it names is there, as far as the role may know.
+    Alive,
+    /// The backend that it names is gone.
+    Gone,
 }
 
 /// Why an operation cannot go on.
@@ -75,8 +85,8 @@ pub(super) struct Rows {
     current: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Which keys are fetched: from each to below another. None touches the next.
     known: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// The fetched rows whose backends are gone.
-    gone: BTreeSet<Vec<u8>>,
+    /// The fetched rows that name a backend, and whether that is gone.
+    named: BTreeMap<Vec<u8>, bool>,
     /// The rows that were removed, whether or not they were fetched.
     removed: BTreeSet<Vec<u8>>,
 }
@@ -88,9 +98,9 @@ impl Rows {
             Some(last) if rows.len() >= range.count => after(&last.key),
             _ => range.high,
         };
-        for Row { key, value, is_gone } in rows {
-            if is_gone {
-                self.gone.insert(key.clone());
+        for Row { key, value, backend } in rows {
+            if backend != Named::Nobody {
+                self.named.insert(key.clone(), backend == Named::Gone);
             }
             self.fetched.insert(key, value);
         }
@@ -116,7 +126,12 @@ impl Rows {
 
     /// Whether the backend of a row that was fetched is gone.
     pub(super) fn is_gone(&self, key: &[u8]) -> bool {
-        self.gone.contains(key)
+        self.named.get(key) == Some(&true)
+    }
+
+    /// The value with which a row was fetched that names no backend.
+    pub(super) fn nameless(&self, key: &[u8]) -> Option<&[u8]> {
+        self.fetched.get(key).filter(|_| !self.named.contains_key(key)).map(Vec::as_slice)
     }
 
     /// Those of these ranges that are not fetched.
@@ -184,7 +199,7 @@ mod tests {
     use super::*;
 
     fn row(key: &str) -> Row {
-        Row { key: key.into(), value: b"v".to_vec(), is_gone: false }
+        Row { key: key.into(), value: b"v".to_vec(), backend: Named::Nobody }
     }
 
     fn keys(rows: &Rows, prefix: &str, count: usize) -> Result<Vec<String>, Stop> {

@@ -63,6 +63,10 @@ impl PostgresSessions {
                 Ok(Some(Happened::Heard)) => {
                     let stands = self.step.as_ref().map(Step::stands).unwrap_or_default();
                     self.conversation.on_sign_of_life(stands, now);
+                    if let Some(blocker) = self.step.as_mut().and_then(Step::take_blocker) {
+                        let failure = self.exchange.failure(ErrorKind::Locked(blocker));
+                        self.conversation.driver.server_mut().line_mut().note(failure);
+                    }
                 }
                 Ok(Some(Happened::Done(reply, committed))) => self.conversation.on_done(reply, committed, now),
                 Ok(None) => {
@@ -143,7 +147,9 @@ impl Sessions for PostgresSessions {
         let driver = &mut self.conversation.driver;
         if is_locked_out && driver.client(session).is_some_and(|client| !client.may_be_kept(false)) {
             // There is nothing to take back, for which the same lock would be needed.
-            return driver.fail(session, self.exchange.failure(ErrorKind::TooSlow), now);
+            let known = driver.trouble(session).cloned();
+            let failure = known.unwrap_or_else(|| self.exchange.failure(ErrorKind::TooSlow));
+            return driver.fail(session, failure, now);
         }
         driver.give_up(session, now);
     }

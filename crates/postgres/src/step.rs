@@ -3,10 +3,10 @@
 //! This module is pure: it has no clock and no socket.
 //!
 //! ```text
-//! BEGIN, the timeouts │ the lock of the namespace │ the time │ the rows     first message
+//! BEGIN, the timeouts │ the locks of table and namespace │ the time │ the rows   first message
 //!                          the operation runs over the rows in memory
-//! the rows that are missing, as often as the operation names some           seldom
-//! the changed rows │ NOTIFY │ LISTEN │ COMMIT                               last message
+//! the rows that are missing, as often as the operation names some             seldom
+//! the changed rows │ NOTIFY │ LISTEN │ COMMIT                                 last message
 //! ```
 //!
 //! The lock is a statement of its own, and the reads are later statements. In READ COMMITTED a
@@ -29,7 +29,7 @@ use bytes::BytesMut;
 use postgres_protocol::message::backend::Message;
 
 use super::failure::{ErrorKind, MAKES};
-use super::rows::{Range, Row, Rows, Stop};
+use super::rows::{Named, Range, Row, Rows, Stop};
 use super::wire::{self, ServerError};
 use super::work::{Work, session_key, widened};
 use rlock_model::request::SessionId;
@@ -52,6 +52,15 @@ const TIMEOUTS: &str = "SELECT (version() LIKE '%emcc%')::int, set_config('enabl
     set_config('jit', 'off', true), set_config('idle_in_transaction_session_timeout', $1, true), \
     set_config('lock_timeout', $2, true), set_config('statement_timeout', '0', true), \
     set_config('tcp_user_timeout', '2s', true)";
+/// Somebody may have locked the table of the rows. Whoever has the lock of the namespace must not
+/// wait for that, since all others would.
+const LOCK_TABLE: &str = "LOCK TABLE rlock.records IN ROW EXCLUSIVE MODE";
+/// Who has locked a table, or is the next to: rlock takes no such lock.
+const BLOCKER: &str = "SELECT format('%s on %s, of pid %s', mode, relation::regclass, pid) FROM pg_locks \
+    WHERE locktype = 'relation' AND relation IN (to_regclass('rlock.records'), to_regclass('rlock.namespaces')) \
+    AND mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock') \
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+    ORDER BY granted DESC, pid LIMIT 1";
 const LOCK: &str = "SELECT format FROM rlock.namespaces WHERE name = $1 FOR UPDATE";
 const FORMAT_ALONE: &str = "SELECT format FROM rlock.namespaces WHERE name = $1";
 const NEW_NAMESPACE: &str = "INSERT INTO rlock.namespaces (name, format) VALUES ($1, $2) ON CONFLICT DO NOTHING";
@@ -72,14 +81,14 @@ const ROOM: &str = "SELECT least(current_setting('max_connections')::int \
     (SELECT count(*) FROM (SELECT FROM rlock.records WHERE namespace = $1 AND key >= 's' AND key < 't' \
     LIMIT current_setting('max_connections')::int) AS sessions)";
 /// First the pid of the backend, or 0 if it is one of a standby. Then the rows of some ranges, each
-/// with the number of its range and whether its backend is gone. A role that may not see when the
+/// with the number of its range and whether its backend is gone, 2 if it names none. A role that may not see when the
 /// backends of others began takes them for alive. clock_timestamp() is volatile, so a proxy does not
 /// take the statement for one that any server can answer.
 const READ: &str = "SELECT 0::bigint, clock_timestamp()::text, '', \
     CASE WHEN pg_is_in_recovery() THEN 0 ELSE pg_backend_pid() END UNION ALL \
-    SELECT w.number, encode(r.key, 'hex'), encode(r.value, 'hex'), (r.pid IS NOT NULL AND NOT EXISTS \
+    SELECT w.number, encode(r.key, 'hex'), encode(r.value, 'hex'), CASE WHEN r.pid IS NULL THEN 2 ELSE (NOT EXISTS \
     (SELECT FROM pg_stat_get_activity(r.pid) a WHERE a.backend_start IS NULL \
-    OR (extract(epoch FROM a.backend_start) * 1000000)::bigint = r.started))::int \
+    OR (extract(epoch FROM a.backend_start) * 1000000)::bigint = r.started))::int END \
     FROM unnest($2::bytea[], $3::bytea[], $4::bigint[]) WITH ORDINALITY AS w (low, high, count, number), \
     LATERAL (SELECT key, value, pid, started FROM rlock.records \
     WHERE namespace = $1 AND key >= w.low AND key < w.high ORDER BY key LIMIT w.count) r";
@@ -212,6 +221,8 @@ pub(super) struct Step<T> {
     makes: &'static [&'static str],
     /// How often the wait for the lock was too long, and began again.
     retries: u32,
+    /// Who has locked a table meanwhile.
+    blocker: Option<String>,
 }
 
 /// What a statement answers.
@@ -224,6 +235,7 @@ enum Part {
     Told,
     Copies,
     Room,
+    Blocker,
     Rows,
 }
 
@@ -305,7 +317,13 @@ impl<T> Step<T> {
             notifies: true,
             makes: MAKES,
             retries: 0,
+            blocker: None,
         }
+    }
+
+    /// Who has locked a table, once after each wait for it.
+    pub(super) fn take_blocker(&mut self) -> Option<String> {
+        self.blocker.take()
     }
 
     /// The task, for another attempt.
@@ -326,6 +344,9 @@ impl<T> Step<T> {
         let idle = format!("{}ms", self.patience.as_millis());
         self.add(if self.task.only_reads { BEGIN_READ } else { BEGIN }, &[], Part::Nothing, &mut out);
         self.add(TIMEOUTS, &[wire::text(&idle), wire::text(LOCK_WAIT)], Part::Timeouts, &mut out);
+        if !self.task.only_reads {
+            self.add(LOCK_TABLE, &[], Part::Nothing, &mut out);
+        }
         self.lock_and_read(&mut out);
         wire::query(&out)
     }
@@ -417,6 +438,9 @@ impl<T> Step<T> {
                 let room = wire::number(*limit).zip(wire::number(*sessions));
                 self.room = room.map(|(limit, sessions)| Room { limit, sessions });
             }
+            (Some(Part::Blocker), [Some(blocker)]) => {
+                self.blocker = Some(String::from_utf8_lossy(blocker).into_owned());
+            }
             (Some(Part::Told), columns) => {
                 let text = |column: &Option<&[u8]>| String::from_utf8_lossy(column.unwrap_or_default()).into_owned();
                 self.told = columns.iter().map(text).collect();
@@ -431,7 +455,12 @@ impl<T> Step<T> {
                 let (Some((_, rows)), Some(key), Some(value)) = (range, wire::bytes(*key), wire::bytes(*value)) else {
                     return Err(ErrorKind::UnexpectedReply);
                 };
-                rows.push(Row { key, value, is_gone: last == Some(1) });
+                let backend = match last {
+                    Some(0) => Named::Alive,
+                    Some(1) => Named::Gone,
+                    _ => Named::Nobody,
+                };
+                rows.push(Row { key, value, backend });
             }
             _ => {}
         }
@@ -442,9 +471,14 @@ impl<T> Step<T> {
     /// and whether it has failed.
     fn on_ready(&mut self, status: u8) -> Progress<T> {
         self.awaited.clear();
-        if self.error.is_some() && status != b'I' && !matches!(self.phase, Phase::Undoing) {
+        if let Some(error) = self.error.as_ref().filter(|_| status != b'I' && !matches!(self.phase, Phase::Undoing)) {
+            let (mut out, has_waited) = (String::new(), error.code == LOCK_TIMEOUT);
             self.phase = Phase::Undoing;
-            return Progress::Send(wire::query("ROLLBACK"));
+            self.add("ROLLBACK", &[], Part::Nothing, &mut out);
+            if has_waited {
+                self.add(BLOCKER, &[], Part::Blocker, &mut out);
+            }
+            return Progress::Send(wire::query(&out));
         }
         // The error that was rolled back is still to be judged.
         let error = self.error.take();
@@ -582,8 +616,9 @@ pub(super) fn standbys(names: &str) -> u32 {
 /// A table or a schema is there, or its making has met another client that makes it.
 const IS_MADE: [&str; 4] = ["23505", "42P06", "42P07", "XX000"];
 const TOO_MANY_NOTICES: &str = "54000";
+const LOCK_TIMEOUT: &str = "55P03";
 /// The wait for the lock has timed out, or the server has chosen this transaction among two.
-const RETRIED: [&str; 3] = ["55P03", "40001", "40P01"];
+const RETRIED: [&str; 3] = [LOCK_TIMEOUT, "40001", "40P01"];
 
 #[cfg(test)]
 mod tests;

@@ -3,4 +3,5 @@
 mod bounds;
 mod cuts;
 mod differential;
+mod silence;
 mod simulation;

@@ -14,6 +14,7 @@ use rlock_store::engine::{self, Engine};
 use rlock_store::handle::{Grant, Obstruction, Standing};
 use rlock_store::lease::{Command, LeaseReply};
 use rlock_store::records::MapRecords;
+use rlock_store::records::codec::decode_open;
 use rlock_sys::clock::StoreTime;
 
 /// How many sessions that are due one transaction ends.
@@ -326,11 +327,21 @@ impl Work {
     }
 
     /// Whether a session waits, or was granted its request and has not claimed it, and its
-    /// connection is gone. A holder lives by its lease.
+    /// connection is gone, or, behind a pooler, its looks are missing. A holder lives by its lease.
     fn is_gone(&self, id: SessionId) -> Result<bool, Stop> {
         let phase = self.records().session(id)?.map(|session| session.phase);
         let may_be = matches!(phase, Some(Phase::Waiting | Phase::Granted)) && self.own.binary_search(&id).is_err();
-        Ok(may_be && self.records().map.is_gone(&session_key(id)))
+        let key = session_key(id);
+        Ok(may_be && (self.records().map.is_gone(&key) || self.is_pooled && self.is_silent(&key)?))
+    }
+
+    /// Whether a session that no backend stands for waited when it was fetched, and had not looked
+    /// for so long. Others may wait behind one connection, so only its own looks tell of it.
+    fn is_silent(&self, key: &[u8]) -> Result<bool, Stop> {
+        let known = self.records().map.nameless(key).map(decode_open::<Session>).transpose()?;
+        let seen = |session: Session| Some(session.expiry? - session.terms?.heartbeat);
+        let seen = known.filter(|session| session.phase == Phase::Waiting).and_then(seen);
+        Ok(seen.is_some_and(|seen| self.now - seen >= CLAIM))
     }
 }
 

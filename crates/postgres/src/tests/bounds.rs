@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::client::task;
 use crate::exchange::{Exchange, Question};
-use crate::rows::{Range, Row, Rows, Stop};
+use crate::rows::{Named, Range, Row, Rows, Stop};
 use crate::step::Task;
 use crate::turns::Requester;
 use crate::work::{Work, ranges, widened};
@@ -154,7 +154,7 @@ impl Crowd {
 /// The rows of a range.
 fn served(all: &BTreeMap<Vec<u8>, Vec<u8>>, range: &Range) -> Vec<Row> {
     let rows = all.range(range.low.clone()..range.high.clone()).take(range.count);
-    rows.map(|(key, value)| Row { key: key.clone(), value: value.clone(), is_gone: false }).collect()
+    rows.map(|(key, value)| Row { key: key.clone(), value: value.clone(), backend: Named::Nobody }).collect()
 }
 
 /// "Twice as many are read each time": the rows of 400 readers, and of their tree, in few steps.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::conversation::Conversation;
 use crate::failure::ErrorKind;
-use crate::rows::{Range, Row, Rows};
+use crate::rows::{Named, Range, Row, Rows};
 use crate::step::{Backend, Channel, Committed, Copies, Room, Stands, Task, channel};
 use crate::turns::{Action, Turns};
 use crate::work::{Work, session_key};
@@ -312,9 +312,13 @@ impl World {
         }
         task.own = vec![self.clients[client].id];
         let everything = Range { low: Vec::new(), high: vec![u8::MAX; 2], count: usize::MAX };
-        let is_gone = |key: &Vec<u8>| self.backends.get(key).is_some_and(|backend| !self.open.contains(backend));
+        let backend = |key: &Vec<u8>| match self.backends.get(key) {
+            Some(backend) if self.open.contains(backend) => Named::Alive,
+            Some(_) => Named::Gone,
+            None => Named::Nobody,
+        };
         let row =
-            |(key, value): (&Vec<u8>, &Vec<u8>)| Row { key: key.clone(), value: value.clone(), is_gone: is_gone(key) };
+            |(key, value): (&Vec<u8>, &Vec<u8>)| Row { key: key.clone(), value: value.clone(), backend: backend(key) };
         let mut rows = Rows::default();
         rows.fetch(everything, self.rows.iter().map(row).collect());
         rows.reset();
@@ -403,7 +407,8 @@ impl World {
     /// In the end nobody holds or waits, once the leases of the dead have ended.
     fn check_rest(&mut self) {
         let everything = Range { low: Vec::new(), high: vec![u8::MAX; 2], count: usize::MAX };
-        let row = |(key, value): (&Vec<u8>, &Vec<u8>)| Row { key: key.clone(), value: value.clone(), is_gone: false };
+        let row =
+            |(key, value): (&Vec<u8>, &Vec<u8>)| Row { key: key.clone(), value: value.clone(), backend: Named::Nobody };
         let mut rows = Rows::default();
         rows.fetch(everything, self.rows.iter().map(row).collect());
         rows.reset();
