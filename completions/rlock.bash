@@ -28,9 +28,12 @@ _rlock_grammar() {
     esac
 }
 
-# Completes the names in the store that the words select. Each name gets the suffix $1.
+# Completes the names in the store that the words select, of jobs with --names=jobs as $2. Each name
+# gets the suffix $1.
 _rlock_names() {
     local name option= run=(rlock inspect --names) prefix=
+    # These look back, too.
+    [[ $subcommand == history || $subcommand == inspect || ${2-} ]] && run=(rlock history "${2:---names}")
     for name in "${words[@]:1:last-1}"; do
         # Nothing here may run what the user has typed, so quotes are removed and no more.
         name=${name//[\"\'\\]/}
@@ -62,6 +65,7 @@ _rlock_names() {
 _rlock_value() {
     case $previous in
         --slot) _rlock_names = ;;
+        --job) _rlock_names '' --names=jobs ;;
         --read | --prewrite | --write | --slot | --range-read | --range-prewrite | --range-write | --resource) _rlock_names ;;
         *) _rlock_static "$1" "$cur" "$previous" ;;
     esac
@@ -218,14 +222,26 @@ _rlock_static() {
             rlock__subcmd__help,acquire)
                 cmd="rlock__subcmd__help__subcmd__acquire"
                 ;;
+            rlock__subcmd__help,agents)
+                cmd="rlock__subcmd__help__subcmd__agents"
+                ;;
             rlock__subcmd__help,break)
                 cmd="rlock__subcmd__help__subcmd__break"
+                ;;
+            rlock__subcmd__help,ci)
+                cmd="rlock__subcmd__help__subcmd__ci"
                 ;;
             rlock__subcmd__help,cleanup)
                 cmd="rlock__subcmd__help__subcmd__cleanup"
                 ;;
             rlock__subcmd__help,completions)
                 cmd="rlock__subcmd__help__subcmd__completions"
+                ;;
+            rlock__subcmd__help,config)
+                cmd="rlock__subcmd__help__subcmd__config"
+                ;;
+            rlock__subcmd__help,cron)
+                cmd="rlock__subcmd__help__subcmd__cron"
                 ;;
             rlock__subcmd__help,doctor)
                 cmd="rlock__subcmd__help__subcmd__doctor"
@@ -235,6 +251,9 @@ _rlock_static() {
                 ;;
             rlock__subcmd__help,exec)
                 cmd="rlock__subcmd__help__subcmd__exec"
+                ;;
+            rlock__subcmd__help,exit-codes)
+                cmd="rlock__subcmd__help__subcmd__exit__subcmd__codes"
                 ;;
             rlock__subcmd__help,held)
                 cmd="rlock__subcmd__help__subcmd__held"
@@ -271,6 +290,9 @@ _rlock_static() {
                 ;;
             rlock__subcmd__help,shrink)
                 cmd="rlock__subcmd__help__subcmd__shrink"
+                ;;
+            rlock__subcmd__help,stuck)
+                cmd="rlock__subcmd__help__subcmd__stuck"
                 ;;
             *)
                 ;;
@@ -1050,7 +1072,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__help)
-            opts="exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help"
+            opts="exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help agents config cron ci exit-codes stuck"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1077,8 +1099,36 @@ _rlock_static() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        rlock__subcmd__help__subcmd__agents)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         rlock__subcmd__help__subcmd__break)
             opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        rlock__subcmd__help__subcmd__ci)
+            opts="-h --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1107,6 +1157,34 @@ _rlock_static() {
             ;;
         rlock__subcmd__help__subcmd__completions)
             opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        rlock__subcmd__help__subcmd__config)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        rlock__subcmd__help__subcmd__cron)
+            opts="-h --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1149,6 +1227,20 @@ _rlock_static() {
             ;;
         rlock__subcmd__help__subcmd__exec)
             opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        rlock__subcmd__help__subcmd__exit__subcmd__codes)
+            opts="-h --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1329,8 +1421,22 @@ _rlock_static() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        rlock__subcmd__help__subcmd__stuck)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         rlock__subcmd__history)
-            opts="-n -h --store --namespace --path --last --since --until --failed --stats --blame --timeline --trace --json --color --help"
+            opts="-n -h --store --namespace --path --last --since --until --failed --stats --blame --timeline --trace --names --json --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1374,6 +1480,13 @@ _rlock_static() {
                     ;;
                 --until)
                     COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --names)
+                    COMPREPLY=($(compgen -W "keys jobs" -- "${cur}"))
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
                     fi
@@ -1495,7 +1608,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__man)
-            opts="-h --store --namespace --dir --help rlock rlock-exec rlock-range-read rlock-range-prewrite rlock-range-write rlock-acquire rlock-renew rlock-release rlock-held rlock-inspect rlock-doctor rlock-history rlock-cleanup rlock-break rlock-shrink rlock-downgrade rlock-serve rlock-completions rlock-man rlock-range rlock-redis rlock-postgres rlock-recipes"
+            opts="-h --store --namespace --dir --help rlock rlock-exec rlock-range-read rlock-range-prewrite rlock-range-write rlock-acquire rlock-renew rlock-release rlock-held rlock-inspect rlock-doctor rlock-history rlock-cleanup rlock-break rlock-shrink rlock-downgrade rlock-serve rlock-completions rlock-man rlock-range rlock.conf rlock-redis rlock-postgres rlock-recipes"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

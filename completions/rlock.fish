@@ -45,7 +45,7 @@ complete -c rlock -n "__fish_rlock_needs_command" -f -a "shrink" -d 'Inside a ho
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "downgrade" -d 'Inside a hold: lower its mode'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "serve" -d 'Serve locks to any program that speaks lines'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
-complete -c rlock -n "__fish_rlock_needs_command" -f -a "man" -d 'Print a man page, or write them all'
+complete -c rlock -n "__fish_rlock_needs_command" -f -a "man" -d 'Show a man page, or write them all'
 complete -c rlock -n "__fish_rlock_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l store -d 'The store: redis://HOST, postgres://HOST/DB, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
@@ -67,7 +67,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -l ttl -d 'Length of t
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l grace -d 'Time from TERM to KILL when the lock is lost [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l connect-timeout -d 'Time in which a server has to be reached [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l replicas -d 'Number of replicas [with disks] that must have the lock before COMMAND starts [default: 0]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f -a "(__fish_rlock_names '' --names=jobs)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
@@ -108,7 +108,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l ttl -d 'Lengt
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l grace -d 'Time from TERM to KILL when the lock is lost [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l connect-timeout -d 'Time in which a server has to be reached [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l replicas -d 'Number of replicas [with disks] that must have the lock before COMMAND starts [default: 0]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f -a "(__fish_rlock_names '' --names=jobs)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
@@ -149,7 +149,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l ttl -d 'L
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l grace -d 'Time from TERM to KILL when the lock is lost [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l connect-timeout -d 'Time in which a server has to be reached [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l replicas -d 'Number of replicas [with disks] that must have the lock before COMMAND starts [default: 0]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f -a "(__fish_rlock_names '' --names=jobs)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
@@ -190,7 +190,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l ttl -d 'Leng
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l grace -d 'Time from TERM to KILL when the lock is lost [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l connect-timeout -d 'Time in which a server has to be reached [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l replicas -d 'Number of replicas [with disks] that must have the lock before COMMAND starts [default: 0]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f -a "(__fish_rlock_names '' --names=jobs)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
@@ -246,7 +246,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l history -d 'Numb
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l title -d 'What others see in place of COMMAND and its arguments' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l job -d 'Name of the job in the store [default: derived from user and words]' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l job -d 'Name of the job in the store [default: derived from user and words]' -r -f -a "(__fish_rlock_names '' --names=jobs)"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l grace -d 'Time before the end of a lease at which PID is told [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l export -d 'Print commands for eval; on failure (exit N)'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s n -l no-wait -d 'Exit with 75 at once if the lock is busy'
@@ -285,7 +285,7 @@ never\t''"
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l held-longer-than -d 'Only what is held for longer; exit 1 if there is any' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l waiting-longer-than -d 'Only who waits for longer; exit 1 if there is any' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l no-success-for -d 'Exit 1 and name each KEY without a successful run in DUR' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l job -d 'Only successful runs with this --job count' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l job -d 'Only successful runs with this --job count' -r -f -a "(__fish_rlock_names '' --names=jobs)"
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s o -l output -d 'Write the metrics to FILE' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l json -d 'Print JSON'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l names -d 'Print the names alone'
@@ -309,6 +309,8 @@ complete -c rlock -n "__fish_rlock_using_subcommand history" -l path -d 'Only th
 complete -c rlock -n "__fish_rlock_using_subcommand history" -s n -l last -d 'Only the last N entries of each KEY' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l since -d 'Only what ended less than DUR ago' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l until -d 'Only what ended at least DUR ago' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand history" -l names -d 'Print the names of all that is remembered, held or waited for; =jobs: those of jobs' -r -f -a "keys\t''
+jobs\t''"
 complete -c rlock -n "__fish_rlock_using_subcommand history" -l color -d 'Use colours: always, never, or auto: on a terminal' -r -f -a "auto\t''
 always\t''
 never\t''"
@@ -369,27 +371,39 @@ complete -c rlock -n "__fish_rlock_using_subcommand completions" -l namespace -d
 complete -c rlock -n "__fish_rlock_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c rlock -n "__fish_rlock_using_subcommand man" -l store -d 'The store: redis://HOST, postgres://HOST/DB, file:///DIR or embedded [default: RLOCK_STORE, else that of /etc/rlock.conf, else embedded]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand man" -l namespace -d 'Separate names from other users of the same store [default: RLOCK_NAMESPACE, else rlock]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand man" -l dir -d 'Write all pages below DIR, in man1, man7 and man8' -r -f -a "(__fish_complete_directories)"
+complete -c rlock -n "__fish_rlock_using_subcommand man" -l dir -d 'Write all pages below DIR, in man1, man5, man7 and man8' -r -f -a "(__fish_complete_directories)"
 complete -c rlock -n "__fish_rlock_using_subcommand man" -s h -l help -d 'Print help'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "exec" -d 'Run a command while holding locks on whole resources'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "range-read" -d 'Run a command while holding a read lock on an interval'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "range-prewrite" -d 'Run a command while holding a prewrite lock on an interval'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "range-write" -d 'Run a command while holding a write lock on an interval'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "acquire" -d 'Acquire a lock that lasts for a time, or as long as a process'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "renew" -d 'Let a lock of rlock acquire last longer'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "release" -d 'Give back a lock of rlock acquire'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "held" -d 'Tell by the exit status whether this runs below a lock'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "inspect" -d 'Show who holds what and who waits'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "doctor" -d 'Check the store, and say what to do'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "history" -d 'Show what ran under a lock, when, and how it ended'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "cleanup" -d 'Remove what is expired or dead'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "break" -d 'Have the commands of live locks stopped, and their locks freed'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "shrink" -d 'Inside a hold: give up part of the interval'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "downgrade" -d 'Inside a hold: lower its mode'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "serve" -d 'Serve locks to any program that speaks lines'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "completions" -d 'Print a completion script for a shell'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "man" -d 'Print a man page, or write them all'
-complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man agents config cron ci exit-codes stuck" -f -a "exec" -d 'Run a command while holding locks on whole resources'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man agents config cron ci exit-codes stuck" -f -a "range-read" -d 'Run a command while holding a read lock on an interval'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man agents config cron ci exit-codes stuck" -f -a "range-prewrite" -d 'Run a command while holding a prewrite lock on an interval'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man agents config cron ci exit-codes stuck" -f -a "range-write" -d 'Run a command while holding a write lock on an interval'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man agents config cron ci exit-codes stuck" -f -a "acquire" -d 'Acquire a lock that lasts for a time, or as long as a process'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man agents config cron ci exit-codes stuck" -f -a "renew" -d 'Let a lock of rlock acquire last longer'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man agents config cron ci exit-codes stuck" -f -a "release" -d 'Give back a lock of rlock acquire'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man agents config cron ci exit-codes stuck" -f -a "held" -d 'Tell by the exit status whether this runs below a lock'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man agents config cron ci exit-codes stuck" -f -a "inspect" -d 'Show who holds what and who waits'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man agents config cron ci exit-codes stuck" -f -a "doctor" -d 'Check the store, and say what to do'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man agents config cron ci exit-codes stuck" -f -a "history" -d 'Show what ran under a lock, when, and how it ended'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man agents config cron ci exit-codes stuck" -f -a "cleanup" -d 'Remove what is expired or dead'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man agents config cron ci exit-codes stuck" -f -a "break" -d 'Have the commands of live locks stopped, and their locks freed'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man agents config cron ci exit-codes stuck" -f -a "shrink" -d 'Inside a hold: give up part of the interval'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man agents config cron ci exit-codes stuck" -f -a "downgrade" -d 'Inside a hold: lower its mode'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man agents config cron ci exit-codes stuck" -f -a "serve" -d 'Serve locks to any program that speaks lines'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man agents config cron ci exit-codes stuck" -f -a "completions" -d 'Print a completion script for a shell'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man agents config cron ci exit-codes stuck" -f -a "man" -d 'Show a man page, or write them all'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man agents config cron ci exit-codes stuck" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man agents config cron ci exit-codes stuck" -f -a "agents" -d 'For coding agents that share a machine'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man agents config cron ci exit-codes stuck" -f -a "config" -d 'Where rlock locks, and /etc/rlock.conf'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man agents config cron ci exit-codes stuck" -f -a "cron" -d 'Jobs of cron'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man agents config cron ci exit-codes stuck" -f -a "ci" -d 'Jobs of a CI'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man agents config cron ci exit-codes stuck" -f -a "exit-codes" -d 'What an exit status tells'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from exec range-read range-prewrite range-write acquire renew release held inspect doctor history cleanup break shrink downgrade serve completions man agents config cron ci exit-codes stuck" -f -a "stuck" -d 'What to do if a lock seems stuck'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and __fish_seen_subcommand_from agents" -s h -l help -d 'Print help'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and __fish_seen_subcommand_from config" -s h -l help -d 'Print help'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and __fish_seen_subcommand_from cron" -s h -l help -d 'Print help'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and __fish_seen_subcommand_from ci" -s h -l help -d 'Print help'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and __fish_seen_subcommand_from exit-codes" -s h -l help -d 'Print help'
+complete -c rlock -n "__fish_rlock_using_subcommand help; and __fish_seen_subcommand_from stuck" -s h -l help -d 'Print help'
 
 # The script of clap_complete precedes these functions. They add the names of live resources where a
 # KEY stands, and the shell's own completion of commands after `--`.
@@ -474,12 +488,19 @@ function __fish_rlock_position
     end
 end
 
-# Prints the names in the store that the words select. Each name gets the suffix $argv[1].
+# Prints the names in the store that the words select, of jobs with --names=jobs as $argv[2]. Each
+# name gets the suffix $argv[1].
 function __fish_rlock_names
     set -l run rlock inspect --names
     set -l option
     set -l words (commandline -opc)
     set -e words[1]
+    # These look back, too.
+    if set -q argv[2]
+        set run rlock history $argv[2]
+    else if contains -- history $words; or contains -- inspect $words
+        set run rlock history --names
+    end
     for word in $words
         if set -q option[1]
             set -a run $option=$word
@@ -513,4 +534,4 @@ complete -c rlock -n "__fish_rlock_position | string match -q key" -f -a "(__fis
 complete -c rlock -n "__fish_rlock_position | string match -q command" -f -a "(__fish_rlock_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand downgrade" -f -a "read prewrite"
 complete -c rlock -n "__fish_rlock_using_subcommand completions" -f -a "bash zsh fish"
-complete -c rlock -n "__fish_rlock_using_subcommand man" -f -a "rlock rlock-exec rlock-range-read rlock-range-prewrite rlock-range-write rlock-acquire rlock-renew rlock-release rlock-held rlock-inspect rlock-doctor rlock-history rlock-cleanup rlock-break rlock-shrink rlock-downgrade rlock-serve rlock-completions rlock-man rlock-range rlock-redis rlock-postgres rlock-recipes"
+complete -c rlock -n "__fish_rlock_using_subcommand man" -f -a "rlock rlock-exec rlock-range-read rlock-range-prewrite rlock-range-write rlock-acquire rlock-renew rlock-release rlock-held rlock-inspect rlock-doctor rlock-history rlock-cleanup rlock-break rlock-shrink rlock-downgrade rlock-serve rlock-completions rlock-man rlock-range rlock.conf rlock-redis rlock-postgres rlock-recipes"

@@ -48,8 +48,15 @@ use rlock_show::failure::Failure;
 use rlock_sys::{exit, streams};
 use rlock_words::reason;
 
-/// The help for coding agents, to be read by them or copied into their instructions.
-const AGENTS: &str = include_str!("cli/agents.txt");
+/// The topics of `rlock help`, each with its summary and its text of one screen.
+const TOPICS: [(&str, &str, &str); 6] = [
+    ("agents", "For coding agents that share a machine", include_str!("cli/topics/agents.txt")),
+    ("config", "Where rlock locks, and /etc/rlock.conf", include_str!("cli/topics/config.txt")),
+    ("cron", "Jobs of cron", include_str!("cli/topics/cron.txt")),
+    ("ci", "Jobs of a CI", include_str!("cli/topics/ci.txt")),
+    ("exit-codes", "What an exit status tells", include_str!("cli/topics/exit-codes.txt")),
+    ("stuck", "What to do if a lock seems stuck", include_str!("cli/topics/stuck.txt")),
+];
 
 /// A parsed command line. Each subcommand has one variant, except that `exec` and the `range-*`
 /// share one: they differ only in their claims.
@@ -161,8 +168,12 @@ fn run(invocation: Invocation, words: &[OsString]) -> anyhow::Result<u8> {
 /// [`Usage`]).
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, Usage> {
     let mut words: Vec<OsString> = args.skip(1).collect();
-    if words == ["help", "agents"] {
-        return Err(Usage::Information(AGENTS.into()));
+    if let [help, topic] = &words[..]
+        && help == "help"
+        && !topic.as_encoded_bytes().starts_with(b"-")
+        && table::named(&topic.to_string_lossy()).is_none()
+    {
+        return Err(about(&topic.to_string_lossy()));
     }
     if words.is_empty() {
         return Err(Usage::Bare(table::command(None).render_help()));
@@ -180,6 +191,13 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
             let text = format!("{option} is for the command of 'rlock exec': 'rlock acquire' runs none");
             return Mistake::plain(text).on(&page);
         }
+        let before = words.iter().take_while(|word| subcommand.is_none_or(|known| *word != known.name));
+        if let Some(option) = usage::unknown_option(&error).filter(|option| exec::has_option(option))
+            && before.take_while(|word| word.as_encoded_bytes().starts_with(b"-")).any(|word| word == option)
+        {
+            let text = format!("unexpected argument '{option}': write it behind the subcommand: rlock exec {option} …");
+            return Mistake::plain(text).on(&page);
+        }
         let wants_command = !is_complete && subcommand.is_some_and(Subcommand::runs_command);
         let is_of_exec = is_complete && subcommand.is_none() && parse(with_exec(&words)).is_ok();
         match asked_help(&error, subcommand, &words) {
@@ -188,6 +206,21 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
         }
     })?;
     table::invocation(matches).map_err(|mistake| mistake.on(&page))
+}
+
+/// The text of a topic of `rlock help`, or which words there are.
+fn about(word: &str) -> Usage {
+    if let Some((.., text)) = TOPICS.iter().find(|(name, ..)| *name == word) {
+        return Usage::Information((*text).into());
+    }
+    let topics = TOPICS.map(|(name, ..)| name);
+    let names = topics.into_iter().chain(table::SUBCOMMANDS.iter().map(|subcommand| subcommand.name));
+    let what = format!("no such topic or subcommand '{word}'");
+    let mistake = match names.into_iter().find(|name| usage::are_alike(word, name)) {
+        Some(name) => Mistake::plain(format!("{what}: did you mean 'rlock help {name}'?")),
+        None => Mistake::plain(format!("{what}: the topics are {}", topics.join(", "))),
+    };
+    mistake.on("rlock help")
 }
 
 /// The help of the subcommand that the words ask for, by an option or by `rlock help`.

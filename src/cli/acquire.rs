@@ -86,7 +86,7 @@ fn define(command: Command) -> Command {
         )
         .after_help(notes(
             "Prints the variables by which 'rlock exec', 'rlock renew' and 'rlock release' find the lock.\n\
-             Exit: 0 locked; the other codes are those of rlock exec. More: rlock man acquire | man -l -",
+             Exit: 0 locked; the other codes are those of rlock exec. More: rlock man acquire",
             &[
                 "lock=$(rlock acquire deploy --for 30m --export) || exit; eval \"$lock\"",
                 "rlock acquire deploy --pid $$",

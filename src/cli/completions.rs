@@ -58,6 +58,9 @@ pub(super) fn run(Completions { shell }: Completions) -> anyhow::Result<u8> {
 pub fn script(shell: Shell) -> Vec<u8> {
     let mut command = table::command(None);
     command.build();
+    let topic = |(name, about, _)| Command::new(name).bin_name(format!("rlock help {name}")).about(about);
+    let topics = super::TOPICS.map(topic);
+    let command = command.mut_subcommand("help", |help| help.subcommands(topics));
     let mut command = command.mut_args(without_files).mut_subcommands(|one| one.mut_args(without_files));
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, "rlock", &mut script);
@@ -98,6 +101,7 @@ fn zsh(script: &str, command: &Command) -> String {
         // zsh would offer what follows an optional word, too.
         let line = line.replace("'::KEY -- ", "':KEY -- ").replace(":KEY::KEY:'", ":KEY:_rlock_names:INTERVAL:'");
         let line = line.replace(":KEY:'", ":KEY:_rlock_names'").replace(":KEY=N:'", ":KEY=N:_rlock_names -S='");
+        let line = if line.contains("'--job=[") { line.replace(":NAME:'", ":NAME:_rlock_jobs'") } else { line };
         match line.strip_suffix(":' \\") {
             Some(start) if start.contains(":KEY -- ") => format!("{start}:_rlock_names' \\\n"),
             _ => line + "\n",
@@ -108,9 +112,12 @@ fn zsh(script: &str, command: &Command) -> String {
 
 fn fish(script: &str, command: &Command) -> String {
     let options = key_options(command);
+    // `help` has been seen where its words begin.
+    let script = script.replace(" completions man help ", " completions man ");
     let lines = script.lines().map(|line| {
         let of = |option: &&String| line.contains(&format!(" -l {option} ")) && line.ends_with(" -r -f");
         match options.iter().find(of).map(String::as_str) {
+            _ if line.contains(" -l job ") => format!("{line} -a \"(__fish_rlock_names \'\' --names=jobs)\"\n"),
             Some("slot") => format!("{line} -a \"(__fish_rlock_names =)\"\n"),
             Some(_) => format!("{line} -a \"(__fish_rlock_names)\"\n"),
             None => format!("{line}\n"),

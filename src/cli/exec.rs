@@ -172,7 +172,7 @@ fn define(command: Command) -> Command {
         )
         .after_help(notes(
             "Several CLAIMs are granted together or not at all. Exit: the command's own code; 75 busy, 64 usage, \
-             65 refused, 69 no store, 76 lost, 124 too long, 126 or 127 not run. More: rlock man exec | man -l -",
+             65 refused, 69 no store, 76 lost, 124 too long, 126 or 127 not run. More: rlock man exec",
             &["rlock exec backup -- ./backup.sh", "rlock exec -n --read db --slot gpu=4 -- ./train.sh"],
         ))
 }

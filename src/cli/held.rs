@@ -13,7 +13,7 @@ use rlock_arguments::options::{self, KEY, StoreOptions};
 use rlock_arguments::{claims, values};
 use rlock_model::mode::{Mode, Nesting};
 use rlock_model::op::HolderListing;
-use rlock_model::request::Claim;
+use rlock_model::request::{Claim, SessionId};
 use rlock_model::resource::Resource;
 use rlock_model::span::Span;
 use rlock_show::failure::Failure;
@@ -97,8 +97,9 @@ pub(super) fn run(held: &HeldBy, claim: &Claim) -> anyhow::Result<u8> {
     }
     above.extend(acquired::lasting_for_parents(&seen));
     if above.is_empty() {
-        if verbose {
-            say(&format!("not below any rlock: {}{}", context::why_not_below()?, by_others(&seen, claim)));
+        let others = by_others(&seen, claim, &above);
+        if verbose || !others.is_empty() {
+            say(&format!("not below any rlock: {}{others}", context::why_not_below()?));
         }
         return Ok(exit::NOT_HELD);
     }
@@ -108,19 +109,20 @@ pub(super) fn run(held: &HeldBy, claim: &Claim) -> anyhow::Result<u8> {
         let is_live = !holder.is_over(seen.now);
         is_live && above.contains(&holder.session) && satisfies(holder, claim)
     });
-    if verbose {
+    let others = if is_held { String::new() } else { by_others(&seen, claim, &above) };
+    if verbose || !others.is_empty() {
         let Claim { resource, mode, span, .. } = claim;
         let not = if is_held { "a live" } else { "no live" };
-        let others = if is_held { String::new() } else { by_others(&seen, claim) };
         say(&format!("below {not} lock of {} that allows {mode}{others}", messages::part(resource.as_str(), span)));
     }
     Ok(if is_held { 0 } else { exit::NOT_HELD })
 }
 
 /// Says that somebody else holds what is asked for.
-fn by_others(seen: &Inspection, claim: &Claim) -> String {
+fn by_others(seen: &Inspection, claim: &Claim, above: &[SessionId]) -> String {
     let mut holders = seen.resources.iter().flat_map(|listing| &listing.holders);
-    let is_held = holders.any(|holder| !holder.is_over(seen.now) && holder.span.overlaps(&claim.span));
+    let is_other = |it: &HolderListing| !it.is_over(seen.now) && !above.contains(&it.session);
+    let is_held = holders.any(|holder| is_other(holder) && holder.span.overlaps(&claim.span));
     let words = messages::words(&claim.resource, &claim.span);
     if is_held { format!("; somebody else holds it: see 'rlock inspect {words}'") } else { String::new() }
 }

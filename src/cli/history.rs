@@ -1,5 +1,6 @@
 //! `rlock history`: shows which requests have ended, when and how.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -77,6 +78,12 @@ pub(crate) struct History {
     /// Print a trace for Perfetto or chrome://tracing.
     #[arg(long, conflicts_with_all = ["stats", "blame", "timeline"])]
     pub(super) trace: bool,
+    /// Print the names of all that is remembered, held or waited for; =jobs: those of jobs.
+    #[arg(long, value_name = "jobs", num_args = 0..=1, require_equals = true, default_missing_value = "keys")]
+    #[arg(value_parser = ["keys", "jobs"], hide_possible_values = true)]
+    #[arg(conflicts_with_all = [KEY, "path", "last", "since", "until", "failed"])]
+    #[arg(conflicts_with_all = ["stats", "blame", "timeline", "trace", "json"])]
+    pub(super) names: Option<String>,
     /// Print JSON.
     #[arg(long, conflicts_with_all = ["timeline", "trace"])]
     pub(super) json: bool,
@@ -123,6 +130,12 @@ fn read(mut matches: ArgMatches) -> Result<Invocation, Mistake> {
 /// Prints the entries or their statistics, and returns the exit code.
 pub(super) fn run(options: &History) -> anyhow::Result<u8> {
     let mut store = context::open_store(&options.store)?;
+    if let Some(what) = &options.names {
+        let names = names(store.as_mut(), what == "jobs").map_err(Failure::from)?;
+        let lines: String = names.iter().flat_map(|name| [name, "\n"]).collect();
+        stdout::print(lines.as_bytes()).context("can't write to standard output")?;
+        return Ok(after_all_but(&store.take_unusable()));
+    }
     let (mut found, window) = remembered(store.as_mut(), options).map_err(Failure::from)?;
     let unusable = store.take_unusable();
     for name in &options.resources {
@@ -157,6 +170,18 @@ pub(super) fn run(options: &History) -> anyhow::Result<u8> {
     };
     stdout::print(lines.as_bytes()).context("can't write to standard output")?;
     Ok(after_all_but(&unusable))
+}
+
+/// The names of the resources or of the jobs that the store knows. A job without a name has a hash.
+fn names(store: &mut dyn Store, of_jobs: bool) -> Result<BTreeSet<String>, store::Error> {
+    let found = store.history(&[], 0)?;
+    if of_jobs {
+        let is_hash = |name: &String| name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let names = found.into_iter().flat_map(|known| known.past.jobs.into_keys());
+        return Ok(names.filter(|name| !is_hash(name)).collect());
+    }
+    let live = store.inspect(&[])?.resources.into_iter().map(|listing| listing.name.to_string());
+    Ok(found.into_iter().map(|known| known.name.to_string()).chain(live).collect())
 }
 
 fn json(value: &serde_json::Value) -> String {

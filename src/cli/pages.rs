@@ -23,8 +23,8 @@ pub struct Page {
     pub name: &'static str,
     /// The word that selects the page on the command line: the name of the subcommand or topic.
     pub(super) word: &'static str,
-    /// The section of the manual that the page belongs to: 1 for programs, 7 for topics, 8 for
-    /// daemons.
+    /// The section of the manual that the page belongs to: 1 for programs, 5 for files, 7 for
+    /// topics, 8 for daemons.
     pub section: u8,
     /// A summary in one line.
     about: &'static str,
@@ -43,6 +43,15 @@ const RANGE: Page = Page {
     section: 1,
     about: "Run a command while holding a lock on an interval",
     texts: &[include_str!("pages/range.txt")],
+};
+
+/// The page about the configuration file.
+const CONF: Page = Page {
+    name: "rlock.conf",
+    word: "config",
+    section: 5,
+    about: "The store and the defaults of a host",
+    texts: &[include_str!("pages/conf.txt")],
 };
 
 /// The page about the stores on servers.
@@ -78,7 +87,7 @@ const PREAMBLE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 
 /// Every page, the main one first.
 pub fn all() -> impl Iterator<Item = Page> {
-    std::iter::once(PROGRAM).chain(subcommands()).chain([RANGE, REDIS, POSTGRES, RECIPES])
+    std::iter::once(PROGRAM).chain(subcommands()).chain([RANGE, CONF, REDIS, POSTGRES, RECIPES])
 }
 
 fn subcommands() -> impl Iterator<Item = Page> {
@@ -136,10 +145,17 @@ impl Page {
         [PREAMBLE, &page.replace(PREAMBLE, "")].concat().into_bytes()
     }
 
+    /// The page as plain text, with lines of at most 80 columns.
+    pub(super) fn text(self) -> String {
+        let title = format!("NAME\n       {} - {}\n", self.name, self.about);
+        title + &prose::plain(&self.texts.concat())
+    }
+
     fn write(self, out: &mut Vec<u8>) -> io::Result<()> {
         let command = self.command();
-        let is_topic = self.section == REDIS.section;
+        let is_topic = [CONF.section, REDIS.section].contains(&self.section);
         let manual = match self.section {
+            5 => "File Formats",
             7 => "Miscellaneous Information",
             8 => "System Administration Commands",
             _ => "User Commands",
@@ -208,6 +224,7 @@ impl Page {
         let found = |words: &[&str]| words.iter().filter_map(|word| Self::find(word)).collect();
         let own: Vec<Self> = match self.word {
             "rlock" => all().skip(1).filter(|page| !page.is_link()).collect(),
+            "config" => found(&["rlock", "redis", "postgres", "doctor"]),
             "redis" => found(&["rlock", "exec", "inspect", "cleanup"]),
             "postgres" => found(&["rlock", "exec", "redis", "doctor"]),
             "recipes" => found(&["rlock", "exec", "acquire", "redis", "serve"]),
@@ -248,6 +265,7 @@ mod tests {
             ("rlock", "rlock.1"),
             ("rlock-exec", "rlock-exec.1"),
             ("exec", "rlock-exec.1"),
+            ("rlock.conf", "rlock.conf.5"),
             ("redis", "rlock-redis.7"),
             ("postgres", "rlock-postgres.7"),
             ("recipes", "rlock-recipes.7"),

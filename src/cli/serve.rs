@@ -33,7 +33,7 @@ pub(super) const SERVE: Subcommand = Subcommand {
     override_usage = "rlock serve [--listen HOST:PORT|unix:/PATH]... [OPTIONS]\n       rlock serve --stdio [OPTIONS]",
     after_help = notes(
         "A client sends LOCK KEY, reads ok, and holds the lock until its connection ends.\n\
-         Default: the sockets that systemd passes, else 127.0.0.1:1006. More: rlock man serve | man -l -",
+         Default: the sockets that systemd passes, else 127.0.0.1:1006. More: rlock man serve",
         &["rlock serve --listen unix:/run/rlock.sock", "rlock serve --only 'build/*'"],
     )
 )]

@@ -86,8 +86,8 @@ pub(super) fn command(only: Option<&Subcommand>) -> Command {
         .max_term_width(help::COLUMNS)
         .after_help(
             "rlock exec backup -- ./backup.sh    runs the script when 'backup' is free.\n\
-             'rlock help SUBCOMMAND' says more, and 'rlock man | man -l -' everything.\n\
-             'rlock help agents' is for coding agents that share a machine.",
+             'rlock help SUBCOMMAND' says more, and 'rlock man' everything. 'rlock help TOPIC'\n\
+             is one screen about agents, config, cron, ci, exit-codes or stuck.",
         )
         // clap gets only the words after the program's name. Messages show the same name wherever
         // the program is installed.

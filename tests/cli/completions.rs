@@ -13,7 +13,7 @@ use rlock_testkit::{Lab, RLOCK, Ran};
 const BASH_COMPLETION: &str = "/usr/share/bash-completion/bash_completion";
 
 /// Lines, each with what Tab makes of it in every shell. Backslashes are left out.
-const LINES: [(&str, &str); 36] = [
+const LINES: [(&str, &str); 42] = [
     // A KEY.
     ("rlock exec b", "rlock exec backup:one"),
     ("rlock exec backup:o", "rlock exec backup:one"),
@@ -36,6 +36,13 @@ const LINES: [(&str, &str); 36] = [
     ("rlock --store file://OTHER exec b", "rlock --store file://OTHER exec b$(touch ran)"),
     ("rlock exec --store=file://OTHER --write b", "rlock exec --store=file://OTHER --write b$(touch ran)"),
     ("rlock --store redis://127.0.0.1:1 exec b", "rlock --store redis://127.0.0.1:1 exec b"),
+    // What the store remembers.
+    ("rlock history ear", "rlock history earlier"),
+    ("rlock inspect --no-success-for 25h ear", "rlock inspect --no-success-for 25h earlier"),
+    ("rlock exec ear", "rlock exec ear"),
+    ("rlock exec --job ni", "rlock exec --job nightly"),
+    ("rlock inspect --no-success-for 25h --job ni", "rlock inspect --no-success-for 25h --job nightly"),
+    ("rlock help stu", "rlock help stuck"),
     // No KEY.
     ("rlock exec x b", "rlock exec x b"),
     ("rlock exec frob", "rlock exec frob"),
@@ -80,6 +87,7 @@ fn fish_completes_live_names_commands_and_values() {
 fn assert_completes(shell: &str) {
     let lab = Lab::new();
     let other = Lab::new();
+    lab.run(["exec", "--once-per", "day", "--job", "nightly", "earlier", "--", "true"]).silently(0);
     let _holders = [lab.hold("backup:one"), lab.hold("my job"), other.hold("b$(touch ran)")];
     let folder = prepare(&lab);
     std::os::unix::fs::symlink(RLOCK, folder.join("rlock")).expect("a link");

@@ -37,7 +37,9 @@ fn hold_of_another_process_or_one_that_has_ended_is_not_held() {
     on_both(|lab| {
         lab.run(["held", "k"]).silently(1);
         let _holder = lab.hold("other");
-        lab.run(["held", "other"]).silently(1);
+        let said = lab.run(["held", "other"]);
+        let others = "not below any rlock: RLOCK_SESSION is not set; somebody else holds it: see 'rlock inspect other'";
+        assert_eq!((said.code(), said.failed(1)), (Some(1), others));
         let kept = acquire(lab, &["k", "--for", "1h"]);
         let held = |words: &[&str]| Ran::of(&mut below(lab, &kept, words));
         held(&["held", "k"]).silently(0);
@@ -45,7 +47,7 @@ fn hold_of_another_process_or_one_that_has_ended_is_not_held() {
         held(&["release"]).silently(0);
         held(&["held", "k"]).silently(1);
         let _next = lab.hold("k");
-        held(&["held", "k"]).silently(1);
+        assert!(held(&["held", "k"]).failed(1).contains("; somebody else holds it: "));
     });
 }
 

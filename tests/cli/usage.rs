@@ -1,9 +1,13 @@
 //! Usage errors: bad input gets one clear line and exit status 64.
 
 use std::ffi::OsStr;
+use std::fs::{self, Permissions};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
 
-use rlock_testkit::{Lab, Ran};
+use rlock_testkit::needs::{programs, skip_unless};
+use rlock_testkit::{Lab, RLOCK, Ran};
 
 /// Runs each line of words and expects its message. Spaces separate the words; `_` stands for a
 /// space and `%` for an empty word.
@@ -137,14 +141,14 @@ fn second_bare_key_exits_64_and_runs_nothing() {
     let lab = Lab::new();
     let touched = lab.folder().join("touched");
     let ran = lab.run(["exec", "deploy", "ssh", "db1", "--", "touch", touched.to_str().expect("a path in UTF-8")]);
-    let text = "unexpected second KEY 'ssh': did you forget -- before the command? for two locks write \
+    let text = "unexpected second KEY 'ssh': did you forget -- before the command, or did poetry or hatch take it away? for two locks write \
                 --write deploy --write ssh";
     ran.said(64, text);
     assert!(!touched.exists() && lab.files().is_empty());
     assert_usage_errors(&[
         (
             "exec k true",
-            "unexpected second KEY 'true': did you forget -- before the command? for two locks write --write k --write true",
+            "unexpected second KEY 'true': did you forget -- before the command, or did poetry or hatch take it away? for two locks write --write k --write true",
         ),
         ("exec k ls -l", "unexpected argument '-l': did you forget -- before the command?"),
         ("range-read k 1 2 ls", "unexpected argument 'ls': did you forget -- before the command?"),
@@ -242,4 +246,32 @@ fn empty_command_line_prints_help_to_stderr_and_exits_64() {
     assert_eq!((ran.code(), ran.stdout.as_str()), (Some(64), ""));
     assert!(ran.stderr.starts_with("Hold a lock while a command runs\n\nUsage: rlock "), "{}", ran.stderr);
     assert_eq!(lab.run(["--help"]).stdout, ran.stderr);
+}
+
+/// "On a terminal, man(1) shows it, else `PAGER` or less(1), else it is printed as text. Through a
+/// pipe it has the format that man(1) reads."
+#[test]
+fn page_is_shown_on_a_terminal_and_roff_goes_through_a_pipe() {
+    skip_unless!(programs(&["script"]));
+    let lab = Lab::new();
+    assert!(lab.run(["man", "exec"]).stdout.contains(".TH RLOCK-EXEC 1"));
+    let shown = |variables: &str| {
+        let line = format!("env {variables} '{RLOCK}' man exec");
+        let mut command = Command::new("script");
+        lab.settle(&mut command);
+        Ran::of(command.args(["-qec", &line, "/dev/null"])).stdout.replace('\r', "")
+    };
+    let tool = |name: &str, text: &str| {
+        let path = lab.folder().join(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("a script");
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("an executable file");
+    };
+    let path = format!("PATH={}", lab.folder().display());
+    let text = shown(&path);
+    assert!(text.starts_with("NAME\n       rlock-exec - ") && text.contains("\nDESCRIPTION\n\n       Waits"), "{text}");
+    assert!(text.lines().all(|line| !line.starts_with("       Waits") || line.chars().count() <= 80), "{text}");
+    tool("less", "read -r line; echo \"less: $line\"");
+    assert_eq!(shown(&path), "less: NAME\n");
+    tool("man", "read -r line; echo \"man $*\"");
+    assert_eq!(shown(&path), "man -l -\n");
 }

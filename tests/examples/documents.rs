@@ -15,8 +15,9 @@ use rlock_testkit::servers::Kind;
 use rlock_testkit::{Lab, Ran};
 
 /// The pages with commands.
-const DOCUMENTS: [&str; 5] = [
+const DOCUMENTS: [&str; 6] = [
     "README.md",
+    "docs/book/src/running.md",
     "docs/book/src/agents.md",
     "docs/book/src/tutorial.md",
     "docs/book/src/troubleshooting.md",

@@ -6,6 +6,7 @@ mod clients;
 mod daemons;
 mod documents;
 mod jobs;
+mod monitoring;
 mod pages;
 mod recipes;
 

@@ -102,7 +102,7 @@ const ACQUIRED: &str =
     "lock=$(rlock acquire k --for 1h --export) || exit; eval \"$lock\"; EXAMPLE\n rlock release >/dev/null 2>&1 || :";
 
 /// The blocks of each page, in order.
-const PAGES: [(&str, &[Play]); 18] = [
+const PAGES: [(&str, &[Play]); 19] = [
     (
         "acquire",
         &[
@@ -114,6 +114,7 @@ const PAGES: [(&str, &[Play]); 18] = [
     ),
     ("break", &[Some((BESIDE_HOLDERS, "~on 'workers' (whole) of "))]),
     ("cleanup", &[Some((ALONE, ""))]),
+    ("conf", &[None, None]),
     ("doctor", &[Some((ALONE, "~ok      locks "))]),
     ("downgrade", &[Some((ALONE, "load\ncheck-at-leisure\n"))]),
     (
@@ -136,7 +137,7 @@ const PAGES: [(&str, &[Play]); 18] = [
         &[None, None, None, Some((AFTER_BACKUP, "~\njq .resources[].entries[] | select(.outcome == \"signal\")\n"))],
     ),
     ("inspect", &[None, None, Some((AFTER_BACKUP, "~nobody holds or waits"))]),
-    ("man", &[Some((ALONE, "man -l -\nman -l -\n"))]),
+    ("man", &[Some((ALONE, "~.TH RLOCK-EXEC 1 "))]),
     ("range", &[Some((ALONE, "check-header.sh\nreport.sh 2024\npatch-index.sh\nprune.sh\nrebalance.sh\napply p\n"))]),
     // tests/postgres runs the statements for roles.
     ("postgres", &[None, None, None, None, None, None, None]),
@@ -174,7 +175,6 @@ const PAGES: [(&str, &[Play]); 18] = [
             Some((ALONE, "patch-header.sh\npatch-index.sh\n")),
             Some((ALONE, "~deploy-prod  free\n")),
             Some((ALONE, "deploy.sh\n")),
-            None,
         ],
     ),
     ("serve", &[None, None, None, None, None, None, None, None, Some((ALONE, ""))]),
@@ -226,8 +226,8 @@ const HELPS: [(&str, &str, &str); 29] = [
         "EXAMPLE; bash -n FOLDER/etc/bash_completion.d/rlock",
         "",
     ),
-    ("rlock man exec | man -l -", ALONE, "man -l -\n"),
-    ("rlock man --dir /usr/local/share/man", "EXAMPLE; ls FOLDER/usr/local/share/man", "man1\nman7\nman8\n"),
+    ("rlock man exec", ALONE, "~.TH RLOCK-EXEC 1 "),
+    ("rlock man --dir /usr/local/share/man", "EXAMPLE; ls FOLDER/usr/local/share/man", "man1\nman5\nman7\nman8\n"),
 ];
 
 /// The blocks of a text, each with the heading of its section.

@@ -17,19 +17,35 @@ const PAGE: &str = include_str!("../../src/cli/pages/recipes.txt");
 const PROGRAMS: [&str; 11] =
     ["work", "rest", "plan", "sync", "maintain", "report", "migrate", "dump", "lead", "repair", "index"];
 
+/// What stands for programs of other machines, or does what they do with the words that they get.
+const TOOLS: [(&str, &str); 6] = [
+    ("tools/ssh", "#!/bin/sh\n[ \"$1\" = HOST ] && sh -c \"$2\"\n"),
+    ("tools/chronic", "#!/bin/sh\nexec \"$@\"\n"),
+    ("tools/poetry", "#!/bin/sh\nshift 2\nexec \"$@\"\n"),
+    ("tools/hatch", "#!/bin/sh\nshift 2\nexec \"$@\"\n"),
+    ("tools/git", "#!/bin/sh\n[ \"$1\" = rev-parse ] && echo /repository/.git\n"),
+    ("lib/Makefile", "all:\n\t@../work\n"),
+];
+
 /// A group that is nobody's.
 const JOBS: u32 = 64999;
 
 /// What each block of a section prints, in the order of the page. Each word is a line.
-const PRINTED: [(&str, &[&str]); 13] = [
+const PRINTED: [(&str, &[&str]); 19] = [
     ("FLOCK", &["", "work", "work work rest work work work work work", "work rest", "work", ""]),
     ("CRON DAEMONS", &["sync", "report", "report"]),
     ("MAINTENANCE WINDOW", &["sync maintain", "report"]),
     ("RESERVATION", &["rest work"]),
     ("START OF A DAEMON", &["plan work", "work"]),
-    ("A JOB OF A SCRIPT THAT MAY BE KILLED", &["migrate"]),
+    ("A JOB OF A SCRIPT THAT MAY BE KILLED", &["migrate", "migrate"]),
     ("SEVERAL SLOTS", &["work rest"]),
     ("NEWEST ONLY", &["work"]),
+    ("URGENT FIRST", &["work rest"]),
+    ("ONCE FOR ALL", &["migrate"]),
+    ("APPROVAL", &["work"]),
+    ("REPOSITORY", &["work"]),
+    ("MAKE", &["work"]),
+    ("SEVERAL COMMANDS", &["plan work", "work work"]),
     ("HIERARCHY", &["migrate dump"]),
     ("ELECTION", &["lead", "lead"]),
     ("DIRTY MARKER", &["index", "index"]),
@@ -66,9 +82,19 @@ fn play(lab: &Lab, block: &str) -> Ran {
         .replace("/var/tmp", &folder.to_string())
         .replace("/etc/rlock.conf", &format!("{folder}/rlock.conf"));
     let block = block.replace("ExecStart=", "");
+    for (program, text) in TOOLS {
+        let path = lab.folder().join(program);
+        fs::create_dir_all(path.parent().expect("the folder")).expect("a folder can be made");
+        fs::write(&path, text).expect("a file can be made");
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("its permissions");
+    }
+    // A block of make(1) is no script.
+    let is_make = block.starts_with("all:");
+    fs::write(lab.folder().join("Makefile"), &block).expect("a file can be made");
+    let block = if is_make { "make -s --no-print-directory".to_owned() } else { block };
     fs::write(&script, block.replace("/var/lib/rlock", &format!("{folder}/shared"))).expect("a file can be made");
     fs::set_permissions(&script, Permissions::from_mode(0o755)).expect("its permissions");
-    Ran::of(&mut shell(lab, "sh -e ./script"))
+    Ran::of(&mut shell(lab, "PATH=$HOME/tools:$PATH exec sh -e ./script"))
 }
 
 /// The words of a line of the page up to the `--`, without the name of the program.
@@ -97,6 +123,44 @@ fn every_shell_example_runs_without_a_message() {
                 lab.assert_idle();
             }
         }
+    }
+}
+
+/// "There `$PPID` is the sshd(8) of the connection, which ends with it".
+#[test]
+fn request_over_ssh_ends_with_the_connection() {
+    for lab in labs() {
+        let block = blocks("A JOB OF A SCRIPT THAT MAY BE KILLED")[1].replace("./migrate", "sleep 1000");
+        let remote = block.split('\'').nth(1).expect("the command in quotes");
+        let sshd = Running::start(shell(&lab, &format!("sh -c '{remote}' & wait")).stderr(Stdio::null()));
+        wait_until("the command holds", || lab.counts("db") == (1, 0));
+        sshd.signal(Signal::KILL);
+        wait_until("the command has ended", || lab.counts("db") == (0, 0));
+    }
+}
+
+/// "An urgent one waits for one other at most."
+#[test]
+fn urgent_request_passes_those_that_wait_in_line() {
+    for lab in labs() {
+        let block = blocks("URGENT FIRST")[0].clone();
+        let [ordinary, urgent] = [0, 1].map(|number| block.lines().nth(number).expect("a line").to_owned());
+        let hold = |line: &str| {
+            Running::start(&mut shell(
+                &lab,
+                &format!("exec {line}").replace("./work", "sleep 1000").replace("./rest", "sleep 1000"),
+            ))
+        };
+        let holder = hold(&ordinary);
+        wait_until("an ordinary job works", || lab.counts("db") == (1, 0));
+        let _second = hold(&ordinary);
+        lab.until_waiting("line", 1);
+        let _first = hold(&urgent);
+        lab.until_waiting("db", 1);
+        let urgent = lab.inspect(["db"])["resources"][0]["waiters"][0]["session"].clone();
+        holder.signal(Signal::TERM);
+        let holds = || lab.inspect(["db"])["resources"][0]["holders"][0]["session"] == urgent;
+        wait_until("the urgent job works", holds);
     }
 }
 

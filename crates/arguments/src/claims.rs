@@ -185,7 +185,8 @@ fn only_one_bare_key(matches: &ArgMatches) -> Result<(), Mistake> {
         )));
     }
     Err(Mistake::plain(format!(
-        "unexpected second KEY '{stray}': did you forget -- before the command? for two locks write {two_writes}"
+        "unexpected second KEY '{stray}': did you forget -- before the command, or did poetry or hatch take it away? \
+         for two locks write {two_writes}"
     )))
 }
 

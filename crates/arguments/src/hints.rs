@@ -2,7 +2,7 @@
 
 /// What to do instead of an option of flock(1), setlock(8), consul and others. The nearest spelling
 /// would mislead.
-pub const OPTIONS: [(&str, &str); 25] = [
+pub const OPTIONS: [(&str, &str); 30] = [
     ("-s", SHARED),
     ("--shared", SHARED),
     ("-x", EXCLUSIVE),
@@ -28,6 +28,11 @@ pub const OPTIONS: [(&str, &str); 25] = [
     ("--max-time", "write --max-runtime DUR to stop a command that runs for too long"),
     ("--max-holders", "write --slot KEY=N for N holders at a time"),
     ("-i", "write 'rlock inspect' to see who holds what"),
+    ("--notify", NOTIFY),
+    ("--mail", NOTIFY),
+    ("--on-failure", NOTIFY),
+    ("--retry", "write -w DUR to wait for the lock; a command that fails is not run again"),
+    ("--name", "KEY is the name of the lock; --job NAME is that of the job, and --title TEXT is shown for the command"),
 ];
 
 const SHARED: &str = "write --read KEY for a shared lock";
@@ -37,10 +42,12 @@ const UNLOCK: &str = "the lock ends with the command; 'rlock release' ends one o
 const WAIT: &str = "write -w DUR or --wait DUR, as in -w 5m";
 const CLOSE: &str = "rlock never leaves the lock open for the command";
 const RANGE: &str = "write 'rlock range-write KEY \"[0,10)\" -- COMMAND' for a part of KEY, here from 0 up to 10";
+const NOTIFY: &str =
+    "rlock sends no messages: write 'rlock exec KEY -- ./work || mail …', or leave it to the mail of cron";
 const NO_FORK: &str = "rlock stays beside its command, to release the lock when the command ends";
 
 /// What to do instead of a subcommand that rlock does not have.
-pub const SUBCOMMANDS: [(&str, &str); 16] = [
+pub const SUBCOMMANDS: [(&str, &str); 20] = [
     ("unlock", "write 'rlock release' for a lock of 'rlock acquire'; other locks end with their command"),
     ("lock", "write 'rlock exec KEY -- COMMAND', or 'rlock acquire KEY' for a lock that outlives rlock"),
     ("run", "write 'rlock exec KEY -- COMMAND'"),
@@ -56,6 +63,10 @@ pub const SUBCOMMANDS: [(&str, &str); 16] = [
     ("log", "write 'rlock history'"),
     ("kill", "write 'rlock break KEY'"),
     ("check", "write 'rlock doctor' to check the store, or 'rlock held KEY' inside a command"),
+    ("wait", "write 'rlock exec KEY -- true', which ends when KEY is free"),
+    ("config", "write 'rlock doctor' to see the store in use, or 'rlock help config'"),
+    ("version", "write 'rlock --version'"),
+    ("agents", "write 'rlock help agents'"),
     ("daemon", "write 'rlock serve'"),
 ];
 

@@ -12,6 +12,9 @@ use super::numbers::unmark;
 use rlock_model::text::shortened;
 use rlock_words::shell_quoted;
 
+/// Up to this number of values, a message lists them all in place of the one that may be meant.
+const VALUES_MAX: usize = 9;
+
 impl Usage {
     /// Converts clap's error on the command line of `page`. With `wants_command`, the command line
     /// may still lack a `--` and a command. `of_exec` are words that lack no more than `exec`.
@@ -75,7 +78,14 @@ pub(crate) fn mistake(error: &Error) -> Mistake {
         ErrorKind::MissingSubcommand => Mistake::unexplained("no subcommand"),
         ErrorKind::WrongNumberOfValues => Mistake::unexplained(format!("{argument} needs {}", names_of_values(error))),
         ErrorKind::InvalidValue if value.is_empty() => Mistake::unexplained(format!("{argument} needs a value")),
-        ErrorKind::InvalidValue => Mistake::plain(format!("{argument} must be {}, not '{value}'", alternatives(error))),
+        ErrorKind::InvalidValue => {
+            let known = values(error);
+            let is_meant = |known: &&String| are_alike(value, known.trim_start_matches("rlock-"));
+            match known.iter().find(is_meant).filter(|_| known.len() > VALUES_MAX) {
+                Some(meant) => suggested(format!("no such {argument} '{value}'"), Some(meant)),
+                None => Mistake::plain(format!("{argument} must be {}, not '{value}'", alternatives(known))),
+            }
+        }
         ErrorKind::ValueValidation => {
             let reason =
                 std::error::Error::source(error).map_or_else(|| format!("'{value}' is not valid"), ToString::to_string);
@@ -106,7 +116,7 @@ fn suggested(what: String, suggestion: Option<&str>) -> Mistake {
 
 /// Whether a user may have typed one word for the other: at most two letters are inserted, left out
 /// or replaced. clap suggests words that have no more than some letters in common.
-fn are_alike(one: &str, other: &str) -> bool {
+pub fn are_alike(one: &str, other: &str) -> bool {
     !one.is_empty() && !other.is_empty() && distance(one, other) <= 2
 }
 
@@ -150,11 +160,16 @@ fn first(error: &Error, kind: ContextKind) -> &str {
 }
 
 /// The values that clap would have accepted.
-fn alternatives(error: &Error) -> String {
-    let Some(ContextValue::Strings(values)) = error.get(ContextKind::ValidValue) else {
-        return "something else".to_owned();
-    };
-    match values.as_slice() {
+fn values(error: &Error) -> &[String] {
+    match error.get(ContextKind::ValidValue) {
+        Some(ContextValue::Strings(values)) => values,
+        _ => &[],
+    }
+}
+
+fn alternatives(values: &[String]) -> String {
+    match values {
+        [] => "something else".to_owned(),
         [init @ .., last] if !init.is_empty() => format!("{} or {last}", init.join(", ")),
         values => values.concat(),
     }

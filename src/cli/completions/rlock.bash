@@ -10,9 +10,12 @@ _rlock_grammar() {
     esac
 }
 
-# Completes the names in the store that the words select. Each name gets the suffix $1.
+# Completes the names in the store that the words select, of jobs with --names=jobs as $2. Each name
+# gets the suffix $1.
 _rlock_names() {
     local name option= run=(rlock inspect --names) prefix=
+    # These look back, too.
+    [[ $subcommand == history || $subcommand == inspect || ${2-} ]] && run=(rlock history "${2:---names}")
     for name in "${words[@]:1:last-1}"; do
         # Nothing here may run what the user has typed, so quotes are removed and no more.
         name=${name//[\"\'\\]/}
@@ -44,6 +47,7 @@ _rlock_names() {
 _rlock_value() {
     case $previous in
         --slot) _rlock_names = ;;
+        --job) _rlock_names '' --names=jobs ;;
         @KEY_OPTIONS@) _rlock_names ;;
         *) _rlock_static "$1" "$cur" "$previous" ;;
     esac

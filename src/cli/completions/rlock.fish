@@ -45,12 +45,19 @@ function __fish_rlock_position
     end
 end
 
-# Prints the names in the store that the words select. Each name gets the suffix $argv[1].
+# Prints the names in the store that the words select, of jobs with --names=jobs as $argv[2]. Each
+# name gets the suffix $argv[1].
 function __fish_rlock_names
     set -l run rlock inspect --names
     set -l option
     set -l words (commandline -opc)
     set -e words[1]
+    # These look back, too.
+    if set -q argv[2]
+        set run rlock history $argv[2]
+    else if contains -- history $words; or contains -- inspect $words
+        set run rlock history --names
+    end
     for word in $words
         if set -q option[1]
             set -a run $option=$word

@@ -1,10 +1,19 @@
 # The script of clap_complete follows these functions, as _rlock_static. They add the names of live
 # resources where a KEY stands, and the shell's own completion of commands after `--`.
 
-# Completes the names in the store that the words select.
+_rlock_jobs() {
+    local rlock_names=--names=jobs
+    _rlock_names "$@"
+}
+
+# Completes the names in the store that the words select, or those of jobs.
 _rlock_names() {
     local word option
     local -a run=(rlock inspect --names) names
+    # These look back, too.
+    if [[ -n $rlock_names || -n ${(M)rlock_words:#(history|inspect)} ]]; then
+        run=(rlock history ${rlock_names:---names})
+    fi
     for word in "${(@Q)rlock_words}"; do
         if [[ -n $option ]]; then
             run+=("$option=$word")

@@ -24,6 +24,30 @@ pub(super) fn render(text: impl AsRef<str>) -> Roff {
     roff
 }
 
+/// Renders a text for a terminal without man(1), with lines of at most 80 columns.
+pub(super) fn plain(text: &str) -> String {
+    let mut lines = Vec::new();
+    for block in blocks(text) {
+        lines.push(String::new());
+        match block {
+            Block::Title(title) => lines.push(title.to_owned()),
+            Block::Verbatim(shown) => lines.extend(shown.iter().map(|line| format!("           {line}"))),
+            Block::Paragraph(text) => {
+                let text = text.replace('`', "").replacen(":: ", ": ", 1);
+                let mut line = "      ".to_owned();
+                for word in text.split_whitespace() {
+                    if line.chars().count() + word.chars().count() >= 80 {
+                        lines.push(std::mem::replace(&mut line, "      ".to_owned()));
+                    }
+                    line = format!("{line} {word}");
+                }
+                lines.push(line);
+            }
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
 #[derive(Debug, PartialEq, Eq)]
 enum Block<'a> {
     Title(&'a str),

@@ -58,7 +58,7 @@ fn several_paths_stand_beside_other_claims_as_parts_of_one_resource() {
 
 #[test]
 fn second_bare_key_is_rejected_with_advice_to_write_the_separator() {
-    let text = "unexpected second KEY 'ssh': did you forget -- before the command? for two locks write \
+    let text = "unexpected second KEY 'ssh': did you forget -- before the command, or did poetry or hatch take it away? for two locks write \
                 --write deploy --write ssh";
     for line in [
         "exec deploy ssh db1 -- hostname",
@@ -69,7 +69,7 @@ fn second_bare_key_is_rejected_with_advice_to_write_the_separator() {
     ] {
         assert_eq!(mistake(line), text, "{line}");
     }
-    let text = "unexpected second KEY 'it's': did you forget -- before the command? for two locks write \
+    let text = "unexpected second KEY 'it's': did you forget -- before the command, or did poetry or hatch take it away? for two locks write \
                 --write 'a b' --write 'it'\\''s'";
     assert_eq!(mistake("exec a_b it's -- c"), text);
     assert!(mistake("exec a a -- true").starts_with("unexpected second KEY 'a': "));

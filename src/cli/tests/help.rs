@@ -66,3 +66,13 @@ fn headings_of_exec_tell_its_options_apart() {
         assert!(help.contains(&format!("\n\n{heading}:\n")), "{heading}: {help}");
     }
 }
+
+/// "each at most 40 lines".
+#[test]
+fn each_topic_fits_on_a_screen() {
+    for (name, _, text) in super::super::TOPICS {
+        let said = super::super::parse(["rlock", "help", name].map(Into::into).into_iter());
+        assert_eq!(said, Err(super::super::Usage::Information(text.into())));
+        assert!(text.lines().count() <= 40 && text.lines().all(|line| line.chars().count() <= 80), "{name}");
+    }
+}

@@ -34,6 +34,15 @@ fn every_usage_error_has_its_one_line_message() {
             "no such subcommand 'lock': write 'rlock exec KEY -- COMMAND', or 'rlock acquire KEY' for a \
                          lock that outlives rlock",
         ),
+        ("wait k", "no such subcommand 'wait': write 'rlock exec KEY -- true', which ends when KEY is free"),
+        ("config", "no such subcommand 'config': write 'rlock doctor' to see the store in use, or 'rlock help config'"),
+        ("version", "no such subcommand 'version': write 'rlock --version'"),
+        ("agents", "no such subcommand 'agents': write 'rlock help agents'"),
+        ("-n exec k -- c", "unexpected argument '-n': write it behind the subcommand: rlock exec -n …"),
+        ("-n k -- c", "unexpected argument '-n': write it behind the subcommand: rlock exec -n …"),
+        ("help agent", "no such topic or subcommand 'agent': did you mean 'rlock help agents'?"),
+        ("help inspct", "no such topic or subcommand 'inspct': did you mean 'rlock help inspect'?"),
+        ("help zzz", "no such topic or subcommand 'zzz': the topics are agents, config, cron, ci, exit-codes, stuck"),
         ("exec k -w", "--wait needs a value; see 'rlock exec --help'"),
         ("exec k -c", "--shell needs a value; see 'rlock exec --help'"),
         ("exec k -w x -- c", "--wait: 'x' is not a duration: write it as 90s, 5m, 1h30m or 500ms"),
@@ -56,7 +65,8 @@ fn every_usage_error_has_its_one_line_message() {
     ] {
         assert_eq!(mistake(line), text, "{line}");
     }
-    assert!(mistake("man exce").starts_with("PAGE must be rlock, rlock-exec, rlock-range-read, "));
+    assert_eq!(mistake("man exce"), "no such PAGE 'exce': did you mean 'rlock-exec'?");
+    assert!(mistake("man zzz").starts_with("PAGE must be rlock, rlock-exec, rlock-range-read, "));
 }
 
 #[test]
