@@ -5,10 +5,10 @@
 # takes one. `--` stands for the command. Nothing follows a word that is no subcommand.
 _rlock_grammar() {
     case $1 in
-        exec) echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --title --min-memory --max-load --meanwhile --else --once-per --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c -- ;;
-        range-read) echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --title --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per -- ;;
-        range-prewrite) echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --title --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per -- ;;
-        range-write) echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --title --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per -- ;;
+        exec) echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --history --owner --reason --title --min-memory --max-load --meanwhile --else --once-per --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --job -- ;;
+        range-read) echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --history --owner --reason --title --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per --job -- ;;
+        range-prewrite) echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --history --owner --reason --title --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per --job -- ;;
+        range-write) echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --history --owner --reason --title --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per --job -- ;;
         acquire) echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --connect-timeout --replicas --history --owner --reason --title --job --grace ;;
         renew) echo 0 --store --namespace --for ;;
         release) echo 0 --store --namespace --path ;;
@@ -751,7 +751,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__exec)
-            opts="-n -w -E -q -v -c -h --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-prewrite --range-write --no-wait --wait --max-waiting --place --deadlock-timeout --conflict-exit-code --quiet --ttl --grace --connect-timeout --replicas --job --history --no-default-store --owner --reason --title --verbose --supersede --min-memory --max-load --meanwhile --else --skip-ok --once-per --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --remember --status-file --nested --shell --help"
+            opts="-n -w -E -q -v -c -h --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-prewrite --range-write --no-wait --wait --max-waiting --place --deadlock-timeout --conflict-exit-code --quiet --ttl --grace --connect-timeout --replicas --history --no-default-store --owner --reason --title --verbose --supersede --min-memory --max-load --meanwhile --else --skip-ok --once-per --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --remember --status-file --nested --shell --job --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -902,13 +902,6 @@ _rlock_static() {
                     fi
                     return 0
                     ;;
-                --job)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 --history)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
@@ -1033,6 +1026,13 @@ _rlock_static() {
                     ;;
                 -c)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --job)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
                     return 0
                     ;;
                 *)
@@ -1640,7 +1640,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__prewrite)
-            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --max-waiting --place --deadlock-timeout --conflict-exit-code --quiet --ttl --grace --connect-timeout --replicas --job --history --no-default-store --owner --reason --title --verbose --supersede --min-memory --max-load --meanwhile --else --skip-ok --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --remember --status-file --nested --shell --once-per --help"
+            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --max-waiting --place --deadlock-timeout --conflict-exit-code --quiet --ttl --grace --connect-timeout --replicas --history --no-default-store --owner --reason --title --verbose --supersede --min-memory --max-load --meanwhile --else --skip-ok --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --remember --status-file --nested --shell --once-per --job --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1728,13 +1728,6 @@ _rlock_static() {
                     return 0
                     ;;
                 --replicas)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
-                --job)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -1865,6 +1858,13 @@ _rlock_static() {
                     ;;
                 --once-per)
                     COMPREPLY=($(compgen -W "hour day week month" -- "${cur}"))
+                    return 0
+                    ;;
+                --job)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
                     return 0
                     ;;
                 *)
@@ -1875,7 +1875,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__read)
-            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --max-waiting --place --deadlock-timeout --conflict-exit-code --quiet --ttl --grace --connect-timeout --replicas --job --history --no-default-store --owner --reason --title --verbose --supersede --min-memory --max-load --meanwhile --else --skip-ok --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --remember --status-file --nested --shell --once-per --help"
+            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --max-waiting --place --deadlock-timeout --conflict-exit-code --quiet --ttl --grace --connect-timeout --replicas --history --no-default-store --owner --reason --title --verbose --supersede --min-memory --max-load --meanwhile --else --skip-ok --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --remember --status-file --nested --shell --once-per --job --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1963,13 +1963,6 @@ _rlock_static() {
                     return 0
                     ;;
                 --replicas)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
-                --job)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -2100,6 +2093,13 @@ _rlock_static() {
                     ;;
                 --once-per)
                     COMPREPLY=($(compgen -W "hour day week month" -- "${cur}"))
+                    return 0
+                    ;;
+                --job)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
                     return 0
                     ;;
                 *)
@@ -2110,7 +2110,7 @@ _rlock_static() {
             return 0
             ;;
         rlock__subcmd__range__subcmd__write)
-            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --max-waiting --place --deadlock-timeout --conflict-exit-code --quiet --ttl --grace --connect-timeout --replicas --job --history --no-default-store --owner --reason --title --verbose --supersede --min-memory --max-load --meanwhile --else --skip-ok --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --remember --status-file --nested --shell --once-per --help"
+            opts="-n -w -E -q -v -c -h --store --namespace --no-wait --wait --max-waiting --place --deadlock-timeout --conflict-exit-code --quiet --ttl --grace --connect-timeout --replicas --history --no-default-store --owner --reason --title --verbose --supersede --min-memory --max-load --meanwhile --else --skip-ok --success-codes --hold-at-least --max-runtime --until-ready --pid --splay --remember --status-file --nested --shell --once-per --job --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2198,13 +2198,6 @@ _rlock_static() {
                     return 0
                     ;;
                 --replicas)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
-                --job)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -2335,6 +2328,13 @@ _rlock_static() {
                     ;;
                 --once-per)
                     COMPREPLY=($(compgen -W "hour day week month" -- "${cur}"))
+                    return 0
+                    ;;
+                --job)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
                     return 0
                     ;;
                 *)

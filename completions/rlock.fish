@@ -67,7 +67,6 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -l ttl -d 'Length of t
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l grace -d 'Time from TERM to KILL when the lock is lost [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l connect-timeout -d 'Time in which a server has to be reached [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l replicas -d 'Number of replicas [with disks] that must have the lock before COMMAND starts [default: 0]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f -a "(__fish_rlock_names '' --names=jobs)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
@@ -89,6 +88,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -l splay -d 'Sleep for
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l remember -d 'Remember this run and those before for DUR, up to 400d [default: 7d]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l status-file -d 'Write to FILE how the request and COMMAND ended, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s c -l shell -d 'Run STRING by /bin/sh instead of COMMAND' -r -f -a "(__fish_complete_command)"
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l job -d 'Name of the job for --supersede, --skip-ok=DUR, --once-per [default: user and COMMAND]' -r -f -a "(__fish_rlock_names '' --names=jobs)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s n -l no-wait -d 'Exit with 75 at once if the lock is busy'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -s q -l quiet -d 'Print nothing when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l no-default-store -d 'Fail unless --store, RLOCK_STORE or /etc/rlock.conf names the store'
@@ -108,7 +108,6 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l ttl -d 'Lengt
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l grace -d 'Time from TERM to KILL when the lock is lost [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l connect-timeout -d 'Time in which a server has to be reached [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l replicas -d 'Number of replicas [with disks] that must have the lock before COMMAND starts [default: 0]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f -a "(__fish_rlock_names '' --names=jobs)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
@@ -130,6 +129,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l once-per -d '
 day\t''
 week\t''
 month\t''"
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l job -d 'Name of the job for --supersede, --skip-ok=DUR, --once-per [default: user and COMMAND]' -r -f -a "(__fish_rlock_names '' --names=jobs)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s n -l no-wait -d 'Exit with 75 at once if the lock is busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s q -l quiet -d 'Print nothing when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l no-default-store -d 'Fail unless --store, RLOCK_STORE or /etc/rlock.conf names the store'
@@ -149,7 +149,6 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l ttl -d 'L
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l grace -d 'Time from TERM to KILL when the lock is lost [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l connect-timeout -d 'Time in which a server has to be reached [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l replicas -d 'Number of replicas [with disks] that must have the lock before COMMAND starts [default: 0]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f -a "(__fish_rlock_names '' --names=jobs)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
@@ -171,6 +170,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l once-per 
 day\t''
 week\t''
 month\t''"
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l job -d 'Name of the job for --supersede, --skip-ok=DUR, --once-per [default: user and COMMAND]' -r -f -a "(__fish_rlock_names '' --names=jobs)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s n -l no-wait -d 'Exit with 75 at once if the lock is busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s q -l quiet -d 'Print nothing when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l no-default-store -d 'Fail unless --store, RLOCK_STORE or /etc/rlock.conf names the store'
@@ -190,7 +190,6 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l ttl -d 'Leng
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l grace -d 'Time from TERM to KILL when the lock is lost [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l connect-timeout -d 'Time in which a server has to be reached [default: 5s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l replicas -d 'Number of replicas [with disks] that must have the lock before COMMAND starts [default: 0]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l job -d 'Name of the job in the store [default: derived from user and COMMAND]' -r -f -a "(__fish_rlock_names '' --names=jobs)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l history -d 'Number of finished runs to keep in the history of KEY [default: RLOCK_HISTORY, else 32]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l owner -d 'The person or system that this is for [default: RLOCK_OWNER]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l reason -d 'The reason for this, for others to read [default: RLOCK_REASON]' -r -f
@@ -212,6 +211,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l once-per -d 
 day\t''
 week\t''
 month\t''"
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l job -d 'Name of the job for --supersede, --skip-ok=DUR, --once-per [default: user and COMMAND]' -r -f -a "(__fish_rlock_names '' --names=jobs)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s n -l no-wait -d 'Exit with 75 at once if the lock is busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s q -l quiet -d 'Print nothing when busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l no-default-store -d 'Fail unless --store, RLOCK_STORE or /etc/rlock.conf names the store'
@@ -413,13 +413,13 @@ complete -c rlock -n "__fish_rlock_using_subcommand help; and __fish_seen_subcom
 function __fish_rlock_grammar
     switch $argv[1]
         case exec
-            echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --title --min-memory --max-load --meanwhile --else --once-per --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --
+            echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --history --owner --reason --title --min-memory --max-load --meanwhile --else --once-per --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --job --
         case range-read
-            echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --title --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per --
+            echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --history --owner --reason --title --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per --job --
         case range-prewrite
-            echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --title --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per --
+            echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --history --owner --reason --title --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per --job --
         case range-write
-            echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --job --history --owner --reason --title --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per --
+            echo 1 --store --namespace --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --grace --connect-timeout --replicas --history --owner --reason --title --min-memory --max-load --meanwhile --else --success-codes --hold-at-least --max-runtime --pid --splay --remember --status-file --shell -c --once-per --job --
         case acquire
             echo 1 --store --namespace --read --prewrite --write --slot --path --path-read --range-read --range-read --range-prewrite --range-prewrite --range-write --range-write --for --pid --lost-signal --wait -w --max-waiting --place --deadlock-timeout --conflict-exit-code -E --ttl --connect-timeout --replicas --history --owner --reason --title --job --grace
         case renew

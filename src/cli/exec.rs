@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::{ArgAction, ArgMatches, Args, Command, ValueHint};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, ValueHint};
 
 use super::Invocation;
 use super::subcommand::Subcommand;
@@ -29,9 +29,12 @@ use rlock_arguments::options::{self, KEY, no_blank_before_value};
 use rlock_arguments::request::RequestOptions;
 use rlock_arguments::values::{self, Period, Wait};
 use rlock_model::mode::Mode;
-use rlock_model::request::{Claim, Job, OncePer, Request, distinct, resources};
+use rlock_model::past::Entry;
+use rlock_model::request::{Claim, HISTORY, Job, OncePer, Request, distinct, resources};
 use rlock_model::resource::Resource;
 use rlock_show::failure::Failure;
+use rlock_show::listing::program;
+use rlock_show::messages;
 use rlock_store::{AcquireOptions, Grant, Handle, Store, identity};
 use rlock_supervise::above;
 use rlock_supervise::gate::Gate;
@@ -175,6 +178,7 @@ fn define(command: Command) -> Command {
              65 refused, 69 no store, 76 lost, 124 too long, 126 or 127 not run. More: rlock man exec",
             &["rlock exec backup -- ./backup.sh", "rlock exec -n --read db --slot gpu=4 -- ./train.sh"],
         ))
+        .mut_arg("job", with_counts)
 }
 
 /// The definition of its words.
@@ -195,6 +199,12 @@ fn define_range(command: Command) -> Command {
         ))
         // It needs a claim on a whole KEY.
         .mut_arg("once_per", advanced)
+        .mut_arg("job", with_counts)
+}
+
+/// Names the options that count by the job.
+fn with_counts(job: Arg) -> Arg {
+    job.help("Name of the job for --supersede, --skip-ok=DUR, --once-per [default: user and COMMAND]")
 }
 
 /// Whether `exec` has this option, `--name` or `-n`.
@@ -245,6 +255,11 @@ fn read_with(claims: Vec<Claim>, mut matches: ArgMatches) -> Result<Invocation, 
     if exec.once_per.is_some() && !is_whole_write {
         return Err(Mistake::plain(
             "--once-per needs one write claim on one whole KEY: give each job a KEY of its own",
+        ));
+    }
+    if exec.supersede && exec.request.job.is_none() {
+        return Err(Mistake::plain(
+            "--supersede needs --job NAME: without it './deploy 4f2a' and './deploy 9c01' are two jobs, and neither ends the other",
         ));
     }
     exec.request = exec.request.with(claims)?;
@@ -341,6 +356,9 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
         remember: exec.remember,
         ..request.job
     };
+    if matches!(exec.skip_ok, Some(Some(_))) && !request.job.is_named && !exec.request.quiet {
+        warn_of_similar(store.as_mut(), &request);
+    }
     let command = CommandSpec { argv: exec.command, session: request.session.to_string() };
     let gate = (needs != Needs::default())
         .then(|| Gate::new(needs, request.process.clone(), stores::open_gate))
@@ -417,6 +435,23 @@ fn warn_of_at(store: &mut dyn Store, request: &Request) {
             "warning: this job of at(1) does not wait for the lock around the command that submitted it, because at(1) \
              keeps {session}: submit it by 'env -u {session} at'"
         ));
+    }
+}
+
+/// Tells of a command line that comes for the first time that the store counts its skips apart from
+/// those of another one with the same program.
+fn warn_of_similar(store: &mut dyn Store, request: &Request) {
+    let (job, process, name) = (&request.job.name, &request.process, &request.claims[0].resource);
+    let Ok(found) = store.history(std::slice::from_ref(name), HISTORY) else { return };
+    let Some(known) = found.first() else { return };
+    let is_similar = |entry: &&Entry| {
+        let claims = request.claims.iter().filter(|claim| claim.resource == *name);
+        let is_of_program = program(&entry.process.command) == program(&process.command);
+        !entry.origin.is_named && is_of_program && entry.process.user == process.user && entry.claims.iter().eq(claims)
+    };
+    let Some(similar) = known.entries.iter().rfind(is_similar) else { return };
+    if known.entries.iter().all(|entry| entry.origin.job != *job) {
+        say(&messages::counted_apart(&similar.process.command, &process.command));
     }
 }
 

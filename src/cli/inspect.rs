@@ -206,7 +206,7 @@ pub(super) fn run(inspect: &Inspect) -> anyhow::Result<u8> {
                         listing(form, &inspection, &look).iter().flat_map(|line| [line, "\n"]).collect();
                     let unknown = unknown(&inspection, &pasts);
                     shown
-                        + &skips(&inspection, &pasts)
+                        + &skips(&inspection, &pasts, inspect.verbose)
                         + &places::lines(&absent)
                         + &sources(store.as_ref(), &unknown, &look)
                 }
@@ -265,19 +265,12 @@ fn unknown<'i>(inspection: &'i Inspection, pasts: &[Remembered]) -> Vec<&'i str>
     inspection.resources.iter().filter(is_unknown).map(|listing| listing.name.as_str()).collect()
 }
 
-/// A line below the table for each job that was skipped in a row.
-fn skips(inspection: &Inspection, pasts: &[Remembered]) -> String {
-    let mut text = String::new();
-    for listing in &inspection.resources {
-        for (job, streak) in json::streaks(listing, pasts, inspection.now) {
-            let line = format!(
-                "'{}': job {job}, '{}', was {}",
-                listing.name,
-                streak.command.join(" "),
-                messages::skipped(streak)
-            );
-            text.extend(["\n", &one_line(&line)]);
-        }
-    }
+/// The lines below the table about the jobs that were skipped in a row.
+fn skips(inspection: &Inspection, pasts: &[Remembered], names_all: bool) -> String {
+    let of = |listing: &ResourceListing| {
+        messages::skips(&listing.name, &json::streaks(listing, pasts, inspection.now), names_all)
+    };
+    let lines = inspection.resources.iter().flat_map(of);
+    let text: String = lines.map(|line| format!("\n{}", one_line(&line))).collect();
     if text.is_empty() { text } else { text + "\n" }
 }

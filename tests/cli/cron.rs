@@ -74,6 +74,33 @@ fn inspect_shows_the_skips_in_a_row() {
     });
 }
 
+/// "A warning tells of a command line without `--job` that comes for the first time while KEY knows
+/// another one of this user and program: the two are counted apart."
+#[test]
+fn similar_command_lines_without_a_name_are_told_that_their_skips_are_counted_apart() {
+    on_both(|lab| {
+        let holder = lab.hold("k");
+        let skip = |words: &[&str], script: &str| lab.run([&["exec", "-n", "k"], words, &["-c", script]].concat());
+        skip(&["--skip-ok=1h"], "echo 1").silently(0);
+        let told = skip(&["--skip-ok=1h"], "echo 2");
+        let text = "rlock: warning: '/bin/sh -c echo 1' and '/bin/sh -c echo 2' are two jobs, and their skips are counted \
+                    apart: give both the same --job NAME\n";
+        assert_eq!((told.code(), told.stderr.as_str()), (Some(0), text), "{told:?}");
+        skip(&["--skip-ok=1h"], "echo 2").silently(0);
+        skip(&["--skip-ok=1h"], "true").silently(0);
+        skip(&["--skip-ok"], "echo 3").silently(0);
+        skip(&["--skip-ok=1h", "--job", "j"], "echo 4").silently(0);
+        assert!(skip(&["--skip-ok=0", "-q"], "echo 5").stderr.is_empty());
+        let listed = lab.run(["inspect", "k"]).stdout;
+        assert!(listed.contains("\n'k': 4 jobs of 'echo' were skipped 5 times since "), "{listed}");
+        assert!(listed.contains("\n'k': '/bin/sh -c true' was skipped once since "), "{listed}");
+        assert!(listed.contains("\n'k': job j, '/bin/sh -c echo 4', was skipped once since "), "{listed}");
+        let all = lab.run(["inspect", "-v", "k"]).stdout;
+        assert_eq!(all.lines().filter(|line| line.starts_with("'k': job ")).count(), 6, "{all}");
+        holder.end().silently(0);
+    });
+}
+
 /// "nothing is run if the last run of KEY with --once-per that succeeded began less than DUR ago;
 /// that is exit 0 and silent, even while somebody holds KEY."
 #[test]
@@ -260,6 +287,10 @@ fn limits_of_the_options_for_cron_are_usage_errors() {
         (
             &["exec", "k", "--skip-ok"],
             "--skip-ok needs -n, -w DUR, --max-waiting N or --supersede: without one of them, the request waits for ever",
+        ),
+        (
+            &["exec", "k", "--supersede"],
+            "--supersede needs --job NAME: without it './deploy 4f2a' and './deploy 9c01' are two jobs, and neither ends the other",
         ),
         (
             &["exec", "-n", "--skip-ok", "6h", "k"],

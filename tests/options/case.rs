@@ -226,6 +226,7 @@ impl Case {
             (self.nested, "--nested"),
             (self.until_ready, "--until-ready"),
             (self.supersede, "--supersede"),
+            (self.supersede && !self.others.iter().any(|word| word == "--job"), "--job=nightly"),
         ];
         words.extend(switches.into_iter().filter(|(is_given, _)| *is_given).map(|(_, word)| word.to_owned()));
         let mut option = |name: &str, value: Option<String>| {

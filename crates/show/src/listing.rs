@@ -106,6 +106,15 @@ pub fn command(words: &[String]) -> String {
     quoted.collect::<Vec<_>>().join(" ")
 }
 
+/// The program that a command runs: of a string for the shell, the first word.
+pub fn program(command: &[String]) -> &str {
+    match command {
+        [shell, option, string] if shell == "/bin/sh" && option == "-c" => string.split_whitespace().next(),
+        _ => command.first().map(String::as_str),
+    }
+    .unwrap_or_default()
+}
+
 /// The state of a holder, and its style.
 pub(super) fn holder_state(
     holder: &HolderListing,

@@ -3,12 +3,13 @@
 //! `rlock_arguments::usage` has the text of mistakes on the command line. The text of a store's own
 //! failure comes with [`rlock_store::Error`].
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::error::Error;
 use std::fmt::{self, Display, Formatter};
 use std::iter::repeat_n;
 use std::time::{Duration, UNIX_EPOCH};
 
+use crate::listing::program;
 use crate::turn::Runs;
 use rlock_model::conflict::may_block;
 use rlock_model::deadlock::{Deadlock, Link, Reading};
@@ -445,6 +446,39 @@ fn in_a_row(streak: Option<&Streak>) -> String {
 pub fn skipped(streak: &Streak) -> String {
     let times = if streak.count == 1 { "once".to_owned() } else { format!("{} times", streak.count) };
     format!("skipped {times} since {}", time(streak.since))
+}
+
+/// Says that the jobs of two commands without a name are two.
+pub fn counted_apart(one: &[String], other: &[String]) -> String {
+    let [one, other] = [one, other].map(|command| shortened(&command.join(" ")));
+    format!(
+        "warning: '{one}' and '{other}' are two jobs, and their skips are counted apart: give both the same --job NAME"
+    )
+}
+
+/// The lines about the jobs that were skipped in a row on a resource. Jobs without a name that run
+/// the same program share a line, unless it is to name each of them.
+pub fn skips(name: &Resource, streaks: &[(&str, &Streak)], names_all: bool) -> Vec<String> {
+    let is_hash = |job: &str| job.len() == 16 && job.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    let mut unnamed: BTreeMap<&str, Vec<&Streak>> = BTreeMap::new();
+    let mut lines = Vec::new();
+    for (job, streak) in streaks {
+        if is_hash(job) && !names_all {
+            unnamed.entry(program(&streak.command)).or_default().push(streak);
+        } else {
+            lines.push(format!("job {job}, '{}', was {}", streak.command.join(" "), skipped(streak)));
+        }
+    }
+    for (program, streaks) in unnamed {
+        let first = streaks[0];
+        let count = streaks.iter().fold(0, |sum: u32, streak| sum.saturating_add(streak.count));
+        let since = streaks.iter().map(|streak| streak.since).min().unwrap_or(first.since);
+        lines.push(match streaks.len() {
+            1 => format!("'{}' was {}", first.command.join(" "), skipped(first)),
+            jobs => format!("{jobs} jobs of '{program}' were {}", skipped(&Streak { count, since, ..first.clone() })),
+        });
+    }
+    lines.into_iter().map(|line| format!("'{name}': {line}")).collect()
 }
 
 /// What rlock says where it cannot see the command's processes.
