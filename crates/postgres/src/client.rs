@@ -102,7 +102,7 @@ impl Client {
     /// What these resources remember, or all if none is named.
     pub(super) fn history(&mut self, resources: &[Resource], entries: u32) -> Result<Vec<Remembered>, Failure> {
         let names = resources.to_vec();
-        self.look(ranges_of_past(resources), move |work| {
+        self.look(ranges_of_past(resources, entries), move |work| {
             let all = if names.is_empty() { work.records().pasts()? } else { Vec::new() };
             let mut found = Vec::new();
             for name in names.iter().chain(&all) {

@@ -48,7 +48,7 @@ use work::{ranges, ranges_of_listing, ranges_of_past};
 
 use rlock_model::deadlock::Reading;
 use rlock_model::op::{Change, Op, Reply};
-use rlock_model::past::{End, Ended, Remembered};
+use rlock_model::past::{End, Ended, HISTORY_MAX, Remembered};
 use rlock_model::records::{Records as _, Session};
 use rlock_model::request::SessionId;
 use rlock_model::resource::Resource;
@@ -198,7 +198,7 @@ impl Store for Postgres {
         let names = [resource.clone()];
         let resource = resource.clone();
         let run = move |work: &mut work::Work| work.apply(Op::Forget(resource.clone())).map(drop);
-        Ok(self.client.change(ranges_of_past(&names), &[], run)?)
+        Ok(self.client.change(ranges_of_past(&names, HISTORY_MAX), &[], run)?)
     }
 
     fn examine(&mut self, ttl: Duration) -> Result<Vec<Check>, Error> {

@@ -104,15 +104,18 @@ pub(super) fn ranges_of_listing(resources: &[Resource]) -> Vec<Range> {
     ranges
 }
 
-/// What the history of these resources reads, or of all if none is named.
-pub(super) fn ranges_of_past(resources: &[Resource]) -> Vec<Range> {
+/// What a look at the past of these resources reads, or of all if none is named. Without `entries`
+/// none of them is read.
+pub(super) fn ranges_of_past(resources: &[Resource], entries: u32) -> Vec<Range> {
     let records = records(Rows::default());
     let all = |prefix: Vec<u8>| Range::prefix(&prefix, usize::MAX);
-    if resources.is_empty() {
-        return vec![Range::key(b"c"), all(records.key(b"p", &[])), all(records.key(b"h", &[]))];
-    }
     let mut ranges = ranges(resources, []);
-    ranges.extend(resources.iter().map(|name| all(records.part_key(b"h", name, &[]))));
+    let mut entries_of: Vec<_> = resources.iter().map(|name| records.part_key(b"h", name, &[])).collect();
+    if resources.is_empty() {
+        ranges = vec![Range::key(b"c"), all(records.key(b"p", &[]))];
+        entries_of = vec![records.key(b"h", &[])];
+    }
+    ranges.extend(entries_of.into_iter().filter(|_| entries > 0).map(all));
     ranges
 }
 

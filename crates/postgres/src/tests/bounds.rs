@@ -11,7 +11,7 @@ use crate::exchange::{Exchange, Question};
 use crate::rows::{Named, Range, Row, Rows, Stop};
 use crate::step::Task;
 use crate::turns::Requester;
-use crate::work::{Work, ranges, widened};
+use crate::work::{Work, ranges, ranges_of_past, widened};
 use crate::{Postgres, Target};
 use rlock_model::mode::Mode::{self, Read, Slot, Write};
 use rlock_model::op::{Op, Reply};
@@ -190,6 +190,38 @@ fn release_that_lets_a_crowd_in_takes_few_round_trips() {
         match ran {
             Err(Stop::Missing(ranges)) => missing = widened(ranges, reads),
             reply => break assert!(matches!(reply, Ok(Reply::Released(_))), "{reply:?}"),
+        }
+    }
+}
+
+/// "A look that shows no entries of the history reads none": `rlock inspect`, checks and metrics.
+#[test]
+fn look_at_the_past_without_its_entries_reads_none_of_them() {
+    let now = StoreTime::from_micros(1 << 50);
+    let mut rows = Rows::default();
+    rows.fetch(Range { low: Vec::new(), high: vec![u8::MAX], count: usize::MAX }, Vec::new());
+    let mut work = Work::new(rows, now, None).unwrap();
+    for number in 0..5 {
+        work.apply(Op::Acquire { request: whole(number, Write), place: None }).unwrap();
+        work.apply(Op::Release { session: id(number), end: Some(End::KEPT) }).unwrap();
+    }
+    let (rows, _) = work.into_parts();
+    let put = rows.changes().into_iter();
+    let all: BTreeMap<_, _> = put.filter_map(|(key, value)| Some((key.to_vec(), value?.to_vec()))).collect();
+    let k = [Resource::new("k").unwrap()];
+    for names in [&[], &k[..]] {
+        for (entries, expected) in [(0, 0), (HISTORY_MAX, 5)] {
+            let mut rows = Rows::default();
+            let mut read = 0;
+            for range in ranges_of_past(names, entries) {
+                let found = served(&all, &range);
+                read += found.iter().filter(|row| row.key[0] == b'h').count();
+                rows.fetch(range, found);
+            }
+            rows.reset();
+            let work = Work::new(rows, now, None).unwrap();
+            let past = work.table().past(work.now, &k[0], entries).unwrap().expect("the resource has a past");
+            assert_eq!((read, past.entries.len()), (expected, expected), "{names:?}");
         }
     }
 }
