@@ -938,7 +938,7 @@ _rlock_static() {
                     return 0
                     ;;
                 --once-per)
-                    COMPREPLY=($(compgen -W "hour day week month" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "hour day week month year ever" -- "${cur}"))
                     return 0
                     ;;
                 --success-codes)
@@ -1744,7 +1744,7 @@ _rlock_static() {
                     return 0
                     ;;
                 --once-per)
-                    COMPREPLY=($(compgen -W "hour day week month" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "hour day week month year ever" -- "${cur}"))
                     return 0
                     ;;
                 --job)
@@ -1979,7 +1979,7 @@ _rlock_static() {
                     return 0
                     ;;
                 --once-per)
-                    COMPREPLY=($(compgen -W "hour day week month" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "hour day week month year ever" -- "${cur}"))
                     return 0
                     ;;
                 --job)
@@ -2214,7 +2214,7 @@ _rlock_static() {
                     return 0
                     ;;
                 --once-per)
-                    COMPREPLY=($(compgen -W "hour day week month" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "hour day week month year ever" -- "${cur}"))
                     return 0
                     ;;
                 --job)

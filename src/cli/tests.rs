@@ -168,8 +168,11 @@ fn every_option_of_exec_and_range_is_parsed() {
         (Some(secs(3)), Some(secs(90 * 24 * 3600)), Some(secs(4)), Some(5))
     );
     let calendar =
-        ["hour", "day", "week", "month"].map(|word| exec(&format!("exec --once-per {word} k -- c")).once_per);
-    assert_eq!(calendar, [Unit::Hour, Unit::Day, Unit::Week, Unit::Month].map(|unit| Some(Period::Calendar(unit))));
+        ["hour", "day", "week", "month", "year"].map(|word| exec(&format!("exec --once-per {word} k -- c")).once_per);
+    assert_eq!(
+        calendar,
+        [Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year].map(|unit| Some(Period::Calendar(unit)))
+    );
     let timeouts = ["exec k -- c", "exec --deadlock-timeout 0 k -- c"].map(|line| exec(line).request.deadlock_timeout);
     assert_eq!(timeouts, [secs(1), secs(0)]);
     assert!(exec("exec -v k -- c").request.verbose && exec("exec --verbose k -- c").request.verbose);
