@@ -960,7 +960,7 @@ _rlock_static() {
                     return 0
                     ;;
                 --once-per)
-                    COMPREPLY=($(compgen -W "hour day week month" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "hour day week month year ever" -- "${cur}"))
                     return 0
                     ;;
                 --success-codes)
@@ -1857,7 +1857,7 @@ _rlock_static() {
                     return 0
                     ;;
                 --once-per)
-                    COMPREPLY=($(compgen -W "hour day week month" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "hour day week month year ever" -- "${cur}"))
                     return 0
                     ;;
                 --job)
@@ -2092,7 +2092,7 @@ _rlock_static() {
                     return 0
                     ;;
                 --once-per)
-                    COMPREPLY=($(compgen -W "hour day week month" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "hour day week month year ever" -- "${cur}"))
                     return 0
                     ;;
                 --job)
@@ -2327,7 +2327,7 @@ _rlock_static() {
                     return 0
                     ;;
                 --once-per)
-                    COMPREPLY=($(compgen -W "hour day week month" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "hour day week month year ever" -- "${cur}"))
                     return 0
                     ;;
                 --job)

@@ -76,10 +76,12 @@ complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-load -d 'Start 
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l meanwhile -d 'Run STRING by /bin/sh once: beside the wait, or after the release' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l else -d 'Run STRING by /bin/sh when busy; RLOCK_BUSY says why, "$@" is COMMAND' -r -f -a "(__fish_complete_command)"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l skip-ok -d 'Exit with 0 when busy, for at most DUR in a row' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand exec" -l once-per -d 'Exit with 0 if a run succeeded within DUR, or in this hour, day, week or month' -r -f -a "hour\t''
+complete -c rlock -n "__fish_rlock_using_subcommand exec" -l once-per -d 'Exit with 0 if a run succeeded within DUR, in this hour, day, week, month, year, or ever' -r -f -a "hour\t''
 day\t''
 week\t''
-month\t''"
+month\t''
+year\t''
+ever\t''"
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l success-codes -d 'Count these exit codes as a success, too' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l hold-at-least -d 'Hold the lock for at least DUR, even if COMMAND ends sooner' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand exec" -l max-runtime -d 'Stop COMMAND after DUR, and exit with 124' -r -f
@@ -125,10 +127,12 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l splay -d 'Sle
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l remember -d 'Remember this run and those before for DUR, up to 400d [default: 7d]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l status-file -d 'Write to FILE how the request and COMMAND ended, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s c -l shell -d 'Run STRING by /bin/sh instead of COMMAND' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l once-per -d 'Exit with 0 if a run succeeded within DUR, or in this hour, day, week or month' -r -f -a "hour\t''
+complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l once-per -d 'Exit with 0 if a run succeeded within DUR, in this hour, day, week, month, year, or ever' -r -f -a "hour\t''
 day\t''
 week\t''
-month\t''"
+month\t''
+year\t''
+ever\t''"
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -l job -d 'Name of the job for --supersede, --skip-ok=DUR, --once-per [default: user and COMMAND]' -r -f -a "(__fish_rlock_names '' --names=jobs)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s n -l no-wait -d 'Exit with 75 at once if the lock is busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-read" -s q -l quiet -d 'Print nothing when busy'
@@ -166,10 +170,12 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l splay -d 
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l remember -d 'Remember this run and those before for DUR, up to 400d [default: 7d]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l status-file -d 'Write to FILE how the request and COMMAND ended, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s c -l shell -d 'Run STRING by /bin/sh instead of COMMAND' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l once-per -d 'Exit with 0 if a run succeeded within DUR, or in this hour, day, week or month' -r -f -a "hour\t''
+complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l once-per -d 'Exit with 0 if a run succeeded within DUR, in this hour, day, week, month, year, or ever' -r -f -a "hour\t''
 day\t''
 week\t''
-month\t''"
+month\t''
+year\t''
+ever\t''"
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -l job -d 'Name of the job for --supersede, --skip-ok=DUR, --once-per [default: user and COMMAND]' -r -f -a "(__fish_rlock_names '' --names=jobs)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s n -l no-wait -d 'Exit with 75 at once if the lock is busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-prewrite" -s q -l quiet -d 'Print nothing when busy'
@@ -207,10 +213,12 @@ complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l splay -d 'Sl
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l remember -d 'Remember this run and those before for DUR, up to 400d [default: 7d]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l status-file -d 'Write to FILE how the request and COMMAND ended, as JSON' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s c -l shell -d 'Run STRING by /bin/sh instead of COMMAND' -r -f -a "(__fish_complete_command)"
-complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l once-per -d 'Exit with 0 if a run succeeded within DUR, or in this hour, day, week or month' -r -f -a "hour\t''
+complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l once-per -d 'Exit with 0 if a run succeeded within DUR, in this hour, day, week, month, year, or ever' -r -f -a "hour\t''
 day\t''
 week\t''
-month\t''"
+month\t''
+year\t''
+ever\t''"
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -l job -d 'Name of the job for --supersede, --skip-ok=DUR, --once-per [default: user and COMMAND]' -r -f -a "(__fish_rlock_names '' --names=jobs)"
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s n -l no-wait -d 'Exit with 75 at once if the lock is busy'
 complete -c rlock -n "__fish_rlock_using_subcommand range-write" -s q -l quiet -d 'Print nothing when busy'

@@ -77,7 +77,7 @@ pub fn script(shell: Shell) -> Vec<u8> {
 fn without_files(arg: Arg) -> Arg {
     if arg.get_id() == "once_per" {
         // A length of time is a value, too.
-        return arg.value_parser(["hour", "day", "week", "month"]);
+        return arg.value_parser(["hour", "day", "week", "month", "year", "ever"]);
     }
     let is_plain = arg.get_action().takes_values() && arg.get_value_hint() == ValueHint::Unknown;
     if is_plain { arg.value_hint(ValueHint::Other) } else { arg }

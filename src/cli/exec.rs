@@ -118,7 +118,7 @@ pub(crate) struct Exec {
     #[arg(value_name = "DUR", value_parser = values::optional(values::duration))]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = values::ABSENT)]
     pub(super) skip_ok: Option<values::Optional>,
-    /// Exit with 0 if a run succeeded within DUR, or in this hour, day, week or month.
+    /// Exit with 0 if a run succeeded within DUR, in this hour, day, week, month, year, or ever.
     // The request then has one write claim on a whole resource.
     #[arg(long, value_name = "PERIOD", value_parser = values::once, conflicts_with = "place", help_heading = CRON)]
     pub(super) once_per: Option<Period>,

@@ -155,7 +155,7 @@ fn every_option_of_exec_and_range_is_parsed() {
     let room = exec("exec --min-memory 1.5G --max-load 8 k -- c");
     assert_eq!((room.min_memory, room.max_load), (Some(3 << 29), Some(Load::Average(8.0))));
     assert_eq!(exec("exec --max-load 25% k -- c").max_load, Some(Load::Pressure(25.0)));
-    assert!(exec("exec --supersede --skip-ok k -- c").supersede && !exec("exec k -- c").supersede);
+    assert!(exec("exec --supersede --job j --skip-ok k -- c").supersede && !exec("exec k -- c").supersede);
     assert_eq!(exec("exec --place build k -- c").request.place.as_deref(), Some("build"));
     assert!(mistake("exec --place a --supersede k -- c").contains("--place"));
     assert!(mistake("exec --place a --once-per 1h k -- c").contains("--place"));
@@ -168,8 +168,11 @@ fn every_option_of_exec_and_range_is_parsed() {
         (Some(secs(3)), Some(secs(90 * 24 * 3600)), Some(secs(4)), Some(5))
     );
     let calendar =
-        ["hour", "day", "week", "month"].map(|word| exec(&format!("exec --once-per {word} k -- c")).once_per);
-    assert_eq!(calendar, [Unit::Hour, Unit::Day, Unit::Week, Unit::Month].map(|unit| Some(Period::Calendar(unit))));
+        ["hour", "day", "week", "month", "year"].map(|word| exec(&format!("exec --once-per {word} k -- c")).once_per);
+    assert_eq!(
+        calendar,
+        [Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year].map(|unit| Some(Period::Calendar(unit)))
+    );
     let timeouts = ["exec k -- c", "exec --deadlock-timeout 0 k -- c"].map(|line| exec(line).request.deadlock_timeout);
     assert_eq!(timeouts, [secs(1), secs(0)]);
     assert!(exec("exec -v k -- c").request.verbose && exec("exec --verbose k -- c").request.verbose);
@@ -432,7 +435,7 @@ fn option_for_busy_requests_needs_a_limit_of_the_wait() {
         let text = "needs -n, -w DUR, --max-waiting N or --supersede: without one of them, the request waits for ever";
         assert_eq!(mistake(line), format!("{option} {text}"));
         assert_eq!(mistake(&line.replacen(" --", " -w ever --", 1)), format!("{option} {text}"));
-        for limit in ["-n", "-w 1h", "--max-waiting 3", "--supersede"] {
+        for limit in ["-n", "-w 1h", "--max-waiting 3", "--supersede --job j"] {
             exec(&line.replacen(" --", &format!(" {limit} --"), 1));
         }
     }

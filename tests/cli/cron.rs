@@ -142,7 +142,7 @@ fn job_runs_once_in_a_period_of_the_calendar() {
             let words = ["exec", "--once-per", word, "--job", word, "k", "-c", "echo ran"];
             Ran::of(lab.rlock(words).env("TZ", zone))
         };
-        for word in ["hour", "day", "week", "month"] {
+        for word in ["hour", "day", "week", "month", "year", "ever"] {
             run(&noon, word).printed("ran\n");
             run(&noon, word).silently(0);
         }
@@ -308,8 +308,13 @@ fn limits_of_the_options_for_cron_are_usage_errors() {
         (&["exec", "k", "--remember", "2y"], "--remember: '2y' is too long: the store remembers for at most 400 days"),
         (
             &["exec", "k", "--once-per", "days"],
-            "--once-per: 'days' is not a duration: write it as 90s, 5m, 1h30m or 500ms, or as hour, day, week or month",
+            "--once-per: 'days' is not a duration: write it as 90s, 5m, 1h30m or 500ms, or as hour, day, week, month, year or ever",
         ),
+        (&["exec", "k", "--once-per", "hourly"], "--once-per: 'hourly' is not a period: write hour"),
+        (&["exec", "k", "--once-per", "daily"], "--once-per: 'daily' is not a period: write day"),
+        (&["exec", "k", "--once-per", "weekly"], "--once-per: 'weekly' is not a period: write week"),
+        (&["exec", "k", "--once-per", "monthly"], "--once-per: 'monthly' is not a period: write month"),
+        (&["exec", "k", "--once-per", "yearly"], "--once-per: 'yearly' is not a period: write year"),
         (
             &["exec", "k", "--hold-at-least", "8d"],
             "--hold-at-least: '8d' is too long: a lock without a process lasts at most 7 days",

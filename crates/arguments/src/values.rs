@@ -148,11 +148,19 @@ pub fn once(word: &str) -> Result<Period, String> {
         "day" => Period::Calendar(Unit::Day),
         "week" => Period::Calendar(Unit::Week),
         "month" => Period::Calendar(Unit::Month),
+        "year" => Period::Calendar(Unit::Year),
+        EVER_WORD => Period::Within(EVER),
+        "hourly" | "weekly" | "monthly" | "yearly" => return Err(wrong_word(word, word.trim_end_matches("ly"))),
+        "daily" => return Err(wrong_word(word, "day")),
         _ => Period::Within(period(word).map_err(|error| match duration(word) {
             Ok(_) => error,
-            Err(_) => error + ", or as hour, day, week or month",
+            Err(_) => error + ", or as hour, day, week, month, year or ever",
         })?),
     })
+}
+
+fn wrong_word(word: &str, right: &str) -> String {
+    format!("'{word}' is not a period: write {right}")
 }
 
 /// Parses the time for which the store keeps what it knows of a run, or after which it is asked.
@@ -421,7 +429,7 @@ impl Wait {
 pub enum Period {
     /// So long ago at most.
     Within(Duration),
-    /// In the same hour, day, week or month.
+    /// In the same hour, day, week, month or year.
     Calendar(Unit),
 }
 
@@ -436,6 +444,8 @@ pub enum Unit {
     Week,
     /// From the first day.
     Month,
+    /// From the first day of January.
+    Year,
 }
 
 impl Unit {
@@ -447,6 +457,7 @@ impl Unit {
             Self::Day => 2 * day,
             Self::Week => 8 * day,
             Self::Month => 32 * day,
+            Self::Year => 368 * day,
         }
     }
 }

@@ -468,6 +468,7 @@ impl Past {
 
 #[cfg(test)]
 mod tests {
+    use super::super::kept::EVER;
     use super::super::request::PERIOD_MAX;
     use super::super::request::{Calendar, OncePer};
     use super::*;
@@ -532,12 +533,13 @@ mod tests {
     }
 
     #[test]
-    fn period_is_limited_to_more_than_a_month() {
-        let once_per = Some(OncePer { period: Duration::MAX, calendar: None });
-        let job = Job { once_per, ..Job::default() };
-        let past = with_success("", at(100));
+    fn period_is_limited_to_more_than_a_year_unless_it_has_no_end() {
+        let job = |period| Job { once_per: Some(OncePer { period, calendar: None }), ..Job::default() };
+        let (past, ever) = (with_success("", at(100)), job(EVER));
+        let job = job(EVER - Duration::from_secs(1));
         assert!(past.done_by(at(99) + PERIOD_MAX, &job).is_some());
         assert!(past.done_by(at(100) + PERIOD_MAX, &job).is_none());
+        assert!(past.done_by(at(100) + 30 * PERIOD_MAX, &ever).is_some());
     }
 
     #[test]

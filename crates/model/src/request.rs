@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::kept::EVER;
 use super::mode::Mode;
 use super::resource::Resource;
 use super::span::Span;
@@ -162,12 +163,12 @@ pub struct Terms {
 pub struct OncePer {
     /// How long a success counts after its run began, and for how long the store keeps it.
     pub period: Duration,
-    /// Success counts in the same hour, day, week or month instead. Such a period is shorter than
+    /// Success counts in the same hour, day, week, month or year instead. Such a period is shorter than
     /// `period`.
     pub calendar: Option<Calendar>,
 }
 
-/// The hour, day, week or month of a request, by the clock and in the zone of its machine.
+/// The hour, day, week, month or year of a request, by the clock and in the zone of its machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Calendar {
     /// The start of the one in which the request was made.
@@ -190,9 +191,9 @@ impl OncePer {
         }
     }
 
-    /// How long the store keeps a success.
+    /// How long the store keeps a success: one that counts for ever as long as a hold for ever lasts.
     pub fn kept(&self) -> Duration {
-        self.period.min(PERIOD_MAX)
+        if self.period < EVER { self.period.min(PERIOD_MAX) } else { EVER }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The hour, day, week or month of an instant, for `--once-per`. Where the clocks change, a day has
+//! The hour, day, week, month or year of an instant, for `--once-per`. Where the clocks change, a day has
 //! 23 or 25 hours, and it may begin after midnight.
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use rlock_sys::clock::StoreTime;
 const HOUR: i64 = 3600;
 const DAY: i64 = 24 * HOUR;
 
-/// The present hour, day, week or month in the time zone of `TZ`, or of the machine without it.
+/// The present hour, day, week, month or year in the time zone of `TZ`, or of the machine without it.
 ///
 /// # Errors
 /// The zone is unknown.
@@ -60,7 +60,7 @@ fn local_zone() -> Result<TimeZone, Failure> {
     }
 }
 
-/// The hour, day, week or month that contains an instant, and the start of the next. `None` if the
+/// The hour, day, week, month or year that contains an instant, and the start of the next. `None` if the
 /// zone does not know that time.
 fn period(unit: Unit, at: StoreTime, zone: &TimeZone) -> Option<Calendar> {
     let at = i64::try_from(at.as_micros() / 1_000_000).ok()?;
@@ -80,6 +80,7 @@ fn period(unit: Unit, at: StoreTime, zone: &TimeZone) -> Option<Calendar> {
         Unit::Day => (start_of(date, zone)?, start_of(date + DAY, zone)?),
         Unit::Week => (start_of(monday, zone)?, start_of(monday + 7 * DAY, zone)?),
         Unit::Month => (start_of(first_of(year, month)?, zone)?, start_of(first_of(next_year, next_month)?, zone)?),
+        Unit::Year => (start_of(first_of(year, 1)?, zone)?, start_of(first_of(year + 1, 1)?, zone)?),
     };
     let instant = |seconds| Some(StoreTime::default() + Duration::from_secs(u64::try_from(seconds).ok()?));
     Some(Calendar { start: instant(start)?, next: instant(next)? })
@@ -153,6 +154,12 @@ mod tests {
             assert_eq!(period_of(Unit::Week, "UTC0", at), ["2026-11-23T00:00", "2026-11-30T00:00"], "{at}");
         }
         assert_eq!(period_of(Unit::Week, BERLIN, "2026-10-25T12:00"), ["2026-10-18T22:00", "2026-10-25T23:00"]);
+    }
+
+    #[test]
+    fn year_begins_with_january() {
+        assert_eq!(period_of(Unit::Year, "UTC0", "2028-02-29T23:59"), ["2028-01-01T00:00", "2029-01-01T00:00"]);
+        assert_eq!(period_of(Unit::Year, BERLIN, "2026-12-31T23:00"), ["2026-12-31T23:00", "2027-12-31T23:00"]);
     }
 
     #[test]

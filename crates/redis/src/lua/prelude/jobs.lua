@@ -69,12 +69,17 @@ local function counted(known, at)
   return start and at < start and start - at <= AHEAD_MAX and start or at
 end
 
+-- For how long a success counts that a session asks for.
+local function period_of(known)
+  return known[ONCE_PER] < EVER and math.min(known[ONCE_PER], PERIOD_MAX) or EVER
+end
+
 -- Whether a success counts for a session. The periods that follow or precede the two that the
 -- session knows count as long as the first.
 local function is_recent(r, known, began)
   local start, next_start = known[CALENDAR][1], known[CALENDAR][2]
   if not start then
-    return r.now < began + math.min(known[ONCE_PER], PERIOD_MAX)
+    return r.now < began + period_of(known)
   end
   local at = counted(known, r.now)
   return began >= at - (at - start) % math.max(next_start - start, 1)
@@ -87,7 +92,7 @@ local function done_by(r, known)
   if known[ONCE_PER] == 0 or past_of(r)[JOBS] == '' then
     return nil
   end
-  local jobs, period, last, by = jobs_of(r), math.min(known[ONCE_PER], PERIOD_MAX), nil, nil
+  local jobs, period, last, by = jobs_of(r), period_of(known), nil, nil
   for name, job in pairs(jobs) do
     local is_later = not last or job[SUCCESS] > last[SUCCESS] or job[SUCCESS] == last[SUCCESS] and before(by, name)
     if is_later and (known[IS_NAMED] == 0 or name == known[JOB]) then
@@ -124,7 +129,7 @@ local function note_success(r, known)
   jobs[known[JOB]] = job
   job[LAST_END] = known[IS_NAMED] == 1 and now or job[LAST_END]
   if known[ONCE_PER] > 0 then
-    job[SUCCESS], job[PERIOD] = counted(known, known[SINCE]), math.min(known[ONCE_PER], PERIOD_MAX)
+    job[SUCCESS], job[PERIOD] = counted(known, known[SINCE]), period_of(known)
     job[SPARED], job[FIRST_SPARED], job[SPARED_ENTRY] = 0, 0, -1
   end
   keep_jobs(r, jobs)
