@@ -188,7 +188,7 @@ fn hold_of_another_process_is_not_found_by_its_key() {
         let mut other = Command::new("sleep").arg("600").spawn().expect("sleep runs");
         let acquired = lab.run(["acquire", "k", "--pid", &other.id().to_string()]);
         assert_eq!(acquired.code(), Some(0), "{acquired:?}");
-        lab.run(["held", "k"]).silently(1);
+        assert!(lab.run(["held", "k"]).failed(1).contains("somebody else holds it"));
         assert!(lab.run(["release", "k"]).failed(76).contains("is for a process above this one"));
         assert!(lab.run(["exec", "--nested", "k", "--", "true"]).failed(76).contains("no rlock around this command"));
         other.kill().expect("sleep runs");
