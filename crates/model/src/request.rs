@@ -239,7 +239,7 @@ pub struct Job {
     pub supersedes: bool,
     /// How long the hold lasts from its grant even if the command ends sooner.
     pub hold_at_least: Option<Duration>,
-    /// The grant is a kept hold that lasts so long, or for [`EVER`](super::kept::EVER).
+    /// The grant is a kept hold that lasts so long, or for [`EVER`].
     pub keep_for: Option<Duration>,
     /// How long the resources remember what they know after the end of the hold, if that is longer
     /// than usual: at most [`PERIOD_MAX`].
