@@ -85,10 +85,11 @@ fn request_below_a_daemon_is_not_nested_and_a_line_says_why() {
             let (codes, said) = asked(lab, words, start);
             assert_eq!(codes, "75 76 1 64 ", "{words:?} {start}: {said}");
             let lines: Vec<_> = said.split_inclusive('\n').collect();
-            let [line, busy, again, nested, downgrade] = lines[..] else { panic!("{start}: {said}") };
+            let [line, busy, again, nested, held, downgrade] = lines[..] else { panic!("{start}: {said}") };
             assert_eq!([line, again], [LINE; 2], "{start}");
             assert!(busy.starts_with("rlock: busy: ") && !busy.contains("variables"), "{busy}");
             assert!(nested.starts_with("rlock: not locked: no rlock around this command holds 'k'"), "{nested}");
+            assert!(held.starts_with("rlock: not below any rlock: RLOCK_SESSION comes from a daemon"), "{held}");
             assert!(downgrade.contains("not inside a hold: RLOCK_SESSION comes from a daemon"), "{downgrade}");
         }
         // The session of an inner rlock that has ended is no lock.

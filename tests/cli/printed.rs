@@ -25,7 +25,7 @@ fn completions_and_man_print_the_committed_files() {
     let mut paths = BTreeSet::new();
     for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("man")).expect("the pages") {
         let name = entry.expect("a page").file_name().into_string().expect("a plain name");
-        let (page, section) = name.split_once('.').expect("a page of some section");
+        let (page, section) = name.rsplit_once('.').expect("a page of some section");
         // The three range-* share a page, to which their files lead.
         let text = if page.starts_with("rlock-range-") { "rlock-range.1" } else { &name };
         lab.run(["man", page]).printed(&committed(&format!("man/{text}")));

@@ -266,7 +266,10 @@ impl Store for Embedded {
             Ok(dead)
         })?;
         if !dry_run {
-            self.transact(None, |work| work.drop_due())?;
+            // A hold that ends after the listing is told by the next cleanup.
+            if dead.iter().any(|(_, session)| session.expiry.is_some()) {
+                self.transact(None, |work| work.drop_due())?;
+            }
             // Each dead session has a transaction of its own. A full table has room for a small
             // transaction, and other processes get their turn in between.
             for (id, _) in &dead {
