@@ -35,6 +35,7 @@ use rlock_model::resource::Resource;
 use rlock_show::failure::Failure;
 use rlock_show::listing::program;
 use rlock_show::messages;
+use rlock_store::sessions::Sessions;
 use rlock_store::{AcquireOptions, Grant, Handle, Store, identity};
 use rlock_supervise::above;
 use rlock_supervise::gate::Gate;
@@ -356,9 +357,6 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
         remember: exec.remember,
         ..request.job
     };
-    if matches!(exec.skip_ok, Some(Some(_))) && !request.job.is_named && !exec.request.quiet {
-        warn_of_similar(store.as_mut(), &request);
-    }
     let command = CommandSpec { argv: exec.command, session: request.session.to_string() };
     let gate = (needs != Needs::default())
         .then(|| Gate::new(needs, request.process.clone(), stores::open_gate))
@@ -375,7 +373,10 @@ fn supervise(exec: Exec, status: Option<&StatusFile>) -> anyhow::Result<u8> {
     let kept_place = exec.request.place.map(|name| places::take(store.as_mut(), &name, &request)).transpose()?;
     let returns = kept_place.as_ref().and_then(KeptPlace::returns);
     let options = AcquireOptions { from: asks_at, returns, ..options };
-    let sessions = store.sessions(false).map_err(Failure::from)?;
+    let mut sessions = store.sessions(false).map_err(Failure::from)?;
+    if matches!(exec.skip_ok, Some(Some(_))) && !request.job.is_named && !exec.request.quiet {
+        warn_of_similar(sessions.as_mut(), &request);
+    }
     let handle = Handle::new(sessions, request, options).map_err(Failure::from)?;
     // The handle is not dropped: rlock ends when this function returns, and the kernel frees the
     // table's map and all other memory faster.
@@ -439,10 +440,10 @@ fn warn_of_at(store: &mut dyn Store, request: &Request) {
 }
 
 /// Tells of a command line that comes for the first time that the store counts its skips apart from
-/// those of another one with the same program.
-fn warn_of_similar(store: &mut dyn Store, request: &Request) {
+/// those of another one with the same program. A store that does not answer at once is left alone.
+fn warn_of_similar(sessions: &mut dyn Sessions, request: &Request) {
     let (job, process, name) = (&request.job.name, &request.process, &request.claims[0].resource);
-    let Ok(found) = store.history(std::slice::from_ref(name), HISTORY) else { return };
+    let Ok(found) = sessions.history(name, HISTORY) else { return };
     let Some(known) = found.first() else { return };
     let is_similar = |entry: &&Entry| {
         let claims = request.claims.iter().filter(|claim| claim.resource == *name);
