@@ -176,9 +176,8 @@ pub(super) fn run(options: &History) -> anyhow::Result<u8> {
 fn names(store: &mut dyn Store, of_jobs: bool) -> Result<BTreeSet<String>, store::Error> {
     let found = store.history(&[], 0)?;
     if of_jobs {
-        let is_hash = |name: &String| name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
         let names = found.into_iter().flat_map(|known| known.past.jobs.into_keys());
-        return Ok(names.filter(|name| !is_hash(name)).collect());
+        return Ok(names.filter(|name| !rlock_show::messages::is_hash(name)).collect());
     }
     let live = store.inspect(&[])?.resources.into_iter().map(|listing| listing.name.to_string());
     Ok(found.into_iter().map(|known| known.name.to_string()).chain(live).collect())

@@ -50,8 +50,8 @@ fn locked(server: &Postgres, namespace: &str) -> std::process::Child {
     blocks
 }
 
-/// "While somebody else has locked a table, such as VACUUM FULL, requests and releases wait as for a
-/// busy store": the line names the lock and its pid, and `-w` bounds the wait.
+/// "While somebody else has locked a table, such as VACUUM FULL, requests and releases wait as for
+/// a busy store": the line names the lock and its pid, and `-w` bounds the wait.
 #[test]
 fn locked_table_lets_requests_wait_and_names_who_has_locked_it() {
     skip_unless!(Postgres::is_present());

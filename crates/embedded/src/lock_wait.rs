@@ -9,8 +9,8 @@
 //!
 //! The lock belongs to the open file, so the process and the thread have the lock together, and an
 //! unlock by one of them unlocks the file for both. Hence two rules. First, while a thread waits,
-//! the process does not try the lock itself: [`LockWait::get`] takes up the wait that has begun. The
-//! process abandons the thread only if it needs the lock no more. Second, exactly one of the two
+//! the process does not try the lock itself: [`LockWait::get`] takes up the wait that has begun.
+//! The process abandons the thread only if it needs the lock no more. Second, exactly one of the two
 //! answers for a lock that the thread got. Each swaps its mark into the state once, and the old
 //! mark decides:
 //!

@@ -1,10 +1,11 @@
 //! The requests of one process in the embedded store: one open table, one beacon, and one
 //! descriptor for each session of another process that blocks any of them.
 //!
-//! `rlock serve` has many requests, and `rlock exec` has one. An advance never waits for the lock on
-//! the state. It follows, while a thread waits for the lock, as soon as the lock is free or trouble
-//! begins, and then nothing else counts; else a wake-up, the end of a watched holder, the next end
-//! of a lease, and the end of a holder that a line on the terminal names, or a change of its name.
+//! `rlock serve` has many requests, and `rlock exec` has one. An advance never waits for the lock
+//! on the state. While a thread waits for the lock, an advance is due as soon as the lock is free or
+//! trouble begins, and nothing else counts. Otherwise an advance is due at a wake-up, at the end of
+//! a watched holder, at the next end of a lease, and when a holder that a line on the terminal names
+//! ends or its name changes.
 //!
 //! The process that holds the lock on the state may be stopped, so nothing here waits for that
 //! lock. A session for which there is something to do is **due**. The due sessions are served in
@@ -381,9 +382,9 @@ impl Sessions for EmbeddedSessions {
         self.events.pop_front()
     }
 
-    /// Closes the beacon and ends the wait for the lock, too. The sessions that watch the beacon look for what blocks
-    /// them now, and take a session that could not leave for dead. A lock that a thread got from
-    /// now on would never be unlocked.
+    /// Closes the beacon and ends the wait for the lock, too. The sessions that watch the beacon look
+    /// for what blocks them now, and take a session that could not leave for dead. A lock that a
+    /// thread got from now on would never be unlocked.
     fn close(&mut self) {
         self.sessions.clear();
         self.due.clear();

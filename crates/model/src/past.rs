@@ -230,7 +230,7 @@ pub struct Entry {
     /// Whose request it was.
     #[serde(skip)]
     pub origin: Origin,
-    /// The numbers of the held slots, in the order of the claims; none for a request without a grant.
+    /// The numbers of the held slots, in the order of the claims; none without a grant.
     #[serde(skip)]
     pub slots: Vec<u32>,
     /// What later versions have added to the entry.

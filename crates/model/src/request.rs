@@ -163,8 +163,8 @@ pub struct Terms {
 pub struct OncePer {
     /// How long a success counts after its run began, and for how long the store keeps it.
     pub period: Duration,
-    /// Success counts in the same hour, day, week, month or year instead. Such a period is shorter than
-    /// `period`.
+    /// Success counts in the same hour, day, week, month or year instead. Such a period is shorter
+    /// than `period`.
     pub calendar: Option<Calendar>,
 }
 
@@ -191,7 +191,8 @@ impl OncePer {
         }
     }
 
-    /// How long the store keeps a success: one that counts for ever as long as a hold for ever lasts.
+    /// How long the store keeps a success. One that counts for ever is kept as long as a hold for
+    /// ever.
     pub fn kept(&self) -> Duration {
         if self.period < EVER { self.period.min(PERIOD_MAX) } else { EVER }
     }

@@ -52,10 +52,11 @@ const TIMEOUTS: &str = "SELECT (version() LIKE '%emcc%')::int, set_config('enabl
     set_config('jit', 'off', true), set_config('idle_in_transaction_session_timeout', $1, true), \
     set_config('lock_timeout', $2, true), set_config('statement_timeout', '0', true), \
     set_config('tcp_user_timeout', '2s', true)";
-/// Somebody may have locked the table of the rows. Whoever has the lock of the namespace must not
-/// wait for that, since all others would.
+/// Another program may have locked the table of the rows. A client that has the lock of the
+/// namespace must not wait for the table, since all other clients would wait with it.
 const LOCK_TABLE: &str = "LOCK TABLE rlock.records IN ROW EXCLUSIVE MODE";
-/// Who has locked a table, or is the next to: rlock takes no such lock.
+/// The mode, table and pid of a foreign lock on a table of rlock, granted or waiting. rlock itself
+/// takes none of these modes.
 const BLOCKER: &str = "SELECT format('%s on %s, of pid %s', mode, relation::regclass, pid) FROM pg_locks \
     WHERE locktype = 'relation' AND relation IN (to_regclass('rlock.records'), to_regclass('rlock.namespaces')) \
     AND mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock') \
@@ -71,8 +72,9 @@ const TIME: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bi
 /// The commit waits until the disks have it.
 const COPIES: &str = "SELECT current_setting('synchronous_standby_names'), current_setting('fsync'), \
     set_config('synchronous_commit', 'on', true)";
-/// How many connections the server lets in for this role, and how many sessions the namespace has. A
-/// limit of 0 lets nobody in, so it is later than the login. It costs a new backend a millisecond.
+/// How many connections the server lets in for this role, and how many sessions the namespace has.
+/// A limit of 0 lets nobody in, so such a limit was set after the login. The statement costs a new
+/// backend a millisecond.
 const ROOM: &str = "SELECT least(current_setting('max_connections')::int \
     - current_setting('superuser_reserved_connections')::int \
     - coalesce(current_setting('reserved_connections', true)::int, 0), \
@@ -81,9 +83,9 @@ const ROOM: &str = "SELECT least(current_setting('max_connections')::int \
     (SELECT count(*) FROM (SELECT FROM rlock.records WHERE namespace = $1 AND key >= 's' AND key < 't' \
     LIMIT current_setting('max_connections')::int) AS sessions)";
 /// First the pid of the backend, or 0 if it is one of a standby. Then the rows of some ranges, each
-/// with the number of its range and whether its backend is gone, 2 if it names none. A role that may not see when the
-/// backends of others began takes them for alive. clock_timestamp() is volatile, so a proxy does not
-/// take the statement for one that any server can answer.
+/// with the number of its range and whether its backend is gone, 2 if the row names none. A role
+/// that may not see when the backends of others began takes them for alive. clock_timestamp() is
+/// volatile, so a proxy does not take the statement for one that any server can answer.
 const READ: &str = "SELECT 0::bigint, clock_timestamp()::text, '', \
     CASE WHEN pg_is_in_recovery() THEN 0 ELSE pg_backend_pid() END UNION ALL \
     SELECT w.number, encode(r.key, 'hex'), encode(r.value, 'hex'), CASE WHEN r.pid IS NULL THEN 2 ELSE (NOT EXISTS \
@@ -221,7 +223,7 @@ pub(super) struct Step<T> {
     makes: &'static [&'static str],
     /// How often the wait for the lock was too long, and began again.
     retries: u32,
-    /// Who has locked a table meanwhile.
+    /// The foreign lock on a table, in words.
     blocker: Option<String>,
 }
 
@@ -321,7 +323,7 @@ impl<T> Step<T> {
         }
     }
 
-    /// Who has locked a table, once after each wait for it.
+    /// The foreign lock on a table, in words, once after each wait for the table.
     pub(super) fn take_blocker(&mut self) -> Option<String> {
         self.blocker.take()
     }

@@ -456,10 +456,14 @@ pub fn counted_apart(one: &[String], other: &[String]) -> String {
     )
 }
 
+/// Whether the name of a job is the hash that a job without a name gets. The past does not tell.
+pub fn is_hash(job: &str) -> bool {
+    job.len() == 16 && job.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 /// The lines about the jobs that were skipped in a row on a resource. Jobs without a name that run
 /// the same program share a line, unless it is to name each of them.
 pub fn skips(name: &Resource, streaks: &[(&str, &Streak)], names_all: bool) -> Vec<String> {
-    let is_hash = |job: &str| job.len() == 16 && job.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     let mut unnamed: BTreeMap<&str, Vec<&Streak>> = BTreeMap::new();
     let mut lines = Vec::new();
     for (job, streak) in streaks {

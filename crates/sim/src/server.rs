@@ -73,7 +73,7 @@ pub(super) struct Consequences {
     /// The session that joins the queue, and the number of grants before that. None of these
     /// overtakes the session.
     pub(super) joined: Option<(SessionId, usize)>,
-    /// The number of waiting claims among which the request that joins finds those that it supersedes.
+    /// The number of claims that wait when a request joins that supersedes others.
     pub(super) crowd: usize,
     /// The waiter that cannot get its place back, because another one has its number.
     pub(super) displaced: Option<SessionId>,

@@ -34,10 +34,11 @@ pub trait Sessions {
     ///
     /// `end` tells how the command ended that ran under the grant. If the command goes on
     /// (`goes_on`), nothing else would end the hold, so the store is tried for as long as it takes.
+    /// For a process with one request, leaving the queue may wait for the store with a limit.
     fn release(&mut self, session: SessionId, end: Option<End>, goes_on: bool);
 
     /// Begins to leave the queue because the wait took too long, and counts the request as busy.
-    /// [`Report::Standing`] reports what has become of it.
+    /// [`Report::Standing`] reports what has become of it. This may wait for the store with a limit.
     fn give_up(&mut self, session: SessionId);
 
     /// The descriptors to poll, each with the events that call for [`advance`](Self::advance). An

@@ -1,5 +1,5 @@
-//! The hour, day, week, month or year of an instant, for `--once-per`. Where the clocks change, a day has
-//! 23 or 25 hours, and it may begin after midnight.
+//! The hour, day, week, month or year of an instant, for `--once-per`. Where the clocks change, a day
+//! has 23 or 25 hours, and it may begin after midnight.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use rlock_sys::clock::StoreTime;
 const HOUR: i64 = 3600;
 const DAY: i64 = 24 * HOUR;
 
-/// The present hour, day, week, month or year in the time zone of `TZ`, or of the machine without it.
+/// The present hour, day, week, month or year in the time zone of `TZ`, or of the machine without
+/// it.
 ///
 /// # Errors
 /// The zone is unknown.
@@ -60,8 +61,8 @@ fn local_zone() -> Result<TimeZone, Failure> {
     }
 }
 
-/// The hour, day, week, month or year that contains an instant, and the start of the next. `None` if the
-/// zone does not know that time.
+/// The hour, day, week, month or year that contains an instant, and the start of the next. `None` if
+/// the zone does not know that time.
 fn period(unit: Unit, at: StoreTime, zone: &TimeZone) -> Option<Calendar> {
     let at = i64::try_from(at.as_micros() / 1_000_000).ok()?;
     let local = DateTime::from_timespec(at, 0, zone.as_ref()).ok()?;

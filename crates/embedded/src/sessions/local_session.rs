@@ -28,7 +28,8 @@ pub(super) enum Stage {
     Releasing {
         /// How the command ended.
         end: Option<End>,
-        /// The result is reported at this instant at the latest; `None` if nothing is left to report.
+        /// The result is reported at this instant at the latest; `None` if nothing is left to
+        /// report.
         report_by: Option<Boottime>,
     },
 }

@@ -1,5 +1,5 @@
-//! What a process with one request, such as `rlock exec`, asks besides: who is in the way of the
-//! request, and the end of its wait. Each waits for the lock on the state, with a limit.
+//! The looks of a process with one request, such as `rlock exec`, at the sessions in its way, and
+//! the end of its wait. Both wait for the lock on the state, with a limit.
 
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -105,7 +105,7 @@ impl EmbeddedSessions {
     }
 
     /// Leaves the queue because the wait took too long, and counts the request as busy. The count
-    /// decides on exit codes, so it is worth as long a wait for the lock as the report that follows.
+    /// decides on exit codes, so it is worth as long a wait for the lock as the report after it.
     pub(super) fn end_wait(&mut self, id: SessionId) {
         match self.sessions.get_mut(&id).map(|session| &mut session.stage) {
             Some(Stage::Waiting(_)) => {
